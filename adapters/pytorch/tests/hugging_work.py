@@ -2,11 +2,11 @@
 """A training with Accelerate or Hugging Face's Trainer under torchrun, each rank on a node of its
 own; writes its losses.
 
-    hugging_work.py accelerate|fsdp|between|transformers FOLDER STEPS DIE_AT
+    hugging_work.py accelerate|fsdp|between|transformers|trainer-fsdp|trainer-full FOLDER STEPS DIE_AT
 
-fsdp: model and optimizer are sharded (FSDP2). between: rank 1 dies when the model of DIE_AT is
-written and the optimizer is not. Accelerate makes FSDP on accelerators only: here it is told that
-this is one, and the rest is its own.
+fsdp, trainer-fsdp: model and optimizer are sharded (FSDP2); trainer-full: and whole on storage.
+between: rank 1 dies when the model of DIE_AT is written and the optimizer is not. Accelerate makes
+FSDP on accelerators only: here it is told that this is one, and the rest is its own.
 """
 
 from __future__ import annotations
@@ -57,12 +57,14 @@ def die(step: int, memory: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def sharded() -> Any:
+def sharded(accelerator: Any = None) -> Any:
     from accelerate import Accelerator, DistributedType, FullyShardedDataParallelPlugin
     from accelerate.state import PartialState
 
-    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, cpu_ram_efficient_loading=False)
-    accelerator = Accelerator(cpu=True, fsdp_plugin=plugin)
+    plugin = FullyShardedDataParallelPlugin(
+        fsdp_version=2, cpu_ram_efficient_loading=False,
+        state_dict_type="FULL_STATE_DICT" if kind == "trainer-full" else "SHARDED_STATE_DICT")
+    accelerator = accelerator or Accelerator(cpu=True, fsdp_plugin=plugin)
     PartialState._shared_state["distributed_type"] = DistributedType.FSDP  # copied by each state
     accelerator.state.distributed_type = DistributedType.FSDP
     accelerator.state.fsdp_plugin = plugin
@@ -134,6 +136,9 @@ def with_transformers() -> None:
     trainer = Saying(model=Model(), train_dataset=rows, args=TrainingArguments(
         output_dir=storage, max_steps=steps, per_device_train_batch_size=2, use_cpu=True,
         save_steps=5, report_to=[], disable_tqdm=True, seed=1, learning_rate=0.05))
+    if kind != "transformers":
+        sharded(trainer.accelerator)
+        trainer.is_fsdp_enabled = True
     memory = HearthCallback(trainer, base, every_n_steps=2, on_error="raise")
     trainer.add_callback(Die())
     found = memory.newest()
@@ -142,5 +147,5 @@ def with_transformers() -> None:
     trainer.train(resume_from_checkpoint=found)
 
 
-with_transformers() if kind == "transformers" else with_accelerate()
+with_transformers() if kind.startswith("tra") else with_accelerate()
 ht.leave(base, keep=False)

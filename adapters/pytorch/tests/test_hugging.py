@@ -17,7 +17,8 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize("kind, step", [
-    ("accelerate", 8), ("fsdp", 8), ("between", 6), ("transformers", 8)])
+    ("accelerate", 8), ("fsdp", 8), ("between", 6), ("transformers", 8), ("trainer-fsdp", 8),
+    ("trainer-full", 8)])
 def test_a_killed_rank_goes_on_from_memory_with_the_controls_losses(folder, kind, step):
     said = trained.killed_and_again(folder, "hugging_work.py", kind)
     for rank in range(2):
@@ -36,3 +37,14 @@ def test_what_is_cut_in_another_way_is_refused_in_words(folder, kind, words):
     accelerator = SimpleNamespace(distributed_type=DistributedType[kind], is_fsdp2=False)
     with pytest.raises(TypeError, match=words):
         HearthState(accelerator, f"{folder}/root/job")
+
+
+@pytest.mark.parametrize("name, words", [
+    ("is_deepspeed_enabled", "is_deepspeed_enabled"), ("is_fsdp_xla_enabled", "is_fsdp_xla_enabled"),
+    ("is_fsdp_enabled", "version 2 alone")])
+def test_a_trainer_that_cuts_in_another_way_is_refused_in_words(folder, name, words):
+    from hearth.transformers import HearthCallback
+
+    trainer = SimpleNamespace(accelerator=SimpleNamespace(is_fsdp2=False), **{name: True})
+    with pytest.raises(TypeError, match=words):
+        HearthCallback(trainer, f"{folder}/root/job", every_n_steps=1)
