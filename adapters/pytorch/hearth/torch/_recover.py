@@ -6,7 +6,8 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -203,6 +204,7 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None 
 
 def load_latest(state_dict: dict[str, Any], *, base: str | os.PathLike | None = None,
                 fallback: StorageReader | None = None, planner: Any = None, trust: bool = False,
+                part: str | None = None, parts: Sequence[str] | None = None,
                 **opts: Any) -> int | None:
     """Load the newest checkpoint in memory, else the newest of `fallback`. The step, or None where
     neither has one. Collective; all ranks step down together, which takes a process group.
@@ -215,9 +217,13 @@ def load_latest(state_dict: dict[str, Any], *, base: str | os.PathLike | None = 
     fallback  a reader with a `path`, such as FileSystemReader: a checkpoint (step 0 if its name has
               none), or a folder of step folders (names as saves have them)
     trust     as HearthReader's
+    part      the state is this part of a save, under its own names. On storage it is a checkpoint
+              in a folder of that name, <step>/<part>, or what a checkpoint has behind that key
+    parts     the state has these, each behind its name: all of them are of one step, on storage too
     opts      of recover()
     """
-    _jobs.check(opts, (*_ARGUMENTS, "fallback", "planner"))
+    _jobs.check(opts, (*_ARGUMENTS, "fallback", "planner", "part", "parts"))
+    names = _asked(state_dict, part, parts)
     if group() is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise HearthError("load_latest() needs torch's process group: call init_process_group() "
                           "first, or use latest() and load()")
@@ -230,12 +236,13 @@ def load_latest(state_dict: dict[str, Any], *, base: str | os.PathLike | None = 
     if causes:
         _raise_if_not_gone(causes, error, fallback)
     elif found is None:
-        return _from_storage(state_dict, fallback, planner)
+        return _from_storage(state_dict, fallback, planner, part, names)
     else:
-        reader = HearthReader(os.path.dirname(found.path), trust=trust)
+        reader = HearthReader(os.path.dirname(found.path), trust=trust, part=part)
         try:
-            load(state_dict, checkpoint_id=found.path, storage_reader=reader, planner=planner,
-                 process_group=group())
+            with _plain(state_dict) if parts is not None else nullcontext(state_dict) as state:
+                load(state, checkpoint_id=found.path, storage_reader=reader, planner=planner,
+                     process_group=group())
             return found.step
         except CheckpointException as raised:  # the same on every rank, but for what DCP swallowed
             causes = {rank: failed[0] for rank, failed in raised.failures.items()}
@@ -243,7 +250,22 @@ def load_latest(state_dict: dict[str, Any], *, base: str | os.PathLike | None = 
             _raise_if_not_gone(causes, raised, fallback)
     _log.warning("hearth: memory cannot give its checkpoint, falling back to storage: %s",
                  _say(causes))
-    return _from_storage(state_dict, fallback, planner)
+    return _from_storage(state_dict, fallback, planner, part, names)
+
+
+def _asked(state: dict[str, Any], part: str | None, parts: Sequence[str] | None) -> tuple[str, ...]:
+    """The parts that a load asks for, which may be none. TypeError, ValueError."""
+    if part is not None:
+        if parts is not None:
+            raise TypeError("part= and parts=: give one of the two")
+        return (part,)
+    if parts is None:
+        return ()
+    names = _parts.declared(None, parts) or ()
+    if set(names) != set(state):
+        raise ValueError(f"parts: {', '.join(names)} are asked for, and the state has "
+                         f"{', '.join(map(str, state))}")
+    return names
 
 
 def _causes(mine: BaseException | None) -> dict[int, BaseException]:
@@ -267,7 +289,7 @@ def _raise_if_not_gone(causes: dict[int, BaseException], mine: BaseException | N
                        fallback: StorageReader | None) -> None:
     """Raise, on all ranks, unless what memory had is gone and storage is to be asked."""
     wrong = {rank: error for rank, error in causes.items()
-             if not isinstance(error, _GONE) or isinstance(error, PickleRefused)}
+             if not isinstance(error, _GONE) or isinstance(error, (PickleRefused, _parts.NoPart))}
     if not wrong and fallback is not None:
         return
     first = next(iter((wrong or causes).values()))
@@ -285,13 +307,20 @@ def _gathered(mine: Any) -> list[Any]:
     return out
 
 
-def _is_whole(path: Path) -> bool:
-    """Whether there is a checkpoint that can be looked at. Raises nothing: other ranks wait."""
+# ---- storage -------------------------------------------------------------------------------------
+
+
+def _kind(path: Path, names: tuple[str, ...]) -> str | None:
+    """Whether there is a checkpoint: "whole", or "parts" in folders of these names. Raises nothing:
+    other ranks wait."""
     try:
-        return (path / ".metadata").exists()
+        if (path / ".metadata").exists():
+            return "whole"
+        return "parts" if names and all(
+            (path / name / ".metadata").exists() for name in names) else None
     except OSError as error:
         _log.error("hearth: %s", error)
-        return False
+        return None
 
 
 def _children(path: Path) -> list[Path]:
@@ -303,23 +332,62 @@ def _children(path: Path) -> list[Path]:
         return []
 
 
-def _from_storage(state_dict: dict[str, Any], reader: StorageReader | None,
-                  planner: Any) -> int | None:
+def _from_storage(state_dict: dict[str, Any], reader: StorageReader | None, planner: Any,
+                  part: str | None, names: tuple[str, ...]) -> int | None:
     """The newest step that every rank sees in the reader's folder."""
     if reader is None:
         return None
     if not hasattr(reader, "path"):
         raise TypeError(f"fallback: {type(reader).__name__} has no path to look for steps in")
     path = Path(os.fspath(reader.path))
-    if all(_gathered(_is_whole(path))):
-        dcp.load(state_dict, storage_reader=reader, planner=planner, process_group=group())
+
+    def load_from(folder: Path, kind: str) -> None:
+        arguments = {"storage_reader": reader, "planner": planner, "process_group": group()}
+        if not names:
+            dcp.load(state_dict, checkpoint_id=folder, **arguments)
+        elif kind == "whole":
+            with _plain({part: state_dict} if part is not None else state_dict) as state:
+                dcp.load(state, checkpoint_id=folder, **arguments)
+        else:
+            of = {part: state_dict} if part is not None else state_dict
+            for name in names:
+                with _plain({name: of[name]}) as state:
+                    dcp.load(state[name], checkpoint_id=folder / name, **arguments)
+
+    kinds = set(_gathered(_kind(path, names)))
+    if len(kinds) == 1 and None not in kinds:
+        load_from(path, kinds.pop())
         return _names.step_of(path.name) or 0
-    here = {step: child for child in _children(path)
-            if (step := _names.step_of(child.name)) is not None and _is_whole(child)}
-    common = set.intersection(*[set(steps) for steps in _gathered(list(here))])
+    here: dict[tuple[int, str], Path] = {}
+    for child in _children(path):
+        step, kind = _names.step_of(child.name), _kind(child, names)
+        if step is not None and kind is not None:
+            here[step, kind] = child
+    common = set.intersection(*[set(found) for found in _gathered(list(here))])
     if not common:
         return None
-    step = max(common)
-    dcp.load(state_dict, checkpoint_id=here[step], storage_reader=reader, planner=planner,
-             process_group=group())
-    return step
+    newest = max(common)
+    load_from(here[newest], newest[1])
+    return newest[0]
+
+
+@contextmanager
+def _plain(parts: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """States of parts, of which each is Stateful or has such in it, as dicts that DCP fills where
+    they are."""
+    plain = {name: {key: _state_of(value) for key, value in of.items()} if type(of) is dict
+             else _state_of(of) for name, of in parts.items()}
+    yield plain
+    for name, of in parts.items():
+        if isinstance(of, Stateful):
+            of.load_state_dict(plain[name])
+            continue
+        for key, value in of.items():
+            if isinstance(value, Stateful):
+                value.load_state_dict(plain[name][key])
+            else:
+                of[key] = plain[name][key]
+
+
+def _state_of(value: Any) -> Any:
+    return value.state_dict() if isinstance(value, Stateful) else value
