@@ -202,7 +202,7 @@ class Group:
         self._save: Save | None = None
         self._has_step = False
         self._objects = 0
-        self._metadata: dict[str, Metadata] = {}  # where this rank finishes saves
+        self._metadata: dict[str, Metadata | None] = {}  # where this rank finishes saves
 
     def where(self) -> str:
         return f"step {self.step}" if self.step is not None else "a save that was staged"
@@ -237,11 +237,11 @@ class Group:
             self._save = None
         return save
 
-    def open_object(self, job: Job, nbytes: int, wait_s: float) -> str:
+    def open_object(self, job: Job, nbytes: int, wait_s: float, name: str | None = None) -> str:
         """Room for nbytes in one more object, whose name this is; the first begins the save."""
         self.check()
         with self.lock:
-            name = _stage.object_name(job.rank, self._objects)
+            name = name or _stage.object_name(job.rank, self._objects)
             if not self._objects:
                 self._begin(job, nbytes, name, wait_s)
             else:
@@ -370,10 +370,11 @@ class Turn:
         self.group.check()
         self.written = True
 
-    def finish(self, metadata: Metadata) -> Metadata | None:
-        """The metadata of the save, of its last part; None: there are more to come."""
+    def finish(self, metadata: Metadata | None) -> Metadata | None:
+        """The metadata of the save, of its last part; None: there are more to come, or each rank's
+        parts need none."""
         group = self.group
-        own = _prefixed(self.part, metadata)
+        own = None if metadata is None else _prefixed(self.part, metadata)
         with _lock:
             group.check()
             group._metadata[self.part] = own
@@ -382,7 +383,8 @@ class Turn:
                 return None
             parts = [group._metadata[name] for name in group.parts]
             group._metadata.clear()
-        return _merged(parts)
+        known = [part for part in parts if part is not None]
+        return _merged(known) if known else None
 
     def fail(self, why: str) -> None:
         """The part, and with it the save, has failed."""

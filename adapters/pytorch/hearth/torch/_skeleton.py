@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,10 +27,17 @@ from ._partial import Pairs, TensorRef
 from ._pickles import PickleRefused, decode_item, dtypes, encode_item
 from ._proof import Blob, short
 
-# No tensors' keys: those that begin with a NUL are long.
+# No tensors' keys: those that begin with a NUL go on with a digit, or are long.
 _SKELETON, _PLACES = b"\0skeleton", b"\0places"
 _VERSION = 1
 _ATOMS = frozenset({int, float, bool, str, bytes, type(None)})
+
+
+def _keys(part: str | None) -> tuple[bytes, bytes]:
+    """Of the skeleton and the places: of a part its own, since a rank's keys differ."""
+    more = b"" if part is None else b" " + part.encode()
+    return _SKELETON + more, _PLACES + more
+
 
 Kind = tuple[str, tuple[int, ...], str, "tuple[int, ...] | None"]
 
@@ -38,7 +45,8 @@ Kind = tuple[str, tuple[int, ...], str, "tuple[int, ...] | None"]
 class Skeleton:
     """A state taken apart. sources: its tensors, in order, for the library."""
 
-    def __init__(self, state: Any, boxes: _stage.Boxes) -> None:
+    def __init__(self, state: Any, boxes: _stage.Boxes, part: str | None = None) -> None:
+        self._keys = _keys(part)
         self.sources: list[_stage.Source] = []
         self._boxes = boxes
         self._kinds: dict[Kind, int] = {}
@@ -99,7 +107,8 @@ class Skeleton:
         """What to add to the object behind the tensors; the places are not known yet."""
         skeleton = {"version": _VERSION, "kinds": list(self._kinds), "tensors": self._tensors,
                     "objects": [data for _, data, _ in self._objects], "tree": self.tree}
-        return [(_SKELETON, encode_item(skeleton)), (_PLACES, bytes(8 * len(self._tensors)))]
+        keys = self._keys
+        return [(keys[0], encode_item(skeleton)), (keys[1], bytes(8 * len(self._tensors)))]
 
     def rebuild(self, tensors: Sequence[Any]) -> Any:
         """The state with these in place of its tensors."""
@@ -119,7 +128,7 @@ def with_places(items: list[tuple[bytes, bytes]],
                 places: Sequence[tuple[int, int]]) -> list[tuple[bytes, bytes]]:
     """items() with the places, (offset, length) of each tensor in the object."""
     offsets = [offset for offset, _ in places]
-    return [items[0], (_PLACES, struct.pack(f"<{len(offsets)}Q", *offsets))]
+    return [items[0], (items[1][0], struct.pack(f"<{len(offsets)}Q", *offsets))]
 
 
 def _location(tensor: torch.Tensor) -> str:
@@ -165,21 +174,23 @@ def rebuild(tree: Any, tensors: Sequence[Any], objects: Sequence[bytes], *, trus
 
 
 class Kept:
-    """A state in an object of a checkpoint, as fill()'s source."""
+    """A state in an object of a checkpoint, as fill()'s source. part: that it is."""
 
-    def __init__(self, checkpoint: Checkpoint, name: str, *, trust: bool = False) -> None:
+    def __init__(self, checkpoint: Checkpoint, name: str, *, part: str | None = None,
+                 trust: bool = False) -> None:
         self._checkpoint, self._name, self._trust = checkpoint, name, trust
+        self._keys = _keys(part)
         self.root = self._decode(*self._items())
 
     def _items(self) -> list[bytes]:
         """Skeleton and places."""
         for everywhere in (False, True):
             found = {item.key: item for item in self._checkpoint.items(everywhere)
-                     if item.object == self._name and item.key in (_SKELETON, _PLACES)}
+                     if item.object == self._name and item.key in self._keys}
             if len(found) == 2:
                 return [bytes(part) for part in self._checkpoint.read_ranges([
                     (item.object, item.offset, item.nbytes)
-                    for item in (found[_SKELETON], found[_PLACES])])]
+                    for item in map(found.__getitem__, self._keys)])]
         raise HearthCorrupt(f"{self._checkpoint.path}/{self._name} has no skeleton: it was not "
                             "written by hearth.torch.experimental")
 
@@ -193,7 +204,7 @@ class Kept:
                       None if whole is None else torch.Size(whole))
                      for dtype, shape, location, whole in skeleton["kinds"]]
             offsets = struct.unpack(f"<{len(skeleton['tensors'])}Q", places)
-            refs = [TensorRef(*kinds[kind][:3], offset, kinds[kind][3])
+            refs = [TensorRef(*kinds[kind][:3], (self._name, offset), kinds[kind][3])
                     for kind, offset in zip(skeleton["tensors"], offsets)]
             return rebuild(skeleton["tree"], refs, skeleton["objects"], trust=self._trust)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError,
@@ -212,7 +223,7 @@ class Kept:
                 host = torch.empty(ref.shape, dtype=ref.dtype)
                 copies.append((into, host))
             boxes.append(Box(
-                self._name, ref.place, _stage.dtype_name(ref.dtype), (0,) * len(ref.shape),
+                *ref.place, _stage.dtype_name(ref.dtype), (0,) * len(ref.shape),
                 tuple(ref.shape), host.data_ptr(),
                 None if host.is_contiguous() else host.stride()))
         if boxes:
@@ -220,3 +231,16 @@ class Kept:
         for into, host in copies:
             into.copy_(host)
         return sum(ref.nbytes for ref, _ in pairs)
+
+
+class KeptParts(Kept):
+    """The same of a state that was written in parts, each behind its name.
+
+    names  of the parts' objects
+    """
+
+    def __init__(self, checkpoint: Checkpoint, names: Mapping[str, str], *,
+                 trust: bool = False) -> None:
+        self._checkpoint = checkpoint
+        self.root = {part: Kept(checkpoint, name, part=part, trust=trust).root
+                     for part, name in names.items()}

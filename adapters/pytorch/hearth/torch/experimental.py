@@ -9,13 +9,16 @@ Rank-local: each rank writes and reads its own state, nothing is resharded. The 
 and a step; a folder with files checkpoint_<rank>.pt of torch.save is read as well. Each class
 derives from torch's and takes its place. Path and state come in either order: older versions had
 the state first.
+
+With parts= a save takes several writes, each of a part that part= or the path says, as
+step-50_ckpt/model; the last that is declared commits.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import weakref
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from logging import getLogger
 from typing import Any
@@ -37,12 +40,13 @@ from torch.distributed.checkpoint._experimental.staging import CheckpointStager
 from torch.distributed.checkpoint._experimental.types import RankInfo
 from torch.distributed.checkpoint._experimental.utils import wrap_future
 
-from ..errors import HearthError, HearthNotFound
-from ..job import Handle, Job, Save, save_bytes
-from . import _jobs, _names, _proof, _stage
+from ..errors import HearthCorrupt, HearthNotFound
+from ..job import Checkpoint, Handle, Job, Save
+from . import _jobs, _names, _parts, _proof, _stage
 from ._partial import fill
 from ._ptfile import PtFile
-from ._skeleton import Kept, Skeleton, with_places
+from ._skeleton import Kept, KeptParts
+from ._staged import Staged, object_name, parts_of, stage, stage_part
 
 _log = getLogger(__name__)
 _WAIT_S = 600.0
@@ -56,10 +60,6 @@ def _ordered(path: Any, state: Any) -> tuple[str, Any]:
         raise TypeError(f"a path and a state are wanted, not {type(path).__name__} and "
                         f"{type(state).__name__}")
     return os.fspath(path), state
-
-
-def _object(rank: int) -> str:
-    return f"checkpoint_{rank}.pt"
 
 
 def _rank_info() -> RankInfo:
@@ -89,65 +89,6 @@ def _is_base(folder: str) -> bool:
 # ---- staging ----------------------------------------------------------------------------------
 
 
-class Staged(dict):
-    """A state's copy in pool memory, with the save that it belongs to. To others it is a dict,
-    whose tensors are readable until it is written or given up; it is empty then."""
-
-    def __init__(self, state: dict, save: Save, items: list[tuple[bytes, bytes]],
-                 step: int | None, blobs: list[_proof.Blob]) -> None:
-        super().__init__(state)
-        self.blobs = blobs  # to be proved before it is committed
-        self._lock = threading.Lock()
-        self._save: Save | None = save
-        self.items_left = items  # to be added when the step is known
-        self.step = step
-        self._end = weakref.finalize(self, Save.abort, save)
-        self._end.atexit = False
-
-    def take(self) -> Save:
-        """The save, once."""
-        with self._lock:
-            save, self._save = self._save, None
-        if save is None:
-            raise HearthError("this staged state was written already, or given up by a later one")
-        self._end.detach()
-        self.clear()  # its tensors' memory is the library's again
-        return save
-
-    def give_up(self) -> None:
-        """Free its memory unless it was taken. Twice is harmless."""
-        with self._lock:
-            save, self._save = self._save, None
-        if save is not None:
-            self.clear()
-            self._end()
-
-    def __reduce__(self) -> Any:
-        return dict, (dict(self),)
-
-
-def _stage_in(job: Job, state: Any, rank: int, boxes: _stage.Boxes, wait_s: float,
-              step: int | None, ranks: tuple[int, ...] | None = None) -> Staged:
-    """Copy a state into a new save: one call copies all tensors. step None: it is said later, and
-    the copy can be read."""
-    skeleton = Skeleton(state, boxes)
-    pieces = _stage.pieces_of(skeleton.sources)
-    items = skeleton.items()
-    save = job.begin(step, save_bytes(pieces, items), name=_object(rank), wait_s=wait_s,
-                     ranks=ranks)
-    try:
-        addresses = save.stage(pieces) if pieces else []
-        items = with_places(items, save.places())
-        copy: dict = {}
-        if step is None:
-            built = skeleton.rebuild(list(_stage.views(addresses, skeleton.sources)))
-            copy = built if isinstance(built, dict) else {"state": built}
-        return Staged(copy, save, items, step, skeleton.blobs(items))
-    except BaseException:
-        save.abort()
-        raise
-
-
 class Stager(CheckpointStager):
     """Copies a state into pool memory; returns when the tensors are the caller's again.
 
@@ -155,31 +96,49 @@ class Stager(CheckpointStager):
                HEARTH_JOB, or the one that is open
     wait_s     for room, while an older save is undecided
     ranks      that save, where not all do
+    part       of `parts`, the writer's, that is staged here. None: AsyncCheckpointer says the path's
     """
 
     def __init__(self, rank_info: RankInfo | None = None, *, job: Job | None = None,
                  base: str | os.PathLike | None = None, wait_s: float = _WAIT_S,
-                 ranks: tuple[int, ...] | None = None, **opts: Any) -> None:
+                 ranks: tuple[int, ...] | None = None, part: str | None = None,
+                 parts: Sequence[str] | None = None, **opts: Any) -> None:
         self._rank = (rank_info or _rank_info()).global_rank
         self._job, self._base, self._wait_s = job, base, wait_s
         self._ranks = ranks
+        self._part, self._parts = part, _parts.declared(part, parts)
+        self._next = part
         self._opts = _jobs.own_options(job, opts)
         self._boxes = _stage.Boxes()
         self._last: weakref.ref[Staged] | None = None
 
     def for_path(self, path: str) -> None:
-        """The next state goes to this path, if no job or base was given."""
+        """The next state goes to this path, if no job or base was given, and is the part that it
+        says."""
+        whole, named = _parts.split(path, None, self._parts)
+        self._next = _parts.same(self._part, named)
         if self._job is None and self._base is None:
-            self._base = _jobs.resolve(path, None, None)[0]
+            self._base = _jobs.resolve(whole, None, None)[0]
 
     def stage(self, state_dict: Any, **kwargs: Any) -> Staged:
         """The copy. Keywords are the writer's hooks' and are ignored here."""
         self.close()
         job = self._job or _job_of(None, _jobs.base_of(self._base), self._opts)
-        staged = _stage_in(
-            job, state_dict, self._rank, self._boxes, self._wait_s, None, self._ranks)
+        if self._parts is None:
+            staged = stage(
+                job, state_dict, self._rank, self._boxes, self._wait_s, None, self._ranks)
+        else:
+            turn = _parts.take(job.base, self._told(), self._parts, None)
+            staged = stage_part(job, state_dict, self._rank, self._boxes, self._wait_s, turn,
+                                self._parts, self._ranks)
         self._last = weakref.ref(staged)
         return staged
+
+    def _told(self) -> str:
+        if self._next is None:
+            raise ValueError(f"a stager is not told the path, which would name one of "
+                             f"{', '.join(self._parts or ())}: give it part=")
+        return self._next
 
     def close(self) -> None:
         """Give up what was staged and not written. Twice is harmless."""
@@ -203,19 +162,25 @@ class Writer(CheckpointWriter):
 
     job    None: the one whose base the path lies in, opened and recovered at the first write
     level  what write() waits for: "PROTECTED", "COMPLETE"
+    parts  names of what a save consists of, where each is written by a call of its own; the same for
+           all of them, on all ranks. The last one's call commits, with the hook and the barrier; the
+           others return when their bytes are in memory
+    part   which of them this writer writes. None: the path says it
     opts   options of struct hearth_opts for a job that is opened here
     """
 
     def __init__(self, config: CheckpointWriterConfig | None = None,
                  rank_info: RankInfo | None = None, barrier: Barrier | None = None,
                  commit_hook: WriterHook | None = None, *, job: Job | None = None,
-                 level: str = "PROTECTED", **opts: Any) -> None:
+                 level: str = "PROTECTED", part: str | None = None,
+                 parts: Sequence[str] | None = None, **opts: Any) -> None:
         if config is not None and not isinstance(config, CheckpointWriterConfig):
             raise TypeError(
                 f"config: a CheckpointWriterConfig is wanted, not {type(config).__name__}")
         super().__init__(config or CheckpointWriterConfig(), rank_info or _rank_info(), barrier,
                          commit_hook)
         self._job, self._level, self._opts = job, level, _jobs.own_options(job, opts)
+        self._part, self._parts = part, _parts.declared(part, parts)
         self._boxes = _stage.Boxes()
 
     def write(self, path: Any, state_dict: Any, **kwargs: Any) -> None:
@@ -225,31 +190,88 @@ class Writer(CheckpointWriter):
         the step has its level; what they raise before the commit cancels the step on all ranks.
         """
         path, state = _ordered(path, state_dict)
-        folder, step = _jobs.resolve(path, _bare(path, self._job), None)
+        whole, named = _parts.split(path, None, self._parts)
+        part = _parts.same(self._part, named)
+        folder, step = _jobs.resolve(whole, _bare(whole, self._job), None)
         if self._job is not None and folder != self._job.base:
             raise ValueError(f"{path} does not lie in the job's base {self._job.base}")
-        ids, name = _jobs.ids_of(folder), _jobs.id_of(path, step)
-        ids.check(step, name)
+        name = _jobs.id_of(whole, step)
+        _jobs.ids_of(folder).check(step, name)
+        if self._parts is None:
+            if isinstance(state, Staged) and state.turn is not None:
+                raise ValueError(f"{path}: this state was staged as part {state.turn.part}")
+            _parts.pass_by(folder, step)
+            self._write(path, name, state, folder, step, kwargs)
+            return
+        if isinstance(state, Staged):
+            job, turn = None, state.turn
+            if turn is None:
+                raise ValueError(f"{path}: this state was staged as a save without parts")
+        elif part is None:
+            raise ValueError(f"part= is not given, nor does the path name one of "
+                             f"{', '.join(self._parts)}")
+        else:
+            job = _job_of(self._job, folder, self._opts)
+            turn = _parts.take(job.base, part, self._parts, step)
+        try:
+            self._write_part(turn, path, name, state, job, step, kwargs)
+        finally:
+            _parts.leave()
+
+    def _write(self, path: str, name: str, state: Any, folder: str, step: int,
+               kwargs: dict[str, Any]) -> None:
         staged = state
         if not isinstance(state, Staged):
-            staged = _stage_in(_job_of(self._job, folder, self._opts), state,
-                               self._rank_info.global_rank, self._boxes, self._timeout, step)
+            staged = stage(_job_of(self._job, folder, self._opts), state,
+                           self._rank_info.global_rank, self._boxes, self._timeout, step)
         save = staged.take()
         try:
             if staged.step is None:
                 save.set_step(step)  # what fails from here on fails on all ranks
             _prove(save.job, path, staged)
             save.add_bytes(staged.items_left)
-            save.seal()
-            if self._commit_hook is not None:
-                self._commit_hook.pre_commit(path, **kwargs)
-            if self._barrier is not None:
-                self._barrier.execute_barrier()
+            self._seal(save, path, kwargs)
         except BaseException:
             save.abort()
             raise
-        handle = save.commit()
-        with ids.noted(step, "" if save.job.off else name):
+        self._commit(save, path, name, step, kwargs)
+
+    def _write_part(self, turn: _parts.Turn, path: str, name: str, state: Any, job: Job | None,
+                    step: int, kwargs: dict[str, Any]) -> None:
+        """Into the save of all parts. What fails gives it up. job: None for what is staged."""
+        try:
+            turn.enter(2 * self._timeout + 60)
+            staged = state
+            if job is not None:
+                assert self._parts is not None
+                staged = stage_part(job, state, self._rank_info.global_rank, self._boxes,
+                                    self._timeout, turn, self._parts, None, step)
+            turn.named(step, name)
+            save = staged.take()
+            turn.group.has_step()
+            _prove(save.job, path, staged)
+            turn.wrote()
+            turn.finish(None)
+            if not turn.last:
+                return
+            self._seal(save, path, kwargs)
+            turn.group.taken()
+        except BaseException as error:
+            turn.fail(f"{error}")
+            raise
+        self._commit(save, path, name, step, kwargs)
+
+    def _seal(self, save: Save, path: str, kwargs: dict[str, Any]) -> None:
+        save.seal()
+        if self._commit_hook is not None:
+            self._commit_hook.pre_commit(path, **kwargs)
+        if self._barrier is not None:
+            self._barrier.execute_barrier()
+
+    def _commit(self, save: Save, path: str, name: str, step: int,
+                kwargs: dict[str, Any]) -> None:
+        job, handle = save.job, save.commit()
+        with _jobs.ids_of(job.base).noted(step, "" if job.off else name):
             self._wait(handle)
         if self._commit_hook is not None:
             self._commit_hook.post_commit(path, **kwargs)
@@ -274,13 +296,16 @@ class Reader(CheckpointReader):
     job         None: the one whose base the path lies in, if it is open, or if the folder is one of
                 Hearth; opened and recovered at the first read, which is collective
     trust       objects beyond plain ones are made, and so their code is run: for files of your own
+    part        of a save that was written in parts: only this one. The path says it as well. None:
+                all of them, each behind its name
     bytes_read  bytes of tensors that the last read() took; of a whole file, its length
     """
 
     def __init__(self, rank_info: RankInfo | None = None, *, job: Job | None = None,
-                 trust: bool = False, **opts: Any) -> None:
+                 trust: bool = False, part: str | None = None, **opts: Any) -> None:
         super().__init__(rank_info or _rank_info())
         self._job, self._trust, self._opts = job, trust, _jobs.own_options(job, opts)
+        self._part = part
         self.bytes_read = 0
 
     def read(self, path: Any, state_dict: Any = None, *, map_location: Any = None,
@@ -306,6 +331,8 @@ class Reader(CheckpointReader):
 
     def _kept(self, path: str) -> Any:
         """The checkpoint that the path names and its state, if Hearth has it."""
+        path, named = _parts.split(path, None, ())
+        part = _parts.same(self._part, named)
         name = os.path.basename(path.rstrip("/"))
         folder = _bare(path, self._job) or os.path.dirname(os.path.abspath(path))
         step = _names.step_of(name)
@@ -321,14 +348,26 @@ class Reader(CheckpointReader):
         except HearthNotFound:
             return None
         try:
-            return checkpoint, Kept(
-                checkpoint, _object(self._rank_info.global_rank), trust=self._trust)
+            return checkpoint, self._source(checkpoint, part)
         except BaseException:
             checkpoint.close()
             raise
 
+    def _source(self, checkpoint: Checkpoint, part: str | None) -> Kept:
+        rank = self._rank_info.global_rank
+        try:
+            return Kept(checkpoint, object_name(rank, part), part=part, trust=self._trust)
+        except HearthCorrupt:
+            there = parts_of(checkpoint, rank)
+            if part is not None and part not in there:
+                raise _parts.NoPart(f"{checkpoint.path} has no part {part!r} of rank {rank}" + (
+                    f": it has {', '.join(there)}" if there else "")) from None
+            if part is not None or not there:
+                raise
+        return KeptParts(checkpoint, there, trust=self._trust)
+
     def _read_file(self, path: str, state_dict: Any, map_location: Any) -> tuple[Any, list[Any]]:
-        name = os.path.join(path, _object(self._rank_info.global_rank))
+        name = os.path.join(path, object_name(self._rank_info.global_rank))
         try:
             file = PtFile(name, trust=self._trust)
         except FileNotFoundError:
@@ -477,15 +516,18 @@ def make_sync_checkpointer(config: CheckpointerConfig | CheckpointWriterConfig |
                            rank_info: RankInfo | None = None,
                            commit_hook: WriterHook | None = None, *, job: Job | None = None,
                            barrier: Barrier | None = None, level: str = "PROTECTED",
-                           trust: bool = False, **opts: Any) -> SyncCheckpointer:
+                           trust: bool = False, part: str | None = None,
+                           parts: Sequence[str] | None = None, **opts: Any) -> SyncCheckpointer:
     """A SyncCheckpointer over Writer and Reader. opts: of a job that is opened by its path.
 
-    config  torch's: what of it cannot be honoured is refused
+    config       torch's: what of it cannot be honoured is refused
+    part, parts  Writer's, and part Reader's
     """
     own, rank_info, barrier = _settings(config, rank_info, barrier)
     return SyncCheckpointer(
-        Writer(own, rank_info, barrier, commit_hook, job=job, level=level, **opts),
-        Reader(rank_info, job=job, trust=trust, **opts))
+        Writer(own, rank_info, barrier, commit_hook, job=job, level=level, part=part, parts=parts,
+               **opts),
+        Reader(rank_info, job=job, trust=trust, part=part, **opts))
 
 
 def make_async_checkpointer(config: CheckpointerConfig | CheckpointWriterConfig | None = None,
@@ -493,10 +535,13 @@ def make_async_checkpointer(config: CheckpointerConfig | CheckpointWriterConfig 
                             base: str | os.PathLike | None = None,
                             barrier: Barrier | None = None,
                             commit_hook: WriterHook | None = None, level: str = "PROTECTED",
-                            trust: bool = False, **opts: Any) -> AsyncCheckpointer:
-    """An AsyncCheckpointer over Stager, Writer and Reader. base: of the job, where none is open."""
+                            trust: bool = False, part: str | None = None,
+                            parts: Sequence[str] | None = None, **opts: Any) -> AsyncCheckpointer:
+    """An AsyncCheckpointer over Stager, Writer and Reader. base: of the job, where none is open.
+    part, parts: theirs; with several parts each may have a checkpointer of its own."""
     own, rank_info, barrier = _settings(config, rank_info, barrier)
-    writer = Writer(own, rank_info, barrier, commit_hook, job=job, level=level, **opts)
+    writer = Writer(own, rank_info, barrier, commit_hook, job=job, level=level, part=part,
+                    parts=parts, **opts)
     return AsyncCheckpointer(
-        Stager(rank_info, job=job, base=base, **opts), InlineProcess(writer),
-        Reader(rank_info, job=job, trust=trust, **opts))
+        Stager(rank_info, job=job, base=base, part=part, parts=parts, **opts),
+        InlineProcess(writer), Reader(rank_info, job=job, trust=trust, part=part, **opts))
