@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
+import capi
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
@@ -14,6 +16,7 @@ import hearth.torch as ht
 from hearth.errors import HearthError
 from hearth.torch import HearthReader, HearthWriter, _jobs
 from hearth.torch import _stage
+from hearth.torch._pickles import load_metadata
 
 
 def state() -> dict:
@@ -193,3 +196,31 @@ def test_fallback_to_storage(base, folder):
 def test_errors_can_be_pickled():
     error = pickle.loads(pickle.dumps(HearthError("what", -102, "HEARTH_ENOENT", 2)))
     assert (str(error), error.code, error.name, error.native) == ("what", -102, "HEARTH_ENOENT", 2)
+
+
+class Megatrons(dcp.DefaultSavePlanner):
+    """Puts more into the metadata, as Megatron's planner did and its writer does."""
+
+    def create_global_plan(self, plans: Any) -> Any:
+        plans, metadata = super().create_global_plan(plans)
+        metadata.mcore_data = {"w": {"nd_reformulated_orig_global_shape": (2, 2)}}
+        metadata.all_local_plans = plans
+        return plans, metadata
+
+
+def test_data_that_a_planner_puts_beside_the_metadata_is_kept(base):
+    state = {"w": torch.arange(4.0), "n": 3}
+    dcp.save(state, checkpoint_id=f"{base}/1", storage_writer=HearthWriter(base),
+             planner=Megatrons())
+    with open(f"{base}/step-1_ckpt/.metadata", "rb") as file:
+        data = file.read()
+    for metadata in (pickle.loads(data), load_metadata(data)):
+        assert metadata.mcore_data == {"w": {"nd_reformulated_orig_global_shape": (2, 2)}}
+        assert not hasattr(metadata, "all_local_plans")  # of all ranks; for its own next save
+    assert set(capi.read_metadata(data).entries) == {"w", "n"}
+    target = {"w": torch.zeros(4), "n": 0}
+    dcp.load(target, checkpoint_id=f"{base}/1", storage_reader=HearthReader())
+    assert target["w"].tolist() == [0, 1, 2, 3] and target["n"] == 3
+    with pytest.raises(CheckpointException, match="part w: its metadata has mcore_data"):
+        dcp.save(state, checkpoint_id=f"{base}/2/w", planner=Megatrons(),
+                 storage_writer=HearthWriter(base, parts=("w", "x")))

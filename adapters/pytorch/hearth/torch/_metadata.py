@@ -343,6 +343,19 @@ def _check_unknown(value: Any) -> None:
             todo.extend(part)
 
 
+def more_of(value: dcp.Metadata) -> dict[str, Any]:
+    """Attributes that a planner has put beside the fields, of those that are data alone (Megatron's
+    mcore_data); plans, of which it caches all ranks', are left out."""
+    out = {}
+    for name in vars(value).keys() - {field.name for field in dataclasses.fields(value)}:
+        try:
+            _check_unknown(vars(value)[name])
+            out[name] = vars(value)[name]
+        except ValueError:
+            pass
+    return out
+
+
 def _check_huge(value: dcp.Metadata) -> None:
     """Of a tensor of more than 2^63 bytes as many must be stored as one dimension has elements:
     else it is an attack on whoever multiplies."""

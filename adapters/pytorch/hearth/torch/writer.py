@@ -49,6 +49,7 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from ..errors import HearthError
 from ..job import Handle, Job, Piece, Save, save_bytes
 from . import _container, _jobs, _names, _parts, _process, _proof, _stage
+from ._metadata import more_of
 from ._pickles import encode_item, load_metadata
 from ._process import Current, portable
 
@@ -450,6 +451,7 @@ class HearthWriter(StorageWriter):
             metadata, storage_meta=self._meta(current),
             storage_data={result.index: result.storage_data for part in results
                           for result in part})
+        vars(own).update(more_of(metadata))
         try:
             _parts.compare(current.step, results)
             own = own if current.turn is None else current.turn.finish(own)
