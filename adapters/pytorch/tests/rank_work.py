@@ -278,10 +278,11 @@ def load_failing(hook: str, at: int, step: int) -> str:
     reader = HearthReader()
     if dist.get_rank() == at:
         def broken(*args: Any, **kwargs: Any) -> Any:
-            raise HearthError(f"made to fail in {hook}")
+            reader.error = HearthError(f"made to fail in {hook}")
+            raise reader.error
         setattr(reader, hook, broken)
     try:
-        dcp.load({"n": 0}, checkpoint_id=path(step), storage_reader=reader)
+        ht.load({"n": 0}, checkpoint_id=path(step), storage_reader=reader)
     except CheckpointException as error:
         return f"{sorted(error.failures)} {[str(e[0]) for e in error.failures.values()]}"
     return "it did not fail"

@@ -39,7 +39,16 @@ def dtypes() -> list[str]:
     """Those that torch.save can store and whose tensors have plain bytes."""
     with open(f"{DATA}/dtypes.tsv") as file:
         rows = [line.rstrip("\n").split("\t") for line in file][1:]
-    return [row[0] for row in rows if row[2] == "yes" and row[3] == "yes"]
+    return [row[0] for row in rows if row[2] == "yes" and row[3] == "yes" and copies(row[0])]
+
+
+def copies(dtype: str) -> bool:
+    """Whether this torch can copy tensors of it at all."""
+    try:
+        torch.empty(2, dtype=getattr(torch, dtype)).clone()
+        return True
+    except NotImplementedError:
+        return False
 
 
 def filled(dtype: str, *shape: int, first: int = 1) -> torch.Tensor:

@@ -89,7 +89,7 @@ def test_a_writer_or_reader_of_an_open_job_may_not_ask_for_others(base):
         dcp.async_save(state, checkpoint_id=f"{base}/2",
                        storage_writer=HearthWriter(base, keep=3)).result(60)
     with pytest.raises(dcp.api.CheckpointException, match="copy_threads.*open"):
-        dcp.load(state, checkpoint_id=f"{base}/1", storage_reader=HearthReader(copy_threads=3))
+        ht.load(state, checkpoint_id=f"{base}/1", storage_reader=HearthReader(copy_threads=3))
     with pytest.raises(ValueError, match="copy_threads.*open"):
         exp.Writer(copy_threads=3).write(f"{base}/4", state)
     dcp.save(state, checkpoint_id=f"{base}/3", storage_writer=HearthWriter(base, keep=2))

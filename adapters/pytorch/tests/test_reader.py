@@ -36,7 +36,7 @@ def save(base: str, step: int, value: float, **arguments: Any) -> None:
 
 def load(reader: HearthReader, checkpoint_id: str | None = None) -> float:
     state = {"w": torch.zeros(4)}
-    dcp.load(state, checkpoint_id=checkpoint_id, storage_reader=reader)
+    ht.load(state, checkpoint_id=checkpoint_id, storage_reader=reader)
     return float(state["w"][0])
 
 

@@ -198,8 +198,16 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None 
     except CheckpointException as error:
         why = getattr(reader, "error", None)  # another's reader has none
         if why is not None:
+            _put_in(error, why)
             raise error from why
         raise
+
+
+def _put_in(error: CheckpointException, why: BaseException) -> None:
+    """What was found wrong for the assertion that an older torch has of it, which says nothing."""
+    for rank, (raised, where) in error.failures.items():
+        if isinstance(raised, AssertionError) and not str(raised):
+            error.failures[rank] = why, where
 
 
 def load_latest(state_dict: dict[str, Any], *, base: str | os.PathLike | None = None,
