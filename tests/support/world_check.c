@@ -189,6 +189,14 @@ static int had_written(struct world *w, struct hth_save_id id, uint32_t rank)
     return 1;
 }
 
+/* The newest was saved by some ranks that had recovered already, in the epoch that this one hears of only now:
+ * what it resumes from may be freed. */
+static int is_saved_since(const struct world *w, const struct rank_state *r)
+{
+    return w->newest.id.attempt >> 31 && w->newest.id.epoch == r->epoch &&
+           w->newest.id.nonce == r->nonce;
+}
+
 /* The object a rank resumes from, byte for byte as some launch wrote it. A rank that the save does not
  * have resumes from nothing of its own. */
 static void check_object(struct world *w, struct rank_state *r)
@@ -204,7 +212,7 @@ static void check_object(struct world *w, struct rank_state *r)
         r->from_lineage = o.tag;
         return;
     }
-    if (had_written(w, r->from, r->rank))
+    if (!is_saved_since(w, r) && had_written(w, r->from, r->rank))
         world_broken(w, "P2: rank %u resumed and its object is not on its node", r->rank);
 }
 
@@ -217,7 +225,8 @@ static void check_bytes(struct world *w, struct rank_state *r)
     if (!r->from_lineage)
         return;
     len = world_common(common, r->from_lineage, r->from.step);
-    if (!raw_is(w->machine[r->machine].store, r->from, WORLD_COMMON, common, len))
+    if (!is_saved_since(w, r) &&
+            !raw_is(w->machine[r->machine].store, r->from, WORLD_COMMON, common, len))
         world_broken(w,
                 "P2: rank %u resumed and the common object of its step is not there or wrong",
                 r->rank);
@@ -228,13 +237,6 @@ static void check_bytes(struct world *w, struct rank_state *r)
             world_broken(w, "P2: ranks %u and %u resume from bytes of two launches", r->rank, i);
         break;
     }
-}
-
-/* The newest was saved by some ranks that had recovered already, in the epoch that this one hears of only now. */
-static int is_saved_since(const struct world *w, const struct rank_state *r)
-{
-    return w->newest.id.attempt >> 31 && w->newest.id.epoch == r->epoch &&
-           w->newest.id.nonce == r->nonce;
 }
 
 void check_recovered(struct world *w, struct rank_state *r)
