@@ -136,6 +136,10 @@ struct hth_transport_ops {
             uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff,
             uint64_t len, uint64_t cookie);
 
+    /* Inside on_pull(cookie, 0): 1 and the CRC32C of what that pull has brought, computed from its
+     * destination as it came, while the processor's cache had it; 0: it was not. NULL: it never is. */
+    int (*pulled_crc)(struct hth_transport *t, uint32_t *out);
+
     /* Move what can be moved and run callbacks. Returns how much was done; 0: nothing. */
     int (*progress)(struct hth_transport *t);
 
@@ -168,7 +172,7 @@ struct hth_transport_backend {
             struct hth_transport **out, struct hearth_error *err);
 };
 #define HTH_TRANSPORT_ABI \
-    6u /* 2: reg() comes from any thread, once; 3: conns_max; 4: also; 5: key; 6: members() */
+    7u /* 2: reg() comes from any thread, once; 3: conns_max; 4: also; 5: key; 6: members(); 7: pulled_crc() */
 
 /* Its module, and so that hth_transport_open() reads no file any more. Errors: HEARTH_ENOENT. */
 int hth_transport_preload(const char *name, const char *dir, struct hearth_error *err);

@@ -151,6 +151,18 @@ static void piece_check_run(struct hth_work *work)
     p->right = hth_chunk_is(&f->proofs, p->unit, f->base + at);
 }
 
+static void piece_checked(struct hth_fetch *f, const struct piece *p, int right)
+{
+    struct source *s = &f->source[p->source];
+
+    if (right) {
+        chunk_right(f, s, p->unit);
+    } else {
+        chunk_undo(f, p->unit);
+        hth_source_bad(f, s, p->unit, "has a wrong checksum");
+    }
+}
+
 static void piece_check_done(struct hth_work *work)
 {
     struct piece *p = hth_owner_of(struct piece, work, work);
@@ -159,14 +171,8 @@ static void piece_check_done(struct hth_work *work)
 
     f->busy--;
     piece_put(p);
-    if (hth_fetch_runs(f)) {
-        if (p->right) {
-            chunk_right(f, &f->source[p->source], p->unit);
-        } else {
-            chunk_undo(f, p->unit);
-            hth_source_bad(f, &f->source[p->source], p->unit, "has a wrong checksum");
-        }
-    }
+    if (hth_fetch_runs(f))
+        piece_checked(f, p, p->right);
     hth_pump(ctx);
     hth_fetches_settle(ctx);
 }
@@ -225,6 +231,9 @@ static int piece_arrived(struct hth_fetch *f, struct piece *p)
             phase_start(f);
     } else if (hth_breaks(f->ctx, HTH_BREAK_VERIFY)) {
         chunk_right(f, s, p->unit);
+    } else if (p->pull.has_crc && !f->proofs.sha256) {
+        hth_point(&f->ctx->points, "arrived");
+        piece_checked(f, p, p->pull.crc == f->proofs.crc[p->unit]);
     } else {
         hth_point(&f->ctx->points, "arrived");
         f->busy++;

@@ -57,6 +57,7 @@ static void side_pulled(void *self, uint64_t cookie, int code)
     (void)cookie;
     s->pulls++;
     s->pull_code = code;
+    s->has_crc = s->t->ops->pulled_crc(s->t, &s->crc);
 }
 
 static void side_log(void *self, enum hearth_log_level level, const char *event, const char *text)

@@ -17,7 +17,8 @@ struct tcp_side {
     uint64_t now_ms;     /* its clock, moved by the test alone */
     hth_conn conn[SIDE_CONNS];
     int conns, ups, downs, messages, pulls, warned;
-    int down_code, pull_code;
+    int down_code, pull_code, has_crc;
+    uint32_t crc;         /* of the last pull */
     unsigned char *bytes; /* [SIDE_BYTES], registered */
     struct hth_region *region;
     const unsigned char *key; /* NULL: it has none */

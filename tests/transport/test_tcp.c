@@ -2,6 +2,7 @@
 /* Members of the transport tcp who ask for what they may not, say nonsense, or do not read. */
 #include "tcp_side.h"
 
+#include "core/base/crc.h"
 #include <arpa/inet.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -541,6 +542,8 @@ Test(tcp, pulls_over_ipv6)
         tcp_turns(&six[i % 2], 1);
     cr_expect(eq(int, six[1].pulls, 1));
     cr_expect(zero(int, six[1].pull_code));
+    cr_expect(eq(int, six[1].has_crc, 1));
+    cr_expect(eq(u32, six[1].crc, hth_crc32c(six[1].bytes, SIDE_BYTES)));
     cr_expect(zero(int, memcmp(six[0].bytes, six[1].bytes, SIDE_BYTES)));
     tcp_side_close(&six[1]);
     tcp_side_close(&six[0]);

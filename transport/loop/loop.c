@@ -276,6 +276,7 @@ static const struct hth_transport_ops loop_ops = {
     .grant = hth_loop_grant,
     .revoke = hth_loop_revoke,
     .pull = hth_loop_pull,
+    .pulled_crc = hth_loop_pulled_crc,
     .progress = loop_progress,
     .arm = loop_arm,
     .wake = loop_wake,

@@ -48,6 +48,9 @@ void hth_loop_net_on_reg(struct hth_loop_net *net, hth_loop_reg_fn *on_reg, void
  * connection is down or its region deregistered; no HTH_CAP_REVOKES. */
 void hth_loop_net_no_revoke(struct hth_loop_net *net);
 
+/* Each pull comes with the CRC32C of what it has brought, as from `tcp`. */
+void hth_loop_net_sums(struct hth_loop_net *net);
+
 /* A node's silence: what it sends and what is sent to it waits (a stopped process, a partition)
  * until it speaks again. Nothing breaks by itself. */
 void hth_loop_net_silence(struct hth_loop_net *net, uint32_t node, int silent);

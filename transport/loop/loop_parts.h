@@ -62,7 +62,7 @@ struct hth_loop_net {
     void *script_arg;
     hth_loop_reg_fn *on_reg;
     void *on_reg_arg;
-    int no_revoke;
+    int no_revoke, sums;
     uint64_t seq;
     uint32_t generation;
     struct hth_map nodes; /* node + 1 -> struct place */
@@ -107,7 +107,8 @@ struct loop {
     struct hth_loop_net *net;
     struct place *place;
     struct hth_transport_events events;
-    struct end **ends; /* [end_cap], by the lower half of the id */
+    const uint32_t *pulled; /* CRC32C of the pull whose on_pull() runs; NULL: there is none */
+    struct end **ends;      /* [end_cap], by the lower half of the id */
     uint32_t end_cap;
     int closing;
     atomic_int woken;
@@ -160,6 +161,7 @@ int hth_loop_dereg(struct hth_transport *t, struct hth_region *region);
 int hth_loop_grant(struct hth_transport *t, struct hth_region *region, uint64_t off, uint64_t len,
         hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err);
 void hth_loop_revoke(struct hth_transport *t, const unsigned char *desc, uint32_t len);
+int hth_loop_pulled_crc(struct hth_transport *t, uint32_t *out);
 int hth_loop_pull(struct hth_transport *t, hth_conn conn, const unsigned char *desc,
         uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
         uint64_t cookie);

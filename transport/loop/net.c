@@ -80,6 +80,11 @@ void hth_loop_net_no_revoke(struct hth_loop_net *net)
     net->no_revoke = 1;
 }
 
+void hth_loop_net_sums(struct hth_loop_net *net)
+{
+    net->sums = 1;
+}
+
 struct hth_loop_verdict hth_loop_ask(struct hth_loop_net *net, enum hth_loop_kind kind,
         uint32_t from, uint32_t to, const void *bytes, size_t len)
 {

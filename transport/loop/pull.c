@@ -9,6 +9,7 @@
 #include "loop_parts.h"
 
 #include "core/base/bytes.h"
+#include "core/base/crc.h"
 #include <errno.h>
 #include <stdlib.h>
 
@@ -221,6 +222,7 @@ void hth_loop_pull_due(struct loop *loop, struct event *e)
     struct loop *owner;
     uint64_t cookie = pull->cookie;
     int rc = HEARTH_EPEER;
+    uint32_t crc;
 
     pull->event = NULL;
     if (!end) {
@@ -236,9 +238,23 @@ void hth_loop_pull_due(struct loop *loop, struct event *e)
         hth_loop_break(loop, end, HEARTH_EPEER);
         return;
     }
+    if (!rc && loop->net->sums) {
+        crc = hth_crc32c(pull->region->base + pull->doff, pull->len);
+        loop->pulled = &crc;
+    }
     loop_pull_unlink(end, pull);
     free(pull);
     loop->events.on_pull(loop->events.self, cookie, rc);
+    loop->pulled = NULL;
+}
+
+int hth_loop_pulled_crc(struct hth_transport *t, uint32_t *out)
+{
+    const struct loop *loop = (struct loop *)t;
+
+    if (loop->pulled)
+        *out = *loop->pulled;
+    return loop->pulled != NULL;
 }
 
 void hth_loop_pulls_end(struct loop *loop, struct end *end, int code)

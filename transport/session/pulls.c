@@ -83,6 +83,8 @@ void hth_pulls_on_pull(void *self, uint64_t cookie, int code)
     if (!code && link && link->peer && pull_is_life_sign(s))
         link->alive_ms = link->peer->alive_ms = hth_session_now(s);
     pull->code = code;
+    pull->has_crc = !code && s->transport->ops->pulled_crc &&
+                    s->transport->ops->pulled_crc(s->transport, &pull->crc);
     pull->done(pull, code);
 }
 

@@ -61,6 +61,8 @@ struct hth_session_pull {
     uint64_t cookie;
     hth_conn conn;
     int code;
+    int has_crc;  /* in done(), code 0: the transport has computed */
+    uint32_t crc; /* the CRC32C of the range as it lies in the region */
     struct hth_session_pull *next, *prev;
 };
 

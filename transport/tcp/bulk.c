@@ -81,8 +81,7 @@ static void bulk_read(struct hth_tcp_conn *c)
     ssize_t n;
 
     do {
-        n = c->is_sealed ? hth_tcp_sealed_read(c, &room)
-                         : plain_read(c, HTH_TCP_TURN - read, &room);
+        n = c->is_sealed ? hth_tcp_sealed_read(c, &room) : plain_read(c, HTH_TCP_SIP, &room);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (n <= 0)

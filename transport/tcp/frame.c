@@ -2,6 +2,8 @@
 /* Frames of bulk as such: what one that has come means, and which leave next. tcp.h draws them. */
 #include "tcp.h"
 
+#include "core/base/crc.h"
+
 #include <string.h>
 
 static const unsigned char nothing[64 << 10]; /* zeros, in place of what may not be read any more */
@@ -40,6 +42,8 @@ int hth_tcp_frame_body(struct hth_tcp_conn *c, uint64_t n)
 {
     struct hth_tcp_in *in = &c->in;
 
+    if (in->pull)
+        in->pull->crc = hth_crc32c_more(in->pull->crc, in->into, n);
     in->into += n;
     in->left -= n;
     if (in->pull) {

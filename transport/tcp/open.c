@@ -75,6 +75,7 @@ static const struct hth_transport_ops tcp_ops = {
     .grant = hth_tcp_grant,
     .revoke = hth_tcp_revoke,
     .pull = hth_tcp_pull,
+    .pulled_crc = hth_tcp_pulled_crc,
     .progress = hth_tcp_progress,
     .arm = hth_tcp_arm,
     .wake = hth_tcp_wake,

@@ -56,12 +56,24 @@ struct hth_tcp_pull *hth_tcp_pull_find(struct hth_tcp_conn *c, uint64_t name, ui
 static void pull_complete(struct hth_tcp_conn *c, struct hth_tcp_pull *p, int code)
 {
     struct hth_transport_events *to = &c->t->events;
+    const struct hth_tcp_pull was = *p; /* the place may be another's in the callback */
 
     c->waiting -= p->state == HTH_TCP_PULL_WAITS;
     c->pulls--;
     p->state = HTH_TCP_PULL_FREE;
     p->region->busy--;
-    to->on_pull(to->self, p->cookie, code);
+    c->t->pulled = code ? NULL : &was;
+    to->on_pull(to->self, was.cookie, code);
+    c->t->pulled = NULL;
+}
+
+int hth_tcp_pulled_crc(struct hth_transport *t, uint32_t *out)
+{
+    const struct hth_tcp_pull *p = hth_tcp_of(t)->pulled;
+
+    if (p)
+        *out = p->crc;
+    return p != NULL;
 }
 
 int hth_tcp_pull_ended(struct hth_tcp_conn *c, uint64_t name, unsigned code)

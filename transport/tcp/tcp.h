@@ -27,9 +27,10 @@
 #define HTH_TCP_KEPT_ALL   1024u /* of all of them, that are taken at once */
 #define HTH_TCP_PATIENCE   2000u /* ms until a stranger's hello is over */
 #define HTH_TCP_GRANTS     (1u << 20)
-#define HTH_TCP_PULLS      64u          /* at once, a connection and direction */
-#define HTH_TCP_PIECE      (1u << 20)   /* bytes of an answer before the next one has its turn */
-#define HTH_TCP_TURN       (1u << 20)   /* bytes read or written of one socket before the next */
+#define HTH_TCP_PULLS      64u        /* at once, a connection and direction */
+#define HTH_TCP_PIECE      (1u << 20) /* bytes of an answer before the next one has its turn */
+#define HTH_TCP_TURN       (1u << 20) /* bytes read or written of one socket before the next */
+#define HTH_TCP_SIP        (256u << 10) /* bytes read at once: the cache has them for their checksum */
 #define HTH_TCP_QUEUE      (256u << 10) /* bytes of messages that wait, a connection */
 #define HTH_TCP_READ       (128u << 10) /* bytes of messages read at once */
 #define HTH_TCP_UNKNOWN_MS 60000u       /* between two words of a key that is not known */
@@ -174,6 +175,7 @@ struct hth_tcp_pull {
     struct hth_region *region;
     unsigned char *into;
     uint64_t left; /* bytes that have not come */
+    uint32_t crc;  /* CRC32C of those that have */
     uint64_t roff, len, grant;
     unsigned char secret[16];
 };
@@ -326,6 +328,7 @@ struct hth_tcp_pull *hth_tcp_pull_find(struct hth_tcp_conn *c, uint64_t name, ui
 /* 0, or -1: there is no such pull, or it cannot be over. */
 int hth_tcp_pull_ended(struct hth_tcp_conn *c, uint64_t name, unsigned code);
 void hth_tcp_pulls_end(struct hth_tcp_conn *c); /* the connection is gone */
+int hth_tcp_pulled_crc(struct hth_transport *t, uint32_t *out);
 
 /* ---- serve.c: the peer's pulls ---- */
 
@@ -368,6 +371,7 @@ struct hth_tcp {
 
     struct hth_ids socks, conns, grants;
     struct hth_tcp_conn *doomed, **doomed_end;
+    const struct hth_tcp_pull *pulled; /* whose on_pull(0) runs; NULL: none */
     pthread_mutex_t regions_lock;
     struct hth_region *regions;
     const struct hth_key *key;      /* one of zeros without any */
