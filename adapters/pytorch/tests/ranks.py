@@ -84,19 +84,23 @@ class World:
         """function(*args) on every rank."""
         for pipe in self._pipes:
             pipe.send((function, args))
-        answers = [self._answer(rank, deadline_s) for rank in range(self.world)]
+        answers: list[tuple[bool, Any]] = []
+        for rank in range(self.world):
+            answers.append(self._answer(rank, deadline_s, answers))
         failed = [f"rank {rank}:\n{text}" for rank, (ok, text) in enumerate(answers) if not ok]
         if failed:
             raise RankFailed("\n".join(failed))
         return [value for _, value in answers]
 
-    def _answer(self, rank: int, deadline_s: float) -> tuple[bool, Any]:
+    def _answer(self, rank: int, deadline_s: float,
+                before: list[tuple[bool, Any]]) -> tuple[bool, Any]:
         try:
             if self._pipes[rank].poll(deadline_s):
                 return self._pipes[rank].recv()
         except EOFError:
             pass
-        others = "".join(f"\nrank {other} said: {text}" for other, text in self._failures())
+        said = [(other, text) for other, (ok, text) in enumerate(before) if not ok]
+        others = "".join(f"\nrank {other} said: {text}" for other, text in said + self._failures())
         self.kill()
         raise RankFailed(f"rank {rank} did not answer within {deadline_s:g} s{others}")
 
