@@ -20,6 +20,10 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# Tests run a file at a time on several processes: these take longest, and come first.
+_LONG = ("test_elastic.py", "test_hot_swap.py", "test_interchange.py", "test_parts.py",
+         "test_behaviours_on_ranks.py", "test_lightning.py", "test_hugging.py", "test_megatron.py",
+         "test_titan.py")
 _TURNS = 12  # of what torch's own tests ask a run asks one part, and each in its turn
 
 
@@ -34,7 +38,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
              if item.path.name.startswith("test_behaviours") and hasattr(item, "callspec")]
     out = {id(item) for i, item in enumerate(those) if turn >= 0 and (i + turn) % _TURNS}
     config.hook.pytest_deselected(items=[item for item in items if id(item) in out])
-    items[:] = [item for item in items if id(item) not in out]
+    items[:] = sorted((item for item in items if id(item) not in out),
+                      key=lambda item: item.path.name not in _LONG)
 
 
 def _folder() -> str:
