@@ -23,7 +23,7 @@ static unsigned long long steps_said;
 /* For tests/fuzz/run: an input counts as one execution, however much it says. */
 __attribute__((destructor)) static void steps_tell(void)
 {
-    if (getenv("HEARTH_FUZZ_COUNT"))
+    if (getenv("FUZZ_COUNT"))
         fprintf(stderr, "messages said: %llu\n", steps_said);
 }
 
