@@ -22,7 +22,8 @@ static void stranger_hears(struct world *w, const struct letter *l)
     answers += l->client == STRANGER && head.type == HTH_LOCAL_BYTES;
 }
 
-static void engines_open(struct world *w, uint32_t nodes)
+/* degree: of their tree; 0: as many as may be. */
+static void engines_open(struct world *w, uint32_t nodes, uint32_t degree)
 {
     struct world_opts o = { .seed = 1,
         .nodes = nodes,
@@ -30,7 +31,8 @@ static void engines_open(struct world *w, uint32_t nodes)
         .copies = 1,
         .keep = 1,
         .run_ms = 60000,
-        .data_max = 100 };
+        .data_max = 100,
+        .degree = degree };
 
     world_open(w, &o);
     w->stranger = stranger_hears;

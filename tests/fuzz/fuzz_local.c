@@ -45,7 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct world w;
     struct step s;
 
-    engines_open(&w, 2);
+    engines_open(&w, 2, 0);
     for (int i = 0; i < STEPS_MAX && step_next(&r, &s) && (node = world_node(&w, 0)); i++) {
         if (s.how & 1)
             hth_node_client_gone(node, w.rank[0].client); /* its place may be taken */
