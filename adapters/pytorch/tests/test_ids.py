@@ -15,8 +15,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 import hearth.torch as ht
 from hearth.errors import HearthError
-from hearth.torch import HearthReader, HearthWriter, _jobs
-from hearth.torch import experimental as exp
+from hearth.torch import HearthReader, HearthWriter, _jobs, _rank_local
 
 
 def save(checkpoint_id: str, value: float = 1.0, **arguments: Any) -> None:
@@ -110,12 +109,12 @@ def test_other_spellings_of_a_step_are_other_ids(base, one, other):
     save(f"{base}/{one}/", base=base)
 
 
-def test_the_experimental_writer_gives_a_step_one_id_too(base):
+def test_the_rank_local_writer_gives_a_step_one_id_too(base):
     state = {"w": torch.ones(2)}
-    exp.Writer().write(f"{base}/6", state)
+    _rank_local.Writer().write(f"{base}/6", state)
     with pytest.raises(ValueError, match=f"{base}/6.*{base}/step-6_ckpt"):
-        exp.Writer().write(f"{base}/step-6_ckpt", state)
-    exp.Writer().write(f"{base}/6", state)
+        _rank_local.Writer().write(f"{base}/step-6_ckpt", state)
+    _rank_local.Writer().write(f"{base}/6", state)
 
 
 def test_the_id_of_a_step_is_known_after_a_restart(base):
@@ -184,10 +183,10 @@ def test_keys_that_are_cut_or_joined_alike_stay_apart(base):
     long = ["k" * 600 + part + "k" * 600 for part in "ab"]
     state = {long[0]: torch.ones(2), long[1]: torch.zeros(2), "a.b": torch.ones(3),
              "a": {"b": torch.zeros(3)}, "1": torch.ones(4), 1: torch.zeros(4)}
-    exp.Writer().write(f"{base}/1", state)
+    _rank_local.Writer().write(f"{base}/1", state)
     assert len(set(names(base, 1))) == 6
     target = {key: None for key in state}
-    loaded, _ = exp.Reader().read(f"{base}/1", target)
+    loaded, _ = _rank_local.Reader().read(f"{base}/1", target)
     assert torch.equal(loaded[long[0]], torch.ones(2)) and torch.equal(loaded[1], torch.zeros(4))
     ones = {name: torch.full((3,), float(i)) for i, name in enumerate(long)}
     dcp.async_save(ones, checkpoint_id=f"{base}/2", storage_writer=HearthWriter(base)).result(60)

@@ -18,8 +18,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 import hearth.torch as ht
 from hearth.errors import HearthError
-from hearth.torch import HearthReader, HearthWriter
-from hearth.torch import experimental as exp
+from hearth.torch import HearthReader, HearthWriter, _rank_local
 
 
 def save(base: str, step: int, state: dict[str, Any], asynchronous: bool = False,
@@ -167,10 +166,10 @@ def test_staging_proves_nothing(base, proofs):
     assert taken(proofs) == (0, 0, 0)
     dcp.save(staged, checkpoint_id=f"{base}/1", storage_writer=writer)
     assert taken(proofs) == (1, 2, 1)
-    stager = exp.Stager(base=base)
+    stager = _rank_local.Stager(base=base)
     again = stager.stage({"w": torch.ones(3), "o": Own(1)})
     assert taken(proofs) == (0, 0, 0)
-    exp.Writer().write(f"{base}/2", again)
+    _rank_local.Writer().write(f"{base}/2", again)
     assert taken(proofs)[1] > 0
 
 
@@ -220,19 +219,19 @@ def test_what_memory_has_afterwards_is_looked_at(base, monkeypatch):
     save(base, 3, {"w": torch.ones(3)})
 
 
-# ---- the experimental family ---------------------------------------------------------------------
+# ---- rank-local saves -----------------------------------------------------------------------------
 
 
-def test_the_experimental_writer_proves_itself(base, caplog, monkeypatch):
+def test_the_rank_local_writer_proves_itself(base, caplog, monkeypatch):
     state = {"w": torch.ones(3), "deep": [{"o": Own(1)}], "n": 2}
     with caplog.at_level(logging.WARNING, "hearth"):
         for step in (1, 2):
-            exp.Writer().write(f"{base}/{step}", state)
+            _rank_local.Writer().write(f"{base}/{step}", state)
         (line,) = warnings_of(caplog)
         assert "deep[0].o" in line and "Own" in line
     with pytest.raises(HearthError, match=r"(?s)deep\[0\]\.o.*trust=True"):
-        exp.Reader().read(f"{base}/2", {"deep": None})
-    assert exp.Reader(trust=True).read(f"{base}/2", None)[0]["deep"][0]["o"].value == 1
+        _rank_local.Reader().read(f"{base}/2", {"deep": None})
+    assert _rank_local.Reader(trust=True).read(f"{base}/2", None)[0]["deep"][0]["o"].value == 1
     from hearth.torch import _skeleton
 
     real = _skeleton.encode_item
@@ -240,8 +239,8 @@ def test_the_experimental_writer_proves_itself(base, caplog, monkeypatch):
         patched.setattr(_skeleton, "encode_item",
                         lambda v: real(v)[:-1] if isinstance(v, set) else real(v))
         with pytest.raises(HearthError, match="(?s)deep.x.*even with trust"):
-            exp.Writer().write(f"{base}/3", {"deep": {"x": {1, 2}}})
-    exp.Writer().write(f"{base}/3", {"deep": {"x": {1, 2}}})
+            _rank_local.Writer().write(f"{base}/3", {"deep": {"x": {1, 2}}})
+    _rank_local.Writer().write(f"{base}/3", {"deep": {"x": {1, 2}}})
 
 
 def test_a_proof_changes_nothing_of_what_is_written(base):

@@ -15,13 +15,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed.checkpoint._experimental import RankInfo
 
 from hearth.torch._pickles import PREFIX, SUFFIX, decode_item
+from hearth.torch._rank_local import Reader
 from hearth.torch._unpickle import PickleRefused
-from hearth.torch.experimental import Reader
-
-RANK0 = RankInfo(global_rank=0, global_world_size=1)
 
 
 def _file(folder: str, state: Any, **how: Any) -> str:
@@ -35,7 +32,7 @@ def test_CR9_the_oldest_form_is_read_whole(folder):
     path = _file(folder, {"a": torch.arange(5.0), "b": 1},
                  _use_new_zipfile_serialization=False)
     target = torch.zeros(5)
-    state, missing = Reader(RANK0).read(path, {"a": target, "c": 2})
+    state, missing = Reader(0).read(path, {"a": target, "c": 2})
     assert state["a"] is target and target.tolist() == [0, 1, 2, 3, 4] and missing == ["c"]
 
 
@@ -44,7 +41,7 @@ def test_what_only_torch_can_read(folder):
     sparse = torch.eye(3).to_sparse()
     path = _file(folder, {"s": sparse, "w": torch.arange(4.0)})
     target = torch.zeros(4)
-    state, _ = Reader(RANK0).read(path, {"w": target, "s": None})
+    state, _ = Reader(0).read(path, {"w": target, "s": None})
     assert target.tolist() == [0, 1, 2, 3] and state["w"] is target
     assert torch.equal(state["s"].to_dense(), torch.eye(3))
 
@@ -68,7 +65,7 @@ def test_a_damaged_file_is_an_error_or_other_numbers(folder):
         with open(f"{path}/checkpoint_0.pt", "wb") as file:
             file.write(data)
         try:
-            Reader(RANK0).read(path, {"a": torch.zeros(10), "b": None})
+            Reader(0).read(path, {"a": torch.zeros(10), "b": None})
         except (PickleRefused, RuntimeError):
             refused += 1
     assert refused > 40
@@ -88,7 +85,7 @@ def test_a_tensor_that_reaches_out_of_its_storage_is_refused(folder, size, strid
 
     path = _file(folder, {"w": Wild()})
     with pytest.raises(PickleRefused):
-        Reader(RANK0).read(path, {"w": None})
+        Reader(0).read(path, {"w": None})
 
 
 @pytest.mark.parametrize("size", [10, 1000000])
@@ -103,7 +100,7 @@ def test_a_compressed_file_is_refused(folder, size):
         file.write(out.getvalue())
     for target in (None, {"a": 1}):
         with pytest.raises(PickleRefused, match="compressed"):
-            Reader(RANK0).read(path, target)
+            Reader(0).read(path, target)
 
 
 # ---- bytes that two readers would read in two ways ---------------------------------------------
@@ -191,8 +188,8 @@ def test_a_zip_that_can_be_read_in_two_ways_is_refused(folder, name):
     os.makedirs(path)
     with open(f"{path}/checkpoint_0.pt", "wb") as file:
         file.write(ZIPS[name])
-    reads = (lambda: decode_item(ZIPS[name]), lambda: Reader(RANK0).read(path)[0],
-             lambda: Reader(RANK0).read(path, {"a": None})[0])
+    reads = (lambda: decode_item(ZIPS[name]), lambda: Reader(0).read(path)[0],
+             lambda: Reader(0).read(path, {"a": None})[0])
     for read in reads:
         if name == "good":
             assert read() == {"a": 1}
@@ -249,8 +246,8 @@ def test_a_few_bytes_ask_for_no_memory(folder, name, form):
         used = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), hard))
     try:
-        for read in (lambda: decode_item(data), lambda: Reader(RANK0).read(path),
-                     lambda: Reader(RANK0).read(path, {"a": None})):
+        for read in (lambda: decode_item(data), lambda: Reader(0).read(path),
+                     lambda: Reader(0).read(path, {"a": None})):
             with pytest.raises((PickleRefused, RuntimeError)) as caught:
                 read()
             assert "memory" not in str(caught.value).lower()
@@ -266,9 +263,9 @@ def test_one_storage_is_not_two_things(folder):
 
 def test_tensors_of_a_whole_file_may_be_changed_and_the_file_stays(folder):
     path = _file(folder, {"a": torch.arange(4.0), "s": torch.eye(2).to_sparse()})
-    state, _ = Reader(RANK0).read(path)
+    state, _ = Reader(0).read(path)
     state["a"] += 1
-    assert Reader(RANK0).read(path)[0]["a"].tolist() == [0, 1, 2, 3]
+    assert Reader(0).read(path)[0]["a"].tolist() == [0, 1, 2, 3]
 
 
 def test_a_loaded_state_outlives_its_file(folder):
@@ -276,8 +273,8 @@ def test_a_loaded_state_outlives_its_file(folder):
     states = ({"a": torch.arange(5000.0)}, {"a": torch.arange(5000.0), "s": torch.eye(90).to_sparse()})
     for state in states:
         path = _file(folder, state)
-        whole, _ = Reader(RANK0).read(path)
-        part, _ = Reader(RANK0).read(path, {name: None for name in state})
+        whole, _ = Reader(0).read(path)
+        part, _ = Reader(0).read(path, {name: None for name in state})
         with open(f"{path}/checkpoint_0.pt", "wb"):
             pass
         for got in (whole, part):

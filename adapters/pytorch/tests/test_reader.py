@@ -290,9 +290,9 @@ def test_an_error_of_the_caller_is_no_reason_to_load_an_older_step(base, folder,
 
 def test_a_checkpoint_of_another_kind_is_no_reason_to_load_an_older_step(base, folder):
     """It is there, and newer; dcp has no part in it."""
-    from hearth.torch import experimental
+    from hearth.torch import _rank_local
 
-    experimental.Writer().write(f"{base}/500", {"w": torch.ones(4)})
+    _rank_local.Writer().write(f"{base}/500", {"w": torch.ones(4)})
     disk(folder, 2, 2)
     with pytest.raises(CheckpointException, match="step-500_ckpt.*experimental"):
         latest(base, folder)

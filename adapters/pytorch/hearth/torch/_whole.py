@@ -12,11 +12,10 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
-from torch.distributed.checkpoint._experimental.types import RankInfo
 
 from ..errors import HearthCorrupt, HearthError
 from . import _jobs, _names, _weak
-from .experimental import Reader, Stager, Writer, _prove
+from ._rank_local import Reader, Stager, Writer, prove
 
 
 class Saver:
@@ -76,7 +75,7 @@ class Saver:
         try:
             member = _jobs.open_member(self.base)
             if error is None and member is not None:
-                _prove(member.job, path, staged)
+                prove(member.job, path, staged)
         except Exception as raised:
             error = raised
         errors: list[str | None] = [None if error is None else f"{error}"]
@@ -122,8 +121,7 @@ def read(path: str | os.PathLike, *, rank: int | None = None, trust: bool = Fals
 
 
 def _read(path: str | os.PathLike, rank: int | None, trust: bool, map_location: Any) -> Any:
-    whose = None if rank is None else RankInfo(global_rank=rank, global_world_size=rank + 1)
-    state, _ = Reader(whose, trust=trust).read(path, map_location=map_location)
+    state, _ = Reader(rank, trust=trust).read(path, map_location=map_location)
     return state
 
 
