@@ -215,6 +215,28 @@ def test_without_torch_the_extra_is_named(installed):
                    "pip install 'hearth-checkpoint[torch]'")
 
 
+def test_experimental_says_which_torch_it_wants(installed):
+    """With 2.8, or another that lacks what it stands in for; the rest does not need that."""
+    out = run("""
+        import importlib, importlib.util, sys, torch
+        find = importlib.util.find_spec
+        importlib.util.find_spec = lambda name: None if "_experimental" in name else find(name)
+        torch.__version__ = "2.8.0"
+        from hearth.torch import *
+        import hearth.torch, hearth.torch._whole
+        assert "experimental" not in hearth.torch.__all__ and HearthWriter and dcp
+        assert not [name for name in sys.modules if "checkpoint._experimental" in name]
+        for how in ("hearth.torch.experimental", "importlib.import_module('hearth.torch.experimental')"):
+            try:
+                eval(how)
+            except ImportError as error:
+                print(error)
+    """, installed)
+    assert out.splitlines() == [
+        "hearth.torch.experimental wants torch.distributed.checkpoint._experimental, which is in "
+        "torch from 2.9 on, and this is torch 2.8.0"] * 2
+
+
 def test_another_package_of_the_same_name_is_noticed(installed, tmp_path):
     """Whichever of the two was installed last, it has overwritten parts of the other."""
     site = tmp_path / "site"

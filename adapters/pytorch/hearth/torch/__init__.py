@@ -70,19 +70,25 @@ def _release(version: str) -> tuple[int, ...]:
                  for part in version.split("+")[0].split(".")[:2])
 
 
-def _warn() -> None:
-    """Once in a process: this torch may have changed what is relied on."""
+def _version() -> str:
     import torch
 
+    return torch.__version__
+
+
+def _warn() -> None:
+    """Once in a process: this torch may have changed what is relied on."""
     oldest, newest = map(_release, TESTED_TORCH)
-    if not oldest <= _release(torch.__version__) <= newest:
+    if not oldest <= _release(_version()) <= newest:
         logging.getLogger(__name__).warning(
             "hearth.torch was tested with torch %s to %s, and this is %s: what DCP changed may not "
             "be known here; try a save and a load before you rely on it",
-            *TESTED_TORCH, torch.__version__)
+            *TESTED_TORCH, _version())
 
 
 _warn()
+if _release(_version()) < (2, 9):
+    __all__.remove("experimental")  # its import is an error, which `import *` is not
 
 
 def __getattr__(name: str) -> Any:

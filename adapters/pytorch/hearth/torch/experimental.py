@@ -19,7 +19,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.util import find_spec
 from typing import Any
+
+import torch
+
+if find_spec("torch.distributed.checkpoint._experimental") is None:
+    raise ImportError(
+        "hearth.torch.experimental wants torch.distributed.checkpoint._experimental, which is in "
+        f"torch from 2.9 on, and this is torch {torch.__version__}", name=__name__)
 
 from torch.distributed.checkpoint._experimental import checkpointer as base
 from torch.distributed.checkpoint._experimental.barriers import (
