@@ -5,6 +5,8 @@
     @behaviour(ranks=True)              on each of four ranks, of two nodes
     @behaviour(cases=("a", "b"))        once with each, as the second argument
     @behaviour(differs="why")           what the two give is not the same: the table says why
+    @behaviour(needs="async_stager")    not with a torch that lacks it (lacks.WHY); needs= may be a
+                                        function of the case, which gives "" where nothing is needed
 
 A behaviour is a function of a Place. It asserts what holds whatever the place is, and what it
 returns with files must be what it returns in memory; see alike(). BEHAVIOURS.md lists all.
@@ -21,6 +23,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from lacks import WHY
 from torch.distributed._shard.sharded_tensor import ShardedTensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor
@@ -29,7 +32,7 @@ import hearth.torch as ht
 from hearth.torch import HearthReader, HearthWriter
 
 MODULES = ("behaviours_alone", "behaviours_planner", "behaviours_async", "behaviours_ranks",
-           "behaviours_models", "behaviours_rank_local")
+           "behaviours_models", *(() if WHY["experimental"] else ("behaviours_rank_local",)))
 TIMEOUT_S = 60.0
 
 
@@ -84,15 +87,18 @@ class Behaviour:
     ranks: bool
     differs: str
     cases: tuple[Any, ...]
+    needs: Callable[[Any], str]
 
 
 KNOWN: dict[str, Behaviour] = {}
 
 
-def behaviour(*, ranks: bool = False, differs: str = "", cases: tuple[Any, ...] = ()) -> Any:
+def behaviour(*, ranks: bool = False, differs: str = "", cases: tuple[Any, ...] = (),
+              needs: str | Callable[[Any], str] = "") -> Any:
     def note(run: Callable[..., Any]) -> Callable[..., Any]:
         assert run.__name__ not in KNOWN, run.__name__
-        KNOWN[run.__name__] = Behaviour(run, ranks, differs, cases)
+        KNOWN[run.__name__] = Behaviour(
+            run, ranks, differs, cases, needs if callable(needs) else lambda case: needs)
         return run
 
     return note

@@ -12,11 +12,8 @@ import torch.distributed.checkpoint as dcp
 from behaviour import Place, behaviour, outcome, plain, zeros
 from behaviours_alone import Counter, net, small
 from behaviours_planner import SAVE_HOOKS, failing
-from torch.distributed.checkpoint.staging import (
-    BlockingAsyncStager,
-    DefaultStager,
-    StagingOptions,
-)
+from torch.distributed.checkpoint import staging
+from torch.distributed.checkpoint.staging import BlockingAsyncStager
 
 DEADLINE_S = 60.0
 
@@ -27,10 +24,20 @@ def stager(kind: str) -> Any:
         return None
     if kind == "blocking":
         return BlockingAsyncStager()
-    return DefaultStager(StagingOptions(False, kind == "shared", kind == "in a thread", False))
+    return staging.DefaultStager(
+        staging.StagingOptions(False, kind == "shared", kind == "in a thread", False))
 
 
 STAGERS = ("chosen by DCP", "blocking", "default", "shared", "in a thread")
+
+
+def needed(kind: str) -> str:
+    return "" if kind == "chosen by DCP" else "async_stager"
+
+
+def through(how: Any) -> dict[str, Any]:
+    """What says so to async_save()."""
+    return {} if how is None else {"async_stager": how}
 
 
 def finished(answer: Any) -> Any:
@@ -41,13 +48,13 @@ def finished(answer: Any) -> Any:
     return answer.upload_completion.result(DEADLINE_S)
 
 
-@behaviour(cases=STAGERS)
+@behaviour(cases=STAGERS, needs=needed)
 def a_save_beside_training_keeps_the_moment(at: Place, kind: str) -> Any:
     """Three saves with one stager; the state changes as soon as it is staged."""
     state, read = small(), []
     how = stager(kind)
     for step in (1, 2, 3):
-        answer = at.start(state, step, async_stager=how)
+        answer = at.start(state, step, **through(how))
         if not isinstance(answer, Future):
             answer.staging_completion.result(DEADLINE_S)
         state["w"].add_(1.0)
@@ -61,7 +68,7 @@ def a_save_beside_training_keeps_the_moment(at: Place, kind: str) -> Any:
     return read
 
 
-@behaviour(cases=STAGERS)
+@behaviour(cases=STAGERS, needs=needed)
 def kinds_of_values_beside_training(at: Place, kind: str) -> Any:
     """What is staged is what is loaded: views, shared memory, objects, a module's own dict."""
     base = torch.arange(24.0).view(4, 6)
@@ -71,7 +78,7 @@ def kinds_of_values_beside_training(at: Place, kind: str) -> Any:
              "module": net(1).state_dict(), "half": torch.ones(3, dtype=torch.bfloat16),
              "set": {1, 2}}
     how = stager(kind)
-    finished(at.start(state, async_stager=how))
+    finished(at.start(state, **through(how)))
     if how is not None:
         how.close()
     target = zeros({key: value for key, value in state.items() if key not in ("tuple", "set")})
@@ -144,7 +151,7 @@ class Late(BlockingAsyncStager):
         self.waited += 1
 
 
-@behaviour(cases=(False, True))
+@behaviour(cases=(False, True), needs="async_stager")
 def a_stager_says_whether_it_is_waited_for(at: Place, waits: bool) -> Any:
     how = Late()
     how._synchronize_after_execute = waits
@@ -153,7 +160,7 @@ def a_stager_says_whether_it_is_waited_for(at: Place, waits: bool) -> Any:
     return plain(at.load(zeros(small())))
 
 
-@behaviour()
+@behaviour(needs="async_stager")
 def a_stager_that_fails_raises_at_once(at: Place) -> Any:
     class Failing(BlockingAsyncStager):
         def stage(self, state_dict: Any) -> Any:

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from behaviour import Place, behaviour, plain
-from behaviours_async import finished, stager
+from behaviours_async import finished, stager, through
 from behaviours_ranks import whole
 from torch import nn
 from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict
@@ -99,7 +99,7 @@ def started(at: Place, state: dict[str, Any], how: str, step: int = 1) -> Any:
         return None
     if how == "process":
         return at.start(state, step, async_checkpointer_type=AsyncCheckpointerType.PROCESS)
-    return at.start(state, step, async_stager=stager("default") if how == "own stager" else None)
+    return at.start(state, step, **through(stager("default") if how == "own stager" else None))
 
 
 def saved_and_loaded(at: Place, way: str, how: str, other: str, **options: Any) -> Any:
@@ -136,7 +136,8 @@ def differing(one: Any, other: Any, path: str = "") -> list[str]:
 
 @behaviour(ranks=True, cases=tuple(
     (way, how) for way in WAYS for how in ("save", "thread", "own stager", "process")
-    if (way, how) != ("fsdp1", "own stager")))  # torch's stagers take no ShardedTensor
+    if (way, how) != ("fsdp1", "own stager")),  # torch's stagers take no ShardedTensor
+    needs=lambda case: "async_stager" if case[1] == "own stager" else "")
 def a_model_and_its_optimizer_go_on(at: Place, case: Any) -> Any:
     way, how = case
     return saved_and_loaded(at, way, how, way)

@@ -356,7 +356,7 @@ def another_group_of_all_ranks(at: Place) -> Any:
     return plain(at.load(zeros(state), process_group=group))
 
 
-@behaviour(ranks=True)
+@behaviour(ranks=True, needs="use_collectives")
 def each_rank_for_itself_without_collectives(at: Place) -> Any:
     me = dist.get_rank()
     at.save({"w": torch.full((4,), float(me)), "who": me}, use_collectives=False)

@@ -8,6 +8,7 @@ import threading
 import time
 from typing import Any
 
+import process_work
 import rank_work as work
 import torch
 import torch.distributed as dist
@@ -214,6 +215,8 @@ def in_process() -> dict[str, Any]:
         out[part] = _error(lambda part=part: dcp.async_save(
             {"w": torch.ones(10)}, checkpoint_id=work.path(1), part=part, parts=BOTH,
             async_checkpointer_type=AsyncCheckpointerType.PROCESS).result(60))
+        if process_work.ENDS:
+            process_work.new_process()
     out["after"] = _both(2)
     return out
 

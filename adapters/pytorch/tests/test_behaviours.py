@@ -11,6 +11,7 @@ from typing import Any
 
 import behaviour
 import pytest
+from lacks import WHY, needs
 
 TABLE = Path(__file__).parent.parent / "BEHAVIOURS.md"
 
@@ -20,7 +21,11 @@ def cases(ranks: bool) -> Iterator[Any]:
         if each.ranks != ranks:
             continue
         for case in each.cases or (None,):
-            yield pytest.param(name, case, id=f"{name}[{_say(case)}]" if each.cases else name)
+            wanted = each.needs(case)
+            yield pytest.param(name, case, id=f"{name}[{_say(case)}]" if each.cases else name,
+                               marks=needs(wanted) if wanted else ())
+    if WHY["experimental"]:
+        yield pytest.param("", None, id="behaviours_rank_local", marks=needs("experimental"))
 
 
 def _say(case: Any) -> str:
@@ -44,7 +49,10 @@ def test_in_one_process(name, case, base, folder):
 
 def test_the_table_lists_every_behaviour_and_no_other():
     """A line for each: its name, and where it differs why."""
-    lines = re.findall(r"^\| `(\w+)` \| [^|]+ \| (holds|differs: .*) \|$", TABLE.read_text(), re.M)
+    text = TABLE.read_text()
+    if WHY["experimental"]:
+        text = re.sub(r"(?ms)^## `_experimental`.*?(?=^## )", "", text)
+    lines = re.findall(r"^\| `(\w+)` \| [^|]+ \| (holds|differs: .*) \|$", text, re.M)
     table = dict(lines)
     assert len(table) == len(lines)
     assert table == {name: f"differs: {each.differs}" if each.differs else "holds"

@@ -10,6 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from lacks import WHY
+
+if WHY["experimental"]:
+    pytest.skip(WHY["experimental"], allow_module_level=True)
+
 from hooks import DEADLINE_S, Hook, small_state
 from torch.distributed.checkpoint import _experimental as upstream
 from torch.distributed.checkpoint._experimental.checkpointer import Checkpointer

@@ -12,6 +12,11 @@ from typing import Any
 
 import pytest
 import torch
+from lacks import WHY
+
+if WHY["experimental"]:
+    pytest.skip(WHY["experimental"], allow_module_level=True)
+
 from torch.distributed.checkpoint._experimental import CheckpointReader, RankInfo
 
 from hearth.torch import _ptfile

@@ -11,6 +11,7 @@ import pytest
 import rank_work as work
 import torch
 import torch.distributed.checkpoint as dcp
+from lacks import needs
 from torch.distributed.checkpoint import state_dict_loader
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict_from_keys
@@ -156,6 +157,7 @@ def test_DL13_what_read_metadata_found_wrong_is_in_the_error(saved):
     assert isinstance(caught.value.__cause__, FileNotFoundError)
 
 
+@needs("use_collectives")
 def test_DL13_metadata_of_each_rank_alone(four):
     assert four.run(work.without_collectives, 1) == [True] * 4
 

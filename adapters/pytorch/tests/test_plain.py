@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as theirs
+from lacks import needs
 from torch.distributed.checkpoint.api import CheckpointException
 
 import hearth.torch as ht
 import hearth.torch.dcp as dcp
 from hearth.errors import HearthError, HearthNotFound
 from hearth.job import Save
-from hearth.torch import _weak, experimental
+from hearth.torch import _weak
 
 
 def state(value: float) -> dict[str, Any]:
@@ -166,6 +167,7 @@ def test_a_miss_is_said_at_once(base):
 # ---- settings of torch's private family ----------------------------------------------------------
 
 
+@needs("experimental")
 def test_a_checkpointer_config_works_as_it_does_with_torch(base):
     from torch.distributed.checkpoint._experimental.checkpoint_writer import CheckpointWriterConfig
     from torch.distributed.checkpoint._experimental.config import CheckpointerConfig
@@ -174,12 +176,13 @@ def test_a_checkpointer_config_works_as_it_does_with_torch(base):
     config = CheckpointerConfig(writer_config=CheckpointWriterConfig(77))
     one = RankInfo(global_rank=0, global_world_size=1)
     for arguments in ((config, one), (one, config), (config,)):
-        checkpointer = experimental.make_sync_checkpointer(*arguments)
+        checkpointer = ht.experimental.make_sync_checkpointer(*arguments)
         assert checkpointer._writer._timeout == 77
     checkpointer.save(f"{base}/1", state(1))
     assert checkpointer.load(f"{base}/1")["n"] == 1
 
 
+@needs("experimental")
 def test_settings_that_cannot_be_honoured_are_refused_at_once():
     from torch.distributed.checkpoint._experimental.checkpoint_process import (
         CheckpointProcessConfig,
@@ -187,7 +190,7 @@ def test_settings_that_cannot_be_honoured_are_refused_at_once():
     from torch.distributed.checkpoint._experimental.config import CheckpointerConfig
     from torch.distributed.checkpoint._experimental.staging import CheckpointStagerConfig
 
-    make = experimental.make_async_checkpointer
+    make = ht.experimental.make_async_checkpointer
     with pytest.raises(ValueError, match="staging_config.use_shared_memory"):
         make(CheckpointerConfig(staging_config=CheckpointStagerConfig(use_shared_memory=False)))
     with pytest.raises(ValueError, match="process_config.subprocess_init_timeout_secs"):
@@ -196,6 +199,6 @@ def test_settings_that_cannot_be_honoured_are_refused_at_once():
         staging_config=CheckpointStagerConfig(False, True, True, False)))
     for wrong in ({"config": 3}, {"rank_info": 3}):
         with pytest.raises(TypeError, match="wanted, not int"):
-            experimental.make_sync_checkpointer(**wrong)
+            ht.experimental.make_sync_checkpointer(**wrong)
     with pytest.raises(TypeError, match="CheckpointWriterConfig is wanted"):
-        experimental.Writer(CheckpointerConfig())
+        ht.experimental.Writer(CheckpointerConfig())

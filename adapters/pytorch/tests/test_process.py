@@ -14,6 +14,7 @@ import pytest
 import rank_work
 import torch
 from conftest import _folder
+from lacks import needs
 from ranks import World
 
 from hearth.errors import HearthError, HearthTimeout
@@ -42,6 +43,7 @@ def test_three_saves_come_back_and_nothing_is_copied(two):
     assert two.run(work.three_saves, 1) == [[WRITTEN] * 3] * 2
 
 
+@needs("async_stager")
 def test_a_state_staged_by_others_is_written_too(two):
     (first, second) = two.run(work.pickled_by_torch)
     assert first["elsewhere"] and second["elsewhere"] and first["copied"] > 50

@@ -8,8 +8,13 @@ import logging
 from typing import Any
 
 import pytest
-import rank_parts_work as work
 import torch
+from lacks import WHY
+
+if WHY["experimental"]:
+    pytest.skip(WHY["experimental"], allow_module_level=True)
+
+import rank_parts_work as work
 from hooks import DEADLINE_S, Gate, Hook
 
 from hearth.errors import HearthError, HearthNotFound

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 import rank_work as work
 import torch
+from lacks import needs
 
 
 def equal(a: dict, b: dict) -> bool:
@@ -44,5 +45,6 @@ def test_plan_caching_over_three_saves(four):
     assert four.run(work.save_cached, 1) == [[1, 2, 3]] * 4
 
 
+@needs("use_collectives")
 def test_without_collectives(four):
     assert four.run(work.without_collectives, 1) == [True] * 4
