@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.testing._internal.two_tensor import TwoTensor
 
 import hearth.torch as ht
 from hearth.errors import HearthError
@@ -97,6 +98,17 @@ def test_own_async_save(base):
     target = empty_like(kept)
     ht.load(target, checkpoint_id=f"{base}/4")
     assert same(kept, target)
+
+
+def test_a_tensor_made_of_others_is_staged_in_its_shape(base):
+    """By torch's own stager, which in 2.8 forgets the shape."""
+    one, two = torch.ones(3, 4), torch.full((3, 4), 2.0)
+    writer, value = HearthWriter(base), TwoTensor(one, two)
+    staged = writer.stage({"w": value})["w"]
+    one.zero_()
+    assert type(staged) is TwoTensor and staged.shape == (3, 4)
+    assert [float(part.sum()) for part in (staged.a, staged.b)] == [12, 24]
+    writer.close()
 
 
 def test_staged_tensors_are_found_by_their_address(base, monkeypatch):

@@ -283,7 +283,25 @@ def _by_torch(value: Any) -> Any:
     """Anything else, copied as torch's own stager does it."""
     from torch.distributed.checkpoint._state_dict_stager import StateDictStager
 
-    return StateDictStager().stage({"value": value})["value"]
+    class Stager(StateDictStager):
+        def _offload_tensor(self, x: torch.Tensor, memo: dict[int, Any], *more: Any,
+                            **named: Any) -> torch.Tensor:
+            copied = super()._offload_tensor(x, memo, *more, **named)
+            if copied.shape != x.shape:
+                copied = memo[id(x)] = _shaped(copied, x)
+            return copied
+
+    return Stager().stage({"value": value})["value"]
+
+
+def _shaped(copied: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """The copy with the shape of the tensor: torch 2.8 loses that of one that is made of others."""
+    whole = like.new_empty(like.shape, device="cpu")
+    whole.__dict__.update(copied.__dict__)
+    for name in getattr(like, "__slots__", ()):
+        if hasattr(copied, name):
+            setattr(whole, name, getattr(copied, name))
+    return whole
 
 
 def stage(job: Job, state: Any, boxes: Boxes, *, begin: Callable[[int], Save],
