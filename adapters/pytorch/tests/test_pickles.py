@@ -203,7 +203,7 @@ def test_a_class_is_never_given_a_state(reader):
     build = pickle.dumps(dcp.Metadata, 4)[:-1] + b"N}\x8c\x07versionK\x07s\x86b."
     with pytest.raises(PickleRefused):
         reader(build)
-    assert dcp.Metadata.version is None
+    assert getattr(dcp.Metadata, "version", None) is None  # torch 2.8 has no such field
     assert type(reader(good)) is dcp.Metadata
 
 
@@ -424,7 +424,7 @@ def test_nothing_is_loaded_or_started_by_the_import():
 
 
 @pytest.mark.parametrize("version,warns", [
-    ("2.8.1", True), ("2.9.0", False), ("2.13.0+cpu", False), ("2.15.0a0+git1", False),
+    ("2.7.1", True), ("2.8.0", False), ("2.13.0+cpu", False), ("2.15.0a0+git1", False),
     ("2.16.0", True), ("3.0", True)])
 def test_a_torch_that_nobody_tested_is_warned_of_once(version, warns, monkeypatch, caplog):
     import hearth.torch

@@ -61,7 +61,7 @@ _MODULES = ("dcp", "elastic", "experimental")
 __all__ = [*_WHERE, "TESTED_TORCH", *_MODULES]
 
 # The oldest torch that will do, and the newest whose releases pass this package's tests.
-TESTED_TORCH = ("2.9", "2.15")
+TESTED_TORCH = ("2.8", "2.15")
 
 
 def _release(version: str) -> tuple[int, ...]:
