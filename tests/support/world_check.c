@@ -179,8 +179,9 @@ static int had_written(struct world *w, struct hth_save_id id, uint32_t rank)
 {
     struct look_object o;
 
-    for (uint32_t i = 0; i < w->opts.nodes; i++) {
-        struct hth_store *store = w->machine[w->member[i]].store; /* NULL: it has just been lost */
+    for (uint32_t m = 0; m < w->machines;
+            m++) { /* one that was replaced alive may have all of it */
+        struct hth_store *store = w->machine[m].store;
 
         for (const struct slot *s = store ? mem_of(store)->slots : NULL; s; s = s->next)
             if (look_slot(s, &o) && look_same(o.save, id))
