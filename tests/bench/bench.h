@@ -124,6 +124,7 @@ struct peers {
     pid_t owner, dialler;
     int to, from; /* of the dialler */
 };
+pid_t peers_fork(void); /* a child that dies with its parent, or die */
 /* The owner writes its address to `out`; the dialler reads it from `address`, orders from `in`. */
 void peers_start(struct peers *p, void (*owner)(const void *arg, int out),
         void (*dialler)(const void *arg, int address, int in, int out), const void *arg);

@@ -21,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -68,24 +67,11 @@ static int listen_any(uint16_t *out_port)
     return fd;
 }
 
-static pid_t child(void)
-{
-    pid_t pid;
-
-    fflush(NULL);
-    pid = fork();
-    if (pid < 0)
-        die("no process");
-    if (!pid)
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-    return pid;
-}
-
 /* Takes whoever comes and lets him go. */
 static pid_t dumb_start(uint16_t *out_port)
 {
     int fd = listen_any(out_port);
-    pid_t pid = child();
+    pid_t pid = peers_fork();
 
     while (!pid) {
         int conn = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
@@ -148,7 +134,7 @@ static void crowd_start(struct crowd *c, uint16_t port)
     double began, used, part = arg.percent / 100.0;
 
     *c->came = 0;
-    if ((c->pid = child()) > 0)
+    if ((c->pid = peers_fork()) > 0)
         return;
     began = now_s();
     used = cpu_s();
