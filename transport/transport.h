@@ -50,7 +50,7 @@ struct hth_transport_opts {
     const char
             *bind; /* numeric address to listen on, "127.0.0.1" or "::1"; mandatory, no wildcard */
     uint16_t port; /* 0: any */
-    const char *provider; /* backend's own: "tcp", "posix"; NULL: HTH_PROVIDER_DEFAULT */
+    const char *provider; /* backend's own: "tcp", "verbs"; NULL: HTH_PROVIDER_DEFAULT */
     const char *device;   /* interface name; NULL: the one that has `bind` */
     const char *const
             *also;       /* other providers that may be opened later in this process, in place of

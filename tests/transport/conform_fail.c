@@ -447,7 +447,7 @@ void conform_partition(const struct conform_backend *backend)
         loop_dies(backend, 1);
         return;
     }
-    if (strcmp(backend->provider, "posix") == 0 || strcmp(backend->provider, "shm") == 0)
+    if (strcmp(backend->provider, "shm") == 0)
         conform_skip("shared memory has no network to cut");
     if (backend->profile)
         conform_skip("the strict provider has no network to cut");

@@ -48,10 +48,9 @@ static const struct conform_backend backends[] = {
     STRICT_AS("shm", "shm", 1),
     STRICT("worst"),
     { .name = "ucx-tcp", .module = "ucx", .provider = "tcp", .library = "HEARTH_UCX_LIBRARY" },
-    { .name = "ucx-posix", .module = "ucx", .provider = "posix", .library = "HEARTH_UCX_LIBRARY" },
     { .name = "ucx-gets",
             .module = "ucx",
-            .provider = "posix",
+            .provider = "tcp",
             .library = "HEARTH_UCX_LIBRARY",
             .setting = "HEARTH_UCX_GETS" },
 };

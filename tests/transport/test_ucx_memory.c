@@ -69,13 +69,13 @@ static void on_pull(void *self, uint64_t cookie, int code)
     s->done++;
 }
 
-static void side_open(struct side *s, const char *provider)
+static void side_open(struct side *s)
 {
     struct hth_transport_events events = { s, on_up, on_up, on_down, on_message, on_writable,
         on_pull };
     struct hth_transport_opts opts = {
         .bind = "127.0.0.1",
-        .provider = provider,
+        .provider = "tcp",
         .library = getenv("HEARTH_UCX_LIBRARY"),
         .clock = { clock_ms, clock_ms, NULL },
     };
@@ -97,15 +97,15 @@ static void side_close(struct side *s)
     free(s->bytes);
 }
 
-static void pair_open(struct side pair[2], const char *provider)
+static void pair_open(struct side pair[2])
 {
     unsigned char addr[HTH_ADDR_MAX];
     struct hearth_error err = { 0 };
     uint64_t end = clock_ms(NULL) + LIMIT;
     uint32_t len;
 
-    side_open(&pair[0], provider);
-    side_open(&pair[1], provider);
+    side_open(&pair[0]);
+    side_open(&pair[1]);
     must(pair[0].t->ops->address(pair[0].t, addr, &len, &err));
     must(pair[1].t->ops->connect(pair[1].t, addr, len, &pair[1].conn, &err));
     while (!(pair[0].up && pair[1].up) && clock_ms(NULL) < end)
@@ -151,28 +151,18 @@ static int revoke_amid(struct side pair[2])
     return denied;
 }
 
-static void revoke_over(const char *provider)
+Test(ucx_memory, what_is_read_after_a_revoke_counts_for_nothing)
 {
     struct side pair[2] = { 0 };
     int denied = 0;
 
-    pair_open(pair, provider);
+    pair_open(pair);
     cr_assert(ne(int, (int)(pair[0].t->ops->caps(pair[0].t) & HTH_CAP_REVOKES), 0));
     for (int i = 0; i < 10; i++)
         denied += revoke_amid(pair);
     cr_assert(gt(int, denied, 0), "none of ten was in time");
     side_close(&pair[1]);
     side_close(&pair[0]);
-}
-
-Test(ucx_memory, what_is_read_after_a_revoke_counts_for_nothing_over_tcp)
-{
-    revoke_over("tcp");
-}
-
-Test(ucx_memory, what_is_read_after_a_revoke_counts_for_nothing_in_shared_memory)
-{
-    revoke_over("posix");
 }
 
 struct worker {
@@ -197,7 +187,7 @@ Test(ucx_memory, any_thread_registers_beside_progress)
     struct side pair[2] = { 0 };
     pthread_t thread[THREAD];
 
-    pair_open(pair, "tcp");
+    pair_open(pair);
     for (int i = 0; i < THREAD; i++) {
         worker[i].t = pair[0].t;
         cr_assert(eq(int, pthread_create(&thread[i], NULL, worker_run, &worker[i]), 0));

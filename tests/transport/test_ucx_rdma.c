@@ -83,5 +83,18 @@ Test(ucx_rdma, where_there_is_no_card_the_refusal_says_what_to_do)
     cr_assert(ne(ptr, strstr(err.text, "interface lo"), NULL), "%s", err.text);
     cr_assert(ne(ptr, strstr(err.text, "rdma link"), NULL), "%s", err.text);
     must_fail(open_with("rc,tcp", &err), HEARTH_EINVAL);
-    cr_assert(ne(ptr, strstr(err.text, "known are tcp, posix"), NULL), "%s", err.text);
+    cr_assert(ne(ptr, strstr(err.text, "known are tcp, and for network cards"), NULL), "%s",
+            err.text);
+}
+
+Test(ucx_rdma, shared_memory_is_refused_with_what_to_take)
+{
+    struct hearth_error err = { 0 };
+    int rc = open_with("posix", &err);
+
+    if (rc == HEARTH_ENOENT)
+        cr_skip_test("%s", err.text);
+    cr_assert(eq(int, rc, HEARTH_EINVAL));
+    cr_assert(ne(ptr, strstr(err.text, "take transport ofi with provider shm"), NULL), "%s",
+            err.text);
 }

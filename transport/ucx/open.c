@@ -25,19 +25,17 @@ struct setting {
 static int context_configure(const struct hth_ucx *t, ucp_config_t *config, const char *provider,
         const char *device, struct hearth_error *err)
 {
-    const int posix = t->shares_memory;
     /* All sends, by the old protocols alone. */
     const int copied = strcmp(provider, "tcp") == 0 && hth_ucx_needs(HTH_UCX_COPIED_SENDS);
     const struct setting setting[] = {
-        /* Dialling by address wants a TCP device to be there; the bytes take shared memory. */
-        { "TLS", posix ? "posix,tcp" : provider },
+        { "TLS", provider },
         { "NET_DEVICES", device },
         { "SOCKADDR_TLS_PRIORITY", t->rdma ? "rdmacm" : "tcp" },
         { "PROTO_ENABLE", copied || hth_ucx_needs(HTH_UCX_OLD_PROTOCOLS) ? "n" : "y" },
         { "ZCOPY_THRESH", copied ? "inf" : "auto" },
-        /* Shared memory may tell of a death by this alone. On TCP it must be longer than the
-         * kernel's own keepalive takes, or the ping itself hides a silent partition from that. */
-        { "KEEPALIVE_INTERVAL", posix ? "1s" : "20s" },
+        /* Longer than the kernel's own keepalive takes, or the ping itself hides a silent partition
+         * from that. */
+        { "KEEPALIVE_INTERVAL", "20s" },
     };
     size_t n = sizeof(setting) / sizeof(setting[0]);
 
@@ -302,14 +300,17 @@ static int provider_take(struct hth_ucx *t, const char *provider, struct hearth_
 {
     const char *asked = ucx_gets_for_tests();
 
-    t->shares_memory = strcmp(provider, "posix") == 0;
     t->rdma = hth_ucx_is_rdma(provider);
     t->gets = t->rdma || asked;
     t->key_room = asked && strcmp(asked, "messages") == 0 ? 0 : HTH_DESC_MAX - HTH_UCX_DESC;
-    if (t->rdma || t->shares_memory || strcmp(provider, "tcp") == 0)
+    if (t->rdma || strcmp(provider, "tcp") == 0)
         return HEARTH_OK;
+    if (strcmp(provider, "posix") == 0)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "the transport ucx does not use provider posix: it copies twice, in pieces of 8 KiB, at "
+                "half the rate of memory; within one machine take transport ofi with provider shm");
     return hth_fail(err, HEARTH_EINVAL, 0,
-            "the transport ucx has no provider \"%s\": known are tcp, posix, and for network cards "
+            "the transport ucx has no provider \"%s\": known are tcp, and for network cards "
             "rc, rc_verbs, rc_mlx5, dc, dc_mlx5 or several of those with commas between",
             provider);
 }

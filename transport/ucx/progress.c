@@ -3,14 +3,10 @@
 #include "ucx.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #define PROGRESS_ROUNDS 64 /* of UCX's own before ours, so that neither waits for long */
-#define LOOK_AGAIN_US   100
-#define STUCK_US        2000
 
 #define OWNER(event, type, member) \
     ((type *)(void *)((unsigned char *)(event)-offsetof(type, member)))
@@ -59,29 +55,6 @@ int hth_ucx_events_run(struct hth_ucx *t)
     return done;
 }
 
-static uint64_t turn_now_us(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
-/*
- * Shared memory alone: a receiver that sleeps is woken by a system call of the sender's, and one that
- * keeps pace with the sender would sleep before each 8 KiB. So while bytes are in flight it looks
- * again for longer than the next ones take, here first, since the caller's turn costs more than ours.
- * Where the core is wanted, the sender gets it.
- */
-static int turn_looks_again(struct hth_ucx *t)
-{
-    if (!t->shares_memory || !(t->pulls.count || t->serving) ||
-            turn_now_us() - t->moved_us >= LOOK_AGAIN_US)
-        return 0;
-    sched_yield();
-    return 1;
-}
-
 int hth_ucx_progress(struct hth_transport *base)
 {
     struct hth_ucx *t = (struct hth_ucx *)(void *)base;
@@ -91,23 +64,14 @@ int hth_ucx_progress(struct hth_transport *base)
     if (read(t->wake_fd, &woken, sizeof(woken)) > 0)
         done++;
     for (int i = 0; i < PROGRESS_ROUNDS; i++) {
-        if (ucp_worker_progress(t->worker))
-            done++;
-        else if (!turn_looks_again(t))
+        if (!ucp_worker_progress(t->worker))
             break;
+        done++;
     }
     done += hth_ucx_conns_expire(t);
     done += hth_ucx_conns_close(t);
     done += hth_ucx_events_run(t);
-    if (done && t->shares_memory)
-        t->moved_us = turn_now_us();
     return done;
-}
-
-/* UCX has work left that nothing will wake us for: a peer that has stopped does not empty its queue. */
-static int turn_is_stuck(const struct hth_ucx *t)
-{
-    return t->shares_memory && turn_now_us() - t->moved_us >= STUCK_US;
 }
 
 int hth_ucx_arm(struct hth_transport *base, int *out_fd, uint64_t *out_due_ms)
@@ -115,16 +79,8 @@ int hth_ucx_arm(struct hth_transport *base, int *out_fd, uint64_t *out_due_ms)
     struct hth_ucx *t = (struct hth_ucx *)(void *)base;
     uint64_t due = hth_ucx_conns_due_ms(t), now = hth_now_ms(&t->clock);
 
-    if (t->noted || due <= now || turn_looks_again(t))
+    if (t->noted || due <= now || ucp_worker_arm(t->worker) != UCS_OK)
         return 0;
-    if (ucp_worker_arm(t->worker) != UCS_OK) {
-        if (!turn_is_stuck(t)) {
-            if (t->shares_memory)
-                sched_yield(); /* the peer is in the middle of a write, or its queue is full */
-            return 0;
-        }
-        due = now + 1;
-    }
     *out_fd = t->epoll_fd;
     *out_due_ms = due;
     return 1;

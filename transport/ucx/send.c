@@ -42,7 +42,6 @@ static void packet_finish(struct hth_ucx_packet *p, ucs_status_t status)
 
     if (p->region) {
         p->region->serving--;
-        t->serving--;
         if (c)
             c->serving--;
     } else if (c) {
@@ -207,7 +206,6 @@ void hth_ucx_packets_forget(struct hth_ucx *t, struct hth_ucx_conn *c)
         if (p->conn != c->id || !p->region)
             continue;
         p->region->serving--;
-        t->serving--;
         p->region = NULL;
         p->conn = 0;
     }

@@ -53,7 +53,6 @@ void hth_ucx_serve(struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned cha
     hth_put64(p->header, hth_get64(ask + 32));
     c->serving++;
     p->region->serving++;
-    t->serving++;
     p->holds->held++;
     hth_ucx_packet_start(t, c, p);
 }

@@ -173,9 +173,6 @@ struct hth_ucx {
     int rdma;                         /* the provider is network cards alone */
     size_t key_room;                  /* for a key in a descriptor */
     int gets;                         /* pulls are reads of UCX's, see get.c */
-    int shares_memory;                /* the provider is posix: bytes take no network */
-    uint64_t moved_us;                /* the last progress() that did something */
-    uint32_t serving;                 /* their pulls, of all connections */
     uint32_t failing;                 /* connections in FAILED or CLOSING */
     struct hth_ids conns, pulls, grants;
     pthread_mutex_t memory;     /* guards the next four: reg() comes from any thread */
