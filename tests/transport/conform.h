@@ -42,7 +42,8 @@ struct conn_record {
 
 struct pull_record {
     hth_conn conn;
-    int posted, done, code;
+    int posted, done, code, has_crc;
+    uint32_t crc;
 };
 
 struct world;

@@ -2,6 +2,8 @@
 /* Bytes: sizes, offsets, what must stay untouched; who may read what; regions that go away. */
 #include "conform.h"
 
+#include "core/base/crc.h"
+
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -67,6 +69,12 @@ static struct desc grant(
     return d;
 }
 
+/* The transport's checksum, where it has one, is of what lies there. */
+static int crc_fits(const struct pull_record *r, const unsigned char *at, uint64_t len)
+{
+    return !r->has_crc || r->crc == hth_crc32c(at, len);
+}
+
 /* One pull of `len` bytes; everything around it must stay. */
 static void one(struct pair *p, struct mem *src, struct mem *dst, uint64_t goff, uint64_t roff,
         uint64_t doff, uint64_t len)
@@ -83,6 +91,7 @@ static void one(struct pair *p, struct mem *src, struct mem *dst, uint64_t goff,
     CHECK(pump(w, all_pulled, B, WAIT_MS));
     CHECK(B->pull[cookie].code == 0);
     CHECK(is_filled(dst->at + doff, len, 1, goff + roff));
+    CHECK(crc_fits(&B->pull[cookie], dst->at + doff, len));
     for (uint64_t i = 0; i < before; i++)
         CHECK(dst->at[doff - 1 - i] == CANARY);
     for (uint64_t i = 0; i < after; i++)
@@ -102,8 +111,12 @@ static void window(struct pair *p, struct mem *src, struct mem *dst, uint64_t le
         pull_post(B, p->b->conn, d.bytes, d.len, off, dst->region, off,
                 len - off < MIB ? len - off : MIB);
     CHECK(pump(w, all_pulled, B, WAIT_MS));
-    for (int i = first; i < B->pulls; i++)
+    for (int i = first; i < B->pulls; i++) {
+        uint64_t off = (uint64_t)(i - first) * MIB;
+
         CHECK(B->pull[i].posted && B->pull[i].code == 0);
+        CHECK(crc_fits(&B->pull[i], dst->at + off, len - off < MIB ? len - off : MIB));
+    }
     CHECK(is_filled(dst->at, len, 1, 0));
 }
 

@@ -124,6 +124,9 @@ static void on_pull(void *self, uint64_t cookie, int code)
     CHECK(s->pull[cookie].posted);
     CHECK(++s->pull[cookie].done == 1);
     s->pull[cookie].code = code;
+    s->pull[cookie].has_crc =
+            s->t->ops->pulled_crc && s->t->ops->pulled_crc(s->t, &s->pull[cookie].crc);
+    CHECK(!code || !s->pull[cookie].has_crc);
     s->done++;
     hook(s, HOOK_PULL, s->pull[cookie].conn);
 }
