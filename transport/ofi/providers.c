@@ -73,7 +73,7 @@ const struct hth_ofi_provider hth_ofi_providers[] = {
             .obeys = 1,
             /* Buffers that all peers share: 4096 by itself, which each endpoint clears on the engine's thread. */
             .setting = { { "FI_OFI_RXM_MSG_RX_SIZE", "128" } } },
-    { .name = "shm", .fabric = "one machine", .shape = HTH_OFI_RDM, .obeys = 1, .copies = 1 },
+    { .name = "shm", .fabric = "one machine", .shape = HTH_OFI_RDM, .obeys = 1 },
     { .name = NULL },
 };
 

@@ -28,7 +28,6 @@ struct hth_ofi_provider {
                    * unless the network is trusted; core/base/network.c decides by its own list */
     int pins;          /* registered memory is locked */
     int is_efa;        /* its adapters have the driver efa, and others' have not */
-    int copies;        /* the thread that pulls copies the bytes itself, so its cache has them */
     int needs_ip;      /* rdma_cm finds peers by the IP address of the adapter's interface */
     const char *files; /* device files, for glob(); NULL: none */
     const char *hardware;              /* what makes them */

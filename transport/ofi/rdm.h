@@ -21,10 +21,8 @@
 #define HTH_RDM_OPS     256u /* of each kind with the library, an endpoint */
 #define HTH_RDM_EACH    16u  /* packets with the library, a connection */
 #define HTH_RDM_BYES    64u
-#define HTH_RDM_SCAN_MS 50u /* between looks at deadlines */
-#define HTH_RDM_SIP \
-    (256u << 10) /* bytes of a read that this thread copies: its cache has them then */
-#define HTH_RDM_ADDR (HTH_ADDR_MAX - 4u) /* bytes of a provider's address */
+#define HTH_RDM_SCAN_MS 50u                 /* between looks at deadlines */
+#define HTH_RDM_ADDR    (HTH_ADDR_MAX - 4u) /* bytes of a provider's address */
 
 struct hth_rdm;
 struct hth_rdm_conn;
@@ -164,7 +162,6 @@ struct hth_rdm_pull {
     struct hth_rdm_end *end; /* POSTED: on it */
     unsigned char *into;
     uint64_t left, piece; /* bytes to come, and those under way */
-    uint32_t crc;         /* CRC32C of those that have come, where r->copies */
     uint64_t from, key;   /* remote address and key */
     uint8_t raw_bytes, raw[HTH_OFI_RAW_KEY];
 };
@@ -245,10 +242,8 @@ struct hth_rdm {
     uint32_t pulls_made;
     uint64_t pull_retry_ms; /* one could not be made: not before then */
     int polls;              /* there is nothing to wait on */
-    int copies;             /* reads are copied on this thread, and checksummed as they come */
-    const struct hth_rdm_pull *pulled; /* inside its on_pull(), with its crc */
-    int own_domains;                   /* a pull endpoint has a domain of its own, see rdm_end.c */
-    uint32_t packet;                   /* bytes of our buffers */
+    int own_domains;        /* a pull endpoint has a domain of its own, see rdm_end.c */
+    uint32_t packet;        /* bytes of our buffers */
     unsigned char address[HTH_ADDR_MAX];
     uint32_t address_len;
 
@@ -306,7 +301,6 @@ void hth_rdm_stream_fini(struct hth_rdm_conn *c);
 int hth_rdm_pull(struct hth_transport *t, hth_conn conn, const unsigned char *desc,
         uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
         uint64_t cookie);
-int hth_rdm_pulled_crc(struct hth_transport *t, uint32_t *out);
 void hth_rdm_pulls_post(struct hth_rdm_conn *c);
 void hth_rdm_pulled(struct hth_rdm_conn *c, uint32_t index, int fi_err);
 int hth_rdm_pulls_ripen(struct hth_rdm *r);

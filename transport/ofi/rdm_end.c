@@ -195,8 +195,6 @@ int hth_rdm_pull_end_open(struct hth_rdm *r, struct hth_rdm_end *e, struct heart
         return end_refused(r, rc, "endpoint to read by", err);
     }
     e->most = end_limit(e, OPT_MAX_RMA_SIZE);
-    if (r->copies && e->most > HTH_RDM_SIP)
-        e->most = HTH_RDM_SIP;
     r->pulls_made++;
     return HEARTH_OK;
 }

@@ -93,7 +93,6 @@ static const struct hth_transport_ops rdm_ops = {
     .grant = rdm_grant,
     .revoke = hth_ofi_revoke,
     .pull = hth_rdm_pull,
-    .pulled_crc = hth_rdm_pulled_crc,
     .progress = hth_rdm_progress,
     .arm = hth_rdm_arm,
     .wake = hth_ofi_wake,
@@ -137,16 +136,14 @@ static int rdm_wait_open(struct hth_rdm *r, struct hearth_error *err)
 static int rdm_build(
         struct hth_rdm *r, const struct hth_transport_opts *opts, struct hearth_error *err)
 {
-    const char *name = opts->provider ? opts->provider : HTH_PROVIDER_DEFAULT;
-    const struct hth_ofi_provider *known = hth_ofi_provider_find(name);
     struct hth_ofi_fds before;
     int rc = hth_addr_local(opts->bind, opts->port, &r->o.self, err);
 
     if (rc)
         return rc;
-    r->copies = known && known->copies;
     hth_ofi_fds_note(&before);
-    rc = hth_ofi_load(opts->library, name, opts->also, &r->o.lib, err);
+    rc = hth_ofi_load(opts->library, opts->provider ? opts->provider : HTH_PROVIDER_DEFAULT,
+            opts->also, &r->o.lib, err);
     if (!rc)
         rc = hth_ofi_provider_choose(&r->o, opts, err);
     if (!rc)

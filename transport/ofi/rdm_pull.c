@@ -14,7 +14,6 @@
 #include "rdm.h"
 
 #include "core/base/bytes.h"
-#include "core/base/crc.h"
 #include <string.h>
 
 /* Counts the pulls that the library has. */
@@ -145,7 +144,6 @@ int hth_rdm_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
 
 static void pull_complete(struct hth_rdm_conn *c, struct hth_rdm_pull *p, int code)
 {
-    const struct hth_rdm_pull was = *p; /* the place may be another's in the callback */
     struct hth_rdm *r = c->r;
 
     if (p->state == HTH_OFI_PULL_RIPE)
@@ -155,18 +153,7 @@ static void pull_complete(struct hth_rdm_conn *c, struct hth_rdm_pull *p, int co
     pull_move_to(c, p, HTH_OFI_PULL_FREE);
     p->region->busy--;
     c->pulls--;
-    r->pulled = r->copies && !code ? &was : NULL;
-    r->o.events.on_pull(r->o.events.self, was.cookie, code);
-    r->pulled = NULL;
-}
-
-int hth_rdm_pulled_crc(struct hth_transport *t, uint32_t *out)
-{
-    const struct hth_rdm_pull *p = hth_rdm_of(t)->pulled;
-
-    if (p)
-        *out = p->crc;
-    return p != NULL;
+    r->o.events.on_pull(r->o.events.self, p->cookie, code);
 }
 
 static void pull_disown(struct hth_rdm_pull *p)
@@ -203,8 +190,6 @@ void hth_rdm_pulled(struct hth_rdm_conn *c, uint32_t index, int fi_err)
         hth_ofi_fds_seal(NULL, &c->r->o.self);
         c->peer->sealed = p->end->number;
     }
-    if (c->r->copies)
-        p->crc = hth_crc32c_more(p->crc, p->into, p->piece);
     p->left -= p->piece;
     p->into += p->piece;
     p->from += p->piece;
