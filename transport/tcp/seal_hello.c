@@ -40,8 +40,6 @@ static int hello_is_odd(const struct hth_seal_hello *h)
 {
     if (!h->low || h->low > h->high)
         return 1;
-    if (h->purpose != HTH_PURPOSE_MESSAGES && h->purpose != HTH_PURPOSE_BULK)
-        return 1;
     if (h->purpose == HTH_PURPOSE_MESSAGES && !all_zero(h->id, sizeof(h->id)))
         return 1;
     if (h->side == HTH_SEAL_DIALS)
