@@ -13,6 +13,8 @@
 
 enum { SEALED = 1, DIAL = 2, EPOCH_IS_RIGHT = 4, TO_WHO_DIALLED = 8, LATER = 16 };
 
+#define LINKS 4 /* that may stand */
+
 struct talker {
     struct hth_transport *t;
     hth_conn ours, theirs; /* dialled by us, by the session; 0: none */
@@ -82,12 +84,14 @@ static void talker_say(struct talker *t, const struct step *s, const unsigned ch
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct hth_session_opts opts = net_keyed(1);
-    struct net_world *w = net_world_open(2, &opts);
+    struct net_world *w;
     struct hth_reader r = { .at = data, .len = size };
     struct talker t = { 0 };
     struct hth_transport_events e = { &t, on_accept, on_conn, on_down, on_bytes, on_conn, on_pull };
     struct step s;
 
+    opts.links_max = LINKS;
+    w = net_world_open(2, &opts);
     net_node_close(w, 1);
     if (hth_loop_open(w->net, 1, &e, &t.t, NULL))
         abort();

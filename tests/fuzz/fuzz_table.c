@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The items of a table that decodes lie in the data, and encode to the same bytes. */
+/* The items of a table that decodes lie in the data, and encode to the same bytes. Where it is not aligned none decodes. */
 #include "core/base/bytes.h"
 #include "core/format/table.h"
 
@@ -7,6 +7,18 @@
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void table_beside(const uint8_t *data, size_t size)
+{
+    unsigned char *copy = malloc(size + 1);
+    struct hth_table t;
+
+    if (copy)
+        memcpy(copy + 1, data, size);
+    if (copy && !hth_table_decode(&t, copy + 1, size, NULL))
+        abort();
+    free(copy);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -16,6 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct hth_table t;
     struct hth_item item;
 
+    table_beside(data, size);
     if (copy && again && proof)
         memcpy(copy, data, size); /* malloc aligns */
     if (copy && again && proof && hth_table_decode(&t, copy, size, NULL) == 0) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A byte for the way in, then what a member sends: an address, a grant, messages, or frames of bulk to a
- * connection that has two pulls under way. Each pull ends once, nothing is written beside its place. */
+ * connection that has two pulls under way. Each pull ends once, nothing is written beside its place. Where a
+ * connection is sealed, what somebody on the path adds is no message. */
+#include "core/base/bytes.h"
 #include "transport/tcp/tcp.h"
 
 #include <stdlib.h>
@@ -8,14 +10,24 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define PLACE 64 /* bytes of each pull */
+#define PLACE       64 /* bytes of each pull */
+#define INPUT_MAX   9000u
+#define RECORDS_MAX 32 /* that are sealed */
+
+enum { MESSAGES, BULK };
+
+/* The two sockets' far ends, that the input speaks from. */
+struct far {
+    int fd[2];
+    struct hth_seal *seal[2]; /* NULL: as it is */
+};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct hth_tcp t;
 static struct hth_region region, *sources;
 static unsigned char places[4 * PLACE], desc[2 * HTH_DESC_MAX];
-static int downs, pulls;
+static int downs, pulls, messages;
 
 static void tcp_want(int good)
 {
@@ -34,6 +46,7 @@ static void fuzz_message(void *self, hth_conn conn, const void *bytes, size_t le
 {
     (void)self, (void)conn, (void)bytes;
     tcp_want(len <= HTH_MESSAGE_MAX);
+    messages++;
 }
 
 static void fuzz_pull(void *self, uint64_t cookie, int code)
@@ -57,12 +70,44 @@ static void fuzz_start(void)
     hth_ids_init(&t.conns, 16);
     hth_ids_init(&t.socks, 16);
     hth_ids_init(&t.grants, 16);
+    tcp_want(!hth_seal_init(NULL));
     region = (struct hth_region){ .base = places, .len = sizeof(places) };
     tcp_want(!hth_tcp_reg(&t.base, places, sizeof(places), &sources, NULL));
 }
 
-/* A connection of ours, and the two ends that the input speaks from. */
-static struct hth_tcp_conn *fuzz_connect(int far[2])
+/* Ours of a connection where both have proved the key. */
+static struct hth_seal *fuzz_seal(
+        enum hth_purpose purpose, const struct hth_seal_bond *bond, struct hth_seal **far)
+{
+    static const unsigned char key[HTH_KEY] = { 1, 2, 3 };
+    const struct hth_seal_opts opts = {
+        .key = key, .suites = HTH_SUITE_CHACHA20_POLY1305, .purpose = purpose, .bond = bond
+    };
+    unsigned char asks[HTH_SEAL_HELLO], answers[HTH_SEAL_HELLO], proof[HTH_SEAL_PROOF];
+    struct hth_seal_hand dialler, acceptor;
+    struct hth_seal *ours = NULL;
+
+    tcp_want(!hth_seal_dial(&dialler, &opts, asks, NULL) &&
+             !hth_seal_accept(&acceptor, &opts, asks, answers, NULL) &&
+             !hth_seal_answer(&dialler, answers, proof, NULL) &&
+             !hth_seal_admit(&acceptor, proof, proof, &ours, NULL) &&
+             !hth_seal_finish(&dialler, proof, far, NULL));
+    hth_seal_drop(&dialler);
+    hth_seal_drop(&acceptor);
+    return ours;
+}
+
+static void fuzz_seals(struct hth_tcp_conn *c, struct far *far)
+{
+    struct hth_seal_bond bond;
+
+    c->messages_seal = fuzz_seal(HTH_PURPOSE_MESSAGES, NULL, &far->seal[MESSAGES]);
+    hth_seal_bond(c->messages_seal, &bond);
+    c->bulk_seal = fuzz_seal(HTH_PURPOSE_BULK, &bond, &far->seal[BULK]);
+    c->is_sealed = 1;
+}
+
+static struct hth_tcp_conn *fuzz_connect(struct far *far, int sealed)
 {
     static const union hth_addr nobody = { .in = { .sin_family = AF_INET } };
     struct hth_tcp_conn *c = hth_tcp_conn_new(&t, &nobody);
@@ -73,8 +118,9 @@ static struct hth_tcp_conn *fuzz_connect(int far[2])
              !socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, b));
     tcp_want(!hth_tcp_sock_open(&t, &c->messages, m[0], HTH_TCP_MESSAGES, c, EPOLLIN) &&
              !hth_tcp_sock_open(&t, &c->bulk, b[0], HTH_TCP_BULK, c, EPOLLIN));
-    far[0] = m[1];
-    far[1] = b[1];
+    *far = (struct far){ .fd = { m[1], b[1] } };
+    if (sealed)
+        fuzz_seals(c, far);
     c->state = HTH_TCP_UP;
     tcp_want(!hth_tcp_grant(&t.base, sources, 0, PLACE, c->id, desc, &len, NULL));
     memset(places, 5, sizeof(places));
@@ -83,27 +129,51 @@ static struct hth_tcp_conn *fuzz_connect(int far[2])
     return c;
 }
 
-static void fuzz_speak(int way, const uint8_t *data, size_t size)
+/* {u8 length, as many bytes}, each sealed, up to a length of 0; returns how many there are. The rest is sent as it is. */
+static int far_says(const struct far *far, int way, const uint8_t *data, size_t size)
 {
-    int far[2];
-    struct hth_tcp_conn *c = fuzz_connect(far);
-    ssize_t sent = send(far[way], data, size, MSG_NOSIGNAL);
+    static unsigned char out[INPUT_MAX + RECORDS_MAX * HTH_SEAL_MORE];
+    struct hth_reader r = { .at = data, .len = size };
+    const unsigned char *n;
+    size_t len = 0;
+    int records = 0;
 
-    downs = pulls = 0;
-    tcp_want(sent == (ssize_t)size);
+    for (; far->seal[way] && records < RECORDS_MAX; records++) {
+        if (!(n = hth_read(&r, 1)) || !*n || *n > size - r.pos)
+            break;
+        tcp_want(!hth_seal_put(far->seal[way], out + len, hth_read(&r, *n), *n));
+        len += *n + HTH_SEAL_MORE;
+    }
+    if (size > r.pos)
+        memcpy(out + len, data + r.pos, size - r.pos);
+    len += size - r.pos;
+    tcp_want(send(far->fd[way], out, len, MSG_NOSIGNAL) == (ssize_t)len);
+    return records;
+}
+
+static void fuzz_speak(int way, int sealed, const uint8_t *data, size_t size)
+{
+    struct far far;
+    struct hth_tcp_conn *c = fuzz_connect(&far, sealed);
+    int records;
+
+    downs = pulls = messages = 0;
+    records = far_says(&far, way, data, size);
     for (int i = 0; i < 4 && c->state == HTH_TCP_UP; i++) {
-        if (way)
+        if (way == BULK)
             hth_tcp_bulk_event(c, EPOLLIN);
         else
             hth_tcp_messages_event(c, EPOLLIN);
     }
     hth_tcp_conn_end(c, HEARTH_ECANCELED, "the end of the input");
     hth_tcp_finish(&t);
-    tcp_want(downs == 1 && pulls == 2);
+    tcp_want(downs == 1 && pulls == 2 && (!sealed || messages <= records));
     for (int i = 0; i < PLACE; i++)
         tcp_want(places[i] == 5 && places[3 * PLACE + i] == 5);
-    close(far[0]);
-    close(far[1]);
+    for (int i = 0; i < 2; i++) {
+        close(far.fd[i]);
+        hth_seal_close(far.seal[i]);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -115,13 +185,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (!t.epoll_fd)
         fuzz_start();
-    if (!size || size > 9000)
+    if (!size || size > INPUT_MAX)
         return 0;
     if (data[0] == 0 && !hth_addr_unpack(data + 1, (uint32_t)size - 1, &self, &addr, NULL))
         tcp_want(hth_addr_pack(&addr, blob) == size - 1 && !memcmp(blob, data + 1, size - 1));
     if (data[0] == 1)
         hth_tcp_desc_read(data + 1, (uint32_t)size - 1, &id, secret);
-    if (data[0] == 2 || data[0] == 3)
-        fuzz_speak(data[0] - 2, data + 1, size - 1);
+    if (data[0] >= 2 && data[0] <= 5)
+        fuzz_speak(data[0] % 2, data[0] >= 4, data + 1, size - 1);
     return 0;
 }

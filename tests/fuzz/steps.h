@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An input that is several things said one after the other: {u8 how, u8 zero, u16 type, u16 length, bytes}. */
+/* An input that is several things said one after the other: {u8 how, u8 more, u16 type, u16 length, bytes}. */
 #ifndef HEARTH_TESTS_FUZZ_STEPS_H
 #define HEARTH_TESTS_FUZZ_STEPS_H
 
@@ -12,7 +12,7 @@
 #define STEPS_MAX 200 /* of one input: what comes after them is not looked at */
 
 struct step {
-    uint8_t how;
+    uint8_t how, more; /* bits of the target's own */
     uint16_t type;
     size_t len;
     const unsigned char *bytes;
@@ -34,7 +34,9 @@ static inline int step_next(struct hth_reader *r, struct step *out)
 
     if (!head)
         return 0;
-    *out = (struct step){ .how = head[0], .type = hth_get16(head + 2), .len = hth_get16(head + 4) };
+    *out = (struct step){
+        .how = head[0], .more = head[1], .type = hth_get16(head + 2), .len = hth_get16(head + 4)
+    };
     if (out->len > r->len - r->pos)
         out->len = r->len - r->pos;
     out->bytes = hth_read(r, out->len);
