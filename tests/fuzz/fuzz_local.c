@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             hth_node_client_gone(node, w.rank[0].client); /* its place may be taken */
         speak(node, &s, (uint64_t)i + 1);
         machine_touch(&w, 0);
-        world_advance(&w, w.now_ms + (s.how & LATER ? 40 : 1));
+        engines_advance(&w, s.how & LATER ? 40 : 1);
     }
     must_answer(&w, 0);
     world_close(&w);
