@@ -289,14 +289,15 @@ static void seats_fill(struct seats *s)
 static uint32_t seat_was(const struct seats *s, uint32_t rank, uint32_t place, uint32_t *at)
 {
     const struct hth_holders *last = s->in->last;
-    const struct hth_move *m = last->move + *at, *end = last->move + last->moves;
+    const struct hth_move *m = last->move; /* NULL without any */
+    uint32_t i = *at;
 
-    while (m < end && (m->rank < rank || (m->rank == rank && m->place < place)))
-        m++;
-    *at = (uint32_t)(m - last->move);
-    if (m == end || m->rank != rank || m->place != place)
+    while (i < last->moves && (m[i].rank < rank || (m[i].rank == rank && m[i].place < place)))
+        i++;
+    *at = i;
+    if (i == last->moves || m[i].rank != rank || m[i].place != place)
         return seat_home(s, rank, place);
-    return s->in->settled ? m->node : m->was;
+    return s->in->settled ? m[i].node : m[i].was;
 }
 
 /* What is not as the epoch began, or was not; returns how many. out: NULL: only counted. */
