@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <hearth/export.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,7 @@ static void tcp_free(struct hth_tcp *t)
         close(t->wake_fd);
     if (t->epoll_fd >= 0)
         close(t->epoll_fd);
+    hth_crew_free(t->crew);
     free(t->places);
     hth_ids_fini(&t->socks);
     hth_ids_fini(&t->conns);
@@ -120,6 +122,19 @@ static int tcp_poll_open(struct hth_tcp *t, struct hearth_error *err)
     return HEARTH_OK;
 }
 
+/* How many threads seal and open beside this one. In a build for tests HEARTH_TCP_CREW says it. */
+static unsigned tcp_crew_size(void)
+{
+    cpu_set_t cores;
+
+#ifdef HEARTH_POINTS
+    if (getenv("HEARTH_TCP_CREW"))
+        return (unsigned)atoi(getenv("HEARTH_TCP_CREW"));
+#endif
+    return sched_getaffinity(0, sizeof(cores), &cores) ? 0
+                                                       : hth_crew_size((unsigned)CPU_COUNT(&cores));
+}
+
 /* Secrecy is for where there is a key, and a network that is not trusted. */
 static int tcp_key(
         struct hth_tcp *t, const struct hth_transport_opts *opts, struct hearth_error *err)
@@ -131,6 +146,7 @@ static int tcp_key(
     t->key = opts->key ? opts->key : &none;
     hth_random_bytes(t->nobodys, sizeof(t->nobodys));
     t->suites = opts->key && !opts->trusted ? hth_seal_suites() : HTH_SUITE_PROOF;
+    t->crew = t->suites != HTH_SUITE_PROOF ? hth_crew_new(tcp_crew_size()) : NULL;
     return rc;
 }
 
@@ -147,8 +163,8 @@ static void tcp_say_cipher(const struct hth_tcp *t)
     else
         hth_say(&t->log, HEARTH_LOG_INFO, "tcp-cipher",
                 "messages and checkpoints are encrypted: %s, %.1f GB/s a core to seal, and the same "
-                "again to open",
-                hth_seal_name(best), hth_seal_rate(best));
+                "again to open, by the engine's thread and %u more",
+                hth_seal_name(best), hth_seal_rate(best), t->crew ? tcp_crew_size() : 0);
 }
 
 static int tcp_open(const struct hth_transport_opts *opts,

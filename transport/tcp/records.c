@@ -2,7 +2,8 @@
 /*
  * Bulk in sealed records: a header is a record, with the request behind it if it is one, and the bytes of a
  * piece are records of 64 KiB. They are received into the transport's one buffer and opened from there
- * straight into the region; they are sealed straight out of it into a buffer of the connection.
+ * straight into the region; they are sealed straight out of it into a buffer of the connection. Those of a piece are opened
+ * and sealed several at once, by the transport's crew too, and all of them are done before the turn goes on.
  */
 #include "tcp.h"
 
@@ -10,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SMALL     (HTH_TCP_HEAD + HTH_TCP_REQUEST) /* the longest record that is no piece's */
-#define OUT_BYTES (4 * (HTH_SEAL_PLAIN + HTH_SEAL_MORE))
+#define SMALL (HTH_TCP_HEAD + HTH_TCP_REQUEST) /* the longest record that is no piece's */
+#define LONG  (HTH_SEAL_PLAIN + HTH_SEAL_MORE)
 
 /* ---- in ---- */
 
@@ -33,31 +34,52 @@ static int record_head(struct hth_tcp_conn *c, const unsigned char *at, size_t l
     return hth_tcp_frame_body(c, HTH_TCP_REQUEST);
 }
 
-static int record_take(struct hth_tcp_conn *c, const unsigned char *at, size_t len)
+/* Records of a piece, as many as are whole: their bytes; 0: none is; -1: nonsense. */
+static ssize_t piece_take(struct hth_tcp_conn *c, unsigned char *at, size_t have)
 {
-    if (!c->in.left)
-        return record_head(c, at, len);
-    if (!len || len > c->in.left)
+    struct hth_seal_item item[HTH_SEAL_BATCH];
+    size_t used = 0, plain = 0, len;
+    unsigned n = 0;
+
+    while (n < HTH_SEAL_BATCH && plain < c->in.left && have - used >= HTH_SEAL_MORE) {
+        if (hth_seal_length(at + used, &len) || !len || len > c->in.left - plain)
+            return -1;
+        if (have - used < HTH_SEAL_MORE + len)
+            break;
+        item[n++] = (struct hth_seal_item){ at + used, c->in.into + plain, (uint32_t)len };
+        used += HTH_SEAL_MORE + len;
+        plain += len;
+    }
+    if (!n)
+        return 0;
+    if (hth_seal_take_all(c->bulk_seal, c->t->crew, item, n) || hth_tcp_frame_body(c, plain))
         return -1;
-    if (hth_seal_take(c->bulk_seal, c->in.into, at, at + HTH_SEAL_HEAD, at + HTH_SEAL_HEAD + len))
-        return -1;
-    return hth_tcp_frame_body(c, len);
+    return (ssize_t)used;
 }
 
-/* Those that are whole; how many bytes are left, or -1: nonsense. */
-static ssize_t records_take(struct hth_tcp_conn *c, const unsigned char *at, size_t have)
+/* The next record, if it is whole: its bytes; 0: it is not; -1: nonsense. */
+static ssize_t head_take(struct hth_tcp_conn *c, const unsigned char *at, size_t have)
 {
     size_t len;
 
-    while (have >= HTH_SEAL_MORE && c->state == HTH_TCP_UP) {
-        if (hth_seal_length(at, &len))
+    if (hth_seal_length(at, &len))
+        return -1;
+    if (have < HTH_SEAL_MORE + len)
+        return 0;
+    return record_head(c, at, len) ? -1 : (ssize_t)(HTH_SEAL_MORE + len);
+}
+
+/* Those that are whole; how many bytes are left, or -1: nonsense. */
+static ssize_t records_take(struct hth_tcp_conn *c, unsigned char *at, size_t have)
+{
+    ssize_t n = 1;
+
+    while (n && have >= HTH_SEAL_MORE && c->state == HTH_TCP_UP) {
+        n = c->in.left ? piece_take(c, at, have) : head_take(c, at, have);
+        if (n < 0)
             return -1;
-        if (have < HTH_SEAL_MORE + len)
-            break;
-        if (record_take(c, at, len))
-            return -1;
-        at += HTH_SEAL_MORE + len;
-        have -= HTH_SEAL_MORE + len;
+        at += n;
+        have -= (size_t)n;
     }
     return (ssize_t)have;
 }
@@ -80,7 +102,7 @@ ssize_t hth_tcp_sealed_read(struct hth_tcp_conn *c, uint64_t *out_room)
     if (c->state != HTH_TCP_UP)
         return n;
     if (left > 0 && !c->rest)
-        c->rest = malloc(HTH_SEAL_PLAIN + HTH_SEAL_MORE);
+        c->rest = malloc(LONG);
     if (left < 0 || (left && !c->rest)) {
         errno = left < 0 ? EPROTO : ENOMEM;
         return -1;
@@ -93,18 +115,30 @@ ssize_t hth_tcp_sealed_read(struct hth_tcp_conn *c, uint64_t *out_room)
 
 /* ---- out ---- */
 
-static int record_put(struct hth_tcp_conn *c, const void *plain, size_t len)
+/* What is to be sealed at once. */
+struct batch {
+    struct hth_seal_item item[HTH_SEAL_BATCH];
+    unsigned n;
+};
+
+static int batch_seal(struct hth_tcp_conn *c, struct batch *b)
 {
-    if (hth_seal_put(c->bulk_seal, c->sealed + c->sealed_len, plain, len)) {
+    int rc = hth_seal_put_all(c->bulk_seal, c->t->crew, b->item, b->n);
+
+    b->n = 0;
+    if (rc)
         errno = EPROTO;
-        return -1;
-    }
-    c->sealed_len += (uint32_t)(HTH_SEAL_MORE + len);
-    return 0;
+    return rc ? -1 : 0;
+}
+
+static void batch_add(struct hth_tcp_conn *c, struct batch *b, void *plain, uint32_t len)
+{
+    b->item[b->n++] = (struct hth_seal_item){ c->sealed + c->sealed_len, plain, len };
+    c->sealed_len += HTH_SEAL_MORE + len;
 }
 
 /* The next record of what is to leave. */
-static int record_next(struct hth_tcp_conn *c)
+static void batch_next(struct hth_tcp_conn *c, struct batch *b)
 {
     struct hth_tcp_out *out = &c->out;
     struct iovec from;
@@ -112,35 +146,43 @@ static int record_next(struct hth_tcp_conn *c)
 
     if (out->head_put < out->head_len) {
         len = out->head[out->head_put] == HTH_TCP_ASK ? SMALL : HTH_TCP_HEAD;
+        batch_add(c, b, out->head + out->head_put, len);
         out->head_put += len;
-        return record_put(c, out->head + out->head_put - len, len);
-    }
-    if (!out->left) {
+    } else if (!out->left) {
+        batch_add(c, b, out->tail, HTH_TCP_HEAD);
         out->tail_put = out->tail_len;
-        return record_put(c, out->tail, HTH_TCP_HEAD);
+    } else {
+        from = hth_tcp_frame_source(c);
+        len = from.iov_len < HTH_SEAL_PLAIN ? (uint32_t)from.iov_len : HTH_SEAL_PLAIN;
+        batch_add(c, b, from.iov_base, len);
+        out->off += len;
+        out->left -= len;
     }
-    from = hth_tcp_frame_source(c);
-    len = from.iov_len < HTH_SEAL_PLAIN ? (uint32_t)from.iov_len : HTH_SEAL_PLAIN;
-    out->off += len;
-    out->left -= len;
-    return record_put(c, from.iov_base, len);
 }
 
 /* As many records as there is room for. 1: some wait; 0: none; -1: errno, EPROTO: they cannot be sealed. */
 static int records_fill(struct hth_tcp_conn *c)
 {
+    struct batch b = { .n = 0 };
+
     if (!c->sealed)
-        c->sealed = malloc(OUT_BYTES);
+        c->sealed = malloc(HTH_SEAL_BATCH * LONG);
     if (!c->sealed)
         return -1;
     c->sealed_put = c->sealed_len = 0;
-    while (OUT_BYTES - c->sealed_len >= HTH_SEAL_PLAIN + HTH_SEAL_MORE) {
-        if (hth_tcp_frames_are_out(&c->out) && !hth_tcp_frames_fill(c))
-            break;
-        if (record_next(c))
+    while (HTH_SEAL_BATCH * LONG - c->sealed_len >= LONG) {
+        if (b.n == HTH_SEAL_BATCH && batch_seal(c, &b))
             return -1;
+        if (!hth_tcp_frames_are_out(&c->out)) {
+            batch_next(c, &b);
+            continue;
+        }
+        if (batch_seal(c, &b)) /* before its headers are written over */
+            return -1;
+        if (!hth_tcp_frames_fill(c))
+            break;
     }
-    return c->sealed_len != 0;
+    return batch_seal(c, &b) ? -1 : c->sealed_len != 0;
 }
 
 int hth_tcp_sealed_write(struct hth_tcp_conn *c)

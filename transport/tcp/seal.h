@@ -51,6 +51,7 @@
 #define HTH_SEAL_HEAD  4u
 #define HTH_SEAL_TAG   16u
 #define HTH_SEAL_MORE  (HTH_SEAL_HEAD + HTH_SEAL_TAG) /* what a record has beside its plain bytes */
+#define HTH_SEAL_BATCH 8u                             /* records at once */
 
 enum hth_suite {
     HTH_SUITE_PROOF = 1, /* the best of `network = trusted`: offer it there and nowhere else */
@@ -108,6 +109,7 @@ struct hth_seal_hand {
 };
 
 struct hth_seal;
+struct hth_crew;
 
 /* What a dialler's hello asks for, unproved: to find the bond. Errors: HEARTH_EPROTO for whatever no dialler
  * writes. */
@@ -155,6 +157,18 @@ void hth_seal_bond(const struct hth_seal *s, struct hth_seal_bond *out);
 /* Seals in[len], len <= HTH_SEAL_PLAIN, as the record out[len + HTH_SEAL_MORE]. `in` is out + HTH_SEAL_HEAD,
  * or does not overlap. Errors: HEARTH_EINVAL, HEARTH_ESTATE: this direction has failed before, HEARTH_EIO. */
 int hth_seal_put(struct hth_seal *s, unsigned char *out, const void *in, size_t len);
+
+/* Several at once, by this thread and a crew's (NULL: by this one): plain[len] sealed as record[len + HTH_SEAL_MORE], or
+ * opened from there, in their order as far as both sides count. None overlaps another; n <= HTH_SEAL_BATCH. An error
+ * is that of one of them, and of all: what was opened is not to be used. Errors as of one. */
+struct hth_seal_item {
+    unsigned char *record, *plain;
+    uint32_t len;
+};
+int hth_seal_put_all(
+        struct hth_seal *s, struct hth_crew *crew, const struct hth_seal_item *item, unsigned n);
+int hth_seal_take_all(
+        struct hth_seal *s, struct hth_crew *crew, const struct hth_seal_item *item, unsigned n);
 
 /* The plain length that a record's head claims. Errors: HEARTH_EPROTO: none of ours is as long. */
 int hth_seal_length(const unsigned char head[HTH_SEAL_HEAD], size_t *out_len);

@@ -9,6 +9,7 @@
 #define HEARTH_TRANSPORT_TCP_H
 
 #include "core/base/bytes.h"
+#include "crew.h"
 #include "seal.h"
 #include "transport/address.h"
 #include "transport/ids.h"
@@ -380,6 +381,7 @@ struct hth_tcp {
     uint32_t suites;
     unsigned char read[HTH_TCP_READ];     /* messages of the connection whose turn it is */
     unsigned char sealed[HTH_TCP_SEALED]; /* its records */
+    struct hth_crew *crew; /* that seals and opens with this thread; NULL: it does so alone */
 };
 
 static inline struct hth_tcp *hth_tcp_of(struct hth_transport *t)
