@@ -16,6 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from . import _ffi, errors
@@ -409,18 +410,18 @@ class Checkpoint(Part):
             call("hearth_prefetch_boxes", pointer, at, len(boxes))
         del held
 
-    def read_ranges(self, ranges: Sequence[tuple[str, int, int]]) -> list[bytearray]:
+    def read_ranges(self, ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
         """Bytes of objects, (object, offset, length) each."""
-        out = [bytearray(length or 1) for _, _, length in ranges]
-        views = [(c.c_char * len(part)).from_buffer(part) for part in out]
-        held, at = _ffi.pack_ranges(ranges, [c.addressof(view) for view in views])
+        starts = list(accumulate((length for _, _, length in ranges), initial=0))
+        whole = bytearray(starts[-1] or 1)  # of all: an object each would keep the collector busy
+        view = (c.c_char * len(whole)).from_buffer(whole)
+        first = c.addressof(view)
+        held, at = _ffi.pack_ranges(ranges, [first + start for start in starts[:-1]])
         with self._use() as pointer:
             call("hearth_read_ranges", pointer, at, len(ranges))
-        del held, views
-        for part, (_, _, length) in zip(out, ranges):
-            if not length:
-                part.clear()
-        return out
+        del held, view
+        with memoryview(whole) as parts:
+            return [bytes(parts[start:end]) for start, end in pairwise(starts)]
 
     def view(self, item: Item) -> memoryview:
         """A local item's payload without a copy: private and writable, unchanged whatever is saved

@@ -397,7 +397,7 @@ def read_raw(job: str, name: str, offset: int, length: int) -> bytes:
     """Bytes of an object of what was recovered."""
     checkpoint = _jobs.membership(job_base(job), {}).recovered
     assert checkpoint is not None
-    return bytes(checkpoint.read_ranges([(name, offset, length)])[0])
+    return checkpoint.read_ranges([(name, offset, length)])[0]
 
 
 def find_with_own_gather(job: str) -> str | None:

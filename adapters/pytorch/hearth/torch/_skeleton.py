@@ -188,9 +188,9 @@ class Kept:
             found = {item.key: item for item in self._checkpoint.items(everywhere)
                      if item.object == self._name and item.key in self._keys}
             if len(found) == 2:
-                return [bytes(part) for part in self._checkpoint.read_ranges([
+                return self._checkpoint.read_ranges([
                     (item.object, item.offset, item.nbytes)
-                    for item in map(found.__getitem__, self._keys)])]
+                    for item in map(found.__getitem__, self._keys)])
         raise HearthCorrupt(f"{self._checkpoint.path}/{self._name} has no skeleton: it was not "
                             "written by hearth.torch.experimental")
 

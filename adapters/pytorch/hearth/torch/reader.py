@@ -348,7 +348,7 @@ class HearthReader(StorageReader):
         """The stored bytes of items, with any transformations undone."""
         places = [self._place(item) for item in items]
         raw = checkpoint.read_ranges([(p.relative_path, p.offset, p.length) for p in places])
-        return [self._undo(bytes(part), getattr(place, "transform_descriptors", None))
+        return [self._undo(part, getattr(place, "transform_descriptors", None))
                 for part, place in zip(raw, places)]
 
     def _undo(self, data: bytes, descriptors: Any) -> bytes:
@@ -385,9 +385,10 @@ class HearthReader(StorageReader):
         new = [item for item in items if item.storage_index not in self._blobs]
         self._blobs.update(self._read_blobs(checkpoint, new))
         out: list[Callable[[], None]] = []
+        stock = is_stock(planner)
         for item in items:
             data, value = self._blobs[item.storage_index]
-            if not is_stock(planner):
+            if not stock:
                 out.append(partial(planner.load_bytes, item, io.BytesIO(data)))
                 continue
             if self._trust:

@@ -577,7 +577,8 @@ class _Write:
         sources = [_stage.Source((*self._in, item.index.fqn), tensor, *_box(item))
                    for item, tensor in fresh]
         pieces = _stage.pieces_of(sources, again=self._current.staged is not None)
-        made = [self._blob(item) for item in self._bytes]
+        stock = is_stock(self._planner)
+        made = [self._blob(item, stock) for item in self._bytes]
         if not self._job.off:
             _proof.of(self._current.base).items(_where(self._current), made)
         keys = _stage.keys_of(blob.key for blob in made)
@@ -602,10 +603,10 @@ class _Write:
         _stage.refuse((item.index.fqn,), tensor)
         return _stage.on_host(tensor.detach())
 
-    def _blob(self, item: WriteItem) -> _proof.Blob:
+    def _blob(self, item: WriteItem, stock: bool) -> _proof.Blob:
         """A byte item; with a stock planner, without its torch.save."""
-        key = ".".join((*self._in, item.index.fqn))
-        if is_stock(self._planner):
+        key = ".".join((*self._in, item.index.fqn)) if self._in else item.index.fqn
+        if stock:
             value = self._planner.lookup_object(item.index)
             return _proof.Blob(key, encode_item(value), type(value))
         return _proof.Blob(key, self._planner.resolve_data(item).getbuffer().tobytes())
