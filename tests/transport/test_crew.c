@@ -12,7 +12,7 @@
 
 struct counts {
     atomic_uint done[PARTS];
-    atomic_int inside[1 + HTH_CREW_MOST]; /* a thread has one part at a time */
+    atomic_int inside[1 + HTH_TCP_CREW]; /* a thread has one part at a time */
     atomic_int wrong;
 };
 
@@ -20,7 +20,7 @@ static void count(void *arg, unsigned part, unsigned who)
 {
     struct counts *c = arg;
 
-    if (who > HTH_CREW_MOST || part >= PARTS || atomic_fetch_add(&c->inside[who], 1)) {
+    if (who > HTH_TCP_CREW || part >= PARTS || atomic_fetch_add(&c->inside[who], 1)) {
         atomic_fetch_add(&c->wrong, 1);
         return;
     }
@@ -30,8 +30,8 @@ static void count(void *arg, unsigned part, unsigned who)
 
 Test(crew, each_part_is_done_once, .timeout = 100)
 {
-    for (unsigned threads = 0; threads <= HTH_CREW_MOST; threads++) {
-        struct hth_crew *crew = hth_crew_new(threads);
+    for (unsigned threads = 0; threads <= HTH_TCP_CREW; threads++) {
+        struct hth_tcp_crew *crew = hth_tcp_crew_new(threads);
         struct counts c = { 0 };
         unsigned wanted[PARTS] = { 0 };
 
@@ -39,13 +39,13 @@ Test(crew, each_part_is_done_once, .timeout = 100)
         for (unsigned turn = 0; turn < TURNS; turn++) {
             unsigned parts = turn % (PARTS + 1);
 
-            hth_crew_run(crew, parts, count, &c);
+            hth_tcp_crew_run(crew, parts, count, &c);
             for (unsigned i = 0; i < parts; i++)
                 cr_assert(eq(uint, atomic_load(&c.done[i]), ++wanted[i]), "turn %u, part %u", turn,
                         i);
         }
         cr_assert(eq(int, atomic_load(&c.wrong), 0));
-        hth_crew_free(crew);
+        hth_tcp_crew_free(crew);
     }
 }
 
@@ -76,24 +76,24 @@ Test(crew, all_of_it_work_at_the_same_time, .timeout = 100)
 {
     struct timespec pause = { .tv_nsec = 20000000 };
 
-    for (unsigned threads = 1; threads <= HTH_CREW_MOST; threads++) {
-        struct hth_crew *crew = hth_crew_new(threads);
+    for (unsigned threads = 1; threads <= HTH_TCP_CREW; threads++) {
+        struct hth_tcp_crew *crew = hth_tcp_crew_new(threads);
 
         for (int again = 0; again < 5; again++) {
             struct meeting m = { .parts = threads + 1 };
 
-            hth_crew_run(crew, m.parts, meet, &m);
+            hth_tcp_crew_run(crew, m.parts, meet, &m);
             cr_assert(eq(int, atomic_load(&m.missed), 0), "%u threads", threads);
             nanosleep(&pause, NULL); /* it sleeps by now */
         }
-        hth_crew_free(crew);
+        hth_tcp_crew_free(crew);
     }
 }
 
 Test(crew, small_machines_have_none)
 {
-    cr_expect(eq(uint, hth_crew_size(1), 0u));
-    cr_expect(eq(uint, hth_crew_size(3), 0u));
-    cr_expect(eq(uint, hth_crew_size(4), 1u));
-    cr_expect(eq(uint, hth_crew_size(192), HTH_CREW_MOST));
+    cr_expect(eq(uint, hth_tcp_crew_size(1), 0u));
+    cr_expect(eq(uint, hth_tcp_crew_size(3), 0u));
+    cr_expect(eq(uint, hth_tcp_crew_size(4), 1u));
+    cr_expect(eq(uint, hth_tcp_crew_size(192), HTH_TCP_CREW));
 }

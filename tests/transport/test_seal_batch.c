@@ -14,7 +14,7 @@ static const unsigned char job_key[HTH_KEY] = { 1 };
 
 struct two {
     struct hth_seal *dialler, *acceptor;
-    struct hth_crew *crew;
+    struct hth_tcp_crew *crew;
 };
 
 static void two_open(struct two *t, enum hth_suite suite, enum hth_cipher_lib lib,
@@ -36,14 +36,14 @@ static void two_open(struct two *t, enum hth_suite suite, enum hth_cipher_lib li
     must(hth_seal_finish(&d, proof_a, &t->dialler, NULL));
     hth_seal_drop(&d);
     hth_seal_drop(&a);
-    t->crew = hth_crew_new(threads);
+    t->crew = hth_tcp_crew_new(threads);
 }
 
 static void two_close(struct two *t)
 {
     hth_seal_close(t->dialler);
     hth_seal_close(t->acceptor);
-    hth_crew_free(t->crew);
+    hth_tcp_crew_free(t->crew);
 }
 
 struct bytes {

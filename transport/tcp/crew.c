@@ -24,12 +24,12 @@
 #define SPINS    2000  /* at the last parts, before the caller gives its processor away */
 
 struct crew_hand {
-    struct hth_crew *crew;
+    struct hth_tcp_crew *crew;
     pthread_t thread;
     unsigned who;
 };
 
-struct hth_crew {
+struct hth_tcp_crew {
     _Atomic uint64_t work;
     atomic_uint left; /* parts of this turn that are not done */
     void (*run)(void *arg, unsigned part, unsigned who);
@@ -41,7 +41,7 @@ struct hth_crew {
     atomic_int closing;
     pthread_mutex_t lock;
     pthread_cond_t more;
-    struct crew_hand hand[HTH_CREW_MOST];
+    struct crew_hand hand[HTH_TCP_CREW];
 };
 
 static int work_is_left(uint64_t work)
@@ -50,7 +50,7 @@ static int work_is_left(uint64_t work)
 }
 
 /* 1: a part was taken and done. */
-static int part_do(struct hth_crew *c, unsigned who)
+static int part_do(struct hth_tcp_crew *c, unsigned who)
 {
     uint64_t work = atomic_load(&c->work);
 
@@ -81,7 +81,7 @@ static uint64_t now_ns(void)
 }
 
 /* Until there is work, or the time for looking is over. */
-static void hand_look(struct hth_crew *c)
+static void hand_look(struct hth_tcp_crew *c)
 {
     uint64_t end = now_ns() + LOOKS_NS;
 
@@ -89,7 +89,7 @@ static void hand_look(struct hth_crew *c)
         spin();
 }
 
-static void hand_sleep(struct hth_crew *c)
+static void hand_sleep(struct hth_tcp_crew *c)
 {
     pthread_mutex_lock(&c->lock);
     atomic_fetch_add(&c->asleep, 1);
@@ -102,7 +102,7 @@ static void hand_sleep(struct hth_crew *c)
 static void *hand_run(void *arg)
 {
     struct crew_hand *h = arg;
-    struct hth_crew *c = h->crew;
+    struct hth_tcp_crew *c = h->crew;
 
     while (!atomic_load(&c->closing)) {
         if (part_do(c, h->who))
@@ -115,7 +115,7 @@ static void *hand_run(void *arg)
 }
 
 /* Without signals: they are the process's. Those that do not start are not missed. */
-static void crew_start(struct hth_crew *c)
+static void crew_start(struct hth_tcp_crew *c)
 {
     sigset_t all, old;
 
@@ -133,24 +133,24 @@ static void crew_start(struct hth_crew *c)
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-unsigned hth_crew_size(unsigned processors)
+unsigned hth_tcp_crew_size(unsigned processors)
 {
-    return processors / 4 < HTH_CREW_MOST ? processors / 4 : HTH_CREW_MOST;
+    return processors / 4 < HTH_TCP_CREW ? processors / 4 : HTH_TCP_CREW;
 }
 
-struct hth_crew *hth_crew_new(unsigned threads)
+struct hth_tcp_crew *hth_tcp_crew_new(unsigned threads)
 {
-    struct hth_crew *c = threads ? calloc(1, sizeof(*c)) : NULL;
+    struct hth_tcp_crew *c = threads ? calloc(1, sizeof(*c)) : NULL;
 
     if (!c)
         return NULL;
-    c->wanted = threads < HTH_CREW_MOST ? threads : HTH_CREW_MOST;
+    c->wanted = threads < HTH_TCP_CREW ? threads : HTH_TCP_CREW;
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->more, NULL);
     return c;
 }
 
-static void crew_wake(struct hth_crew *c)
+static void crew_wake(struct hth_tcp_crew *c)
 {
     if (!atomic_load(&c->asleep))
         return;
@@ -159,7 +159,7 @@ static void crew_wake(struct hth_crew *c)
     pthread_mutex_unlock(&c->lock);
 }
 
-void hth_crew_run(struct hth_crew *c, unsigned parts,
+void hth_tcp_crew_run(struct hth_tcp_crew *c, unsigned parts,
         void (*run)(void *arg, unsigned part, unsigned who), void *arg)
 {
     uint64_t turn;
@@ -186,7 +186,7 @@ void hth_crew_run(struct hth_crew *c, unsigned parts,
             sched_yield();
 }
 
-void hth_crew_free(struct hth_crew *c)
+void hth_tcp_crew_free(struct hth_tcp_crew *c)
 {
     if (!c)
         return;

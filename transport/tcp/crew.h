@@ -9,21 +9,21 @@
 #ifndef HEARTH_TRANSPORT_TCP_CREW_H
 #define HEARTH_TRANSPORT_TCP_CREW_H
 
-#define HTH_CREW_MOST 4u /* threads beside the caller's */
+#define HTH_TCP_CREW 4u /* threads beside the caller's */
 
-struct hth_crew;
+struct hth_tcp_crew;
 
 /* Threads for a machine with so many processors: none below four. */
-unsigned hth_crew_size(unsigned processors);
+unsigned hth_tcp_crew_size(unsigned processors);
 
 /* Its threads start with the first work. NULL: no memory, or `threads` is 0; that is a crew, too: of nobody. */
-struct hth_crew *hth_crew_new(unsigned threads);
+struct hth_tcp_crew *hth_tcp_crew_new(unsigned threads);
 
-/* run(arg, part, who) for each part of 0..parts-1, by whoever is free: who is 0, the caller, or 1..HTH_CREW_MOST, one
+/* run(arg, part, who) for each part of 0..parts-1, by whoever is free: who is 0, the caller, or 1..HTH_TCP_CREW, one
  * part at a time. parts < 65536. By one thread. */
-void hth_crew_run(struct hth_crew *crew, unsigned parts,
+void hth_tcp_crew_run(struct hth_tcp_crew *crew, unsigned parts,
         void (*run)(void *arg, unsigned part, unsigned who), void *arg);
 
-void hth_crew_free(struct hth_crew *crew); /* NULL: nothing */
+void hth_tcp_crew_free(struct hth_tcp_crew *crew); /* NULL: nothing */
 
 #endif

@@ -39,7 +39,7 @@ static void tcp_free(struct hth_tcp *t)
         close(t->wake_fd);
     if (t->epoll_fd >= 0)
         close(t->epoll_fd);
-    hth_crew_free(t->crew);
+    hth_tcp_crew_free(t->crew);
     free(t->places);
     hth_ids_fini(&t->socks);
     hth_ids_fini(&t->conns);
@@ -131,8 +131,9 @@ static unsigned tcp_crew_size(void)
     if (getenv("HEARTH_TCP_CREW"))
         return (unsigned)atoi(getenv("HEARTH_TCP_CREW"));
 #endif
-    return sched_getaffinity(0, sizeof(cores), &cores) ? 0
-                                                       : hth_crew_size((unsigned)CPU_COUNT(&cores));
+    return sched_getaffinity(0, sizeof(cores), &cores)
+                   ? 0
+                   : hth_tcp_crew_size((unsigned)CPU_COUNT(&cores));
 }
 
 /* Secrecy is for where there is a key, and a network that is not trusted. */
@@ -146,7 +147,7 @@ static int tcp_key(
     t->key = opts->key ? opts->key : &none;
     hth_random_bytes(t->nobodys, sizeof(t->nobodys));
     t->suites = opts->key && !opts->trusted ? hth_seal_suites() : HTH_SUITE_PROOF;
-    t->crew = t->suites != HTH_SUITE_PROOF ? hth_crew_new(tcp_crew_size()) : NULL;
+    t->crew = t->suites != HTH_SUITE_PROOF ? hth_tcp_crew_new(tcp_crew_size()) : NULL;
     return rc;
 }
 

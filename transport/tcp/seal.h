@@ -109,7 +109,7 @@ struct hth_seal_hand {
 };
 
 struct hth_seal;
-struct hth_crew;
+struct hth_tcp_crew;
 
 /* What a dialler's hello asks for, unproved: to find the bond. Errors: HEARTH_EPROTO for whatever no dialler
  * writes. */
@@ -165,10 +165,10 @@ struct hth_seal_item {
     unsigned char *record, *plain;
     uint32_t len;
 };
-int hth_seal_put_all(
-        struct hth_seal *s, struct hth_crew *crew, const struct hth_seal_item *item, unsigned n);
-int hth_seal_take_all(
-        struct hth_seal *s, struct hth_crew *crew, const struct hth_seal_item *item, unsigned n);
+int hth_seal_put_all(struct hth_seal *s, struct hth_tcp_crew *crew,
+        const struct hth_seal_item *item, unsigned n);
+int hth_seal_take_all(struct hth_seal *s, struct hth_tcp_crew *crew,
+        const struct hth_seal_item *item, unsigned n);
 
 /* The plain length that a record's head claims. Errors: HEARTH_EPROTO: none of ours is as long. */
 int hth_seal_length(const unsigned char head[HTH_SEAL_HEAD], size_t *out_len);

@@ -24,7 +24,7 @@
 #define KEY_RECORDS (UINT64_C(1) << 32)
 #define KEY_BYTES   (UINT64_C(1) << 38)
 
-#define HANDS       (1 + HTH_CREW_MOST)
+#define HANDS       (1 + HTH_TCP_CREW)
 
 struct seal_way {
     struct hth_cipher *
@@ -238,15 +238,16 @@ static void batch_part(void *arg, unsigned part, unsigned who)
         atomic_store(&b->rc, rc);
 }
 
-static int batch_run(struct seal_batch *b, struct hth_crew *crew)
+static int batch_run(struct seal_batch *b, struct hth_tcp_crew *crew)
 {
-    hth_crew_run(crew, b->n, batch_part, b);
+    hth_tcp_crew_run(crew, b->n, batch_part, b);
     b->item += b->n;
     b->n = 0;
     return atomic_load(&b->rc);
 }
 
-static int batches_run(struct hth_seal *s, struct seal_batch *b, struct hth_crew *crew, unsigned n)
+static int batches_run(
+        struct hth_seal *s, struct seal_batch *b, struct hth_tcp_crew *crew, unsigned n)
 {
     const struct hth_seal_item *item = b->item;
     int rc = HEARTH_OK;
@@ -262,8 +263,8 @@ static int batches_run(struct hth_seal *s, struct seal_batch *b, struct hth_crew
     return rc ? rc : batch_run(b, crew);
 }
 
-static int items_run(struct hth_seal *s, struct hth_crew *crew, const struct hth_seal_item *item,
-        unsigned n, int sealing)
+static int items_run(struct hth_seal *s, struct hth_tcp_crew *crew,
+        const struct hth_seal_item *item, unsigned n, int sealing)
 {
     struct seal_batch b = { .way = sealing ? &s->out : &s->in, .sealing = sealing, .item = item };
     int rc = HEARTH_OK;
@@ -281,13 +282,13 @@ static int items_run(struct hth_seal *s, struct hth_crew *crew, const struct hth
 }
 
 int hth_seal_put_all(
-        struct hth_seal *s, struct hth_crew *crew, const struct hth_seal_item *item, unsigned n)
+        struct hth_seal *s, struct hth_tcp_crew *crew, const struct hth_seal_item *item, unsigned n)
 {
     return items_run(s, crew, item, n, 1);
 }
 
 int hth_seal_take_all(
-        struct hth_seal *s, struct hth_crew *crew, const struct hth_seal_item *item, unsigned n)
+        struct hth_seal *s, struct hth_tcp_crew *crew, const struct hth_seal_item *item, unsigned n)
 {
     return items_run(s, crew, item, n, 0);
 }

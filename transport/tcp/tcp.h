@@ -381,7 +381,7 @@ struct hth_tcp {
     uint32_t suites;
     unsigned char read[HTH_TCP_READ];     /* messages of the connection whose turn it is */
     unsigned char sealed[HTH_TCP_SEALED]; /* its records */
-    struct hth_crew *crew; /* that seals and opens with this thread; NULL: it does so alone */
+    struct hth_tcp_crew *crew; /* that seals and opens with this thread; NULL: it does so alone */
 };
 
 static inline struct hth_tcp *hth_tcp_of(struct hth_transport *t)
