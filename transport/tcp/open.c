@@ -129,7 +129,7 @@ static unsigned tcp_crew_size(void)
 
 #ifdef HEARTH_POINTS
     if (getenv("HEARTH_TCP_CREW"))
-        return (unsigned)atoi(getenv("HEARTH_TCP_CREW"));
+        return (unsigned)strtoul(getenv("HEARTH_TCP_CREW"), NULL, 10);
 #endif
     return sched_getaffinity(0, sizeof(cores), &cores)
                    ? 0
