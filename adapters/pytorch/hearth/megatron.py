@@ -25,6 +25,7 @@ import json
 import os
 import time
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -41,9 +42,10 @@ from megatron.core.dist_checkpointing.strategies import torch as _theirs
 from megatron.core.dist_checkpointing.strategies.async_utils import AsyncRequest
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata
 
+from .errors import HearthError
 from .torch import _folder, _jobs, _recover, _weak
 from .torch._pickles import decode_item
-from .torch.reader import HearthReader
+from .torch.reader import HEAR_S, HearthReader
 from .torch.writer import HearthWriter
 
 BACKEND = "hearth"  # in metadata.json: Megatron's own reader is not to take these for its files
@@ -269,7 +271,9 @@ def load(sharded_state_dict: dict[str, Any], checkpoint_dir: str | os.PathLike, 
     """
     path = os.path.abspath(os.fspath(checkpoint_dir))
     classes: list[Any] = []
-    if _jobs.open_member(os.path.dirname(path)) is not None:
+    member = _jobs.open_member(os.path.dirname(path))
+    if member is not None:
+        _hear_of(member, path)
         arguments["sharded_strategy"] = HearthLoadStrategy(trust=trust)
         if hasattr(_common, "TorchCommonLoadStrategy"):
             arguments["common_strategy"] = HearthLoadCommonStrategy(trust=trust)
@@ -277,6 +281,14 @@ def load(sharded_state_dict: dict[str, Any], checkpoint_dir: str | os.PathLike, 
             classes = _named_in(f"{path}/{_COMMON}")
     with torch.serialization.safe_globals(classes):
         return dist_checkpointing.load(sharded_state_dict, path, **arguments)
+
+
+def _hear_of(member: _jobs.Membership, path: str) -> None:
+    """Rank 0 may have returned of a save that this node is about to hear of, and before all else
+    Megatron looks whether the folder is there."""
+    with suppress(HearthError, ValueError):  # Megatron says what is not there
+        if _jobs.resolve(path, None, None)[1] == member.wrote:
+            member.job.checkpoint(member.wrote, wait_s=HEAR_S).close()
 
 
 def _named_in(path: str) -> list[Any]:

@@ -9,6 +9,7 @@ import json
 import os
 import time
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -24,6 +25,7 @@ from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinea
 
 import hearth.torch as ht
 from hearth import megatron
+from hearth.torch import _jobs
 
 
 def on_cpu() -> None:
@@ -226,6 +228,29 @@ def of_a_class(steps: int) -> tuple[str, bool]:
     except Exception as error:
         said = f"{error}"
     return said, megatron.load(other.sharded_state(), path, trust=True)["own"] == Own()
+
+
+def heard_late(steps: int) -> list[str]:
+    """In which order a load asks the node for the save, and Megatron for its folder."""
+    trainer, said = Trainer(), []
+    trainer.step = steps
+    megatron.save(trainer.sharded_state(), f"{base()}/{steps}",
+                  megatron.HearthSaveStrategy(base()))
+    job = _jobs.open_member(base()).job
+    ask, load = job.checkpoint, dist_checkpointing.load
+
+    def asked(step: int, **rest: Any) -> Any:
+        said.append(f"checkpoint {step}")
+        return ask(step, **rest)
+
+    def loaded(*rest: Any, **named: Any) -> Any:
+        said.append("load")
+        return load(*rest, **named)
+
+    with (mock.patch.object(job, "checkpoint", asked),
+          mock.patch.object(dist_checkpointing, "load", loaded)):
+        megatron.load(trainer.sharded_state(), f"{base()}/step-{steps}_ckpt")
+    return said[:2]
 
 
 def refused() -> list[str]:

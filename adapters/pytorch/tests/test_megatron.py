@@ -106,6 +106,12 @@ def test_what_is_refused(two):
             assert text in one, one
 
 
+def test_a_load_waits_until_its_node_has_heard_of_the_save(two):
+    import megatron_parts
+
+    assert two.run(megatron_parts.heard_late, 6) == [["checkpoint 6", "load"]] * 2
+
+
 def test_a_failed_save_is_raised_or_counted_as_told(two):
     import megatron_parts
 

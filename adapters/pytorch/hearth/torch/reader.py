@@ -41,7 +41,7 @@ from ._progress import Progress
 from ._proof import short
 from ._stage import dtype_name
 
-_HEAR_S = 5.0  # a save that is PROTECTED for the coordinator is heard of here in milliseconds
+HEAR_S = 5.0  # a save that is PROTECTED for the coordinator is heard of here in milliseconds
 _MISS_S = 0.5  # the same, of a step that this process has not written: most likely there is none
 _ARGUMENTS = ("base", "step", "step_of", "part", "trust", "extension_registry")
 _GROUP_BYTES = 256 << 20  # read in one C call, so that Ctrl-C and progress come through
@@ -121,7 +121,7 @@ class HearthReader(StorageReader):
                 raise failed  # there is a common one
             self._alone = rank is not None
             # DCP asks for a rank's own right after there was no common one: no need to wait again
-            return self._read_metadata(rank, 0.0 if rank is not None and failed else _HEAR_S)
+            return self._read_metadata(rank, 0.0 if rank is not None and failed else HEAR_S)
         except Exception as error:
             self.error = error
             raise
@@ -160,7 +160,7 @@ class HearthReader(StorageReader):
         """The id of the save, and the part that the id says."""
         return _parts.split(self._id, self._base, (), self._step_of, self._step)
 
-    def _open(self, wait_s: float = _HEAR_S) -> Checkpoint:
+    def _open(self, wait_s: float = HEAR_S) -> Checkpoint:
         """The checkpoint that is meant: a save of this epoch, or what was recovered."""
         if self._checkpoint is not None:
             return self._checkpoint
@@ -429,7 +429,7 @@ class HearthReader(StorageReader):
 def _newest(member: _jobs.Membership) -> Checkpoint:
     """The newest save that is PROTECTED, or what was recovered, if that is newer and still here."""
     job, recovered = member.job, member.recovered
-    newest = _find(job, None, _HEAR_S)
+    newest = _find(job, None, HEAR_S)
     if recovered is not None and (newest is None or newest.step < recovered.step):
         found = _find(job, recovered.step)
         if found is not None:
