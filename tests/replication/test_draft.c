@@ -204,6 +204,32 @@ Test(draft, an_engine_may_end_while_a_worker_has_it)
     p->works_end = &p->works;
 }
 
+static void hear(void *self)
+{
+    ++*(int *)self;
+}
+
+Test(draft, who_gave_it_up_hears_no_more_of_it)
+{
+    static unsigned char bytes[1000 * HTH_MANIFEST_OBJECT]; /* a worker's, and no manifest */
+
+    for (int given_up = 0; given_up < 2; given_up++) {
+        struct hth_buf *buf = hth_buf_of(bytes, sizeof(bytes));
+        int heard = 0;
+        struct hth_draft *d = hth_draft_read(ctx, buf, hear, &heard);
+
+        hth_buf_put(buf);
+        cr_assert(zero(int, hth_draft_ended(d)));
+        if (given_up)
+            hth_draft_free(d);
+        pair_works(p);
+        cr_assert(eq(int, heard, !given_up));
+        cr_assert(zero(ptr, ctx->drafts));
+        if (!given_up)
+            hth_draft_free(d);
+    }
+}
+
 Test(draft, what_cannot_be_on_record_is_cancelled)
 {
     all_done(MANY);
