@@ -11,8 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SMALL (HTH_TCP_HEAD + HTH_TCP_REQUEST) /* the longest record that is no piece's */
-#define LONG  (HTH_SEAL_PLAIN + HTH_SEAL_MORE)
+#define SMALL     (HTH_TCP_HEAD + HTH_TCP_REQUEST) /* the longest record that is no piece's */
+#define LONG      (HTH_SEAL_PLAIN + HTH_SEAL_MORE)
+#define OUT_ALONE 4u /* records that are sealed before they are sent, without a crew */
 
 /* ---- in ---- */
 
@@ -34,14 +35,16 @@ static int record_head(struct hth_tcp_conn *c, const unsigned char *at, size_t l
     return hth_tcp_frame_body(c, HTH_TCP_REQUEST);
 }
 
-/* Records of a piece, as many as are whole: their bytes; 0: none is; -1: nonsense. */
+/* Records of a piece, as many as are whole: their bytes; 0: none is; -1: nonsense. One by one without a
+ * crew, so that each is checksummed while it is in the nearest cache. */
 static ssize_t piece_take(struct hth_tcp_conn *c, unsigned char *at, size_t have)
 {
+    const unsigned most = c->t->crew ? HTH_SEAL_BATCH : 1;
     struct hth_seal_item item[HTH_SEAL_BATCH];
     size_t used = 0, plain = 0, len;
     unsigned n = 0;
 
-    while (n < HTH_SEAL_BATCH && plain < c->in.left && have - used >= HTH_SEAL_MORE) {
+    while (n < most && plain < c->in.left && have - used >= HTH_SEAL_MORE) {
         if (hth_seal_length(at + used, &len) || !len || len > c->in.left - plain)
             return -1;
         if (have - used < HTH_SEAL_MORE + len)
@@ -163,14 +166,15 @@ static void batch_next(struct hth_tcp_conn *c, struct batch *b)
 /* As many records as there is room for. 1: some wait; 0: none; -1: errno, EPROTO: they cannot be sealed. */
 static int records_fill(struct hth_tcp_conn *c)
 {
+    const uint32_t room = (c->t->crew ? HTH_SEAL_BATCH : OUT_ALONE) * LONG;
     struct batch b = { .n = 0 };
 
     if (!c->sealed)
-        c->sealed = malloc(HTH_SEAL_BATCH * LONG);
+        c->sealed = malloc(room);
     if (!c->sealed)
         return -1;
     c->sealed_put = c->sealed_len = 0;
-    while (HTH_SEAL_BATCH * LONG - c->sealed_len >= LONG) {
+    while (room - c->sealed_len >= LONG) {
         if (b.n == HTH_SEAL_BATCH && batch_seal(c, &b))
             return -1;
         if (!hth_tcp_frames_are_out(&c->out)) {
