@@ -177,6 +177,25 @@ static void must_have_room(void)
 }
 
 /* Nodes 0 and 1 alone were never lost. */
+/* Node 1 has three ranks. Both holders of rank 4 are lost, and all others have only come back. */
+Test(remap, of_those_who_have_only_come_back_it_gives_to_who_has_least)
+{
+    static uint32_t uneven[] = { 0, 1, 2, 3, 4, 5, 6, 7, 1, 1 };
+
+    hth_placement_fini(&base);
+    epoch.world = sizeof(uneven) / sizeof(uneven[0]);
+    epoch.rank_node = uneven;
+    must(hth_placement_make(&base, &epoch, COPIES, 1, 0, NULL));
+    memset(is, HTH_BACK, sizeof(is));
+    is[home_of(4, 0)] = is[home_of(4, 1)] = HTH_LOST;
+    cr_assert(ne(u8, is[1], HTH_LOST));
+    remap();
+    cr_assert(gt(u32, map.moves, 0u));
+    for (uint32_t i = 0; i < map.moves; i++)
+        cr_assert(ne(u32, map.move[i].node, 1u), "place %u of rank %u", map.move[i].place,
+                map.move[i].rank);
+}
+
 Test(remap, gives_to_who_has_only_come_back_what_others_have_no_room_for)
 {
     is[2] = HTH_LOST;
