@@ -114,13 +114,15 @@ static void *hand_run(void *arg)
     return NULL;
 }
 
-/* Without signals: they are the process's. Those that do not start are not missed. */
+/* Without signals: they are the process's, but for SIGBUS of a cut file: blocked it ends hearthd, whose handler goes
+ * on. Those that do not start are not missed. */
 static void crew_start(struct hth_tcp_crew *c)
 {
     sigset_t all, old;
 
     c->started = 1;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     while (c->threads < c->wanted) {
         struct crew_hand *h = &c->hand[c->threads];
