@@ -59,3 +59,37 @@ Test(crc, goes_on_where_it_stopped)
         cr_assert(eq(u32, hth_crc32c_portable_more(front, bytes + cut, BYTES - cut), whole));
     }
 }
+
+Test(crc, of_two_parts_joins_to_that_of_the_whole)
+{
+    uint64_t seed = 3;
+
+    fill(11);
+    for (int round = 0; round < 20000; round++) {
+        size_t len = hth_splitmix64(&seed) % (round % 2 ? 300 : BYTES);
+        size_t cut = hth_splitmix64(&seed) % (len + 1);
+        uint32_t front = hth_crc32c(bytes, cut), back = hth_crc32c(bytes + cut, len - cut);
+
+        cr_assert(eq(u32, hth_crc32c_join(front, back, len - cut), hth_crc32c(bytes, len)),
+                "%zu and %zu bytes", cut, len - cut);
+    }
+}
+
+/* Lengths whose bytes nobody would go over: by pairs of equal parts, as often as it takes. */
+Test(crc, of_parts_of_any_length_joins)
+{
+    uint32_t zeros = hth_crc32c("", 1), ones = hth_crc32c("\1", 1);
+
+    for (int k = 0; k < 62; k++) {
+        uint64_t len = UINT64_C(1) << k;
+        uint32_t left = hth_crc32c_join(ones, zeros, len);
+
+        /* (ones || zeros) || zeros is ones || (zeros || zeros) */
+        cr_assert(eq(u32, hth_crc32c_join(left, zeros, len),
+                          hth_crc32c_join(ones, hth_crc32c_join(zeros, zeros, len), 2 * len)),
+                "2^%d bytes", k);
+        zeros = hth_crc32c_join(zeros, zeros, len);
+        if (k == 15)
+            cr_assert(eq(u32, zeros, hth_crc32c(memset(bytes, 0, BYTES), 65536)));
+    }
+}

@@ -2,6 +2,7 @@
 /* Records that are sealed and opened several at once are those that one by one would have been. */
 #include "check.h"
 
+#include "core/base/crc.h"
 #include "transport/tcp/crew.h"
 #include "transport/tcp/seal.h"
 #include "transport/tcp/seal_cipher.h"
@@ -61,8 +62,10 @@ static void bytes_roll(struct bytes *b, unsigned n, unsigned *seed)
         for (uint32_t k = 0; k < len; k++)
             b->plain[i][k] = (unsigned char)rand_r(seed);
         memset(b->back[i], 0x5a, MOST);
-        b->out[i] = (struct hth_seal_item){ b->record[i], b->plain[i], len };
-        b->in[i] = (struct hth_seal_item){ b->record[i], b->back[i], len };
+        b->out[i] =
+                (struct hth_seal_item){ .record = b->record[i], .plain = b->plain[i], .len = len };
+        b->in[i] =
+                (struct hth_seal_item){ .record = b->record[i], .plain = b->back[i], .len = len };
     }
 }
 
@@ -87,15 +90,20 @@ static int bytes_open(struct two *t, struct bytes *b, unsigned n, int at_once)
 static void goes_over(struct two *t, unsigned turns, unsigned *seed)
 {
     static struct bytes b;
+    int at_once;
 
     for (unsigned turn = 0; turn < turns; turn++) {
         unsigned n = (unsigned)rand_r(seed) % (HTH_SEAL_BATCH + 1);
 
         bytes_roll(&b, n, seed);
         bytes_seal(t, &b, n, rand_r(seed) % 2);
-        must(bytes_open(t, &b, n, rand_r(seed) % 2));
-        for (unsigned i = 0; i < n; i++)
+        at_once = rand_r(seed) % 2;
+        must(bytes_open(t, &b, n, at_once));
+        for (unsigned i = 0; i < n; i++) {
             cr_assert(zero(int, memcmp(b.plain[i], b.back[i], b.out[i].len)), "turn %u", turn);
+            if (at_once)
+                cr_assert(eq(u32, b.in[i].crc, hth_crc32c(b.plain[i], b.out[i].len)));
+        }
     }
 }
 

@@ -38,12 +38,10 @@ int hth_tcp_frame_begin(struct hth_tcp_conn *c)
     }
 }
 
-int hth_tcp_frame_body(struct hth_tcp_conn *c, uint64_t n)
+static int body_came(struct hth_tcp_conn *c, uint64_t n)
 {
     struct hth_tcp_in *in = &c->in;
 
-    if (in->pull)
-        in->pull->crc = hth_crc32c_more(in->pull->crc, in->into, n);
     in->into += n;
     in->left -= n;
     if (in->pull) {
@@ -56,6 +54,23 @@ int hth_tcp_frame_body(struct hth_tcp_conn *c, uint64_t n)
         return hth_tcp_request_take(c, hth_get64(in->head + 8), in->request);
     in->pull = NULL;
     return 0;
+}
+
+int hth_tcp_frame_body(struct hth_tcp_conn *c, uint64_t n)
+{
+    struct hth_tcp_pull *p = c->in.pull;
+
+    if (p)
+        p->crc = hth_crc32c_more(p->crc, c->in.into, n);
+    return body_came(c, n);
+}
+
+int hth_tcp_frame_data(struct hth_tcp_conn *c, uint64_t n, uint32_t crc)
+{
+    struct hth_tcp_pull *p = c->in.pull;
+
+    p->crc = hth_crc32c_join(p->crc, crc, n);
+    return body_came(c, n);
 }
 
 /* Requests first: they are short, and the peer works on them meanwhile. */

@@ -49,14 +49,19 @@ static ssize_t piece_take(struct hth_tcp_conn *c, unsigned char *at, size_t have
             return -1;
         if (have - used < HTH_SEAL_MORE + len)
             break;
-        item[n++] = (struct hth_seal_item){ at + used, c->in.into + plain, (uint32_t)len };
+        item[n++] = (struct hth_seal_item){
+            .record = at + used, .plain = c->in.into + plain, .len = (uint32_t)len
+        };
         used += HTH_SEAL_MORE + len;
         plain += len;
     }
     if (!n)
         return 0;
-    if (hth_seal_take_all(c->bulk_seal, c->t->crew, item, n) || hth_tcp_frame_body(c, plain))
+    if (hth_seal_take_all(c->bulk_seal, c->t->crew, item, n))
         return -1;
+    for (unsigned i = 0; i < n; i++)
+        if (hth_tcp_frame_data(c, item[i].len, item[i].crc))
+            return -1;
     return (ssize_t)used;
 }
 
@@ -136,7 +141,9 @@ static int batch_seal(struct hth_tcp_conn *c, struct batch *b)
 
 static void batch_add(struct hth_tcp_conn *c, struct batch *b, void *plain, uint32_t len)
 {
-    b->item[b->n++] = (struct hth_seal_item){ c->sealed + c->sealed_len, plain, len };
+    b->item[b->n++] = (struct hth_seal_item){
+        .record = c->sealed + c->sealed_len, .plain = plain, .len = len
+    };
     c->sealed_len += HTH_SEAL_MORE + len;
 }
 

@@ -164,11 +164,12 @@ int hth_seal_put(struct hth_seal *s, unsigned char *out, const void *in, size_t 
 struct hth_seal_item {
     unsigned char *record, *plain;
     uint32_t len;
+    uint32_t crc; /* opened: CRC32C of plain[len], while the cache of whoever opened it has it */
 };
-int hth_seal_put_all(struct hth_seal *s, struct hth_tcp_crew *crew,
-        const struct hth_seal_item *item, unsigned n);
-int hth_seal_take_all(struct hth_seal *s, struct hth_tcp_crew *crew,
-        const struct hth_seal_item *item, unsigned n);
+int hth_seal_put_all(
+        struct hth_seal *s, struct hth_tcp_crew *crew, struct hth_seal_item *item, unsigned n);
+int hth_seal_take_all(
+        struct hth_seal *s, struct hth_tcp_crew *crew, struct hth_seal_item *item, unsigned n);
 
 /* The plain length that a record's head claims. Errors: HEARTH_EPROTO: none of ours is as long. */
 int hth_seal_length(const unsigned char head[HTH_SEAL_HEAD], size_t *out_len);

@@ -13,6 +13,7 @@
 #include "seal_record.h"
 
 #include "core/base/bytes.h"
+#include "core/base/crc.h"
 #include "crew.h"
 #include "seal_cipher.h"
 
@@ -218,21 +219,30 @@ int hth_seal_take(struct hth_seal *s, void *out, const unsigned char head[HTH_SE
 struct seal_batch {
     struct seal_way *way;
     int sealing;
-    const struct hth_seal_item *item;
+    struct hth_seal_item *item;
     unsigned char nonce[HTH_SEAL_BATCH][HTH_AEAD_NONCE];
     unsigned n;
     atomic_int rc;
 };
 
+static int item_open(struct hth_cipher *cipher, const unsigned char nonce[HTH_AEAD_NONCE],
+        struct hth_seal_item *i)
+{
+    const unsigned char *sealed = i->record + HTH_SEAL_HEAD;
+    int rc = record_open(cipher, nonce, i->plain, i->record, sealed, i->len, sealed + i->len);
+
+    if (!rc)
+        i->crc = hth_crc32c(i->plain, i->len);
+    return rc;
+}
+
 static void batch_part(void *arg, unsigned part, unsigned who)
 {
     struct seal_batch *b = arg;
-    const struct hth_seal_item *i = &b->item[part];
+    struct hth_seal_item *i = &b->item[part];
     struct hth_cipher *cipher = b->way->cipher[who];
     int rc = b->sealing ? record_seal(cipher, b->nonce[part], i->record, i->plain, i->len)
-                        : record_open(cipher, b->nonce[part], i->plain, i->record,
-                                  i->record + HTH_SEAL_HEAD, i->len,
-                                  i->record + HTH_SEAL_HEAD + i->len);
+                        : item_open(cipher, b->nonce[part], i);
 
     if (rc)
         atomic_store(&b->rc, rc);
@@ -249,7 +259,7 @@ static int batch_run(struct seal_batch *b, struct hth_tcp_crew *crew)
 static int batches_run(
         struct hth_seal *s, struct seal_batch *b, struct hth_tcp_crew *crew, unsigned n)
 {
-    const struct hth_seal_item *item = b->item;
+    struct hth_seal_item *item = b->item;
     int rc = HEARTH_OK;
 
     for (unsigned i = 0; i < n && !rc; i++) {
@@ -263,8 +273,8 @@ static int batches_run(
     return rc ? rc : batch_run(b, crew);
 }
 
-static int items_run(struct hth_seal *s, struct hth_tcp_crew *crew,
-        const struct hth_seal_item *item, unsigned n, int sealing)
+static int items_run(struct hth_seal *s, struct hth_tcp_crew *crew, struct hth_seal_item *item,
+        unsigned n, int sealing)
 {
     struct seal_batch b = { .way = sealing ? &s->out : &s->in, .sealing = sealing, .item = item };
     int rc = HEARTH_OK;
@@ -282,13 +292,13 @@ static int items_run(struct hth_seal *s, struct hth_tcp_crew *crew,
 }
 
 int hth_seal_put_all(
-        struct hth_seal *s, struct hth_tcp_crew *crew, const struct hth_seal_item *item, unsigned n)
+        struct hth_seal *s, struct hth_tcp_crew *crew, struct hth_seal_item *item, unsigned n)
 {
     return items_run(s, crew, item, n, 1);
 }
 
 int hth_seal_take_all(
-        struct hth_seal *s, struct hth_tcp_crew *crew, const struct hth_seal_item *item, unsigned n)
+        struct hth_seal *s, struct hth_tcp_crew *crew, struct hth_seal_item *item, unsigned n)
 {
     return items_run(s, crew, item, n, 0);
 }

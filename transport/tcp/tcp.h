@@ -296,6 +296,8 @@ void hth_tcp_messages_fini(struct hth_tcp_conn *c);
 int hth_tcp_frame_begin(struct hth_tcp_conn *c);
 /* n bytes of the body have come, where they belong. 0, or -1: nonsense. */
 int hth_tcp_frame_body(struct hth_tcp_conn *c, uint64_t n);
+/* The same of a pull's data, whose CRC32C is known. */
+int hth_tcp_frame_data(struct hth_tcp_conn *c, uint64_t n, uint32_t crc);
 /* c->out anew; 0: nothing is to be sent. */
 int hth_tcp_frames_fill(struct hth_tcp_conn *c);
 int hth_tcp_frames_are_out(const struct hth_tcp_out *out);
