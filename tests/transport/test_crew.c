@@ -4,6 +4,8 @@
 
 #include "transport/tcp/crew.h"
 
+#include <inttypes.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
 
@@ -88,6 +90,48 @@ Test(crew, all_of_it_work_at_the_same_time, .timeout = 100)
         }
         hth_tcp_crew_free(crew);
     }
+}
+
+static uint64_t cpu_ns(clockid_t clock)
+{
+    struct timespec t;
+
+    clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void nothing(void *arg, unsigned part, unsigned who)
+{
+    (void)arg, (void)part, (void)who;
+}
+
+/* All on one processor; after each piece of work the caller has something else to do for a while. */
+Test(crew, who_looks_for_more_work_does_not_keep_the_caller_from_his, .timeout = 100)
+{
+    const uint64_t runs = 2000, else_ns = 200000;
+    struct hth_tcp_crew *crew = hth_tcp_crew_new(1);
+    uint64_t others;
+    cpu_set_t cores, one;
+    int core = 0;
+
+    cr_assert(zero(int, sched_getaffinity(0, sizeof(cores), &cores)));
+    while (!CPU_ISSET(core, &cores))
+        core++;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    cr_assert(zero(int, sched_setaffinity(0, sizeof(one), &one)));
+    hth_tcp_crew_run(crew, 2, nothing, NULL);
+    others = cpu_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_ns(CLOCK_THREAD_CPUTIME_ID);
+    for (uint64_t i = 0; i < runs; i++) {
+        uint64_t end = cpu_ns(CLOCK_THREAD_CPUTIME_ID) + else_ns;
+
+        hth_tcp_crew_run(crew, 2, nothing, NULL);
+        while (cpu_ns(CLOCK_THREAD_CPUTIME_ID) < end)
+            continue;
+    }
+    others = cpu_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_ns(CLOCK_THREAD_CPUTIME_ID) - others;
+    cr_expect(lt(u64, others / runs, UINT64_C(25000)), "%" PRIu64 " ns each time", others / runs);
+    hth_tcp_crew_free(crew);
 }
 
 Test(crew, small_machines_have_none)

@@ -80,13 +80,14 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* Until there is work, or the time for looking is over. */
+/* Until there is work, or the time for looking is over. A thread that was woken may stand on the caller's processor:
+ * it gives it away at each look. */
 static void hand_look(struct hth_tcp_crew *c)
 {
     uint64_t end = now_ns() + LOOKS_NS;
 
     while (!work_is_left(atomic_load(&c->work)) && !atomic_load(&c->closing) && now_ns() < end)
-        spin();
+        sched_yield();
 }
 
 static void hand_sleep(struct hth_tcp_crew *c)
