@@ -10,6 +10,7 @@
 #include "core/base/crc.h"
 #include "core/base/guard.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -195,6 +196,35 @@ Test(tcp_crew, what_several_threads_have_opened_is_what_was_granted_and_so_is_it
         cr_assert(eq(int, puller.has_crc, 1));
         cr_assert(eq(u32, puller.crc, hth_crc32c(at, size)), "%" PRIu64 " bytes", size);
     }
+}
+
+static int threads(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    int n = 0;
+
+    cr_assert(ne(ptr, tasks, NULL));
+    while (readdir(tasks))
+        n++;
+    closedir(tasks);
+    return n - 2; /* . and .. */
+}
+
+Test(tcp_crew, its_threads_are_there_when_there_is_much_to_do_and_not_before)
+{
+    unsigned char desc[HTH_DESC_MAX];
+    uint32_t len;
+    int before = threads();
+
+    granted(desc, &len);
+    for (int i = 0; i < 20; i++) { /* a header, a record and an end each */
+        must(puller.t->ops->pull(puller.t, conn, desc, len, 0, target.region, 0, 60000, 1));
+        pulls_end(i + 1);
+    }
+    cr_expect(eq(int, threads(), before));
+    pulls_post(desc, len, 1);
+    pulls_end(21);
+    cr_expect(eq(int, threads(), before + 6));
 }
 
 /* ---- ends ---- */

@@ -15,6 +15,13 @@
 #define LONG      (HTH_SEAL_PLAIN + HTH_SEAL_MORE)
 #define OUT_ALONE 4u /* records that are sealed before they are sent, without a crew */
 
+#define SHARED    (128u << 10) /* bytes that are worth a crew: less is done sooner than it is awake */
+
+static struct hth_tcp_crew *crew_for(const struct hth_tcp_conn *c, uint64_t bytes)
+{
+    return bytes >= SHARED ? c->t->crew : NULL;
+}
+
 /* ---- in ---- */
 
 /* One that is no part of a piece: a header, and a request's body. */
@@ -57,7 +64,7 @@ static ssize_t piece_take(struct hth_tcp_conn *c, unsigned char *at, size_t have
     }
     if (!n)
         return 0;
-    if (hth_seal_take_all(c->bulk_seal, c->t->crew, item, n))
+    if (hth_seal_take_all(c->bulk_seal, crew_for(c, plain), item, n))
         return -1;
     for (unsigned i = 0; i < n; i++)
         if (hth_tcp_frame_data(c, item[i].len, item[i].crc))
@@ -127,13 +134,15 @@ ssize_t hth_tcp_sealed_read(struct hth_tcp_conn *c, uint64_t *out_room)
 struct batch {
     struct hth_seal_item item[HTH_SEAL_BATCH];
     unsigned n;
+    uint64_t bytes;
 };
 
 static int batch_seal(struct hth_tcp_conn *c, struct batch *b)
 {
-    int rc = hth_seal_put_all(c->bulk_seal, c->t->crew, b->item, b->n);
+    int rc = hth_seal_put_all(c->bulk_seal, crew_for(c, b->bytes), b->item, b->n);
 
     b->n = 0;
+    b->bytes = 0;
     if (rc)
         errno = EPROTO;
     return rc ? -1 : 0;
@@ -144,6 +153,7 @@ static void batch_add(struct hth_tcp_conn *c, struct batch *b, void *plain, uint
     b->item[b->n++] = (struct hth_seal_item){
         .record = c->sealed + c->sealed_len, .plain = plain, .len = len
     };
+    b->bytes += len;
     c->sealed_len += HTH_SEAL_MORE + len;
 }
 
