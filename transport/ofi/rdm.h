@@ -255,7 +255,8 @@ struct hth_rdm {
     uint32_t stuck;     /* connections with something the library did not take yet */
     uint32_t ripe;      /* pulls done without the library */
     uint64_t scan_ms;   /* deadlines are looked at then; HTH_NEVER: there are none */
-    uint64_t lately_ms; /* something happened */
+    uint64_t lately_us; /* something happened; hth_rdm_real_us() */
+    int timer_fd;       /* in the set that is waited on */
 };
 
 static inline struct hth_rdm *hth_rdm_of(struct hth_transport *t)
@@ -342,6 +343,7 @@ void hth_rdm_received(struct hth_rdm *r, const unsigned char *bytes, size_t len)
 /* ---- rdm_progress.c ---- */
 
 void hth_rdm_ended(struct hth_rdm_op *op, size_t len, int fi_err);
+uint64_t hth_rdm_real_us(void); /* of the time that is slept, whatever r->o.clock says */
 
 int hth_rdm_progress(struct hth_transport *t);
 int hth_rdm_arm(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #define CONNECT_MS 5000u
@@ -58,6 +59,8 @@ static void rdm_free(struct hth_rdm *r)
     if (r->pull_info)
         r->o.lib->freeinfo(r->pull_info);
     hth_ofi_fabric_close(&r->o);
+    if (r->timer_fd >= 0)
+        close(r->timer_fd);
     hth_ids_fini(&r->o.conns);
     pthread_mutex_destroy(&r->o.regions_lock);
     free(r);
@@ -127,8 +130,10 @@ static int rdm_wait_open(struct hth_rdm *r, struct hearth_error *err)
 
     r->o.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     r->o.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (r->o.epoll_fd < 0 || r->o.wake_fd < 0 ||
-            epoll_ctl(r->o.epoll_fd, EPOLL_CTL_ADD, r->o.wake_fd, &ev))
+    r->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (r->o.epoll_fd < 0 || r->o.wake_fd < 0 || r->timer_fd < 0 ||
+            epoll_ctl(r->o.epoll_fd, EPOLL_CTL_ADD, r->o.wake_fd, &ev) ||
+            epoll_ctl(r->o.epoll_fd, EPOLL_CTL_ADD, r->timer_fd, &ev))
         return hth_fail(err, HEARTH_EIO, errno, "nothing to wait on: %s", strerror(errno));
     return HEARTH_OK;
 }
@@ -171,7 +176,7 @@ int hth_rdm_open(const struct hth_transport_opts *opts, const struct hth_transpo
     r->o.clock = opts->clock;
     r->o.log = opts->log;
     r->o.connect_ms = opts->connect_ms ? opts->connect_ms : CONNECT_MS;
-    r->o.epoll_fd = r->o.wake_fd = -1;
+    r->o.epoll_fd = r->o.wake_fd = r->timer_fd = -1;
     r->scan_ms = HTH_NEVER;
     r->ended = hth_rdm_ended;
     pthread_mutex_init(&r->o.regions_lock, NULL);

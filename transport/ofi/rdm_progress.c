@@ -1,17 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One turn, and what to wait for. Where the provider has no descriptors, the caller comes back after a
- * while that is short when something happened lately, and longer the longer nothing did.
+ * One turn, and what to wait for. Where the provider has no descriptors, or has not taken something, a timer says when
+ * to come back: rdm_rest.h.
  */
 #include "rdm.h"
 
-#define LATELY_MS 50u   /* polled each millisecond for so long */
-#define BUSY_MS   1000u /* the same, while something is under way */
-#define IDLE_MS   5u
+#include "rdm_rest.h"
+
+#include <sys/timerfd.h>
+#include <time.h>
+
 #define SAFETY_MS 50u /* descriptors or not, while something is under way; else twice that */
-#define RETRY_MS  2u  /* what the library did not take */
+#define RETRY_MS  2u  /* an endpoint that is to be closed */
 #define DRAIN_MS  100u
-#define SPIN_MS   1u
+#define SPIN_US   1000u /* no rest at all between reads */
+
+uint64_t hth_rdm_real_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
 
 void hth_rdm_ended(struct hth_rdm_op *op, size_t len, int fi_err)
 {
@@ -74,7 +84,7 @@ int hth_rdm_progress(struct hth_transport *t)
     hth_rdm_pull_ends_settle(r);
     n += hth_rdm_finish(r);
     if (n)
-        r->lately_ms = hth_rdm_now(r);
+        r->lately_us = hth_rdm_real_us();
     return n;
 }
 
@@ -101,29 +111,30 @@ static int queues_are_empty(struct hth_rdm *r)
     return r->polls || fi_trywait(r->o.fabric, queues, n) == FI_SUCCESS;
 }
 
-/* How long until the next turn. */
-static uint64_t rest_ms(const struct hth_rdm *r, uint64_t since)
+/* That it rang before is forgotten with it. 0: it does not ring. */
+static void timer_set(const struct hth_rdm *r, uint64_t us)
 {
-    if (r->stuck || r->byes || r->home.back)
-        return since < LATELY_MS ? 1 : since < BUSY_MS ? RETRY_MS : IDLE_MS;
-    if (!r->polls)
-        return r->old ? RETRY_MS : is_under_way(r) ? SAFETY_MS : 2 * SAFETY_MS;
-    if (since < LATELY_MS || (since < BUSY_MS && is_under_way(r)))
-        return 1;
-    return since < 2 * LATELY_MS ? 2 : IDLE_MS;
+    const struct itimerspec at = { .it_value.tv_nsec = (long)us * 1000 };
+
+    timerfd_settime(r->timer_fd, 0, &at, NULL);
 }
 
 int hth_rdm_arm(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms)
 {
     struct hth_rdm *r = hth_rdm_of(t);
-    uint64_t now = hth_rdm_now(r), since = now - r->lately_ms, rest = rest_ms(r, since);
+    uint64_t since_us = hth_rdm_real_us() - r->lately_us, rest_ms = 2 * SAFETY_MS, due_ms;
+    int retries = r->stuck || r->byes || r->home.back;
 
     if (r->doomed.head || r->ripe || atomic_load(&r->o.woken) || !queues_are_empty(r))
         return 0;
-    if (since < SPIN_MS && (r->stuck || (r->polls && reads_under_way(r))))
+    if (since_us < SPIN_US && (r->stuck || (r->polls && reads_under_way(r))))
         return 0;
+    timer_set(r, r->polls || retries ? hth_rdm_rest_us(since_us, retries || is_under_way(r)) : 0);
+    if (r->old || is_under_way(r))
+        rest_ms = r->old ? RETRY_MS : SAFETY_MS;
     *out_fd = r->o.epoll_fd;
-    *out_due_ms = now + rest > r->scan_ms ? r->scan_ms : now + rest;
+    due_ms = hth_rdm_now(r) + rest_ms;
+    *out_due_ms = due_ms > r->scan_ms ? r->scan_ms : due_ms;
     return 1;
 }
 

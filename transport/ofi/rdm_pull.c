@@ -134,7 +134,7 @@ int hth_rdm_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
     memcpy(p->raw, d.raw, d.raw_bytes);
     region->busy++;
     c->pulls++;
-    r->lately_ms = hth_rdm_now(r);
+    r->lately_us = hth_rdm_real_us();
     pull_move_to(c, p, len ? HTH_OFI_PULL_WAITS : HTH_OFI_PULL_RIPE);
     r->ripe += !len;
     if (len)

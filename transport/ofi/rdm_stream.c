@@ -141,7 +141,7 @@ int hth_rdm_send(struct hth_transport *t, hth_conn conn, const void *bytes, size
         return HEARTH_EBUSY;
     }
     c->kept++;
-    r->lately_ms = hth_rdm_now(r);
+    r->lately_us = hth_rdm_real_us();
     hth_rdm_flush(c);
     return HEARTH_OK;
 }
