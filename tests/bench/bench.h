@@ -32,8 +32,10 @@ struct row {
     const char *name, *limit_name;
     const struct series *rate, *limit;    /* same count; limit may be NULL: no ratio */
     const struct series *cpu, *limit_cpu; /* seconds of processors per GB; both or none */
+    const struct series *sealing;         /* beside cpu, not in it; may be NULL */
     const char *unit;
-    double want; /* least ratio; 0: for information */
+    double want;     /* least ratio; 0: for information */
+    double want_cpu; /* most, cpu / limit_cpu; 0: for information */
 };
 
 __attribute__((noreturn, format(printf, 1, 2))) void die(const char *format, ...);
@@ -86,6 +88,7 @@ struct said { /* what a rank answers */
     char text[400];
     double blocked_s;             /* save: begin, add, commit */
     double sealed_s, protected_s; /* save: from commit's return */
+    double sealing_cpu_s;         /* save: of its engine, from there to SEALED */
     uint64_t faults;              /* save: minor, of this rank, begin to PROTECTED */
     double recover_s;
     struct hearth_recovery recovery; /* step 0: from scratch */
@@ -128,6 +131,9 @@ pid_t peers_fork(void); /* a child that dies with its parent, or die */
 /* The owner writes its address to `out`; the dialler reads it from `address`, orders from `in`. */
 void peers_start(struct peers *p, void (*owner)(const void *arg, int out),
         void (*dialler)(const void *arg, int address, int in, int out), const void *arg);
+/* Each on a processor of its own, the `which`-th of those that we may use; -1: on all of them again. Its first thread. */
+void place(pid_t pid, int which);
+void peers_place(const struct peers *p, int apart);
 void peers_order(const struct peers *p, const void *order, size_t len);
 void peers_answer(const struct peers *p, void *out, size_t len); /* or die */
 struct took peers_pull(const struct peers *p);                   /* of raw.c and wire.c */

@@ -107,29 +107,37 @@ int row_say(const struct row *row)
 {
     double rate = series_median(row->rate), limit = row->limit ? series_median(row->limit) : 0;
     double ratio = row->limit ? series_ratio(row->rate, row->limit) : 0;
-    int low = row->want > 0 && ratio < row->want;
+    double cpu = row->cpu ? series_ratio(row->cpu, row->limit_cpu) : 0;
+    int low = row->want > 0 && ratio<row->want, busy = row->want_cpu> 0 && cpu > row->want_cpu;
 
     printf("%-44s %8.2f %-5s", row->name, rate, row->unit);
     if (row->limit)
         printf(" %8.2f %-38s %5.2f", limit, row->limit_name, ratio);
     if (row->cpu)
-        printf("  CPU %.2f, %.2f s/GB", series_median(row->cpu), series_median(row->limit_cpu));
+        printf("  CPU %.2f, %.2f s/GB %.2f", series_median(row->cpu), series_median(row->limit_cpu),
+                cpu);
+    if (row->sealing)
+        printf(", sealing %.2f", series_median(row->sealing));
     if (row->want > 0)
         printf("  wanted %.2f%s", row->want, low ? "  LOW" : "");
+    if (row->want_cpu > 0)
+        printf(", CPU %.2f%s", row->want_cpu, busy ? "  BUSY" : "");
     putchar('\n');
     fflush(stdout);
     if (lines) {
         fprintf(lines,
                 "{\"case\": \"%s\", \"memory\": \"%s\", \"median\": %.4f, \"unit\": \"%s\", "
                 "\"limit\": %.4f, \"limit_name\": \"%s\", \"ratio\": %.4f, \"wanted\": %.2f, "
-                "\"cpu_s_per_gb\": %.4f, \"limit_cpu_s_per_gb\": %.4f, \"rounds\": %u}\n",
+                "\"cpu_s_per_gb\": %.4f, \"limit_cpu_s_per_gb\": %.4f, \"cpu_ratio\": %.4f, "
+                "\"sealing_cpu_s_per_gb\": %.4f, \"rounds\": %u}\n",
                 row->name, memory_kind, rate, row->unit, limit,
                 row->limit_name ? row->limit_name : "", ratio, row->want,
                 row->cpu ? series_median(row->cpu) : 0,
-                row->limit_cpu ? series_median(row->limit_cpu) : 0, row->rate->count);
+                row->limit_cpu ? series_median(row->limit_cpu) : 0, cpu,
+                row->sealing ? series_median(row->sealing) : 0, row->rate->count);
         fflush(lines);
     }
-    return low;
+    return low || busy;
 }
 
 static uint64_t word(uint64_t seed, uint64_t i)

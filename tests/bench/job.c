@@ -31,6 +31,7 @@ static struct {
     uint64_t *data;
     uint64_t bytes;
     uint32_t rank;
+    char root[256];
 } me;
 
 void job_root(const struct job *j, uint32_t node, char out[256])
@@ -87,7 +88,7 @@ static int rank_open(const struct job *j, uint32_t rank, uint16_t port, struct h
 {
     struct backend b = backend_of(j->backend);
     struct hearth_opts o = HEARTH_OPTS_INIT;
-    char root[256], node[32], key[16], bind[32];
+    char node[32], key[16], bind[32];
     struct hearth_piece p;
     uint64_t need;
     int64_t n;
@@ -99,11 +100,11 @@ static int rank_open(const struct job *j, uint32_t rank, uint16_t port, struct h
         me.data = memory(me.bytes);
     p = my_piece(key, &n);
     need = hearth_save_bytes(&p, 1, NULL, 0);
-    job_root(j, rank, root);
+    job_root(j, rank, me.root);
     snprintf(node, sizeof(node), "n%u-%u", rank, j->lives[rank]);
     snprintf(bind, sizeof(bind), "127.0.0.%u", rank + 1);
     rc = hearth_bootstrap_tcp("127.0.0.1", port, rank, j->nodes, 20000, &me.boot, err);
-    o.root = root, o.job = "bench", o.node = node, o.bind = bind;
+    o.root = me.root, o.job = "bench", o.node = node, o.bind = bind;
     o.transport = b.transport, o.provider = b.provider;
     o.rank = rank, o.world = j->nodes, o.bootstrap = me.boot, o.copies = j->copies;
     o.object_bytes = &need, o.object_count = !j->unsaid, o.linger_s = 60;
@@ -150,8 +151,9 @@ static int rank_save(uint64_t step, struct said *out, struct hearth_error *err)
     struct hearth_piece p = my_piece(key, &n);
     struct hearth_handle *handle;
     struct hearth_save *save;
+    pid_t engine = engine_pid(me.root);
     uint64_t faults;
-    double begin, written;
+    double begin, written, used;
     int rc;
 
     fill(me.data, me.bytes, seed_of(me.rank, step));
@@ -162,9 +164,11 @@ static int rank_save(uint64_t step, struct said *out, struct hearth_error *err)
             (rc = hearth_save_commit(save, &handle, err)))
         return rc;
     written = now_s();
+    used = cpu_of(engine);
     out->blocked_s = written - begin;
     if (!(rc = hearth_wait(handle, HEARTH_SEALED, WAIT_MS, err)))
         out->sealed_s = now_s() - written;
+    out->sealing_cpu_s = cpu_of(engine) - used;
     if (!rc && !(rc = hearth_wait(handle, HEARTH_PROTECTED, WAIT_MS, err)))
         out->protected_s = now_s() - written;
     out->faults = my_faults() - faults;

@@ -2,6 +2,7 @@
 /* Two processes: one waits to be reached, the other reaches it and obeys orders; both seen from here. */
 #include "bench.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -45,6 +46,28 @@ void peers_start(struct peers *p, void (*owner)(const void *arg, int out),
     close(out[1]);
     p->to = in[1];
     p->from = out[0];
+}
+
+void place(pid_t pid, int which)
+{
+    cpu_set_t all, one;
+    int n;
+
+    if (sched_getaffinity(0, sizeof(all), &all))
+        die("which processors there are is not known");
+    n = which >= 0 ? which % CPU_COUNT(&all) : 0;
+    CPU_ZERO(&one);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &all) && n-- == 0)
+            CPU_SET(i, &one);
+    if (sched_setaffinity(pid, sizeof(one), which < 0 ? &all : &one))
+        die("process %ld is gone", (long)pid);
+}
+
+void peers_place(const struct peers *p, int apart)
+{
+    place(p->owner, apart ? 0 : -1);
+    place(p->dialler, apart ? 1 : -1);
 }
 
 void peers_order(const struct peers *p, const void *order, size_t len)

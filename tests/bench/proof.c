@@ -70,7 +70,13 @@ static void one_proof(const char *name, void (*work)(uint64_t chunk))
         timed(chunk_copied, &copy, &copy_cpu);
         timed(work, &rate, &cpu);
     }
-    row_say(&(struct row){ name, "one thread's copy", &rate, &copy, &cpu, &copy_cpu, "GB/s", 0 });
+    row_say(&(struct row){ .name = name,
+            .limit_name = "one thread's copy",
+            .rate = &rate,
+            .limit = &copy,
+            .cpu = &cpu,
+            .limit_cpu = &copy_cpu,
+            .unit = "GB/s" });
 }
 
 /* Both libraries, and all that compares, must say the same of these bytes. */

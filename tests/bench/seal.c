@@ -119,10 +119,20 @@ static void one_cipher(const char *name, uint32_t suite, enum hth_cipher_lib lib
     pair_close(&p);
     snprintf(text[0], sizeof(text[0]), "seal, %s", name);
     snprintf(text[1], sizeof(text[1]), "open, %s", name);
-    row_say(&(struct row){
-            text[0], "one thread's copy", &put, &copy, &put_cpu, &copy_cpu, "GB/s", 0 });
-    row_say(&(struct row){
-            text[1], "one thread's copy", &take, &copy, &take_cpu, &copy_cpu, "GB/s", 0 });
+    row_say(&(struct row){ .name = text[0],
+            .limit_name = "one thread's copy",
+            .rate = &put,
+            .limit = &copy,
+            .cpu = &put_cpu,
+            .limit_cpu = &copy_cpu,
+            .unit = "GB/s" });
+    row_say(&(struct row){ .name = text[1],
+            .limit_name = "one thread's copy",
+            .rate = &take,
+            .limit = &copy,
+            .cpu = &take_cpu,
+            .limit_cpu = &copy_cpu,
+            .unit = "GB/s" });
 }
 
 static void handshakes(void)
@@ -140,7 +150,7 @@ static void handshakes(void)
         series_add(&rate, 200 / (took + now_s()));
     }
     row_say(&(struct row){
-            "handshakes, both sides by one thread", NULL, &rate, NULL, NULL, NULL, "/s", 0 });
+            .name = "handshakes, both sides by one thread", .rate = &rate, .unit = "/s" });
 }
 
 static void take_args(int argc, char **argv)
