@@ -3,11 +3,17 @@
 #include "check.h"
 
 #include "core/base/crc.h"
+#include "core/base/guard.h"
 #include "transport/tcp/crew.h"
 #include "transport/tcp/seal.h"
 #include "transport/tcp/seal_cipher.h"
 
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
 
 #define MOST 3000u /* bytes of a record here */
 
@@ -62,10 +68,10 @@ static void bytes_roll(struct bytes *b, unsigned n, unsigned *seed)
         for (uint32_t k = 0; k < len; k++)
             b->plain[i][k] = (unsigned char)rand_r(seed);
         memset(b->back[i], 0x5a, MOST);
-        b->out[i] =
-                (struct hth_seal_item){ .record = b->record[i], .plain = b->plain[i], .len = len };
-        b->in[i] =
-                (struct hth_seal_item){ .record = b->record[i], .plain = b->back[i], .len = len };
+        b->out[i] = hth_seal_item(b->record[i], b->plain[i], len);
+        b->in[i] = hth_seal_item(b->record[i], b->back[i], len);
+        if (rand_r(seed) % 2)
+            b->in[i].plain = b->in[i].sealed;
     }
 }
 
@@ -82,8 +88,8 @@ static int bytes_open(struct two *t, struct bytes *b, unsigned n, int at_once)
     int rc = at_once ? hth_seal_take_all(t->acceptor, t->crew, b->in, n) : 0;
 
     for (unsigned i = 0; i < n && !at_once && !rc; i++)
-        rc = hth_seal_take(t->acceptor, b->back[i], b->record[i], b->record[i] + HTH_SEAL_HEAD,
-                b->record[i] + HTH_SEAL_HEAD + b->in[i].len);
+        rc = hth_seal_take(
+                t->acceptor, b->in[i].plain, b->in[i].head, b->in[i].sealed, b->in[i].tag);
     return rc;
 }
 
@@ -100,7 +106,7 @@ static void goes_over(struct two *t, unsigned turns, unsigned *seed)
         at_once = rand_r(seed) % 2;
         must(bytes_open(t, &b, n, at_once));
         for (unsigned i = 0; i < n; i++) {
-            cr_assert(zero(int, memcmp(b.plain[i], b.back[i], b.out[i].len)), "turn %u", turn);
+            cr_assert(zero(int, memcmp(b.plain[i], b.in[i].plain, b.out[i].len)), "turn %u", turn);
             if (at_once)
                 cr_assert(eq(u32, b.in[i].crc, hth_crc32c(b.plain[i], b.out[i].len)));
         }
@@ -145,7 +151,7 @@ Test(seal_batch, what_was_changed_fails_all_that_it_came_with_and_all_after, .ti
         b.record[bad][HTH_SEAL_HEAD] ^= 1;
         must_fail(bytes_open(&t, &b, HTH_SEAL_BATCH, 1), HEARTH_EAUTH);
         for (uint32_t k = 0; k < b.in[bad].len; k++)
-            cr_assert(b.back[bad][k] == 0 || b.back[bad][k] == 0x5a, "record %u", bad);
+            cr_assert(b.in[bad].plain[k] == 0 || b.in[bad].plain[k] == 0x5a, "record %u", bad);
         bytes_roll(&b, 1, &seed);
         bytes_seal(&t, &b, 1, 1);
         must_fail(bytes_open(&t, &b, 1, 0), HEARTH_ESTATE);
@@ -164,10 +170,58 @@ Test(seal_batch, each_record_has_a_place_of_its_own)
     must(hth_seal_init(NULL));
     two_open(&t, HTH_SUITE_CHACHA20_POLY1305, HTH_CIPHER_ANY, 0, 2);
     bytes_roll(&b, 2, &seed);
-    b.out[0].len = b.out[1].len = b.in[0].len = b.in[1].len = 100;
+    for (unsigned i = 0; i < 2; i++) {
+        b.out[i] = hth_seal_item(b.record[i], b.plain[i], 100);
+        b.in[i] = hth_seal_item(b.record[1 - i], b.back[i], 100);
+    }
     bytes_seal(&t, &b, 2, 1);
-    b.in[0].record = b.record[1];
-    b.in[1].record = b.record[0];
     must_fail(bytes_open(&t, &b, 2, 1), HEARTH_EAUTH);
     two_close(&t);
+}
+
+static atomic_uint stopped; /* threads that have come upon what was cut off */
+
+/* The first waits for a second one, which comes only if another thread works at the same time. */
+static void on_bus(int sig, siginfo_t *info, void *context)
+{
+    const struct timespec moment = { .tv_nsec = 1000000 };
+
+    (void)sig, (void)context;
+    atomic_fetch_add(&stopped, 1);
+    for (int ms = 0; atomic_load(&stopped) < 2 && ms < 20000; ms++)
+        nanosleep(&moment, NULL);
+    if (!hth_guard_patch(info->si_addr))
+        _exit(99);
+}
+
+Test(seal_batch, threads_open_at_the_same_time_and_none_ends_of_memory_that_is_cut_short,
+        .timeout = 100)
+{
+    const size_t size = (size_t)HTH_SEAL_BATCH << 16;
+    struct sigaction action = { .sa_sigaction = on_bus, .sa_flags = SA_SIGINFO };
+    int fd = memfd_create("memory", MFD_CLOEXEC);
+    static struct bytes b;
+    unsigned seed = 13;
+    unsigned char *at;
+    struct two t;
+
+    cr_assert(zero(int, ftruncate(fd, (off_t)size)));
+    at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    cr_assert(ne(ptr, at, MAP_FAILED));
+    cr_assert(zero(int, sigaction(SIGBUS, &action, NULL)));
+    hth_guard_add(at, size);
+    must(hth_seal_init(NULL));
+    two_open(&t, HTH_SUITE_CHACHA20_POLY1305, HTH_CIPHER_ANY, 0, 2);
+    bytes_roll(&b, HTH_SEAL_BATCH, &seed);
+    for (unsigned i = 0; i < HTH_SEAL_BATCH; i++) {
+        b.out[i] = hth_seal_item(b.record[i], b.plain[i], 1000);
+        b.in[i] = hth_seal_item(b.record[i], at + ((size_t)i << 16), 1000);
+    }
+    bytes_seal(&t, &b, HTH_SEAL_BATCH, 1);
+    cr_assert(zero(int, ftruncate(fd, 0)));
+    must(bytes_open(&t, &b, HTH_SEAL_BATCH, 1));
+    cr_expect(ge(uint, atomic_load(&stopped), 2u), "one thread did it all by itself");
+    two_close(&t);
+    munmap(at, size);
+    close(fd);
 }

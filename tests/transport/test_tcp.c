@@ -462,6 +462,8 @@ Test(tcp_sealed, messages_and_pieces_leave_as_records)
     cr_expect(zero(int, out[1]));
 }
 
+static uint64_t side_pull; /* its name for what it pulls */
+
 /* We pull 64 bytes, and the other end has said that they come. */
 static void pull_and_answer_head(void)
 {
@@ -472,7 +474,8 @@ static void pull_and_answer_head(void)
     must(side.t->ops->pull(side.t, m.conn, desc, sizeof(desc), 0, side.region, 0, 64, 5));
     cr_assert(tcp_hear(&side, m.bulk, in, HTH_SEAL_MORE + len));
     must(hth_seal_take(m.bulk_seal, out, in, in + HTH_SEAL_HEAD, in + HTH_SEAL_HEAD + len));
-    hth_tcp_head_put(head, HTH_TCP_DATA, 0, 64, hth_get64(out + 8));
+    side_pull = hth_get64(out + 8);
+    hth_tcp_head_put(head, HTH_TCP_DATA, 0, 64, side_pull);
     sealed_say(m.bulk, m.bulk_seal, head, sizeof(head), 0);
 }
 
@@ -495,7 +498,48 @@ Test(tcp_sealed, a_record_longer_than_its_piece_is_not_written)
     sealed_say(m.bulk, m.bulk_seal, bytes, sizeof(bytes), 0);
     must_cost_the_connection();
     for (int i = 0; i < 128; i++)
-        cr_expect(eq(int, side.bytes[i], 1));
+        cr_expect(eq(int, side.bytes[i], i < 64 ? 0 : 1));
+}
+
+/* What has come of a record lies where it will stay, as nobody has vouched for it: not for long. */
+Test(tcp_sealed, half_a_record_does_not_stay)
+{
+    unsigned char bytes[64], record[HTH_SEAL_MORE + 64];
+
+    memset(bytes, 9, sizeof(bytes));
+    pull_and_answer_head();
+    must(hth_seal_put(m.bulk_seal, record, bytes, sizeof(bytes)));
+    tcp_say(m.bulk, record, HTH_SEAL_HEAD + 60);
+    tcp_turns(&side, 20);
+    cr_assert(zero(int, memcmp(side.bytes, record + HTH_SEAL_HEAD, 60)), "it comes elsewhere now");
+    side.t->ops->drop(side.t, m.conn);
+    for (int i = 0; i < 1000 && !side.downs; i++)
+        tcp_turns(&side, 1);
+    cr_expect(eq(int, side.pulls, 1));
+    for (int i = 0; i < 128; i++)
+        cr_expect(eq(int, side.bytes[i], i < 64 ? 0 : 1));
+}
+
+Test(tcp_sealed, a_record_may_come_byte_by_byte)
+{
+    unsigned char bytes[64], record[HTH_SEAL_MORE + 64], tail[HTH_TCP_HEAD];
+    unsigned char end[HTH_SEAL_MORE + HTH_TCP_HEAD];
+
+    memset(bytes, 9, sizeof(bytes));
+    pull_and_answer_head();
+    must(hth_seal_put(m.bulk_seal, record, bytes, sizeof(bytes)));
+    hth_tcp_head_put(tail, HTH_TCP_END, 0, 0, side_pull);
+    must(hth_seal_put(m.bulk_seal, end, tail, sizeof(tail)));
+    for (size_t i = 0; i < sizeof(record) + sizeof(end); i++) {
+        cr_assert(zero(int, side.pulls), "after %zu bytes", i);
+        tcp_say(m.bulk, i < sizeof(record) ? record + i : end + i - sizeof(record), 1);
+        tcp_turns(&side, 2);
+    }
+    for (int i = 0; i < 1000 && !side.pulls; i++)
+        tcp_turns(&side, 1);
+    cr_expect(eq(int, side.pulls, 1));
+    cr_expect(zero(int, side.pull_code));
+    cr_expect(zero(int, memcmp(side.bytes, bytes, sizeof(bytes))));
 }
 
 Test(tcp_sealed, records_that_are_no_frames_cost_the_connection)

@@ -62,6 +62,7 @@ void hth_tcp_conn_end(struct hth_tcp_conn *c, int code, const char *why)
     hth_tcp_sock_close(&c->messages);
     hth_tcp_sock_close(&c->bulk);
     hth_tcp_grants_end(c);
+    hth_tcp_sealed_in_end(c);
     c->code = code;
     snprintf(c->detail, sizeof(c->detail), "%s: %s", c->peer, why);
     c->state = HTH_TCP_DOOMED;

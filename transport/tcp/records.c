@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bulk in sealed records: a header is a record, with the request behind it if it is one, and the bytes of a
- * piece are records of 64 KiB. They are received into the transport's one buffer and opened from there
- * straight into the region; they are sealed straight out of it into a buffer of the connection. Those of a piece are opened
- * and sealed several at once, by the transport's crew too, and all of them are done before the turn goes on.
+ * Bulk leaves in sealed records: a header is a record, with the request behind it if it is one, and the bytes of a piece
+ * are records of 64 KiB, but for its last. They are sealed straight out of the region into a buffer of the
+ * connection, several at once, by the transport's crew too, and all of them are done before the turn goes on.
  */
 #include "tcp.h"
 
@@ -11,124 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SMALL     (HTH_TCP_HEAD + HTH_TCP_REQUEST) /* the longest record that is no piece's */
 #define LONG      (HTH_SEAL_PLAIN + HTH_SEAL_MORE)
-#define OUT_ALONE 4u /* records that are sealed before they are sent, without a crew */
-
+#define OUT_ALONE 4u           /* records that are sealed before they are sent, without a crew */
 #define SHARED    (128u << 10) /* bytes that are worth a crew: less is done sooner than it is awake */
 
-static struct hth_tcp_crew *crew_for(const struct hth_tcp_conn *c, uint64_t bytes)
+struct hth_tcp_crew *hth_tcp_crew_for(const struct hth_tcp *t, uint64_t bytes)
 {
-    return bytes >= SHARED ? c->t->crew : NULL;
+    return bytes >= SHARED ? t->crew : NULL;
 }
-
-/* ---- in ---- */
-
-/* One that is no part of a piece: a header, and a request's body. */
-static int record_head(struct hth_tcp_conn *c, const unsigned char *at, size_t len)
-{
-    unsigned char plain[SMALL];
-
-    if (len != HTH_TCP_HEAD && len != SMALL)
-        return -1;
-    if (hth_seal_take(c->bulk_seal, plain, at, at + HTH_SEAL_HEAD, at + HTH_SEAL_HEAD + len))
-        return -1;
-    memcpy(c->in.next, plain, HTH_TCP_HEAD);
-    if (hth_tcp_frame_begin(c) || (c->in.head[0] == HTH_TCP_ASK) != (len == SMALL))
-        return -1;
-    if (len == HTH_TCP_HEAD)
-        return 0;
-    memcpy(c->in.request, plain + HTH_TCP_HEAD, HTH_TCP_REQUEST);
-    return hth_tcp_frame_body(c, HTH_TCP_REQUEST);
-}
-
-/* Records of a piece, as many as are whole: their bytes; 0: none is; -1: nonsense. One by one without a
- * crew, so that each is checksummed while it is in the nearest cache. */
-static ssize_t piece_take(struct hth_tcp_conn *c, unsigned char *at, size_t have)
-{
-    const unsigned most = c->t->crew ? HTH_SEAL_BATCH : 1;
-    struct hth_seal_item item[HTH_SEAL_BATCH];
-    size_t used = 0, plain = 0, len;
-    unsigned n = 0;
-
-    while (n < most && plain < c->in.left && have - used >= HTH_SEAL_MORE) {
-        if (hth_seal_length(at + used, &len) || !len || len > c->in.left - plain)
-            return -1;
-        if (have - used < HTH_SEAL_MORE + len)
-            break;
-        item[n++] = (struct hth_seal_item){
-            .record = at + used, .plain = c->in.into + plain, .len = (uint32_t)len
-        };
-        used += HTH_SEAL_MORE + len;
-        plain += len;
-    }
-    if (!n)
-        return 0;
-    if (hth_seal_take_all(c->bulk_seal, crew_for(c, plain), item, n))
-        return -1;
-    for (unsigned i = 0; i < n; i++)
-        if (hth_tcp_frame_data(c, item[i].len, item[i].crc))
-            return -1;
-    return (ssize_t)used;
-}
-
-/* The next record, if it is whole: its bytes; 0: it is not; -1: nonsense. */
-static ssize_t head_take(struct hth_tcp_conn *c, const unsigned char *at, size_t have)
-{
-    size_t len;
-
-    if (hth_seal_length(at, &len))
-        return -1;
-    if (have < HTH_SEAL_MORE + len)
-        return 0;
-    return record_head(c, at, len) ? -1 : (ssize_t)(HTH_SEAL_MORE + len);
-}
-
-/* Those that are whole; how many bytes are left, or -1: nonsense. */
-static ssize_t records_take(struct hth_tcp_conn *c, unsigned char *at, size_t have)
-{
-    ssize_t n = 1;
-
-    while (n && have >= HTH_SEAL_MORE && c->state == HTH_TCP_UP) {
-        n = c->in.left ? piece_take(c, at, have) : head_take(c, at, have);
-        if (n < 0)
-            return -1;
-        at += n;
-        have -= (size_t)n;
-    }
-    return (ssize_t)have;
-}
-
-/* Bytes that came, 0: the peer has closed, -1 with errno; -1 with EPROTO: nonsense. */
-ssize_t hth_tcp_sealed_read(struct hth_tcp_conn *c, uint64_t *out_room)
-{
-    unsigned char *room = c->t->sealed;
-    size_t have = c->rest_len;
-    ssize_t n, left;
-
-    if (have)
-        memcpy(room, c->rest, have);
-    *out_room = HTH_TCP_SEALED - have;
-    n = recv(c->bulk.fd, room + have, *out_room, MSG_DONTWAIT);
-    if (n <= 0)
-        return n;
-    have += (size_t)n;
-    left = records_take(c, room, have);
-    if (c->state != HTH_TCP_UP)
-        return n;
-    if (left > 0 && !c->rest)
-        c->rest = malloc(LONG);
-    if (left < 0 || (left && !c->rest)) {
-        errno = left < 0 ? EPROTO : ENOMEM;
-        return -1;
-    }
-    if (left)
-        memcpy(c->rest, room + have - (size_t)left, (size_t)left);
-    c->rest_len = (uint32_t)left;
-    return n;
-}
-
-/* ---- out ---- */
 
 /* What is to be sealed at once. */
 struct batch {
@@ -139,7 +28,7 @@ struct batch {
 
 static int batch_seal(struct hth_tcp_conn *c, struct batch *b)
 {
-    int rc = hth_seal_put_all(c->bulk_seal, crew_for(c, b->bytes), b->item, b->n);
+    int rc = hth_seal_put_all(c->bulk_seal, hth_tcp_crew_for(c->t, b->bytes), b->item, b->n);
 
     b->n = 0;
     b->bytes = 0;
@@ -150,9 +39,7 @@ static int batch_seal(struct hth_tcp_conn *c, struct batch *b)
 
 static void batch_add(struct hth_tcp_conn *c, struct batch *b, void *plain, uint32_t len)
 {
-    b->item[b->n++] = (struct hth_seal_item){
-        .record = c->sealed + c->sealed_len, .plain = plain, .len = len
-    };
+    b->item[b->n++] = hth_seal_item(c->sealed + c->sealed_len, plain, len);
     b->bytes += len;
     c->sealed_len += HTH_SEAL_MORE + len;
 }
@@ -165,7 +52,7 @@ static void batch_next(struct hth_tcp_conn *c, struct batch *b)
     uint32_t len;
 
     if (out->head_put < out->head_len) {
-        len = out->head[out->head_put] == HTH_TCP_ASK ? SMALL : HTH_TCP_HEAD;
+        len = out->head[out->head_put] == HTH_TCP_ASK ? HTH_TCP_SMALL : HTH_TCP_HEAD;
         batch_add(c, b, out->head + out->head_put, len);
         out->head_put += len;
     } else if (!out->left) {
@@ -228,6 +115,5 @@ int hth_tcp_sealed_write(struct hth_tcp_conn *c)
 
 void hth_tcp_sealed_fini(struct hth_tcp_conn *c)
 {
-    free(c->rest);
     free(c->sealed);
 }

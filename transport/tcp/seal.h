@@ -158,14 +158,21 @@ void hth_seal_bond(const struct hth_seal *s, struct hth_seal_bond *out);
  * or does not overlap. Errors: HEARTH_EINVAL, HEARTH_ESTATE: this direction has failed before, HEARTH_EIO. */
 int hth_seal_put(struct hth_seal *s, unsigned char *out, const void *in, size_t len);
 
-/* Several at once, by this thread and a crew's (NULL: by this one): plain[len] sealed as record[len + HTH_SEAL_MORE], or
- * opened from there, in their order as far as both sides count. None overlaps another; n <= HTH_SEAL_BATCH. An error
- * is that of one of them, and of all: what was opened is not to be used. Errors as of one. */
+/* Several at once, by this thread and a crew's (NULL: by this one): plain[len] sealed as a record, or opened from it, in
+ * their order as far as both sides count. `sealed` is `plain`, or does not overlap; none overlaps another; n <=
+ * HTH_SEAL_BATCH. An error is that of one of them, and of all: what was opened is not to be used. Errors as of one. */
 struct hth_seal_item {
-    unsigned char *record, *plain;
+    unsigned char *head, *sealed, *tag, *plain;
     uint32_t len;
     uint32_t crc; /* opened: CRC32C of plain[len], while the cache of whoever opened it has it */
 };
+/* Whose record lies in one piece. */
+static inline struct hth_seal_item hth_seal_item(
+        unsigned char *record, unsigned char *plain, uint32_t len)
+{
+    return (struct hth_seal_item){ record, record + HTH_SEAL_HEAD, record + HTH_SEAL_HEAD + len,
+        plain, len, 0 };
+}
 int hth_seal_put_all(
         struct hth_seal *s, struct hth_tcp_crew *crew, struct hth_seal_item *item, unsigned n);
 int hth_seal_take_all(

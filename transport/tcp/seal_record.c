@@ -148,11 +148,11 @@ void hth_seal_bond(const struct hth_seal *s, struct hth_seal_bond *out)
 }
 
 static int record_seal(struct hth_cipher *cipher, const unsigned char nonce[HTH_AEAD_NONCE],
-        unsigned char *out, const void *in, size_t len)
+        unsigned char *head, unsigned char *sealed, unsigned char *tag, const void *in,
+        uint32_t len)
 {
-    hth_put32(out, (uint32_t)len);
-    return hth_cipher_seal(cipher, nonce, out, HTH_SEAL_HEAD, out + HTH_SEAL_HEAD, in, len,
-            out + HTH_SEAL_HEAD + len);
+    hth_put32(head, len);
+    return hth_cipher_seal(cipher, nonce, head, HTH_SEAL_HEAD, sealed, in, len, tag);
 }
 
 /* `out` is zeros if it does not open. */
@@ -170,6 +170,7 @@ static int record_open(struct hth_cipher *cipher, const unsigned char nonce[HTH_
 int hth_seal_put(struct hth_seal *s, unsigned char *out, const void *in, size_t len)
 {
     unsigned char nonce[HTH_AEAD_NONCE];
+    unsigned char *sealed = out + HTH_SEAL_HEAD;
     int rc;
 
     if (len > HTH_SEAL_PLAIN || s->suite == HTH_SUITE_PROOF)
@@ -178,7 +179,7 @@ int hth_seal_put(struct hth_seal *s, unsigned char *out, const void *in, size_t 
         return HEARTH_ESTATE;
     rc = way_advance(s, &s->out, len, nonce);
     if (!rc)
-        rc = record_seal(s->out.cipher[0], nonce, out, in, len);
+        rc = record_seal(s->out.cipher[0], nonce, out, sealed, sealed + len, in, (uint32_t)len);
     s->out.broken = rc != HEARTH_OK;
     return rc;
 }
@@ -228,8 +229,7 @@ struct seal_batch {
 static int item_open(struct hth_cipher *cipher, const unsigned char nonce[HTH_AEAD_NONCE],
         struct hth_seal_item *i)
 {
-    const unsigned char *sealed = i->record + HTH_SEAL_HEAD;
-    int rc = record_open(cipher, nonce, i->plain, i->record, sealed, i->len, sealed + i->len);
+    int rc = record_open(cipher, nonce, i->plain, i->head, i->sealed, i->len, i->tag);
 
     if (!rc)
         i->crc = hth_crc32c(i->plain, i->len);
@@ -241,7 +241,8 @@ static void batch_part(void *arg, unsigned part, unsigned who)
     struct seal_batch *b = arg;
     struct hth_seal_item *i = &b->item[part];
     struct hth_cipher *cipher = b->way->cipher[who];
-    int rc = b->sealing ? record_seal(cipher, b->nonce[part], i->record, i->plain, i->len)
+    int rc = b->sealing ? record_seal(cipher, b->nonce[part], i->head, i->sealed, i->tag, i->plain,
+                                  i->len)
                         : item_open(cipher, b->nonce[part], i);
 
     if (rc)

@@ -36,7 +36,6 @@
 #define HTH_TCP_READ       (128u << 10) /* bytes of messages read at once */
 #define HTH_TCP_UNKNOWN_MS 60000u       /* between two words of a key that is not known */
 #define HTH_TCP_DETAIL     256u
-#define HTH_TCP_SEALED     (512u << 10) /* bytes of sealed records read at once */
 
 enum hth_tcp_role {
     HTH_TCP_GREETS = 1, /* owner: its greeting */
@@ -236,6 +235,22 @@ struct hth_tcp_out {
     uint32_t tail_len, tail_put;
 };
 
+#define HTH_TCP_SMALL (HTH_TCP_HEAD + HTH_TCP_REQUEST) /* the longest record that is no piece's */
+
+/* Records that come: some of a piece, or a small one. */
+struct hth_tcp_sealed_in {
+    unsigned records, opened; /* 0 records: a small one comes */
+    int is_last;              /* of their piece: a small one is next */
+    uint64_t bytes;           /* plain, of them all */
+    uint64_t came;            /* heads and tags with them */
+    unsigned char *at;        /* where they come, one behind the other */
+    struct {
+        unsigned char tag[HTH_SEAL_TAG], head[HTH_SEAL_HEAD];
+    } between[HTH_SEAL_BATCH + 1]; /* the tag of the one before, the head of the one behind */
+    unsigned char small[HTH_SEAL_MORE + HTH_TCP_SMALL];
+    uint32_t small_came;
+};
+
 struct hth_tcp_conn {
     struct hth_tcp *t;
     hth_conn id;
@@ -263,9 +278,9 @@ struct hth_tcp_conn {
     uint32_t answer_at, answers;
     struct hth_tcp_in in;
     struct hth_tcp_out out;
-    unsigned char *rest;   /* sealed: a record that has come in part; NULL: none ever did */
+    struct hth_tcp_sealed_in sealed_in;
     unsigned char *sealed; /* records that leave; NULL: none ever did */
-    uint32_t rest_len, sealed_put, sealed_len;
+    uint32_t sealed_put, sealed_len;
 
     char peer[HTH_ADDR_LABEL];
     char detail[HTH_TCP_DETAIL];
@@ -305,10 +320,16 @@ int hth_tcp_frames_are_out(const struct hth_tcp_out *out);
  * says that they are nothing. */
 struct iovec hth_tcp_frame_source(struct hth_tcp_conn *c);
 
-/* ---- records.c: the same, sealed ---- */
+/* ---- records_in.c: the same, sealed, as it comes ---- */
 
 /* Bytes that came, of those there was room for; 0: the peer has closed; -1: errno, EPROTO is nonsense. */
 ssize_t hth_tcp_sealed_read(struct hth_tcp_conn *c, uint64_t *out_room);
+void hth_tcp_sealed_in_end(struct hth_tcp_conn *c); /* nothing comes any more */
+
+/* ---- records.c: and as it leaves ---- */
+
+struct hth_tcp_crew *hth_tcp_crew_for(
+        const struct hth_tcp *t, uint64_t bytes); /* NULL: it is not worth one */
 int hth_tcp_sealed_write(struct hth_tcp_conn *c); /* 1: there is more to send; -1: errno */
 void hth_tcp_sealed_fini(struct hth_tcp_conn *c);
 
@@ -381,8 +402,7 @@ struct hth_tcp {
     unsigned char nobodys[HTH_KEY]; /* a key that nobody has */
     uint64_t unknown_said_ms;       /* that somebody dialled with another one; 0: never */
     uint32_t suites;
-    unsigned char read[HTH_TCP_READ];     /* messages of the connection whose turn it is */
-    unsigned char sealed[HTH_TCP_SEALED]; /* its records */
+    unsigned char read[HTH_TCP_READ]; /* messages of the connection whose turn it is */
     struct hth_tcp_crew *crew; /* that seals and opens with this thread; NULL: it does so alone */
 };
 
