@@ -11,6 +11,8 @@
 
 #include "ofi.h"
 
+#include <time.h>
+
 #define HTH_RDM_HEAD    40u /* bytes before each packet's own */
 #define HTH_RDM_PACKET  (HTH_RDM_HEAD + HTH_MESSAGE_MAX)
 #define HTH_RDM_LEAST   256u /* a packet with a greeting fits in that */
@@ -274,6 +276,15 @@ static inline uint64_t hth_rdm_now(const struct hth_rdm *r)
     return hth_now_ms(&r->o.clock);
 }
 
+/* Of the time that is slept, whatever r->o.clock says. */
+static inline uint64_t hth_rdm_real_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
 /* ---- rdm_state.c ---- */
 
 void hth_rdm_list_push(struct hth_rdm_list *list, struct hth_rdm_conn *c);
@@ -343,7 +354,6 @@ void hth_rdm_received(struct hth_rdm *r, const unsigned char *bytes, size_t len)
 /* ---- rdm_progress.c ---- */
 
 void hth_rdm_ended(struct hth_rdm_op *op, size_t len, int fi_err);
-uint64_t hth_rdm_real_us(void); /* of the time that is slept, whatever r->o.clock says */
 
 int hth_rdm_progress(struct hth_transport *t);
 int hth_rdm_arm(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms);

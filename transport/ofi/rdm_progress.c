@@ -8,20 +8,11 @@
 #include "rdm_rest.h"
 
 #include <sys/timerfd.h>
-#include <time.h>
 
 #define SAFETY_MS 50u /* descriptors or not, while something is under way; else twice that */
 #define RETRY_MS  2u  /* an endpoint that is to be closed */
 #define DRAIN_MS  100u
 #define SPIN_US   1000u /* no rest at all between reads */
-
-uint64_t hth_rdm_real_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
 
 void hth_rdm_ended(struct hth_rdm_op *op, size_t len, int fi_err)
 {
