@@ -393,6 +393,7 @@ Test(holdings, a_number_that_no_job_reaches_is_left_out_of_the_highest_epoch)
 {
     uint64_t random = UINT64_C(5) << 32;
 
+    c->epoch = NULL; /* one that has just started: it reads the record */
     hth_holdings_get(c, (struct hth_save_id){ 12, 77, 41, 1 });
     put_epoch_record(UINT64_MAX, 1);
     cr_assert(eq(u64, highest(), 12));
@@ -403,4 +404,13 @@ Test(holdings, a_number_that_no_job_reaches_is_left_out_of_the_highest_epoch)
     hth_holdings_get(c, (struct hth_save_id){ HTH_EPOCH_MOST, 900, 42, 1 }); /* now there is one */
     cr_assert(eq(u64, hth_holdings_highest_epoch(c, &random), HTH_EPOCH_BELIEVED));
     cr_assert(eq(u64, random, 906)); /* a nonce above what was seen, since no number is */
+}
+
+Test(holdings, a_session_that_a_lie_brought_about_counts_once_it_has_a_save)
+{
+    hth_holdings_get(c, (struct hth_save_id){ 12, 77, 41, 1 });
+    p->node[0].epoch.epoch = HTH_EPOCH_MOST; /* joined, and running */
+    cr_assert(eq(u64, highest(), 12));
+    hth_holdings_get(c, (struct hth_save_id){ HTH_EPOCH_MOST, 77, 42, 1 });
+    cr_assert(eq(u64, highest(), HTH_EPOCH_BELIEVED));
 }
