@@ -176,6 +176,24 @@ Test(blob, is_asked_for_until_the_other_has_it)
     cr_assert(eq(int, has(1), 1));
 }
 
+Test(blob, of_a_manifest_that_is_held_comes_from_what_is_held)
+{
+    struct hth_manifest m = { .save = id.save, .world = 1, .nodes = 1, .job = "pair" };
+    struct hth_ctx *holder;
+    unsigned char *copy;
+
+    len = hth_manifest_bytes(&m);
+    open_nodes(3);
+    holder = &p->node[2].ctx;
+    must(hth_manifest_encode(&m, bytes, NULL));
+    copy = malloc(len);
+    memcpy(copy, bytes, len);
+    must(hth_held_set_manifest(holder, hth_holdings_get(holder, id.save), copy, len, NULL));
+    must(hth_blob_fetch(&p->node[1].ctx, &id, 2, NULL));
+    pair_run(p, 1000);
+    cr_assert(eq(int, has(1), 1));
+}
+
 Test(blob, forgotten_under_way_it_ends_quietly)
 {
     open_nodes(3);
