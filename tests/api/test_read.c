@@ -367,6 +367,40 @@ Test(read, a_wrong_byte_from_another_node_is_asked_again_then_named)
     rank_end(&r);
 }
 
+/* Its key is so long that the middle of its table lies there: a byte wrong in it, and the table is one of
+ * an item of another name, with nothing else against it. */
+Test(read, a_table_from_another_node_that_is_not_the_manifests_is_asked_again_then_named)
+{
+    struct rank r;
+    char key[200];
+    struct hearth_bytes b = { .struct_size = sizeof(b),
+        .key = key,
+        .key_len = sizeof(key),
+        .data = (void *)(uintptr_t)blob,
+        .len = sizeof(blob) };
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    struct hearth_checkpoint *c;
+    struct hearth_error err = { 0 };
+
+    memset(key, 'k', sizeof(key));
+    rank_start(&r);
+    rank_open(&r);
+    rank_save(r.h, 3, NULL, 0, &b, 1);
+    fake_remote(r.fake, 1);
+    c = rank_recover(r.h, 3);
+    fake_flip(r.fake, 2);
+    must_fail(hearth_item_at(c, 0, 0, &item, &err), HEARTH_ECORRUPT);
+    cr_assert(ne(ptr, strstr(err.text, "its table is not the one of"), NULL), "%s", err.text);
+    cr_assert(eq(u32, fake_counts(r.fake).bads, 1)); /* the engine has heard of it */
+    fake_flip(r.fake, 1);
+    must(hearth_item_at(c, 0, 0, &item, &err));
+    cr_assert(eq(u32, fake_counts(r.fake).bads, 2));
+    cr_assert(eq(sz, item.key_len, sizeof(key)));
+    cr_assert(zero(int, memcmp(item.key, key, sizeof(key))));
+    hearth_checkpoint_close(c);
+    rank_end(&r);
+}
+
 static float forged_read(uint32_t strong, int *out_code, struct hearth_error *err)
 {
     const int64_t off[] = { 0, 0 }, shape[] = { 1, 1 };
@@ -469,6 +503,27 @@ Test(read, common_objects_are_checked_and_free_to_keep)
     cr_assert(ne(ptr, strstr(err.text, "not the one of the manifest"), NULL), "%s", err.text);
     must_fail(hearth_read_common(c, "common.pt", &bytes, &len, NULL), HEARTH_ENOENT);
     must_fail(hearth_read_common(c, "../x", &bytes, &len, NULL), HEARTH_EINVAL);
+    hearth_checkpoint_close(c);
+    rank_end(&r);
+}
+
+Test(read, a_common_object_that_ends_early_is_not_given)
+{
+    struct rank r;
+    struct hearth_checkpoint *c = start(&r, 0);
+    struct hearth_error err = { 0 };
+    void *bytes = NULL;
+    size_t len = 0;
+
+    fake_cut(r.fake, 2); /* it is told, and asked once more */
+    must_fail(hearth_read_common(c, ".metadata", &bytes, &len, &err), HEARTH_ECORRUPT);
+    cr_assert(ne(ptr, strstr(err.text, "not the one of the manifest"), NULL), "%s", err.text);
+    cr_assert(zero(ptr, bytes));
+    cr_assert(eq(u32, fake_counts(r.fake).bads, 2));
+    fake_cut(r.fake, 1);
+    must(hearth_read_common(c, ".metadata", &bytes, &len, NULL));
+    cr_assert(eq(sz, len, 4));
+    hearth_free(bytes);
     hearth_checkpoint_close(c);
     rank_end(&r);
 }

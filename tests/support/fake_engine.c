@@ -258,6 +258,13 @@ void fake_flip(struct fake_engine *f, int count)
     pthread_mutex_unlock(&f->lock);
 }
 
+void fake_cut(struct fake_engine *f, int count)
+{
+    pthread_mutex_lock(&f->lock);
+    f->cut = count;
+    pthread_mutex_unlock(&f->lock);
+}
+
 void fake_strong(struct fake_engine *f)
 {
     pthread_mutex_lock(&f->lock);

@@ -32,6 +32,7 @@ void fake_remote(struct fake_engine *f, int remote);
 void fake_gather(struct fake_engine *f, uint32_t count);
 void fake_flip(
         struct fake_engine *f, int count); /* a wrong byte in the next ranges and common objects */
+void fake_cut(struct fake_engine *f, int count); /* the next of these end a byte early */
 
 /* Objects are sealed with SHA-256 from now on; five wrong bytes in the next ranges, and their CRC32C as it was. */
 void fake_strong(struct fake_engine *f);

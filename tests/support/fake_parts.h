@@ -62,7 +62,7 @@ struct fake_engine {
     struct save save[SAVES];
     uint64_t lease[LEASES];
     uint64_t epoch, nonce, tokens, leases;
-    int recovered, remote, flip, forge;
+    int recovered, remote, flip, cut, forge;
     uint32_t strong;
     unsigned char key[HTH_KEY];
     int has_key;

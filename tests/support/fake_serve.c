@@ -400,7 +400,7 @@ static void on_map(struct fake_engine *f, struct client *c, const struct hth_loc
     fake_put(c->fd, &a, sizeof(a), HTH_LOCAL_MAPPED, m->head.request, 0, f->slot[o->slot].fd);
 }
 
-/* A copy of these bytes; fake_flip() makes one of them wrong. */
+/* A copy of these bytes; fake_flip() makes one of them wrong, fake_cut() leaves the last one out. */
 static void put_bytes(
         struct fake_engine *f, struct client *c, uint32_t request, const void *from, uint64_t len)
 {
@@ -414,6 +414,10 @@ static void put_bytes(
     if (f->forge > 0 && len >= 10) {
         f->forge--;
         forge(bytes + len / 2);
+    }
+    if (f->cut > 0 && len) {
+        f->cut--;
+        len--;
     }
     fake_put_bytes(c, request, bytes, len);
     free(bytes);
