@@ -109,7 +109,8 @@ struct hth_ofi {
     struct fid_pep *pep;
     struct fid_ep *home; /* registrations are bound to it where mr_mode has FI_MR_ENDPOINT */
     int mr_mode;
-    int sockets; /* the provider's connections are sockets of this process */
+    int sockets;                /* the provider's connections are sockets of this process */
+    const uint32_t *pulled_crc; /* inside on_pull(): of what came; NULL: not known */
 
     int epoll_fd, wake_fd;
     atomic_int woken;
@@ -167,9 +168,13 @@ struct hth_ofi_pull {
     unsigned char *into;
     uint64_t left;  /* bytes to come, the piece under way included */
     uint64_t piece; /* bytes under way */
+    uint32_t crc;   /* of those that have come, over sockets */
     uint64_t from;  /* remote address */
     uint64_t key;
 };
+
+/* Over sockets this thread copies what comes, so that much of it at a time is in its cache and checksummed from there. */
+#define HTH_OFI_SIP (256u << 10)
 
 struct hth_ofi_conn {
     struct hth_ofi *o;
@@ -272,6 +277,7 @@ void hth_ofi_sent(struct hth_ofi_conn *c, uint32_t index);
 int hth_ofi_pull(struct hth_transport *t, hth_conn conn, const unsigned char *desc,
         uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
         uint64_t cookie);
+int hth_ofi_pulled_crc(struct hth_transport *t, uint32_t *out);
 void hth_ofi_pulls_post(struct hth_ofi_conn *c);
 void hth_ofi_pulled(struct hth_ofi_conn *c, uint32_t index);
 void hth_ofi_pull_failed(struct hth_ofi_conn *c, uint32_t index, int fi_err);

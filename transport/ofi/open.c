@@ -64,6 +64,7 @@ static const struct hth_transport_ops ops = {
     .grant = hth_ofi_conn_grant,
     .revoke = hth_ofi_revoke,
     .pull = hth_ofi_pull,
+    .pulled_crc = hth_ofi_pulled_crc,
     .progress = hth_ofi_progress,
     .arm = hth_ofi_arm,
     .wake = hth_ofi_wake,

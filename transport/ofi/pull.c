@@ -12,6 +12,8 @@
  */
 #include "ofi.h"
 
+#include "core/base/crc.h"
+
 /* Counts the pulls that the library has. */
 static void read_move_to(
         struct hth_ofi_conn *c, struct hth_ofi_pull *p, enum hth_ofi_pull_state state)
@@ -34,6 +36,8 @@ static void read_post(struct hth_ofi_conn *c, uint32_t index)
     size_t most = c->o->info->ep_attr->max_msg_size;
     ssize_t rc = -FI_EAGAIN;
 
+    if (c->o->sockets && most > HTH_OFI_SIP)
+        most = HTH_OFI_SIP;
     p->piece = p->left < most ? p->left : most;
     if (hth_ofi_conn_has_room(c, HTH_OFI_PULL))
         rc = fi_read(c->ep, p->into, p->piece, fi_mr_desc(p->region->mr), FI_ADDR_UNSPEC, p->from,
@@ -90,6 +94,7 @@ int hth_ofi_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
 
 static void read_complete(struct hth_ofi_conn *c, struct hth_ofi_pull *p, int code)
 {
+    const uint32_t crc = p->crc; /* the place may be another's in the callback */
     struct hth_ofi *o = c->o;
 
     if (p->state == HTH_OFI_PULL_RIPE)
@@ -97,7 +102,18 @@ static void read_complete(struct hth_ofi_conn *c, struct hth_ofi_pull *p, int co
     read_move_to(c, p, HTH_OFI_PULL_FREE);
     p->region->busy--;
     c->pulls--;
+    o->pulled_crc = o->sockets && !code ? &crc : NULL;
     o->events.on_pull(o->events.self, p->cookie, code);
+    o->pulled_crc = NULL;
+}
+
+int hth_ofi_pulled_crc(struct hth_transport *t, uint32_t *out)
+{
+    const uint32_t *crc = hth_ofi_of(t)->pulled_crc;
+
+    if (crc)
+        *out = *crc;
+    return crc != NULL;
 }
 
 void hth_ofi_pulled(struct hth_ofi_conn *c, uint32_t index)
@@ -106,6 +122,8 @@ void hth_ofi_pulled(struct hth_ofi_conn *c, uint32_t index)
 
     if (p->state != HTH_OFI_PULL_POSTED)
         return;
+    if (c->o->sockets)
+        p->crc = hth_crc32c_more(p->crc, p->into, p->piece);
     p->left -= p->piece;
     p->into += p->piece;
     p->from += p->piece;

@@ -164,6 +164,7 @@ struct hth_rdm_pull {
     struct hth_rdm_end *end; /* POSTED: on it */
     unsigned char *into;
     uint64_t left, piece; /* bytes to come, and those under way */
+    uint32_t crc;         /* of those that have come, over sockets */
     uint64_t from, key;   /* remote address and key */
     uint8_t raw_bytes, raw[HTH_OFI_RAW_KEY];
 };

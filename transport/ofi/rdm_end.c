@@ -195,6 +195,8 @@ int hth_rdm_pull_end_open(struct hth_rdm *r, struct hth_rdm_end *e, struct heart
         return end_refused(r, rc, "endpoint to read by", err);
     }
     e->most = end_limit(e, OPT_MAX_RMA_SIZE);
+    if (r->o.sockets && e->most > HTH_OFI_SIP)
+        e->most = HTH_OFI_SIP;
     r->pulls_made++;
     return HEARTH_OK;
 }

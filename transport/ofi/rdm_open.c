@@ -96,6 +96,7 @@ static const struct hth_transport_ops rdm_ops = {
     .grant = rdm_grant,
     .revoke = hth_ofi_revoke,
     .pull = hth_rdm_pull,
+    .pulled_crc = hth_ofi_pulled_crc,
     .progress = hth_rdm_progress,
     .arm = hth_rdm_arm,
     .wake = hth_ofi_wake,

@@ -14,6 +14,7 @@
 #include "rdm.h"
 
 #include "core/base/bytes.h"
+#include "core/base/crc.h"
 #include <string.h>
 
 /* Counts the pulls that the library has. */
@@ -144,6 +145,7 @@ int hth_rdm_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
 
 static void pull_complete(struct hth_rdm_conn *c, struct hth_rdm_pull *p, int code)
 {
+    const uint32_t crc = p->crc; /* the place may be another's in the callback */
     struct hth_rdm *r = c->r;
 
     if (p->state == HTH_OFI_PULL_RIPE)
@@ -153,7 +155,9 @@ static void pull_complete(struct hth_rdm_conn *c, struct hth_rdm_pull *p, int co
     pull_move_to(c, p, HTH_OFI_PULL_FREE);
     p->region->busy--;
     c->pulls--;
+    r->o.pulled_crc = r->o.sockets && !code ? &crc : NULL;
     r->o.events.on_pull(r->o.events.self, p->cookie, code);
+    r->o.pulled_crc = NULL;
 }
 
 static void pull_disown(struct hth_rdm_pull *p)
@@ -190,6 +194,8 @@ void hth_rdm_pulled(struct hth_rdm_conn *c, uint32_t index, int fi_err)
         hth_ofi_fds_seal(NULL, &c->r->o.self);
         c->peer->sealed = p->end->number;
     }
+    if (c->r->o.sockets)
+        p->crc = hth_crc32c_more(p->crc, p->into, p->piece);
     p->left -= p->piece;
     p->into += p->piece;
     p->from += p->piece;
