@@ -166,6 +166,7 @@ static void replicate(const struct peers *r)
     struct series pull = { 0 }, after = { 0 }, raw = { 0 }, cpu[2] = { 0 }, sealing = { 0 };
     struct said said[NODES_MAX];
 
+    wires_start();
     job_start(&j);
     job_all(&j, ORDER_RECOVER, 0, said);
     settle(&j);
@@ -187,6 +188,7 @@ static void replicate(const struct peers *r)
         series_add(&after, rate(said[0].protected_s));
     }
     all_place(&j, r, 0);
+    wires_end(); /* their files are as large as the shard */
     job_end(&j, ORDER_KEEP);
     for (uint32_t n = 0; n < j.nodes; n++)
         job_lose(&j, n);
@@ -427,7 +429,6 @@ int main(int argc, char **argv)
     bytes = arg.mib << 20;
     pulled = (struct pull_job){ .backend = arg.backend, .base = arg.base, .bytes = bytes };
     raw_start(&raw, &pulled);
-    wires_start();
     if (wanted('r'))
         replicate(&raw);
     if (wanted('u'))
@@ -435,7 +436,6 @@ int main(int argc, char **argv)
     if (wanted('l'))
         recover(&raw);
     peers_end(&raw);
-    wires_end();
     if (wanted('i'))
         idle();
     return low ? 3 : 0;
