@@ -131,9 +131,9 @@ pid_t peers_fork(void); /* a child that dies with its parent, or die */
 /* The owner writes its address to `out`; the dialler reads it from `address`, orders from `in`. */
 void peers_start(struct peers *p, void (*owner)(const void *arg, int out),
         void (*dialler)(const void *arg, int address, int in, int out), const void *arg);
-/* Each on a processor of its own, the `which`-th of those that we may use; -1: on all of them again. Its first thread. */
+/* The first thread of a process on the `which`-th of the processors that we may use. */
 void place(pid_t pid, int which);
-void peers_place(const struct peers *p, int apart);
+void peers_place(const struct peers *p); /* each on one of its own */
 void peers_order(const struct peers *p, const void *order, size_t len);
 void peers_answer(const struct peers *p, void *out, size_t len); /* or die */
 struct took peers_pull(const struct peers *p);                   /* of raw.c and wire.c */

@@ -103,6 +103,7 @@ static void wires_start(void)
         wires.kind[i].name = b.keyed ? "socket, same cipher" : i ? "sendfile" : "send";
         job.wire = b.keyed ? WIRE_SEALED : i ? WIRE_SENDFILE : WIRE_SEND;
         wire_start(&wires.kind[i].pair, &job);
+        peers_place(&wires.kind[i].pair);
     }
 }
 
@@ -131,6 +132,18 @@ static unsigned wires_fastest(void)
            series_median(&wires.kind[1].rate) > series_median(&wires.kind[0].rate);
 }
 
+/* Who gives and who takes have a processor of their own, of engines and of the ends of a pair: left alone the kernel puts both
+ * ends of a loopback on one of two at times, for some milliseconds, and idles on the other. */
+static void engines_place(const struct job *j, uint32_t taker)
+{
+    char root[256];
+
+    for (uint32_t n = 0; n < j->nodes; n++) {
+        job_root(j, n, root);
+        place(engine_pid(root), n == taker);
+    }
+}
+
 static void settle(const struct job *j)
 {
     char root[256];
@@ -138,21 +151,6 @@ static void settle(const struct job *j)
     for (uint32_t n = 0; n < j->nodes; n++) {
         job_root(j, n, root);
         engine_settle(root);
-    }
-}
-
-/* Each node, and each end of a pair, is a machine with a processor of its own: left alone the kernel puts both ends of
- * a loopback on one of two at times, for some milliseconds, and idles on the other. */
-static void all_place(const struct job *j, const struct peers *raw, int apart)
-{
-    char root[256];
-
-    peers_place(raw, apart);
-    for (unsigned i = 0; i < wires.kinds; i++)
-        peers_place(&wires.kind[i].pair, apart);
-    for (uint32_t n = 0; apart && n < j->nodes; n++) {
-        job_root(j, n, root);
-        place(engine_pid(root), (int)n);
     }
 }
 
@@ -170,7 +168,7 @@ static void replicate(const struct peers *r)
     job_start(&j);
     job_all(&j, ORDER_RECOVER, 0, said);
     settle(&j);
-    all_place(&j, r, 1);
+    engines_place(&j, 1);
     for (unsigned i = 1; i <= arg.rounds + 2; i++) {
         struct took took = peers_pull(r);
         double used;
@@ -187,7 +185,6 @@ static void replicate(const struct peers *r)
         series_add(&pull, rate(said[0].protected_s - said[0].sealed_s));
         series_add(&after, rate(said[0].protected_s));
     }
-    all_place(&j, r, 0);
     wires_end(); /* their files are as large as the shard */
     job_end(&j, ORDER_KEEP);
     for (uint32_t n = 0; n < j.nodes; n++)
@@ -279,6 +276,7 @@ static double one_loss(struct job *j, uint64_t step, struct said said[NODES_MAX]
     cpu = engines_cpu_s(j);
     touch(MADE_AFRESH * bytes);
     job_start(j);
+    engines_place(j, 0);
     job_all(j, ORDER_RECOVER, 0, said);
     if (said[0].recovery.step != step || said[0].recovery.pulled_bytes < bytes)
         die("step %llu came back with %llu bytes pulled instead of step %llu",
@@ -336,7 +334,7 @@ static void recover(const struct peers *r)
     for (uint32_t n = 0; n < j.nodes; n++)
         job_lose(&j, n);
     show("recover: pulling, two holders, fresh node", &all.pull, "raw pull", &all.raw, all.cpu,
-            0.9);
+            0);
     show("recover: pulling, beside memory made for it", &all.pull, "raw pull, new memory",
             &all.into_new, NULL, 0.9);
     show("recover: all of hearth_recover()", &all.all, "raw pull", &all.raw, NULL, 0);
@@ -429,6 +427,7 @@ int main(int argc, char **argv)
     bytes = arg.mib << 20;
     pulled = (struct pull_job){ .backend = arg.backend, .base = arg.base, .bytes = bytes };
     raw_start(&raw, &pulled);
+    peers_place(&raw);
     if (wanted('r'))
         replicate(&raw);
     if (wanted('u'))

@@ -55,19 +55,19 @@ void place(pid_t pid, int which)
 
     if (sched_getaffinity(0, sizeof(all), &all))
         die("which processors there are is not known");
-    n = which >= 0 ? which % CPU_COUNT(&all) : 0;
+    n = which % CPU_COUNT(&all);
     CPU_ZERO(&one);
     for (int i = 0; i < CPU_SETSIZE; i++)
         if (CPU_ISSET(i, &all) && n-- == 0)
             CPU_SET(i, &one);
-    if (sched_setaffinity(pid, sizeof(one), which < 0 ? &all : &one))
+    if (sched_setaffinity(pid, sizeof(one), &one))
         die("process %ld is gone", (long)pid);
 }
 
-void peers_place(const struct peers *p, int apart)
+void peers_place(const struct peers *p)
 {
-    place(p->owner, apart ? 0 : -1);
-    place(p->dialler, apart ? 1 : -1);
+    place(p->owner, 0);
+    place(p->dialler, 1);
 }
 
 void peers_order(const struct peers *p, const void *order, size_t len)
