@@ -333,8 +333,7 @@ static void recover(const struct peers *r)
     job_end(&j, ORDER_KEEP);
     for (uint32_t n = 0; n < j.nodes; n++)
         job_lose(&j, n);
-    show("recover: pulling, two holders, fresh node", &all.pull, "raw pull", &all.raw, all.cpu,
-            0);
+    show("recover: pulling, two holders, fresh node", &all.pull, "raw pull", &all.raw, all.cpu, 0);
     show("recover: pulling, beside memory made for it", &all.pull, "raw pull, new memory",
             &all.into_new, NULL, 0.9);
     show("recover: all of hearth_recover()", &all.all, "raw pull", &all.raw, NULL, 0);
