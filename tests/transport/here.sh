@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.."
 # shellcheck disable=SC2086,SC2154 # a list of words, from deploy/packages
 hearth_packages $packages_test
 cmake --preset debug >/dev/null
-cmake --build --preset debug -j "${JOBS:-2}" --target conformance strictfi hearth_ofi_module hearth_ucx hearth_ucx_impl |
+cmake --build --preset debug -j "${JOBS:-2}" --target conformance strictfi hearth_tcp_module hearth_ofi_module hearth_ucx hearth_ucx_impl |
     tail -n 1
 rc=0
 ctest --test-dir build/debug -R '^conformance\.' -j "${JOBS:-2}" --output-on-failure || rc=$?
