@@ -113,12 +113,12 @@ static void wires_end(void)
         peers_end(&wires.kind[i].pair);
 }
 
-static void wires_pull(int warm)
+static void wires_pull(int counted)
 {
     for (unsigned i = 0; i < wires.kinds; i++) {
         struct took took = peers_pull(&wires.kind[i].pair);
 
-        if (!warm)
+        if (!counted)
             continue;
         series_add(&wires.kind[i].rate, rate(took.s));
         series_add(&wires.kind[i].cpu, took.cpu_s / ((double)bytes / 1e9));
@@ -333,7 +333,8 @@ static void recover(const struct peers *r)
     job_end(&j, ORDER_KEEP);
     for (uint32_t n = 0; n < j.nodes; n++)
         job_lose(&j, n);
-    show("recover: pulling, two holders, fresh node", &all.pull, "raw pull", &all.raw, all.cpu, 0);
+    show("recover: pulling, two holders, fresh node", &all.pull, "raw pull", &all.raw, all.cpu,
+            0.9);
     show("recover: pulling, beside memory made for it", &all.pull, "raw pull, new memory",
             &all.into_new, NULL, 0.9);
     show("recover: all of hearth_recover()", &all.all, "raw pull", &all.raw, NULL, 0);
