@@ -97,7 +97,9 @@ typedef int cond_fn(struct world *w, void *arg);
 int pump(struct world *w, cond_fn *cond, void *arg, uint64_t ms);
 void pump_for(struct world *w, uint64_t ms);
 
-/* A connection from `from` to the blob; its record, UP. */
+/* A connection from `from` to the blob; its record, UP. dial_begin: nobody waits for it;
+ * NULL: no more connections may stand. */
+struct conn_record *dial_begin(struct side *from, const unsigned char *addr, uint32_t len);
 struct conn_record *dial(struct side *from, const unsigned char *addr, uint32_t len);
 struct conn_record *dial_side(struct side *from, struct side *to, struct conn_record **out_there);
 struct conn_record *conn_find(struct side *s, hth_conn conn);
@@ -141,6 +143,7 @@ void conform_dereg(const struct conform_backend *b);
 void conform_close(const struct conform_backend *b);
 void conform_session(const struct conform_backend *b);
 void conform_doors(const struct conform_backend *b);
+void conform_crossing(const struct conform_backend *b);
 
 /* Short ones, for many seeds of chance. */
 void conform_pulls(const struct conform_backend *b); /* some sizes, cuts, connections anew */

@@ -282,17 +282,25 @@ int all_pulled(struct world *w, void *side)
     return open == 0;
 }
 
-struct conn_record *dial(struct side *from, const unsigned char *addr, uint32_t len)
+struct conn_record *dial_begin(struct side *from, const unsigned char *addr, uint32_t len)
 {
     struct hearth_error err = { 0 };
-    struct conn_record *r;
     hth_conn conn;
     int rc = from->t->ops->connect(from->t, addr, len, &conn, &err);
 
+    if (rc == HEARTH_EBUSY)
+        return NULL;
     if (rc)
         fprintf(stderr, "%s\n", err.text);
     CHECK(rc == 0);
-    r = conn_add(from, conn);
+    return conn_add(from, conn);
+}
+
+struct conn_record *dial(struct side *from, const unsigned char *addr, uint32_t len)
+{
+    struct conn_record *r = dial_begin(from, addr, len);
+
+    CHECK(r != NULL);
     CHECK(pump(from->w, is_up_or_down, r, WAIT_MS));
     return r;
 }

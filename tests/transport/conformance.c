@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The contract of a transport (transport/transport.h), one cell at a
- * time: conformance --backend NAME --group 1..13; or many rows of chance
+ * time: conformance --backend NAME --group 1..14; or many rows of chance
  * of a strict backend: conformance --backend NAME --seeds FROM-TO. A cell prints one
  * line: conformance GROUP BACKEND passed|skipped: reason|failed: what. HEARTH_LONG=1 repeats
  * more. Nothing is asserted about how fast anything is, only that it ends.
@@ -76,6 +76,7 @@ static const struct {
     { "close", conform_close },
     { "session", conform_session },
     { "doors", conform_doors },
+    { "crossing", conform_crossing },
 };
 
 static const char *cell_group = "?", *cell_backend = "?";
@@ -131,7 +132,7 @@ const struct hth_key *conform_key(const struct conform_backend *b)
 
 static int usage(const char *program)
 {
-    fprintf(stderr, "usage: %s (--group 1..13 | --seeds FROM-TO) --backend", program);
+    fprintf(stderr, "usage: %s (--group 1..14 | --seeds FROM-TO) --backend", program);
     for (size_t b = 0; b < sizeof(backends) / sizeof(*backends); b++)
         fprintf(stderr, "%c%s", b ? '|' : ' ', backends[b].name);
     fprintf(stderr, "\n");

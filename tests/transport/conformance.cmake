@@ -23,7 +23,7 @@ set(conform_left_out_ucx-gets dereg death stop session)
 foreach(backend ${backends})
   set(group 0)
   foreach(name data messages idle death stop partition post-to-dead isolation access dereg close
-      session doors)
+      session doors crossing)
     math(EXPR group "${group} + 1")
     if(name IN_LIST conform_left_out_${backend})
       continue()

@@ -39,7 +39,7 @@ for version in "$oldest" "$newest"; do
     python3 -m zipfile -e "$tmp/$version"/*.whl "$tmp/$version" || exit 2
     export HEARTH_UCX_LIBRARY=$tmp/$version/libucx/lib/libucp.so.0
     failed=''
-    for group in 1 2 3 4 5 6 7 8 9 10 11 12 13; do
+    for group in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do
         cell ucx-tcp $group && continue
         failed="$failed $group"
         tail -n 3 "$tmp/log"
@@ -69,6 +69,7 @@ case $own in
 1.13.*)
     shown_by old-protocols 1
     shown_by copied-sends 4
+    shown_by cut-handshakes 14
     ;;
 *) echo "UCX ${own:-none} of this machine has no fault that is worked around" ;;
 esac

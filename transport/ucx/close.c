@@ -9,13 +9,32 @@
 
 #define CLOSE_ROUNDS 1000 /* a forced close ends after a few; else the next progress() goes on */
 
+/*
+ * HTH_UCX_CUT_HANDSHAKES: UCX connects in a thread of its own, by a list of descriptors that were ready. One
+ * that we close meanwhile may be another connection's by the time the thread comes to it. So each handshake
+ * that was begun goes on to its end, or to its deadline.
+ */
+static int close_must_wait(struct hth_ucx *t, const struct hth_ucx_conn *c)
+{
+    return t->settles && c->ep && !c->settled && !t->closed && hth_now_ms(&t->clock) < c->due_ms;
+}
+
+/* Nothing else was begun on it: its user may hear of its end now. */
+static void close_leave(struct hth_ucx *t, struct hth_ucx_conn *c)
+{
+    c->state = HTH_UCX_LEAVING;
+    t->leaving++;
+    hth_ucx_note(t, &c->down, HTH_UCX_DOWN);
+}
+
 /* Forced: waits for nobody, cuts what is under way. */
-static void close_begin(struct hth_ucx_conn *c)
+static void close_begin(struct hth_ucx *t, struct hth_ucx_conn *c)
 {
     ucp_request_param_t param = { .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
         .flags = UCP_EP_CLOSE_FLAG_FORCE };
     ucs_status_ptr_t request = NULL;
 
+    t->leaving -= c->state == HTH_UCX_LEAVING;
     c->state = HTH_UCX_CLOSING;
     if (c->ep)
         request = ucp_ep_close_nbx(c->ep, &param);
@@ -48,6 +67,21 @@ static void close_gone(struct hth_ucx *t, struct hth_ucx_conn *c)
     hth_ucx_note(t, &c->down, HTH_UCX_DOWN);
 }
 
+/* 1: a step further. */
+static int close_goes_on(struct hth_ucx *t, struct hth_ucx_conn *c)
+{
+    if (c->state == HTH_UCX_FAILED && close_must_wait(t, c)) {
+        close_leave(t, c);
+        return 1;
+    }
+    if (c->state == HTH_UCX_FAILED || (c->state == HTH_UCX_LEAVING && !close_must_wait(t, c)))
+        close_begin(t, c);
+    if (c->state != HTH_UCX_CLOSING || !close_is_done(t, c))
+        return 0;
+    close_gone(t, c);
+    return 1;
+}
+
 int hth_ucx_conns_close(struct hth_ucx *t)
 {
     int done = 0;
@@ -55,14 +89,8 @@ int hth_ucx_conns_close(struct hth_ucx *t)
     for (uint32_t i = 0; t->failing && i < t->conns.cap; i++) {
         struct hth_ucx_conn *c = hth_ids_at(&t->conns, i);
 
-        if (!c || (c->state != HTH_UCX_FAILED && c->state != HTH_UCX_CLOSING))
-            continue;
-        if (c->state == HTH_UCX_FAILED)
-            close_begin(c);
-        if (!close_is_done(t, c))
-            continue;
-        close_gone(t, c);
-        done++;
+        if (c && close_goes_on(t, c))
+            done++;
     }
     return done;
 }
@@ -73,15 +101,20 @@ void hth_ucx_conns_forget(struct hth_ucx *t)
     for (uint32_t i = 0; t->failing && i < t->conns.cap; i++) {
         struct hth_ucx_conn *c = hth_ids_at(&t->conns, i);
 
-        if (c && (c->state == HTH_UCX_FAILED || c->state == HTH_UCX_CLOSING))
+        if (c && c->state >= HTH_UCX_FAILED && c->state < HTH_UCX_GONE)
             close_gone(t, c);
     }
 }
 
 void hth_ucx_conn_down(struct hth_ucx *t, struct hth_ucx_conn *c)
 {
-    hth_ids_drop(&t->conns, c->id);
-    if (c->announced && t->events.on_down)
+    int told = c->announced, gone = c->state == HTH_UCX_GONE;
+
+    c->announced = 0;
+    if (gone)
+        hth_ids_drop(&t->conns, c->id);
+    if (told && t->events.on_down)
         t->events.on_down(t->events.self, c->id, c->code, c->detail);
-    free(c);
+    if (gone)
+        free(c);
 }

@@ -5,8 +5,9 @@
  *   connect() -> DIALING -- welcome --> UP -+
  *                   |                       +- error, drop, close --> FAILED
  *   request --> CALLED  --- hello ----> UP -+                           |  next progress()
- *                   |                                                   v
- *                   +------ deadline, error -----------------------> CLOSING
+ *                   |                                                   +--> LEAVING: told, closed after the handshake
+ *                   |                                                   v       |
+ *                   +------ deadline, error -----------------------> CLOSING <--+
  *                                                                       |  UCX has let go of it all
  *                              freed <-- on_down() noted and run --- GONE
  *
@@ -57,6 +58,7 @@ void hth_ucx_conn_broke(struct hth_ucx_conn *c, ucs_status_t status)
     const char *what =
             c->state == HTH_UCX_DIALING ? "the peer cannot be reached" : "the connection broke";
 
+    c->settled = 1;
     hth_ucx_conn_fail(c->t, c, HEARTH_EPEER, "%s: %s", what, ucs_status_string(status));
 }
 
@@ -108,6 +110,26 @@ static int conn_is_young(const struct hth_ucx_conn *c)
     return c && (c->state == HTH_UCX_DIALING || c->state == HTH_UCX_CALLED);
 }
 
+/* When something becomes of it, whatever UCX does. */
+static uint64_t conn_due_ms(const struct hth_ucx_conn *c, uint64_t now)
+{
+    switch (c->state) {
+    case HTH_UCX_FAILED:
+        return 0;
+    case HTH_UCX_LEAVING:
+        return c->settled ? 0 : c->due_ms;
+    case HTH_UCX_CLOSING:
+        return now + CLOSING_MS;
+    case HTH_UCX_DIALING:
+    case HTH_UCX_CALLED:
+        return c->due_ms;
+    case HTH_UCX_UP:
+    case HTH_UCX_GONE:
+        break;
+    }
+    return HTH_NEVER;
+}
+
 /* When the next of them is over, or has to be looked at; 0: at once. */
 uint64_t hth_ucx_conns_due_ms(struct hth_ucx *t)
 {
@@ -115,13 +137,10 @@ uint64_t hth_ucx_conns_due_ms(struct hth_ucx *t)
 
     for (uint32_t i = 0; i < t->conns.cap; i++) {
         const struct hth_ucx_conn *c = hth_ids_at(&t->conns, i);
+        uint64_t one = c ? conn_due_ms(c, now) : HTH_NEVER;
 
-        if (c && c->state == HTH_UCX_FAILED)
-            return 0;
-        if (c && c->state == HTH_UCX_CLOSING && now + CLOSING_MS < due)
-            due = now + CLOSING_MS;
-        if (conn_is_young(c) && c->due_ms < due)
-            due = c->due_ms;
+        if (one < due)
+            due = one;
     }
     return due;
 }

@@ -42,6 +42,11 @@ static void dial_greet(struct hth_ucx *t, struct hth_ucx_conn *c, uint16_t what)
     hth_ucx_post(t, c, HTH_UCX_AM_GREETING, bytes, sizeof(bytes));
 }
 
+static int conns_are_full(const struct hth_ucx *t)
+{
+    return t->conns.count >= HTH_UCX_CONNS + t->leaving;
+}
+
 int hth_ucx_connect(struct hth_transport *base, const unsigned char *addr, uint32_t len,
         hth_conn *out_conn, struct hearth_error *err)
 {
@@ -57,7 +62,7 @@ int hth_ucx_connect(struct hth_transport *base, const unsigned char *addr, uint3
                 len);
     if (t->closed)
         return hth_fail(err, HEARTH_ECANCELED, 0, "the transport is being closed");
-    c = hth_ucx_conn_new(t, HTH_UCX_DIALING);
+    c = conns_are_full(t) ? NULL : hth_ucx_conn_new(t, HTH_UCX_DIALING);
     if (!c)
         return hth_fail(
                 err, HEARTH_EBUSY, 0, "no room for more than %u connections", HTH_UCX_CONNS);
@@ -72,16 +77,21 @@ int hth_ucx_connect(struct hth_transport *base, const unsigned char *addr, uint3
     return 0;
 }
 
+/* Who finds no room is refused; where UCX cannot bear that, when he has come in (close.c). */
 void hth_ucx_conn_accept(struct hth_ucx *t, ucp_conn_request_h request)
 {
     ucp_ep_params_t params = { .field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST,
         .conn_request = request };
-    struct hth_ucx_conn *c = t->closed ? NULL : hth_ucx_conn_new(t, HTH_UCX_CALLED);
+    int full = conns_are_full(t);
+    struct hth_ucx_conn *c =
+            t->closed || (full && !t->settles) ? NULL : hth_ucx_conn_new(t, HTH_UCX_CALLED);
 
     if (c)
         dial_endpoint(t, c, &params); /* UCX takes the request, also when it fails */
     else if (t->listener)
         ucp_listener_reject(t->listener, request);
+    if (c && full)
+        hth_ucx_conn_fail(t, c, HEARTH_EBUSY, "no room for it");
 }
 
 void hth_ucx_conn_greeted(

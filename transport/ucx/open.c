@@ -279,7 +279,7 @@ static struct hth_ucx *ucx_new(
     t->worker_fd = t->wake_fd = t->epoll_fd = -1;
     t->noted_end = &t->noted;
     pthread_mutex_init(&t->memory, NULL);
-    hth_ids_init(&t->conns, HTH_UCX_CONNS);
+    hth_ids_init(&t->conns, 2 * HTH_UCX_CONNS);
     hth_ids_init(&t->pulls, HTH_UCX_PULLS);
     hth_ids_init(&t->grants, HTH_UCX_GRANTS);
     return t;
@@ -367,6 +367,7 @@ static int ucx_open(const struct hth_transport_opts *opts,
 
     if (!t)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a transport");
+    t->settles = hth_ucx_needs(HTH_UCX_CUT_HANDSHAKES);
     hth_ucx_fds_note(t);
     rc = provider_take(t, provider, err);
     if (rc == 0)

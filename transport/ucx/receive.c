@@ -119,6 +119,8 @@ void hth_ucx_received(struct hth_ucx *t, struct hth_ucx_inbound *in)
 {
     struct hth_ucx_conn *c = hth_ucx_conn_get(t, in->conn);
 
+    if (c)
+        c->settled = 1; /* or the peer could not speak */
     if (c && !c->muted) {
         if (in->id == HTH_UCX_AM_GREETING)
             hth_ucx_conn_greeted(t, c, in->bytes, in->len);

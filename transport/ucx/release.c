@@ -23,6 +23,10 @@ static const struct {
             "over TCP a send from the caller's memory whose peer dies is completed twice, and an "
             "assertion ends the process",
             "conformance ucx-tcp death" },
+    [HTH_UCX_CUT_HANDSHAKES] = { "cut-handshakes", RELEASE(1, 13, 0), RELEASE(1, 21, 999),
+            "an endpoint that is closed in its handshake leaves an event to the next one with its "
+            "descriptor, and an assertion ends the process",
+            "conformance ucx-tcp crossing" },
 };
 
 static int work_around_is_left_out(const char *what)

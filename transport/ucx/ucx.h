@@ -18,7 +18,7 @@
 #include <sys/types.h>
 #include <ucp/api/ucp.h>
 
-#define HTH_UCX_CONNS      256u       /* UCX_TCP_MAX_NUM_EPS */
+#define HTH_UCX_CONNS      256u       /* UCX_TCP_MAX_NUM_EPS; as many may be LEAVING */
 #define HTH_UCX_PULLS      1024u      /* on their way, of all connections */
 #define HTH_UCX_CONN_PULLS 64u        /* of one connection, on both sides of it */
 #define HTH_UCX_GRANTS     (1u << 20) /* alive */
@@ -47,7 +47,7 @@ enum hth_ucx_kind {
     HTH_UCX_WRITABLE, /* a connection: send more, on_writable() */
     HTH_UCX_PULLED,   /* a pull: on_pull() */
     HTH_UCX_SERVED,   /* a pull of theirs: UCX has read all of it, say whether that was right */
-    HTH_UCX_DOWN      /* a connection: on_down(), the last there is of it */
+    HTH_UCX_DOWN      /* a connection: on_down(), after GONE the last there is of it */
 };
 
 /* One note, embedded in what it is about. First in, first out. */
@@ -91,6 +91,7 @@ enum hth_ucx_state {
     HTH_UCX_CALLED,  /* they dialled; no hello yet */
     HTH_UCX_UP,
     HTH_UCX_FAILED,  /* to be closed in the next progress() */
+    HTH_UCX_LEAVING, /* the user is told; closed when its handshake has ended */
     HTH_UCX_CLOSING, /* UCX is closing it */
     HTH_UCX_GONE     /* on_down() is noted */
 };
@@ -99,11 +100,12 @@ struct hth_ucx_conn {
     struct hth_ucx *t;
     hth_conn id;
     enum hth_ucx_state state;
-    int accepted;    /* they dialled */
-    int announced;   /* the user knows it: one on_down() is owed */
-    int muted;       /* we dropped it: its messages are not delivered any more */
-    ucp_ep_h ep;     /* NULL from CLOSING */
-    void *close;     /* UCX's request to close it; NULL: none, or done */
+    int accepted;  /* they dialled */
+    int announced; /* the user knows it: one on_down() is owed */
+    int muted;     /* we dropped it: its messages are not delivered any more */
+    int settled;   /* its handshake has ended, well or not: UCX's own thread wants no more of it */
+    ucp_ep_h ep;   /* NULL from CLOSING */
+    void *close;   /* UCX's request to close it; NULL: none, or done */
     uint64_t due_ms; /* to stand by then */
     int code;        /* why it failed */
     char detail[192];
@@ -173,7 +175,9 @@ struct hth_ucx {
     int rdma;                         /* the provider is network cards alone */
     size_t key_room;                  /* for a key in a descriptor */
     int gets;                         /* pulls are reads of UCX's, see get.c */
-    uint32_t failing;                 /* connections in FAILED or CLOSING */
+    int settles;                      /* no handshake is cut, see close.c */
+    uint32_t failing;                 /* connections in FAILED, LEAVING or CLOSING */
+    uint32_t leaving;                 /* of those: they take no room */
     struct hth_ids conns, pulls, grants;
     pthread_mutex_t memory;     /* guards the next four: reg() comes from any thread */
     struct hth_region *regions; /* registered */
@@ -187,7 +191,7 @@ struct hth_ucx {
 };
 
 /* release.c: does the UCX that is loaded need it? */
-enum hth_ucx_work_around { HTH_UCX_OLD_PROTOCOLS, HTH_UCX_COPIED_SENDS };
+enum hth_ucx_work_around { HTH_UCX_OLD_PROTOCOLS, HTH_UCX_COPIED_SENDS, HTH_UCX_CUT_HANDSHAKES };
 int hth_ucx_needs(enum hth_ucx_work_around w);
 void hth_ucx_work_arounds_say(const struct hth_log *log);
 
