@@ -13,6 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 def train(script: str, *arguments: str | int) -> subprocess.CompletedProcess[str]:
     """One run of tests/<script>."""
     environment = {**os.environ, "HEARTH_LINGER_S": "20", "OMP_NUM_THREADS": "1",
+                   "PYTHONFAULTHANDLER": "1",  # where each thread of a rank stood that ends of a signal
                    "PYTHONPATH": os.path.dirname(HERE)}
     for name in ("RANK", "WORLD_SIZE", "HEARTH_ROOT", "HEARTH_JOB"):
         environment.pop(name, None)
