@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
+from ..errors import HearthError
 from ..job import Checkpoint, Gather, Job, check_options
 from . import _container, _names, _parts
+from ._group import OwnGroup
 
 _PLACE = ("rank", "world", "gather")  # options that say which rank this is
 _IDS = 1000  # that are remembered of a job, the newest
@@ -168,12 +170,18 @@ def known_base(checkpoint_id: object, base: str | os.PathLike | None) -> str | N
 
 def _group_gather(timeout_s: float) -> Gather:
     """All-gather over a gloo group of its own: the job's may be busy in another thread."""
-    group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
-    world = dist.get_world_size()
+    own = OwnGroup(timedelta(seconds=timeout_s))
+    own.make()
+    place = dist.get_rank(), dist.get_world_size()
 
     def gather(mine: bytes) -> list[bytes]:
-        row = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
-        out = [torch.empty_like(row) for _ in range(world)]
+        if not dist.is_initialized() or place != (dist.get_rank(), dist.get_world_size()):
+            raise HearthError("the job's ranks meet in torch's process group, and where rank "
+                              f"{place[0]} of {place[1]} was there is none now: leave() the job "
+                              "first")
+        group = own.make()
+        row = torch.frombuffer(bytearray(mine), dtype=torch.uint8).clone()  # torch's memory
+        out = [torch.empty_like(row) for _ in range(place[1])]
         dist.all_gather(out, row, group=group)
         return [_bytes(part) for part in out]
 

@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 from .. import _ffi
 from ..errors import HearthCorrupt, HearthError, HearthLost, HearthNotFound
 from . import _container, _jobs, _names, _parts, _weak
+from ._group import OwnGroup
 from ._process import portable
 from ._unpickle import PickleRefused
 from .reader import HearthReader
@@ -31,7 +31,7 @@ from .writer import HearthWriter
 _ARGUMENTS = ("base", "common", "deadline_s", "step", "trust")
 _GONE = (HearthLost, HearthCorrupt, HearthNotFound)  # what memory cannot give
 _log = logging.getLogger("hearth")
-_group: tuple[Any, Any] | None = None  # the default group it was made for, and ours
+_group = OwnGroup()
 
 
 @dataclass(frozen=True)
@@ -118,19 +118,12 @@ def leave(base: str | os.PathLike | None = None, *, keep: bool = True) -> None:
 def group() -> Any:
     """A gloo group of our own, so that collectives of a save in another thread cannot meet the
     training's. None where no process group is initialised. Collective the first time."""
-    global _group
-    if not (dist.is_available() and dist.is_initialized()):
-        return None
-    default = dist.group.WORLD
-    if _group is None or _group[0] is not default:
-        _group = (default, dist.new_group(backend="gloo", timeout=timedelta(minutes=30)))
-    return _group[1]
+    return _group.make() if dist.is_available() and dist.is_initialized() else None
 
 
 def forget_group() -> None:
-    """Hold on to group() no longer: its connections close with whoever holds it last."""
-    global _group
-    _group = None
+    """The next group() is another one."""
+    _group.forget()
 
 
 _executor: concurrent.futures.ThreadPoolExecutor | None = None

@@ -8,13 +8,13 @@ import os
 import re
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
 from ..errors import HearthCorrupt, HearthError
 from . import _jobs, _names, _weak
+from ._group import OwnGroup
 from ._rank_local import Reader, Stager, Writer, prove
 
 
@@ -34,7 +34,7 @@ class Saver:
         self._writer = Writer(level=level, **opts)
         self._last: Future[Any] | None = None
         self._thread: ThreadPoolExecutor | None = None
-        self._group: tuple[Any, Any] | None = None  # the default group it was made for, and ours
+        self._group = OwnGroup()  # that the thread alone uses
 
     def save(self, name: str, make: Callable[[], Any]) -> Future[Any]:
         """Copy the state that make() gives and return; it is written as base/name. What make()
@@ -53,24 +53,17 @@ class Saver:
     def _submit(self, path: str, make: Callable[[], Any]) -> Future[Any]:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "hearth-save")
-        self._make_group()
+        alone = self._alone is not None or not (
+            dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1
+        group = None if alone else self._group.make()
         staged, error = None, None
         try:
             staged = self._stager.stage(make())
         except Exception as raised:  # for all ranks to hear of
             error = raised
-        return self._thread.submit(self._write, path, staged, error)
+        return self._thread.submit(self._write, path, staged, error, group)
 
-    def _make_group(self) -> None:
-        """A group that the thread alone uses. Collective the first time."""
-        if self._alone is not None or not (
-                dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
-            self._group = None
-        elif self._group is None or self._group[0] is not dist.group.WORLD:
-            self._group = (dist.group.WORLD, dist.new_group(
-                backend="gloo", timeout=timedelta(minutes=30)))
-
-    def _write(self, path: str, staged: Any, error: Exception | None) -> str:
+    def _write(self, path: str, staged: Any, error: Exception | None, group: Any) -> str:
         """Where a rank has nothing to write, the others do not begin: they would wait for it."""
         try:
             member = _jobs.open_member(self.base)
@@ -79,9 +72,9 @@ class Saver:
         except Exception as raised:
             error = raised
         errors: list[str | None] = [None if error is None else f"{error}"]
-        if self._group is not None:
+        if group is not None:
             errors *= dist.get_world_size()
-            dist.all_gather_object(errors, errors[0], group=self._group[1])
+            dist.all_gather_object(errors, errors[0], group=group)
         wrong = [f"rank {rank}: {text}" for rank, text in enumerate(errors) if text is not None]
         if wrong:
             if staged is not None:

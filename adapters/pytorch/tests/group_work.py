@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks whose process group is destroyed and made again; functions for ranks.World."""
+
+from __future__ import annotations
+
+import glob
+from typing import Any
+
+import rank_work as work
+import torch
+import torch.distributed as dist
+
+import hearth.torch as ht
+from hearth.errors import HearthError
+from hearth.torch._whole import Saver
+
+
+def _threads() -> list[str]:
+    """Of gloo, in this process."""
+    names = []
+    for path in glob.glob("/proc/self/task/*/comm"):
+        with open(path, encoding="utf-8") as file:
+            names.append(file.read().strip())
+    return sorted(name for name in names if "gloo" in name)
+
+
+def destroyed_and_again(store: str) -> dict[str, Any]:
+    """What there is of gloo before and after, and what a save and a recovery say then."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    said: dict[str, Any] = {"found": ht.recover(work.base())}
+    saver = Saver(work.base(), on_error="raise")
+    ht.group()
+    saver.save("checkpoint-1", lambda: {"w": torch.full((8,), float(rank))}).result(60)
+    said["before"] = _threads()
+    dist.barrier()
+    dist.destroy_process_group()
+    said["after"] = _threads()
+    try:
+        ht.recover(work.base())
+    except HearthError as error:
+        said["without"] = str(error)
+    dist.init_process_group(
+        "gloo", store=dist.FileStore(store, world), rank=rank, world_size=world)
+    saver.save("checkpoint-2", lambda: {"w": torch.full((8,), float(rank))}).result(60)
+    found = ht.recover(work.base())
+    said["step"] = found.step if found is not None else None
+    saver.close()
+    work.leave()
+    return said
