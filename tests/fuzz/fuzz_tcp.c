@@ -10,7 +10,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define PLACE       64 /* bytes of each pull */
+#define PLACE       64                     /* bytes of the first pull */
+#define LONG        (HTH_TCP_PART + PLACE) /* and of the second, which is asked for in two parts */
 #define INPUT_MAX   9000u
 #define RECORDS_MAX 32 /* that are sealed */
 
@@ -26,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct hth_tcp t;
 static struct hth_region region, *sources;
-static unsigned char places[4 * PLACE], desc[2 * HTH_DESC_MAX];
+static unsigned char places[2 * PLACE + LONG + PLACE], desc[2 * HTH_DESC_MAX];
 static int downs, pulls, messages;
 
 static void tcp_want(int good)
@@ -123,9 +124,12 @@ static struct hth_tcp_conn *fuzz_connect(struct far *far, int sealed)
         fuzz_seals(c, far);
     c->state = HTH_TCP_UP;
     tcp_want(!hth_tcp_grant(&t.base, sources, 0, PLACE, c->id, desc, &len, NULL));
-    memset(places, 5, sizeof(places));
-    for (uint64_t i = 0; i < 2; i++)
-        tcp_want(!hth_tcp_pull(&t.base, c->id, desc, len, 0, &region, (1 + i) * PLACE, PLACE, i));
+    hth_tcp_pulls_begin(c);
+    memset(places, 5, PLACE);
+    memset(places + sizeof(places) - PLACE, 5, PLACE);
+    tcp_want(!hth_tcp_pull(&t.base, c->id, desc, len, 0, &region, PLACE, PLACE, 0));
+    tcp_want(!hth_tcp_pull(&t.base, c->id, desc, len, 0, &region, 2 * PLACE, LONG, 1));
+    tcp_want(c->requests == 3);
     return c;
 }
 
@@ -169,7 +173,7 @@ static void fuzz_speak(int way, int sealed, const uint8_t *data, size_t size)
     hth_tcp_finish(&t);
     tcp_want(downs == 1 && pulls == 2 && (!sealed || messages <= records));
     for (int i = 0; i < PLACE; i++)
-        tcp_want(places[i] == 5 && places[3 * PLACE + i] == 5);
+        tcp_want(places[i] == 5 && places[sizeof(places) - 1 - (size_t)i] == 5);
     for (int i = 0; i < 2; i++) {
         close(far.fd[i]);
         hth_seal_close(far.seal[i]);

@@ -27,7 +27,7 @@ world="$plain arpa/inet ctype dirent dlfcn fcntl fenv float fnmatch ftw getopt g
     sys/mman sys/prctl sys/random sys/resource sys/sendfile sys/signalfd sys/socket sys/stat
     sys/statfs sys/statvfs sys/syscall sys/sysinfo sys/time sys/timerfd sys/types sys/uio sys/un
     sys/utsname sys/vfs sys/wait sys/xattr syscall termios threads time unistd linux/close_range
-    linux/fs linux/futex linux/landlock linux/limits linux/magic linux/memfd linux/openat2 linux/pidfd"
+    linux/fs linux/futex linux/landlock linux/limits linux/magic linux/memfd linux/openat2 linux/pidfd linux/tcp"
 
 # "FOLDER SEEN...", a line each; a group stands for its folders, transport's backends see what
 # transport does.

@@ -152,6 +152,19 @@ void tcp_say(int fd, const void *bytes, size_t len)
     cr_assert(eq(sz, (size_t)send(fd, bytes, len, MSG_NOSIGNAL), len));
 }
 
+void tcp_say_all(struct tcp_side *s, int fd, const void *bytes, size_t len)
+{
+    for (size_t said = 0; said < len;) {
+        ssize_t n = send(fd, (const char *)bytes + said, len - said, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if (n < 0 && errno != EAGAIN)
+            return;
+        if (n < 0)
+            tcp_turns(s, 1);
+        said += n < 0 ? 0 : (size_t)n;
+    }
+}
+
 int tcp_hear(struct tcp_side *s, int fd, void *out, size_t len)
 {
     size_t got = 0;
@@ -248,6 +261,16 @@ void tcp_leave(struct tcp_member *m)
     close(m->bulk);
     hth_seal_close(m->messages_seal);
     hth_seal_close(m->bulk_seal);
+}
+
+void tcp_must_cost(struct tcp_side *s, const struct tcp_member *m)
+{
+    for (int i = 0; i < 1000 && !s->downs; i++)
+        tcp_turns(s, 1);
+    cr_expect(eq(int, s->downs, 1));
+    cr_expect(eq(int, s->down_code, HEARTH_EPROTO));
+    cr_expect(tcp_is_closed(m->messages));
+    cr_expect(tcp_is_closed(m->bulk));
 }
 
 void tcp_ask(const struct tcp_member *m, uint64_t pull, const unsigned char desc[HTH_TCP_DESC],

@@ -37,6 +37,8 @@ void tcp_turns(struct tcp_side *s,
 int tcp_dial(const struct tcp_side *s);
 int tcp_dial_from(const struct tcp_side *s, const char *ip);
 void tcp_say(int fd, const void *bytes, size_t len);
+/* More than the kernel takes at once: as the transport turns, until it has closed. */
+void tcp_say_all(struct tcp_side *s, int fd, const void *bytes, size_t len);
 /* len bytes, while the transport turns; 0: it closed before. */
 int tcp_hear(struct tcp_side *s, int fd, void *out, size_t len);
 int tcp_is_closed(int fd); /* now, without a turn; whatever came before is thrown away */
@@ -57,6 +59,8 @@ struct tcp_member {
 };
 void tcp_join(struct tcp_side *s, struct tcp_member *m);
 void tcp_leave(struct tcp_member *m);
+/* What was said costs the connection, as nonsense. */
+void tcp_must_cost(struct tcp_side *s, const struct tcp_member *m);
 void tcp_ask(const struct tcp_member *m, uint64_t pull, const unsigned char desc[HTH_TCP_DESC],
         uint64_t off, uint64_t len);
 /* The next frame's header; a body is left to be heard. */

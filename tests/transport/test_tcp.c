@@ -233,16 +233,6 @@ Test(tcp, a_short_pull_does_not_wait_for_a_long_one)
     cr_expect(le(u64, before, 2 * HTH_TCP_PIECE + 64));
 }
 
-static void must_cost_the_connection(void)
-{
-    for (int i = 0; i < 1000 && !side.downs; i++)
-        tcp_turns(&side, 1);
-    cr_expect(eq(int, side.downs, 1));
-    cr_expect(eq(int, side.down_code, HEARTH_EPROTO));
-    cr_expect(tcp_is_closed(m.messages));
-    cr_expect(tcp_is_closed(m.bulk));
-}
-
 Test(tcp, who_asks_for_more_at_once_than_he_may_is_gone)
 {
     unsigned char desc[HTH_TCP_DESC];
@@ -254,7 +244,7 @@ Test(tcp, who_asks_for_more_at_once_than_he_may_is_gone)
     cr_expect(zero(int, side.downs));
     for (uint64_t i = 0; i < 2; i++) /* one may be on its way out of the ring */
         tcp_ask(&m, 100 + i, desc, 0, SIDE_BYTES);
-    must_cost_the_connection();
+    tcp_must_cost(&side, &m);
 }
 
 /* Of no length, and never listens to the answers: what they cost is the kernel's buffer and 64 places. */
@@ -286,7 +276,7 @@ Test(tcp, a_message_that_is_too_long_costs_the_connection)
 
     hth_put32(head, HTH_MESSAGE_MAX + 1);
     tcp_say(m.messages, head, sizeof(head));
-    must_cost_the_connection();
+    tcp_must_cost(&side, &m);
     cr_expect(zero(int, side.messages));
 }
 
@@ -321,68 +311,11 @@ Test(tcp, frames_that_make_no_sense_cost_the_connection)
 
         hth_tcp_head_put(head, wrong[i].type, wrong[i].code, wrong[i].len, wrong[i].pull);
         tcp_say(m.bulk, head, sizeof(head));
-        must_cost_the_connection();
+        tcp_must_cost(&side, &m);
         tcp_leave(&m);
         side.downs = 0;
         tcp_join(&side, &m);
     }
-}
-
-/* Our own pull, answered by somebody who sends other bytes than were asked for. */
-static uint64_t pull_of_ours(uint64_t len)
-{
-    unsigned char out[HTH_TCP_HEAD + HTH_TCP_REQUEST], desc[HTH_TCP_DESC] = { 1 };
-
-    must(side.t->ops->pull(side.t, m.conn, desc, sizeof(desc), 0, side.region, 0, len, 5));
-    cr_assert(tcp_hear(&side, m.bulk, out, sizeof(out)));
-    cr_assert(eq(int, out[0], HTH_TCP_ASK));
-    cr_expect(eq(u64, hth_get64(out + HTH_TCP_HEAD + 32), len));
-    return hth_get64(out + 8);
-}
-
-static void answer(enum hth_tcp_frame type, unsigned code, uint64_t pull, uint32_t len)
-{
-    unsigned char frame[HTH_TCP_HEAD + 64] = { 0 };
-
-    hth_tcp_head_put(frame, type, code, len, pull);
-    tcp_say(m.bulk, frame, HTH_TCP_HEAD + len);
-}
-
-Test(tcp, an_answer_that_is_too_long_costs_the_connection_and_is_not_written)
-{
-    uint64_t pull = pull_of_ours(32);
-
-    answer(HTH_TCP_DATA, 0, pull, 33);
-    must_cost_the_connection();
-    cr_expect(eq(int, side.pulls, 1));
-    cr_expect(eq(int, side.pull_code, HEARTH_EPROTO));
-    for (int i = 0; i < 64; i++)
-        cr_expect(eq(int, side.bytes[i], 1));
-}
-
-Test(tcp, an_end_before_all_bytes_is_no_success)
-{
-    uint64_t pull = pull_of_ours(32);
-
-    answer(HTH_TCP_DATA, 0, pull, 31);
-    answer(HTH_TCP_END, 0, pull, 0);
-    must_cost_the_connection();
-    cr_expect(eq(int, side.pull_code, HEARTH_EPROTO));
-}
-
-Test(tcp, an_answer_to_a_pull_that_is_over_finds_none)
-{
-    uint64_t pull = pull_of_ours(32);
-
-    answer(HTH_TCP_DATA, 0, pull, 32);
-    answer(HTH_TCP_END, 0, pull, 0);
-    for (int i = 0; i < 1000 && !side.pulls; i++)
-        tcp_turns(&side, 1);
-    cr_expect(zero(int, side.pull_code));
-    cr_expect(zero(int, (int)side.bytes[31]));
-    pull_of_ours(32); /* in the same place */
-    answer(HTH_TCP_DATA, 0, pull, 32);
-    must_cost_the_connection();
 }
 
 Test(tcp, messages_are_heard_although_bulk_has_ended)
@@ -430,7 +363,7 @@ Test(tcp_sealed, a_message_that_was_changed_on_its_way_is_not_heard)
         tcp_turns(&side, 1);
     cr_expect(eq(int, side.messages, 1));
     sealed_say(m.messages, m.messages_seal, "hello", 5, 1);
-    must_cost_the_connection();
+    tcp_must_cost(&side, &m);
     cr_expect(eq(int, side.messages, 1));
 }
 
@@ -485,7 +418,7 @@ Test(tcp_sealed, bytes_of_a_pull_that_were_changed_on_their_way_are_no_success)
 
     pull_and_answer_head();
     sealed_say(m.bulk, m.bulk_seal, bytes, sizeof(bytes), 1);
-    must_cost_the_connection();
+    tcp_must_cost(&side, &m);
     cr_expect(eq(int, side.pulls, 1));
     cr_expect(eq(int, side.pull_code, HEARTH_EPROTO));
 }
@@ -496,7 +429,7 @@ Test(tcp_sealed, a_record_longer_than_its_piece_is_not_written)
 
     pull_and_answer_head();
     sealed_say(m.bulk, m.bulk_seal, bytes, sizeof(bytes), 0);
-    must_cost_the_connection();
+    tcp_must_cost(&side, &m);
     for (int i = 0; i < 128; i++)
         cr_expect(eq(int, side.bytes[i], i < 64 ? 0 : 1));
 }
@@ -549,14 +482,14 @@ Test(tcp_sealed, records_that_are_no_frames_cost_the_connection)
 
     for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
         sealed_say(m.bulk, m.bulk_seal, bytes, lens[i], 0);
-        must_cost_the_connection();
+        tcp_must_cost(&side, &m);
         tcp_leave(&m);
         side.downs = 0;
         tcp_join(&side, &m);
     }
     hth_put32(bytes, HTH_SEAL_PLAIN + 1);
     tcp_say(m.bulk, bytes, 32);
-    must_cost_the_connection();
+    tcp_must_cost(&side, &m);
 }
 
 /* By IPv6, both ends ours. */

@@ -11,7 +11,6 @@
 #include "core/base/guard.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -284,24 +283,9 @@ Test(tcp_crew, nothing_is_read_after_a_drop)
 
 /* ---- one that was changed ---- */
 
-#define RECORDS (HTH_TCP_PIECE / HTH_SEAL_PLAIN)
+#define RECORDS (HTH_TCP_PART / HTH_SEAL_PLAIN)
 
 static struct tcp_member m;
-
-/* As much as the puller takes while it turns. */
-static void say_all(const unsigned char *bytes, size_t len)
-{
-    while (len) {
-        ssize_t n = send(m.bulk, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
-
-        if (n < 0 && errno != EAGAIN)
-            return;
-        if (n < 0)
-            tcp_turns(&puller, 1);
-        bytes += n < 0 ? 0 : n;
-        len -= n < 0 ? 0 : (size_t)n;
-    }
-}
 
 static unsigned char *record_add(unsigned char *at, const void *plain, size_t len, int flip)
 {
@@ -310,8 +294,8 @@ static unsigned char *record_add(unsigned char *at, const void *plain, size_t le
     return at + HTH_SEAL_MORE + len;
 }
 
-/* A piece of the target's start, all of it 5, whose record `bad` is changed; and an end that calls it whole. */
-static void piece_say(int bad)
+/* A part of the target's start, all of it 5, whose record `bad` is changed; and an end that calls it whole. */
+static void part_say(int bad)
 {
     static unsigned char out[(RECORDS + 2) * (HTH_SEAL_PLAIN + HTH_SEAL_MORE)];
     static unsigned char plain[HTH_SEAL_PLAIN];
@@ -319,17 +303,17 @@ static void piece_say(int bad)
     unsigned char in[128], ask[HTH_TCP_HEAD + HTH_TCP_REQUEST];
 
     must(puller.t->ops->pull(
-            puller.t, m.conn, desc, sizeof(desc), 0, target.region, 0, HTH_TCP_PIECE, 5));
+            puller.t, m.conn, desc, sizeof(desc), 0, target.region, 0, HTH_TCP_PART, 5));
     cr_assert(tcp_hear(&puller, m.bulk, in, HTH_SEAL_MORE + sizeof(ask)));
     must(hth_seal_take(m.bulk_seal, ask, in, in + HTH_SEAL_HEAD, in + HTH_SEAL_HEAD + sizeof(ask)));
     memset(plain, 5, sizeof(plain));
-    hth_tcp_head_put(head, HTH_TCP_DATA, 0, HTH_TCP_PIECE, hth_get64(ask + 8));
+    hth_tcp_head_put(head, HTH_TCP_DATA, 0, HTH_TCP_PART, hth_get64(ask + 8));
     at = record_add(at, head, sizeof(head), 0);
     for (int i = 0; i < (int)RECORDS; i++)
         at = record_add(at, plain, sizeof(plain), i == bad);
     hth_tcp_head_put(head, HTH_TCP_END, 0, 0, hth_get64(ask + 8));
     at = record_add(at, head, sizeof(head), 0);
-    say_all(out, (size_t)(at - out));
+    tcp_say_all(&puller, m.bulk, out, (size_t)(at - out));
     tcp_turns(&puller, 20);
 }
 
@@ -339,16 +323,16 @@ Test(tcp_crew, one_changed_record_among_many_ends_the_connection_and_no_pull_is_
         int pulls = puller.pulls, downs = puller.downs;
 
         tcp_join(&puller, &m);
-        piece_say(-1);
+        part_say(-1);
         cr_assert(eq(int, puller.pulls, pulls + 1));
         cr_assert(zero(int, puller.pull_code));
         memset(target.at, 0, OBJECT);
-        piece_say(bad);
+        part_say(bad);
         cr_assert(eq(int, puller.pulls, pulls + 2), "record %d", bad);
         cr_assert(eq(int, puller.pull_code, HEARTH_EPROTO));
         cr_assert(eq(int, puller.downs, downs + 1));
         cr_assert(eq(int, puller.down_code, HEARTH_EPROTO));
-        for (uint64_t i = 0; i < HTH_TCP_PIECE; i++)
+        for (uint64_t i = 0; i < HTH_TCP_PART; i++)
             cr_assert(target.at[i] == 0 || (target.at[i] == 5 && (int)(i / HTH_SEAL_PLAIN) != bad),
                     "record %d, byte %" PRIu64, bad, i);
         tcp_leave(&m);

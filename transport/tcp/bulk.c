@@ -164,6 +164,6 @@ void hth_tcp_bulk_event(struct hth_tcp_conn *c, uint32_t events)
 {
     if (events & ~(uint32_t)EPOLLOUT)
         bulk_read(c);
-    if (c->state == HTH_TCP_UP && ((events & EPOLLOUT) || c->waiting || c->answers))
+    if (c->state == HTH_TCP_UP && ((events & EPOLLOUT) || hth_tcp_pulls_may_ask(c) || c->answers))
         hth_tcp_bulk_write(c);
 }

@@ -41,6 +41,7 @@ void hth_tcp_conn_up(struct hth_tcp_conn *c)
 
     c->state = HTH_TCP_UP;
     c->is_sealed = hth_seal_suite(c->bulk_seal) != HTH_SUITE_PROOF;
+    hth_tcp_pulls_begin(c);
     hth_tcp_sock_watch(&c->messages, EPOLLIN);
     hth_tcp_sock_watch(&c->bulk, EPOLLIN);
     if (c->dialled)

@@ -46,7 +46,7 @@ static int body_came(struct hth_tcp_conn *c, uint64_t n)
     in->left -= n;
     if (in->pull) {
         in->pull->into += n;
-        in->pull->left -= n;
+        in->pull->came += n;
     }
     if (in->left)
         return 0;

@@ -7,7 +7,7 @@
 static struct hth_tcp_pull *pull_free(struct hth_tcp_conn *c)
 {
     for (uint32_t i = 0; i < HTH_TCP_PULLS; i++)
-        if (c->pull[i].state == HTH_TCP_PULL_FREE)
+        if (!c->pull[i].is_open)
             return &c->pull[i];
     return NULL;
 }
@@ -29,12 +29,12 @@ int hth_tcp_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
     p = pull_free(c);
     if (!p)
         return HEARTH_EBUSY;
-    *p = (struct hth_tcp_pull){ .state = HTH_TCP_PULL_WAITS,
+    *p = (struct hth_tcp_pull){ .is_open = 1,
+        .waits = 1,
         .turn = p->turn + 1,
         .cookie = cookie,
         .region = region,
         .into = region->base + doff,
-        .left = len,
         .roff = roff,
         .len = len,
         .grant = grant };

@@ -28,9 +28,10 @@
 #define HTH_TCP_KEPT_ALL   1024u /* of all of them, that are taken at once */
 #define HTH_TCP_PATIENCE   2000u /* ms until a stranger's hello is over */
 #define HTH_TCP_GRANTS     (1u << 20)
-#define HTH_TCP_PULLS      64u        /* at once, a connection and direction */
-#define HTH_TCP_PIECE      (1u << 20) /* bytes of an answer before the next one has its turn */
-#define HTH_TCP_TURN       (1u << 20) /* bytes read or written of one socket before the next */
+#define HTH_TCP_PULLS      64u          /* at once, a connection and direction */
+#define HTH_TCP_PART       (512u << 10) /* bytes that one request of ours asks for */
+#define HTH_TCP_PIECE      (1u << 20)   /* bytes of an answer before the next one has its turn */
+#define HTH_TCP_TURN       (1u << 20)   /* bytes read or written of one socket before the next */
 #define HTH_TCP_SIP        (256u << 10) /* bytes read at once: the cache has them for their checksum */
 #define HTH_TCP_QUEUE      (256u << 10) /* bytes of messages that wait, a connection */
 #define HTH_TCP_READ       (128u << 10) /* bytes of messages read at once */
@@ -162,20 +163,17 @@ enum hth_tcp_state {
     HTH_TCP_DOOMED, /* sockets closed; on_pull() of what is left, on_down(), gone */
 };
 
-enum hth_tcp_pull_state {
-    HTH_TCP_PULL_FREE,
-    HTH_TCP_PULL_WAITS, /* its request is to be sent */
-    HTH_TCP_PULL_ASKED,
-};
-
 struct hth_tcp_pull {
-    enum hth_tcp_pull_state state;
-    uint32_t turn; /* of this place: an answer to the one before is none of its */
+    int is_open;
+    int waits;         /* some of it is to be asked for */
+    int denied;        /* it is over when what was asked for has ended */
+    uint32_t turn;     /* of this place: an answer to the one before is none of its */
+    uint32_t requests; /* whose end has not come */
     uint64_t cookie;
     struct hth_region *region;
-    unsigned char *into;
-    uint64_t left; /* bytes that have not come */
-    uint32_t crc;  /* CRC32C of those that have */
+    unsigned char *into;         /* the next byte's place */
+    uint32_t crc;                /* CRC32C of those that have come */
+    uint64_t asked, came, ended; /* of len; ended: by the ends of their requests */
     uint64_t roff, len, grant;
     unsigned char secret[16];
 };
@@ -189,13 +187,13 @@ struct hth_tcp_answer {
 };
 
 /*
- * Bulk is frames both ways, the same header before each:
+ * Bulk is frames both ways, the same header before each; each request is answered by its data and one end:
  *
  *     0 u8 type   1 u8 code   2 u16 0   4 u32 bytes that follow   8 u64 pull
  *
- *     1 request   40 bytes: u64 grant, secret[16], u64 offset in it, u64 length
+ *     1 request   40 bytes: u64 grant, secret[16], u64 offset in it, u64 length; a pull has one or more
  *     2 data      the next bytes of the pull, at most HTH_TCP_PIECE
- *     3 end       nothing follows; code 0: the data was right, 1: denied, the data is nothing
+ *     3 end       of its request; nothing follows; code 0: the data was right, 1: denied, the data is nothing
  */
 #define HTH_TCP_HEAD    16u
 #define HTH_TCP_REQUEST 40u
@@ -273,7 +271,10 @@ struct hth_tcp_conn {
     int blocked; /* send() said EBUSY */
 
     struct hth_tcp_pull pull[HTH_TCP_PULLS];
-    uint32_t pulls, waiting;
+    uint32_t pulls, waiting;                     /* waiting: of which some is to be asked for */
+    uint32_t requests;                           /* whose end has not come */
+    uint32_t turn;                               /* the place that may ask next */
+    uint64_t asked, ahead;                       /* bytes of requests, and how many there may be */
     struct hth_tcp_answer answer[HTH_TCP_PULLS]; /* a ring */
     uint32_t answer_at, answers;
     struct hth_tcp_in in;
@@ -345,6 +346,8 @@ int hth_tcp_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
         uint64_t cookie);
 /* ---- pulls.c: the table of our pulls ---- */
 
+void hth_tcp_pulls_begin(struct hth_tcp_conn *c); /* it is up */
+int hth_tcp_pulls_may_ask(const struct hth_tcp_conn *c);
 /* As many requests as there is room for; returns how many bytes. */
 uint32_t hth_tcp_pulls_ask(struct hth_tcp_conn *c, unsigned char *out, uint32_t room);
 /* Where data of this pull goes; NULL: it is none, or too much. */
