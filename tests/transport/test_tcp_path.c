@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define OBJECT   (UINT64_C(300) << 10)
+#define OBJECT   (UINT64_C(1100) << 10) /* three requests */
 #define WIRES    8
 #define QUIET    1500 /* turns in which nothing has passed, the most of them of 0.1 ms */
 #define RECORDED (1u << 20)
@@ -261,7 +261,7 @@ Test(tcp_path, what_nobody_touches_arrives)
 Test(tcp_path, what_is_changed_left_out_doubled_or_cut_is_no_success)
 {
     static const enum deed what[] = { FLIP, STEER, DROP, TWICE, CUT, REFLECT };
-    uint64_t places[] = { 0, 3, 20, 36, 60, 70000, 131072, OBJECT };
+    uint64_t places[] = { 0, 3, 20, 36, 60, 70000, HTH_TCP_PART + 1000, OBJECT };
 
     for (size_t k = 0; k < sizeof(what) / sizeof(what[0]); k++)
         for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
@@ -288,7 +288,7 @@ Test(tcp_path, what_the_puller_asks_for_cannot_be_changed_either)
     static const enum deed what[] = { FLIP, DROP, TWICE, CUT, REFLECT };
 
     for (size_t k = 0; k < sizeof(what) / sizeof(what[0]); k++)
-        for (uint64_t at = 0; at < 76; at += 15) {
+        for (uint64_t at = 0; at < UINT64_C(3) * 76; at += 25) {
             int rc;
 
             evil.what = what[k];
