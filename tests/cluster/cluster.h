@@ -148,6 +148,7 @@ int object_find(struct world *w, uint32_t k, uint64_t step, uint32_t owner, stru
 int object_holder(struct world *w, uint64_t step, uint32_t owner, uint32_t not_here, uint32_t *out);
 int object_same(struct world *w, const struct object *a, const struct object *b); /* 1: equal */
 int file_flip(struct world *w, const char *path, uint64_t offset);
+int file_flip_if_there(struct world *w, const char *path, uint64_t offset); /* or it is gone */
 int file_forge(
         struct world *w, const char *path, uint64_t offset); /* its CRC stays; no zeros there */
 uint64_t file_digest(const char *path, uint64_t seed);       /* no file: the seed */

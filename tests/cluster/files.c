@@ -111,18 +111,27 @@ int objects_compare(struct world *w, uint64_t step, uint64_t *out_bytes)
     return 0;
 }
 
-int file_flip(struct world *w, const char *path, uint64_t offset)
+int file_flip_if_there(struct world *w, const char *path, uint64_t offset)
 {
-    int fd = open(path, O_RDWR | O_CLOEXEC);
+    int fd = open(path, O_RDWR | O_CLOEXEC), ok;
     unsigned char c = 0;
-    int ok = fd >= 0 && pread(fd, &c, 1, (off_t)offset) == 1;
 
+    if (fd < 0 && errno == ENOENT)
+        return 0;
+    ok = fd >= 0 && pread(fd, &c, 1, (off_t)offset) == 1;
     c ^= 0x10;
     ok = ok && pwrite(fd, &c, 1, (off_t)offset) == 1;
     if (fd >= 0)
         close(fd);
     note(w, "a bit of %s is flipped, byte %lu", path, (unsigned long)offset);
     return ok ? 0 : lost(w, "%s cannot be damaged: %s", path, strerror(errno));
+}
+
+int file_flip(struct world *w, const char *path, uint64_t offset)
+{
+    if (access(path, F_OK))
+        return lost(w, "%s cannot be damaged: %s", path, strerror(errno));
+    return file_flip_if_there(w, path, offset);
 }
 
 /* CRC32C's generator: what differs by it has the same CRC. */

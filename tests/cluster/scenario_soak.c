@@ -102,7 +102,8 @@ static int damage_an_object(struct world *w, struct dice *d)
     world_stop(w);
     if (!w->protected || object_find(w, dice_roll(d, w->nodes), w->protected, owner, &o))
         return 0; /* it is not on that machine */
-    return file_flip(w, o.path, 4096 + dice_roll(d, (uint32_t)o.data_len));
+    /* What the ranks had begun may be PROTECTED since, and this one freed. */
+    return file_flip_if_there(w, o.path, 4096 + dice_roll(d, (uint32_t)o.data_len));
 }
 
 static int stop_an_engine(struct world *w, uint32_t k, unsigned ms)
