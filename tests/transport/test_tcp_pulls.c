@@ -308,28 +308,26 @@ Test(tcp_pulls, a_part_that_is_too_long_costs_the_connection_and_is_not_written)
     cr_expect(eq(int, side.bytes[PART - 1], 1));
 }
 
-Test(tcp_pulls, an_end_before_all_bytes_is_no_success)
+static void end_early(uint64_t len, uint64_t came)
 {
     struct request r;
 
-    pull(0, 32);
+    pull(0, len);
     r = hear();
-    say_data(&r, 31, 31);
+    say_data(&r, came, PART);
     say_end(&r, 0);
     tcp_must_cost(&side, &m);
     must_have_pulled(1, HEARTH_EPROTO);
 }
 
+Test(tcp_pulls, an_end_before_all_bytes_is_no_success)
+{
+    end_early(32, 31);
+}
+
 Test(tcp_pulls, an_end_before_all_bytes_of_its_part_is_no_success)
 {
-    struct request r;
-
-    pull(0, 2 * PART);
-    r = hear();
-    say_data(&r, PART - 1, PART);
-    say_end(&r, 0);
-    tcp_must_cost(&side, &m);
-    must_have_pulled(1, HEARTH_EPROTO);
+    end_early(2 * PART, PART - 1);
 }
 
 Test(tcp_pulls, an_end_too_many_costs_the_connection)
