@@ -15,7 +15,7 @@ from hearth.errors import HearthError
 from hearth.torch._whole import Saver
 
 
-def _threads() -> list[str]:
+def threads() -> list[str]:
     """Of gloo, in this process."""
     names = []
     for path in glob.glob("/proc/self/task/*/comm"):
@@ -31,10 +31,10 @@ def destroyed_and_again(store: str) -> dict[str, Any]:
     saver = Saver(work.base(), on_error="raise")
     ht.group()
     saver.save("checkpoint-1", lambda: {"w": torch.full((8,), float(rank))}).result(60)
-    said["before"] = _threads()
+    said["before"] = threads()
     dist.barrier()
     dist.destroy_process_group()
-    said["after"] = _threads()
+    said["after"] = threads()
     try:
         ht.recover(work.base())
     except HearthError as error:

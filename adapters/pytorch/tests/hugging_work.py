@@ -149,3 +149,5 @@ def with_transformers() -> None:
 
 with_transformers() if kind.startswith("tra") else with_accelerate()
 ht.leave(base, keep=False)
+if torch.distributed.is_initialized():
+    torch.distributed.destroy_process_group()

@@ -110,3 +110,5 @@ trainer = Trainer(
 trainer.fit(Model(), torch.utils.data.DataLoader(torch.zeros(20, 1), 2, num_workers=0),
             ckpt_path=path)
 ht.leave(base, keep=False)
+if torch.distributed.is_initialized():
+    torch.distributed.destroy_process_group()

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Process groups of our own end with the training's."""
+"""Process groups of our own end with the training's, or with the program."""
 
 from __future__ import annotations
 
 import group_work
+import trained
 from ranks import World
 
 
@@ -17,3 +18,12 @@ def test_our_threads_of_gloo_end_with_the_process_group_and_a_new_one_serves(fol
             assert said["after"].count("gloo_tcp_loop") <= 1
             assert "there is none now: leave() the job first" in said["without"]
             assert said["step"] == 2
+
+
+def test_our_threads_of_gloo_end_before_an_interpreter_does_whose_groups_stand(folder: str) -> None:
+    done = trained.train("end_work.py", folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for rank in range(2):
+        with open(f"{folder}/left.{rank}", encoding="utf-8") as file:
+            left = file.read().split()
+        assert left == ["gloo_tcp_loop", "pt_gloo_runloop", "pt_gloo_runloop"]  # of torch's own
