@@ -257,6 +257,7 @@ static const struct hth_transport_ops ucx_ops = {
     .grant = hth_ucx_grant,
     .revoke = hth_ucx_revoke,
     .pull = hth_ucx_pull,
+    .pulled_crc = hth_ucx_pulled_crc,
     .progress = hth_ucx_progress,
     .arm = hth_ucx_arm,
     .wake = hth_ucx_wake,

@@ -9,6 +9,8 @@
  */
 #include "ucx.h"
 
+#include "core/base/crc.h"
+
 #include <stdlib.h>
 
 void hth_ucx_pull_complete(struct hth_ucx_pull *p, int code)
@@ -25,14 +27,24 @@ void hth_ucx_pull_complete(struct hth_ucx_pull *p, int code)
 
 void hth_ucx_pulled(struct hth_ucx_pull *p)
 {
+    const struct hth_ucx_pull was = *p;
     struct hth_ucx *t = p->t;
-    uint64_t cookie = p->cookie;
-    int code = p->code;
 
     hth_ids_drop(&t->pulls, p->id);
     free(p);
+    t->pulled_crc = t->gets || was.code ? NULL : &was.crc;
     if (t->events.on_pull)
-        t->events.on_pull(t->events.self, cookie, code);
+        t->events.on_pull(t->events.self, was.cookie, was.code);
+    t->pulled_crc = NULL;
+}
+
+int hth_ucx_pulled_crc(struct hth_transport *base, uint32_t *out)
+{
+    const uint32_t *crc = ((struct hth_ucx *)(void *)base)->pulled_crc;
+
+    if (crc)
+        *out = *crc;
+    return crc != NULL;
 }
 
 /* UCX has given the destination back. */
@@ -42,6 +54,8 @@ void hth_ucx_pull_received(struct hth_ucx_pull *p, ucs_status_t status, size_t l
 
     c->receiving--; /* c is not NULL: a connection stays until this is 0 */
     p->received = status == UCS_OK && len == p->len;
+    if (p->received && !p->t->gets) /* this thread has copied it, and its cache still has most */
+        p->crc = hth_crc32c(p->dst, p->len);
     if (p->received && p->judged)
         hth_ucx_pull_complete(p, p->code);
     else if (!p->received)

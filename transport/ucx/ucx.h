@@ -152,6 +152,7 @@ struct hth_ucx_pull {
     struct hth_region *region;
     unsigned char *dst;
     uint64_t len;
+    uint32_t crc; /* of what has come; not of what a card has read */
     uint64_t cookie;
     struct hth_ucx_key *key; /* get.c: that it is read with */
     int answered;            /* the owner has spoken */
@@ -175,6 +176,7 @@ struct hth_ucx {
     int rdma;                         /* the provider is network cards alone */
     size_t key_room;                  /* for a key in a descriptor */
     int gets;                         /* pulls are reads of UCX's, see get.c */
+    const uint32_t *pulled_crc;       /* inside on_pull(): of what has come; NULL: not known */
     int settles;                      /* no handshake is cut, see close.c */
     uint32_t failing;                 /* connections in FAILED, LEAVING or CLOSING */
     uint32_t leaving;                 /* of those: they take no room */
@@ -268,6 +270,7 @@ void hth_ucx_served(struct hth_ucx *t, struct hth_ucx_packet *p); /* frees it */
 void hth_ucx_pull_complete(struct hth_ucx_pull *p, int code);
 void hth_ucx_pull_received(struct hth_ucx_pull *p, ucs_status_t status, size_t len);
 void hth_ucx_pulled(struct hth_ucx_pull *p);
+int hth_ucx_pulled_crc(struct hth_transport *base, uint32_t *out);
 void hth_ucx_pulls_fini(struct hth_ucx *t);
 void hth_ucx_pulls_fail(struct hth_ucx *t, struct hth_ucx_conn *c);
 
