@@ -32,8 +32,12 @@ if [ "$update" = --update ]; then
 	exit 0
 fi
 [ -e "$record" ] || { echo "skip: no record yet; write it with $0 ROOT LIBRARY --update"; exit 77; }
-# Of symbols that have other versions abidiff compares no types, and says nothing of it.
-versions() { grep -oE "<elf-symbol .* version='[^']*'|<elf-symbol name='[^']*'" "$1" | sed "s/.* version=//; s/.* name=.*/none/" | sort -u; }
+# Of symbols that have other versions abidiff compares no types, and says nothing of it. What the library takes from others,
+# which libabigail 2.6 lists too, has versions of theirs.
+versions() {
+	sed '/<undefined-elf-/,/<\/undefined-elf-/d' "$1" |
+		grep -oE "<elf-symbol .* version='[^']*'|<elf-symbol name='[^']*'" | sed "s/.* version=//; s/.* name=.*/none/" | sort -u
+}
 [ "$(versions "$record")" = "$(versions "$tmp/now.abi")" ] ||
 	{ echo "the record's symbols have the versions $(versions "$record"), the library's $(versions "$tmp/now.abi")"; exit 1; }
 abidiff --no-show-locs "$record" "$tmp/now.abi" && exit 0
