@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 SAVE_EVERY, DISK_EVERY = 5, 50
@@ -246,31 +246,25 @@ class Demo:
             env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
             start_new_session=True)
 
-    def wait(self) -> list[int]:
+    def wait(self, seconds: float = 120) -> list[int]:
         """Until all agents have ended; their exit codes."""
-        self._until(lambda: all(agent.poll() is not None for agent in self.agents), "its end")
-        return [agent.returncode for agent in self.agents]
+        until = time.monotonic() + seconds
+        codes = []
+        for agent in self.agents:
+            try:
+                codes.append(agent.wait(max(0.1, until - time.monotonic())))
+            except subprocess.TimeoutExpired:
+                self.kill_all()
+                raise SystemExit(f"train_gpt: a run did not end in {seconds:g} s; logs in {self.report}")
+        return codes
 
-    def wait_for(self, done: Any, what: str) -> None:
-        """Until it is done, and all agents still run."""
-        self._until(lambda: done() or any(agent.poll() is not None for agent in self.agents), what)
-        if not done():
-            self._give_up(what)
-
-    def _until(self, done: Any, what: str, silent_s: float = 120) -> None:
-        """A run in which no rank says anything for so long does not go on."""
-        said, until = -1, 0.0
+    def wait_for(self, done: Any, what: str, seconds: float = 90) -> None:
+        until = time.monotonic() + seconds
         while not done():
-            size = sum(path.stat().st_size for path in self.report.glob("rank*.jsonl"))
-            if size != said:
-                said, until = size, time.monotonic() + silent_s
-            elif time.monotonic() > until:
-                self._give_up(what)
+            if any(agent.poll() is not None for agent in self.agents) or time.monotonic() > until:
+                self.kill_all()
+                raise SystemExit(f"train_gpt: {what} did not happen; logs in {self.report}")
             time.sleep(0.05)
-
-    def _give_up(self, what: str) -> NoReturn:
-        self.kill_all()
-        raise SystemExit(f"train_gpt: {what} did not happen; logs in {self.report}")
 
     def kill_node(self, node: int) -> None:
         """The agent, its ranks, its engine, and its memory: all of it at once."""

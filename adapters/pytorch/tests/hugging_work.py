@@ -24,7 +24,6 @@ os.environ.update(HEARTH_NODE=f"node{rank}", HEARTH_TRANSPORT="ofi", GLOO_SOCKET
                   HF_HUB_OFFLINE="1")
 
 import torch  # noqa: E402
-import trained  # noqa: E402
 
 import hearth.torch as ht  # noqa: E402
 
@@ -150,4 +149,5 @@ def with_transformers() -> None:
 
 with_transformers() if kind.startswith("tra") else with_accelerate()
 ht.leave(base, keep=False)
-trained.end()
+if torch.distributed.is_initialized():
+    torch.distributed.destroy_process_group()

@@ -23,7 +23,6 @@ os.environ.update(HEARTH_NODE=f"node{rank}", HEARTH_TRANSPORT="ofi", GLOO_SOCKET
                   HEARTH_HEARTBEAT_MS="300", HEARTH_DEAD_MS="5000")
 
 import torch  # noqa: E402
-import trained  # noqa: E402
 from lightning.pytorch import LightningModule, Trainer  # noqa: E402
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint  # noqa: E402
 
@@ -111,4 +110,5 @@ trainer = Trainer(
 trainer.fit(Model(), torch.utils.data.DataLoader(torch.zeros(20, 1), 2, num_workers=0),
             ckpt_path=path)
 ht.leave(base, keep=False)
-trained.end()
+if torch.distributed.is_initialized():
+    torch.distributed.destroy_process_group()

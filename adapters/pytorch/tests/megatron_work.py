@@ -18,7 +18,6 @@ os.environ.update(HEARTH_NODE=f"node{rank}", HEARTH_TRANSPORT="ofi", GLOO_SOCKET
                   HEARTH_HEARTBEAT_MS="300", HEARTH_DEAD_MS="5000")
 
 import torch.distributed as dist  # noqa: E402
-import trained  # noqa: E402
 from megatron_parts import Trainer, queue  # noqa: E402
 
 import hearth.torch as ht  # noqa: E402
@@ -48,4 +47,3 @@ while trainer.step < steps:
 calls.close()
 dist.destroy_process_group()
 ht.leave(base, keep=False)
-trained.end()

@@ -18,7 +18,6 @@ os.environ.update(HEARTH_NODE=f"node{rank}", HEARTH_TRANSPORT="ofi", GLOO_SOCKET
                   HEARTH_HEARTBEAT_MS="300", HEARTH_DEAD_MS="5000")
 
 import torch.distributed as dist  # noqa: E402
-import trained  # noqa: E402
 from titan_parts import Trainer  # noqa: E402
 
 import hearth.torch as ht  # noqa: E402
@@ -39,4 +38,3 @@ while trainer.step < steps:
 trainer.checkpointer.close()
 dist.destroy_process_group()
 ht.leave(base, keep=False)
-trained.end()

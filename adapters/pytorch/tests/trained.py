@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import NoReturn
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -22,15 +21,6 @@ def train(script: str, *arguments: str | int) -> subprocess.CompletedProcess[str
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
          f"{HERE}/{script}", *map(str, arguments)],
         env=environment, timeout=240, text=True, capture_output=True, check=False)
-
-
-def end() -> NoReturn:
-    """Of a training that has done all. Frameworks and PyTorch itself keep process groups beyond
-    destroy_process_group(), in globals and default arguments; a thread of gloo's that is behind in
-    one of them ends an interpreter that ends meanwhile by SIGABRT. So this one does not end."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
 
 
 def losses(folder: str, rank: int) -> dict[str, str]:
