@@ -61,20 +61,21 @@ def train(turn: Any, args: argparse.Namespace, report: Reporter) -> None:
     rank, world = turn.rank, turn.world
     torch.manual_seed(7)
     model = nn.Sequential(nn.Embedding(256, 32), nn.Flatten(), nn.Linear(32 * CONTEXT, 512),
-                          nn.ReLU(), nn.Dropout(0.1), nn.Linear(512, 256))
+                          nn.ReLU(), nn.Dropout(0.1), nn.Linear(512, 256)).to(args.device)
     weights = parameters_to_vector(model.parameters()).detach()
     weights = nn.functional.pad(weights, (0, -len(weights) % world))
     part = weights.chunk(world)[rank].clone()
     first_moment, second_moment = torch.zeros_like(part), torch.zeros_like(part)
     data = torch.frombuffer(bytearray(text()), dtype=torch.uint8)
     generator = torch.Generator().manual_seed(100 + rank)
+    dropout = torch.cuda if args.device == "cuda" else torch
     torch.manual_seed(200 + rank)
 
     def state(step: int) -> dict[str, Any]:
         """All of it under a key of this rank's, so that it lies on this rank's node."""
         return {f"rank{rank}": {
             "weights": part, "first": first_moment, "second": second_moment, "step": step,
-            "torch": torch.get_rng_state(), "data": generator.get_state()}}
+            "torch": dropout.get_rng_state(), "data": generator.get_state()}}
 
     def gather_weights() -> None:
         parts = list(weights.chunk(world))
@@ -88,14 +89,14 @@ def train(turn: Any, args: argparse.Namespace, report: Reporter) -> None:
         report.brought = turn.found.info.pulled_bytes, reader.peer_bytes
         mine = found[f"rank{rank}"]
         assert mine["step"] == turn.step
-        torch.set_rng_state(mine["torch"])
+        dropout.set_rng_state(mine["torch"])
         generator.set_state(mine["data"])
     gather_weights()
 
     writer, future = PausingWriter(turn.base, args, rank), None
     for step in range(turn.step + 1, args.steps + 1):
         starts = torch.randint(0, len(data) - CONTEXT, (32,), generator=generator).tolist()
-        rows = torch.stack([data[s:s + CONTEXT + 1] for s in starts]).long()
+        rows = torch.stack([data[s:s + CONTEXT + 1] for s in starts]).long().to(args.device)
         loss = nn.functional.cross_entropy(model(rows[:, :-1]), rows[:, -1])
         model.zero_grad()
         loss.backward()
@@ -111,7 +112,10 @@ def train(turn: Any, args: argparse.Namespace, report: Reporter) -> None:
         part -= 1e-3 * (first_moment / (1 - 0.9 ** step)
                         / ((second_moment / (1 - 0.999 ** step)).sqrt() + 1e-8))
         gather_weights()
-        report.step(turn, step, loss.item())
+        seen = loss.item()  # of a GPU: it has done all of the step by then
+        if turn.lost.is_set():
+            raise RuntimeError(f"step {step} is not to be believed: its collectives were ended")
+        report.step(turn, step, seen)
         if step % SAVE_EVERY == 0:
             if future is not None and future.result(60) is not None:
                 report.say(protected=last)
@@ -121,7 +125,7 @@ def train(turn: Any, args: argparse.Namespace, report: Reporter) -> None:
                 on_error="warn")
     if future is not None:
         future.result(60)
-    report.say(end=step, rank=rank, weights=hashlib.sha256(weights.numpy()).hexdigest())
+    report.say(end=step, rank=rank, weights=hashlib.sha256(weights.cpu().numpy()).hexdigest())
 
 
 def PausingWriter(base: str, args: argparse.Namespace, rank: int) -> Any:
@@ -184,8 +188,11 @@ def work(args: argparse.Namespace) -> None:
 
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
+    if args.device == "cuda":
+        torch.zeros(1, device="cuda")  # a spare's CUDA context is made before it is needed
     report = Reporter(args.report)
-    job = elastic.Elastic(keep=False)
+    job = elastic.Elastic(keep=False, backend={
+        "cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}[args.device])
     report.say(waits=True)
     job.run(lambda turn: train(turn, args, report))
 
@@ -200,11 +207,12 @@ class Failed(Exception):
 class World:
     """Launcher, ranks and spares of one run; every process is a child of this one or named in a lock file."""
 
-    def __init__(self, folder: Path, name: str, steps: int, lose: list[str], dead_ms: int) -> None:
+    def __init__(self, folder: Path, name: str, steps: int, lose: list[str],
+                 args: argparse.Namespace) -> None:
         self.report, self.memory = folder / name, folder / f"{name}-memory"
         self.report.mkdir()
         self._arguments = ["--steps", str(steps), "--report", str(self.report),
-                           "--lose", ",".join(lose)]
+                           "--lose", ",".join(lose), "--device", args.device]
         self.nodes: dict[str, subprocess.Popen] = {}
         self.lost: set[str] = set()
         environment = {**os.environ, "PYTHONPATH": f"{HERE.parent}:{os.environ.get('PYTHONPATH', '')}"}
@@ -219,9 +227,12 @@ class World:
                 raise Failed("the launcher does not start")
             self._environment = {
                 **environment, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": found[1],
-                "HEARTH_JOB": "swap", "HEARTH_HEARTBEAT_MS": "200", "HEARTH_DEAD_MS": str(dead_ms),
+                "HEARTH_JOB": "swap", "HEARTH_HEARTBEAT_MS": "200",
+                "HEARTH_DEAD_MS": str(args.dead_ms),
                 "HEARTH_ANY_ROOT": "1", "HEARTH_LINGER_S": "60", "HEARTH_TRANSPORT": "ofi",
-                "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+                "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR",
+                "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_ALGO": "Ring",
+                "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
             for node in range(NODES):
                 self.start(f"node{node}")
         except BaseException:
@@ -235,7 +246,8 @@ class World:
         self.nodes[node] = subprocess.Popen(
             [sys.executable, __file__, *self._arguments], stdin=subprocess.DEVNULL,
             stdout=open(self.report / f"{node}.log", "wb"), stderr=subprocess.STDOUT,
-            env={**self._environment, "HEARTH_NODE": node, "HEARTH_ROOT": str(root)},
+            env={**self._environment, "HEARTH_NODE": node, "HEARTH_ROOT": str(root),
+                 "NCCL_HOSTID": node},  # else NCCL refuses two ranks on one GPU
             start_new_session=True)
 
     def wait_for(self, done: Callable[[], Any], what: str, seconds: float = 90) -> Any:
@@ -355,9 +367,9 @@ def phases(when: float, after: dict[int, dict[str, Any]]) -> dict[str, float]:
 
 
 def run(folder: Path, name: str, steps: int, lose: list[str],
-        dead_ms: int) -> tuple[World, list[dict[str, float]]]:
+        args: argparse.Namespace) -> tuple[World, list[dict[str, float]]]:
     """A whole training; what the losses took."""
-    world, took = World(folder, name, steps, lose, dead_ms), []
+    world, took = World(folder, name, steps, lose, args), []
     try:
         world.wait_for(lambda: world.turn(1), "the first step", 120)
         for number, order in enumerate(lose, 1):
@@ -376,8 +388,8 @@ def show_logs(report: Path) -> None:
         print(f"--- {log}\n" + log.read_text(errors="replace")[-1500:])
 
 
-def demo(rounds: int, dead_ms: int) -> int:
-    orders = []
+def demo(args: argparse.Namespace) -> int:
+    rounds, orders = args.rounds, []
     for i in range(rounds):  # 8 in a step, 15 in a save, 23 in a step, ...
         where = ("step", "save")[i % 2]
         orders.append(f"{(i + 1) % NODES}:{15 * (i // 2) + (8 if where == 'step' else 15)}:{where}")
@@ -385,9 +397,9 @@ def demo(rounds: int, dead_ms: int) -> int:
     folder = Path(tempfile.mkdtemp(prefix="hearth-swap-", dir="/dev/shm"))
     try:
         print(f"hot_swap: a control run of {steps} steps, {NODES} nodes, nothing lost", flush=True)
-        control, _ = run(folder, "control", steps, [], dead_ms)
+        control, _ = run(folder, "control", steps, [], args)
         print(f"hot_swap: the same, and {rounds} nodes are lost, one after another", flush=True)
-        swapped, took = run(folder, "swapped", steps, orders, dead_ms)
+        swapped, took = run(folder, "swapped", steps, orders, args)
         same = swapped.losses() == control.losses()
         equal = swapped.weights() == control.weights() and len(control.weights()) == 1
         print("survivors' processes the same: yes\nbytes pulled by survivors: 0\n"
@@ -415,13 +427,15 @@ def main() -> int:
     parser.add_argument("--demo", action="store_true", help="lose nodes on this machine, and compare")
     parser.add_argument("--rounds", type=int, default=6, help="nodes that the demo loses")
     parser.add_argument("--dead-ms", type=int, default=1000, help="of Hearth, in the demo")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu",
+                        help="cuda: NCCL; in the demo all nodes share one GPU (%(default)s)")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--report", type=Path, default=Path("report"), help="folder of the losses")
     parser.add_argument("--lose", type=lambda text: text.split(","), default=[],
                         help="rank:step:where to wait to be killed, where being step or save")
     args = parser.parse_args()
     if args.demo:
-        return demo(args.rounds, args.dead_ms)
+        return demo(args)
     work(args)
     return 0
 

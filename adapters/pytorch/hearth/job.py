@@ -433,18 +433,19 @@ class Job:
         except errors.HearthError:
             pass  # closed
 
-    def close(self, keep: bool = True) -> None:
+    def close(self, keep: bool = True, wait_s: float = _LEAVE_S) -> None:
         """Leave. keep False: the job is over, its memory is freed once all ranks have said so.
         Saves are aborted, handles and checkpoints closed; another thread that waits in one of them
-        gets a HearthError. A call that takes longer than ten seconds leaves the job when it ends.
+        gets a HearthError. A call that takes longer than wait_s leaves the job when it ends.
         Views that are still alive stay valid, and the connection with them. Twice is harmless."""
-        self._leave(_ffi.KEEP if keep else _ffi.DROP, _LEAVE_S)
+        self._leave(_ffi.KEEP if keep else _ffi.DROP, wait_s)
 
     def _leave(self, how: int, wait_s: float) -> None:
         if self._forked:
             return
         with self._lock:
             if self._closing is not None or not (self._pointer or self._calls):
+                self._lock.wait_for(lambda: not self._calls, wait_s)
                 return
             self._closing = how
             self._calls += 1  # our own: nobody else ends it before its parts are closed

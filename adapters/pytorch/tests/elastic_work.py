@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process of test_elastic.py: counts to 30 on two ranks, with a save, and may go wrong at 20."""
+"""A process of test_elastic.py and test_cuda.py: counts to 30 on two ranks, with saves, and may go
+wrong at 20. cuda: on a GPU, over NCCL."""
 
 from __future__ import annotations
 
@@ -14,15 +15,16 @@ import torch.distributed.checkpoint as dcp
 from hearth.torch import HearthReader, HearthWriter, elastic
 
 told = []
+device = "cuda" if "cuda" in sys.argv else "cpu"
 
 
 def train(turn: elastic.Turn) -> float:
-    mine = {f"count{turn.rank}": torch.zeros(100_000)}
+    mine = {f"count{turn.rank}": torch.zeros(100_000, device=device)}
     count = mine[f"count{turn.rank}"]
     if turn.path:
         dcp.load(mine, checkpoint_id=turn.path, storage_reader=HearthReader())
     for step in range(turn.step + 1, 31):
-        one = torch.full((1,), 1 / turn.world)
+        one = torch.full((1,), 1 / turn.world, device=device)
         if step == 20 and "hang" in sys.argv:
             open(f"{os.environ['HEARTH_ROOT']}/hangs", "w").close()
             time.sleep(600)
@@ -40,5 +42,6 @@ def train(turn: elastic.Turn) -> float:
 
 
 if __name__ == "__main__":
-    job = elastic.Elastic(timeout_s=8, keep=False, on_lost=lambda: told.append(1))
+    job = elastic.Elastic(timeout_s=8, keep=False, on_lost=lambda: told.append(1),
+                          backend="cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
     job.run(train)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import pytest
 
@@ -314,6 +315,61 @@ def test_a_launcher_may_come_later_and_not_never():
         threading.Timer(0.5, place.listen).start()
         Line(at, WAIT_S, lambda turn, why: None).close()
         assert 0.8 < time.monotonic() - begin < WAIT_S
+
+
+def test_torch_is_not_to_end_survivors(monkeypatch):
+    from hearth.errors import HearthError
+    from hearth.torch import elastic
+
+    name = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+    monkeypatch.setenv(name, "3")  # torch's default
+    with pytest.raises(HearthError, match=name):
+        elastic.Elastic("/dev/shm/x/job", backend="cpu:gloo,cuda:nccl").run(lambda turn: None)
+    monkeypatch.delenv(name)
+    monkeypatch.setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "")  # given back after the test
+    monkeypatch.delenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC")
+    elastic._keep_torch_from_ending_us()
+    assert os.environ[name] == "0"
+    assert int(os.environ["TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"]) * 4 <= 1000
+
+
+def test_a_broken_turn_saves_nothing_and_is_aborted_until_it_is_left(base, monkeypatch):
+    """As with NCCL: an abort lets go of a collective with anything in it."""
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    from hearth.torch import HearthWriter, elastic
+
+    def save(step):
+        dcp.save({"w": torch.ones(10)}, checkpoint_id=f"{base}/step-{step}_ckpt",
+                 storage_writer=HearthWriter(base))
+
+    aborts, refused = [], []
+
+    def abort():
+        with pytest.raises(dcp.api.CheckpointException, match="closed"):
+            save(2)
+        refused.append(True)
+        time.sleep(0.2)
+        aborts.append(job._left.is_set())
+
+    job = elastic.Elastic(base, backend="cpu:gloo,cuda:nccl")
+    job._turn = turn = elastic.Turn(1, 0, 2, base)
+    save(1)
+    monkeypatch.setattr(elastic, "_abort", abort)
+    monkeypatch.setattr(elastic, "dist", types.SimpleNamespace(is_initialized=lambda: True))
+    job._broken(1, "rank 1 is lost")
+    deadline = time.monotonic() + WAIT_S
+    while len(aborts) < 2 or len(refused) == len(aborts):  # the third abort is under way
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert turn.lost.is_set() and job._ending.is_alive()
+    monkeypatch.setattr(elastic, "_leave_group", lambda abort: aborts.append("left"))
+    job._tear_down()
+    assert aborts[-1] == "left" and job._ending is None
+    count = len(aborts)
+    time.sleep(0.3)
+    assert len(aborts) == count and len(refused) == count - 1
 
 
 # ---- whole jobs ----------------------------------------------------------------------------------

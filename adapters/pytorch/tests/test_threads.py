@@ -166,8 +166,8 @@ def test_a_save_given_up_by_another_thread(base, spy, monkeypatch):
 
 
 def test_a_long_call_leaves_the_job_itself(base, spy, monkeypatch):
-    """close() does not wait for ever for another thread's call; nothing is freed below it."""
-    monkeypatch.setattr("hearth.job._LEAVE_S", 0.2)
+    """close() waits for another thread's call, and not for ever, also where the job was closed
+    before; nothing is freed below the call."""
     job = Job.open(base, rank=0, world=1)
     inside, go_on = threading.Event(), threading.Event()
     real = spy._real.hearth_recover
@@ -180,10 +180,12 @@ def test_a_long_call_leaves_the_job_itself(base, spy, monkeypatch):
     monkeypatch.setattr(spy._real, "hearth_recover", slow)
     recovering = in_thread(job.recover)
     assert inside.wait(DEADLINE_S)
-    job.close(keep=False)
-    assert spy.ended == []
+    job.close(keep=False, wait_s=0.2)
+    closing = in_thread(job.close)
+    closing[0].join(0.3)
+    assert closing[0].is_alive() and spy.ended == []
     go_on.set()
-    assert ended(*recovering) is None
+    assert ended(*recovering) is None and ended(*closing) is None
     assert spy.ended == ["hearth_close"]
     assert spy.wrong == []
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import itertools
 import logging
@@ -38,6 +39,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 
+import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 
@@ -59,7 +61,8 @@ class Turn:
 
     number  counts the turns of the job, from 1
     found   what all ranks have recovered; None: nothing, start from scratch or from storage
-    lost    set the moment that this turn is known to be broken; by then collectives may hang
+    lost    set the moment that this turn is known to be broken, before collectives are ended: what
+            they gave is not to be believed when it is set, and nothing is saved any more
     marks   time.monotonic() of what led here: "noticed" and "down" of the turn before (a spare has
             neither), "seated", "recovered", "up"
     """
@@ -88,11 +91,11 @@ class Elastic:
 
     base       of the job, <root>/<job>
     launcher   host and port; None: MASTER_ADDR and MASTER_PORT
-    backend    of the process group
+    backend    of the process group. NCCL's collectives hang where a peer is lost, and are aborted;
+               gloo's raise
     timeout_s  of the process group: a rank that hangs, rather than dies, is noticed after it
     on_lost    called in another thread the moment that a turn is known to be broken: what ends
-               collectives that hang rather than raise. With NCCL they do, and what ends them is
-               torch.distributed.distributed_c10d._abort_process_group()
+               anything else that hangs rather than raises
     keep       when the job is done its checkpoints stay; False: they are freed
     opts       of hearth.job.Job.open()
     """
@@ -108,14 +111,19 @@ class Elastic:
         self._backend, self._timeout = backend, timedelta(seconds=timeout_s)
         self._on_lost, self._keep, self._opts = on_lost, keep, opts
         self._open_s = opts.get("open_ms", 60000) / 1000
-        self._lock = threading.Lock()  # guards the two below: the launcher's word comes in a thread
+        self._aborts = "nccl" in backend
+        self._lock = threading.Lock()  # guards what is below: the launcher's word comes in a thread
         self._turn: Turn | None = None
         self._last_broken = 0
+        self._left = threading.Event()  # this process has left the turn
+        self._ending: threading.Thread | None = None  # aborts its collectives until then
 
     def run(self, train: Callable[[Turn], _T]) -> _T | None:
         """What train() returns, once it has on every rank; None in a spare that was not needed.
         Raises HearthError where the job cannot go on: no spare has come, or it fails without a
         loss, again and again."""
+        if self._aborts:
+            _keep_torch_from_ending_us()
         line = Line(self._at, self._open_s, self._broken)
         marks: dict[str, float] = {}
         keep = True
@@ -153,9 +161,9 @@ class Elastic:
         turn = Turn(word["turn"], word["rank"], word["world"], self.base,
                     marks={**marks, "seated": time.monotonic()})
         with self._lock:
-            self._turn = turn
+            self._turn, self._left = turn, threading.Event()
             if self._last_broken == turn.number:
-                turn.lost.set()
+                self._end(turn)
         os.environ.update(RANK=str(turn.rank), WORLD_SIZE=str(turn.world))
         self._store = dist.TCPStore(self._at[0], word["store"], is_master=False,
                                     wait_for_workers=False, timeout=self._timeout)
@@ -171,6 +179,9 @@ class Elastic:
             self._backend, rank=turn.rank, world_size=turn.world, timeout=self._timeout,
             store=dist.PrefixStore(f"{turn.number}/group", self._store))
         turn.marks["up"] = time.monotonic()
+        if self._aborts:
+            threading.Thread(target=self._watch, args=(turn, line, self._left),
+                             daemon=True).start()
         gc.freeze()  # else the collection in _leave_group() walks all of torch: half a second
         result = train(turn)
         line.say(say="done", turn=turn.number)
@@ -197,9 +208,36 @@ class Elastic:
             turn, self._last_broken = self._turn, number
             if turn is None or turn.number != number:
                 return
-            turn.lost.set()
+            self._end(turn)
+
+    def _end(self, turn: Turn) -> None:
+        """The lock is held."""
+        turn.lost.set()
+        if not self._left.is_set():
+            self._ending = threading.Thread(target=self._end_collectives, args=(self._left,),
+                                            daemon=True)
+            self._ending.start()
+        elif self._on_lost is not None:
+            self._on_lost()
+
+    def _end_collectives(self, left: threading.Event) -> None:
+        """Until train() has left: whoever is let go of one may enter the next, or make a group.
+        First nothing can be saved any more, for an aborted collective gives anything."""
+        _close_job(self.base)
         if self._on_lost is not None:
             self._on_lost()
+        while self._aborts and not left.is_set():
+            if dist.is_initialized():
+                _abort()
+            left.wait(0.05)
+
+    def _watch(self, turn: Turn, line: Line, left: threading.Event) -> None:
+        """Say that the turn has failed when NCCL does: with it nobody raises."""
+        while not left.wait(1.0):
+            with contextlib.suppress(Exception):  # no group, not yet or not any more
+                error = dist.group.WORLD._get_backend(torch.device("cuda")).get_error()
+                if error.name != "SUCCESS":
+                    return line.say(say="failed", turn=turn.number, why=f"NCCL says {error.name}")
 
     def _gather(self, turn: Turn) -> Gather:
         """Over the launcher's store, which lives as long as the job."""
@@ -223,18 +261,46 @@ class Elastic:
     def _tear_down(self) -> None:
         """Leave the group, and wake who waits in the job. It is closed and stays known until the
         next turn, so that no thread of a save that was left behind opens it again."""
-        _leave_group()
-        member = _jobs.open_member(self.base)
-        if member is not None:
-            member.job.close()
+        with self._lock:
+            self._left.set()
+            ending, self._ending = self._ending, None
+        if ending is not None:
+            ending.join()
+        _leave_group(abort=self._aborts)
+        _close_job(self.base, wait_s=10)
 
 
-def _leave_group() -> None:
+def _keep_torch_from_ending_us() -> None:
+    """By default torch's watchdog ends the process where a collective of NCCL fails or is late; and
+    first it sleeps for a minute, for the sake of a dump, while no group can be aborted."""
+    os.environ.setdefault("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "250")  # of which it sleeps four
+    name = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+    if os.environ.setdefault(name, "0") != "0":
+        raise HearthError(f"{name}={os.environ[name]}: with it torch ends the processes of the "
+                          "others when one is lost, or lets them go on with what an aborted "
+                          "collective left; hearth.torch.elastic needs 0, or that it is not set")
+
+
+def _abort() -> None:
+    """All groups, and what hangs in them. What torch has of them may be half made, or half gone."""
+    try:
+        dist.distributed_c10d._abort_process_group()
+    except Exception as error:
+        _log.debug("hearth: abort of the process groups: %s", error)
+
+
+def _close_job(base: str, wait_s: float = 0) -> None:
+    member = _jobs.open_member(base)
+    if member is not None:
+        member.job.close(wait_s=wait_s)
+
+
+def _leave_group(*, abort: bool = False) -> None:
     """Gloo closes a group's connections when nothing holds the group any more, and not before: its
     abort() does nothing. By that those ranks hear of a loss which wait for this one, and not for
     the lost one."""
     if dist.is_initialized():
-        dist.destroy_process_group()
+        _abort() if abort else dist.destroy_process_group()
     _recover.forget_group()
     gc.collect()
     gc.unfreeze()
