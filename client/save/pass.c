@@ -61,7 +61,7 @@ static int pass_ask_give(
         .fd = -1,
         .answer = out,
         .answer_len = sizeof(*out),
-        .wait_ms = HTH_PROMPT_MS,
+        .wait_ms = HTH_PROMPT_MS + s->wait_ms,
         .what = "give a save" };
 
     return hth_ask(s->h, &ask, err);
@@ -151,7 +151,7 @@ static int pass_take(struct hearth_save *s, const struct hearth_ticket *t, struc
         .text = (char *)runs,
         .text_size = sizeof(runs),
         .out_fd = &fd,
-        .wait_ms = HTH_PROMPT_MS,
+        .wait_ms = HTH_PROMPT_MS + s->wait_ms,
         .what = "take a save" };
 
     if ((rc = hth_ask(s->h, &ask, err)))

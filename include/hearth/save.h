@@ -71,7 +71,8 @@ HEARTH_API int hearth_save_seal(struct hearth_save *save, struct hearth_error *e
  * afterwards, also on error; the bytes stay where they are, and are not to be written by the giver
  * any more. The ticket is plain memory, good once, on this node and for this rank, until the
  * giver's connection ends or its engine is restarted. Taken, the save is the taker's as if it had
- * begun it. Under the kill switch it is empty.
+ * begun it. Under the kill switch it is empty. Both wait for this node's engine, two seconds and as
+ * long as begin was told (wait_ms).
  *
  * Errors   HEARTH_ESTATE   (give) it is sealed, has several objects, or common ones and no step
  *          HEARTH_ENOENT   (take) no such save waits: taken already, or gone with its giver

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #define STOPPED_MS 100u
+#define LATE_MS    2500u /* more than is waited for an engine by those that were not told to */
 #define SPIN_MS    100 /* of processor time; the longest call of these takes 2 */
 
 static const struct call *const lists[] = { calls_plain, calls_own, calls_waiting, calls_far,
@@ -353,6 +354,14 @@ static void *go_on(void *arg)
     return NULL;
 }
 
+static void *go_on_late(void *arg)
+{
+    (void)arg;
+    nap_ms(LATE_MS);
+    signal_engine(SIGCONT);
+    return NULL;
+}
+
 static void *come_back(void *arg)
 {
     (void)arg;
@@ -395,6 +404,25 @@ Test(waits, those_that_may_come_back_with_it, .timeout = 60)
     }
     for (const struct call *c = calls_others; c->name; c++)
         cr_assert(zero(int, c->make()), "%s", c->name);
+    end();
+}
+
+/* It was begun with a long wait_ms. */
+Test(waits, a_save_passes_on_as_patiently_as_it_was_begun, .timeout = 60)
+{
+    static const char *const parts[] = { "hearth_save_set_step", "hearth_save_give",
+        "hearth_save_take" };
+
+    start();
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        const struct call *c = calls_waiting;
+
+        while (strcmp(c->name, parts[i]) != 0)
+            c++;
+        cr_assert(zero(int, c->ready()), "%s: %s", c->name, calls_err.text);
+        signal_engine(SIGSTOP);
+        waits(c, go_on_late);
+    }
     end();
 }
 
