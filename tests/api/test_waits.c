@@ -22,7 +22,7 @@
 
 #define STOPPED_MS 100u
 #define LATE_MS    2500u /* more than is waited for an engine by those that were not told to */
-#define SPIN_MS    100 /* of processor time; the longest call of these takes 2 */
+#define SPIN_MS    100   /* of processor time; the longest call of these takes 2 */
 
 static const struct call *const lists[] = { calls_plain, calls_own, calls_waiting, calls_far,
     calls_others };
