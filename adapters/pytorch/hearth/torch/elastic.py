@@ -146,6 +146,7 @@ class Elastic:
                 marks["down"] = time.monotonic()
             return None
         finally:
+            self._left.set()
             _leave_group()
             _jobs.forget(self.base, keep=keep)
             line.close()
