@@ -5,6 +5,7 @@ again from what was saved."""
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import torch
@@ -56,7 +57,8 @@ def load(path: str) -> tuple[nn.Module, torch.optim.Optimizer]:
 
 
 def main() -> None:
-    dist.init_process_group("cpu:gloo,cuda:nccl")
+    dist.init_process_group("cpu:gloo,cuda:nccl", init_method=f"file://{sys.argv[1]}/store",
+                            rank=int(os.environ["RANK"]), world_size=2)
     base = os.path.join(os.environ["HEARTH_ROOT"], os.environ["HEARTH_JOB"])
     model, optimizer = build()
     writer = HearthWriter(base)

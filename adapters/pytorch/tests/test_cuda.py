@@ -109,27 +109,16 @@ def test_fsdp_over_nccl_goes_on_from_each_of_its_saves(folder, processes):  # no
     for rank in range(2):
         os.makedirs(f"{folder}/node{rank}")
         processes.append(subprocess.Popen(
-            [sys.executable, f"{HERE}/cuda_work.py"], stdin=subprocess.DEVNULL, text=True,
+            [sys.executable, f"{HERE}/cuda_work.py", folder], stdin=subprocess.DEVNULL, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             env={**os.environ, **NCCL, "PYTHONPATH": os.path.dirname(HERE), "RANK": str(rank),
-                 "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port(folder)),
+                 "WORLD_SIZE": "2",
                  "HEARTH_ROOT": f"{folder}/node{rank}", "HEARTH_JOB": "job",
                  "HEARTH_NODE": f"node{rank}", "NCCL_HOSTID": f"node{rank}",
                  "HEARTH_LINGER_S": "10", "HEARTH_TRANSPORT": "ofi", "GLOO_SOCKET_IFNAME": "lo"}))
     for process in processes:
         code, said = ends(process)
         assert code == 0 and said.count("same True") == 3, said
-
-
-def port(folder):
-    """One that is free, the same for all who ask for this folder."""
-    import socket
-
-    if not os.path.exists(f"{folder}/port"):
-        with socket.socket() as free, open(f"{folder}/port", "w") as file:
-            free.bind(("127.0.0.1", 0))
-            file.write(str(free.getsockname()[1]))
-    return int(open(f"{folder}/port").read())
 
 
 @pytest.mark.parametrize("end", ["killed", "hangs"])

@@ -372,6 +372,56 @@ def test_a_broken_turn_saves_nothing_and_is_aborted_until_it_is_left(base, monke
     assert len(aborts) == count and len(refused) == count - 1
 
 
+def test_what_nccl_finds_broken_breaks_the_turn(monkeypatch):
+    """Nobody raises: get_error() is asked. It fails where there is no group yet."""
+    from hearth.torch import elastic
+
+    errors = iter(["no group", "SUCCESS", "TIMEOUT"])
+
+    class Backend:
+        def get_error(self):
+            name = next(errors)
+            assert name != "no group"
+            return types.SimpleNamespace(name=name)
+
+    world = types.SimpleNamespace(_get_backend=lambda device: Backend())
+    monkeypatch.setattr(elastic, "dist",
+                        types.SimpleNamespace(group=types.SimpleNamespace(WORLD=world)))
+    left, said = threading.Event(), []
+    line = types.SimpleNamespace(say=lambda **word: said.append(word))
+    job = elastic.Elastic("/dev/shm/x/job", backend="cpu:gloo,cuda:nccl")
+    job._watch(elastic.Turn(3, 0, 2, job.base), line, left)
+    assert said == [{"say": "failed", "turn": 3, "why": "NCCL says TIMEOUT"}]
+    left.set()
+    job._watch(elastic.Turn(4, 0, 2, job.base), line, left)
+    assert len(said) == 1 and next(errors, None) is None
+
+
+def test_what_one_does_about_a_loss_may_fail(monkeypatch):
+    """on_lost raises, or comes late: collectives are aborted, and the next turn's job is not
+    closed."""
+    from hearth.torch import elastic
+
+    def on_lost():
+        raise KeyError("made to fail")
+
+    closed, aborted = [], threading.Event()
+    monkeypatch.setattr(elastic, "_close_job", lambda base: closed.append(base))
+    monkeypatch.setattr(elastic, "_abort", aborted.set)
+    monkeypatch.setattr(elastic, "dist", types.SimpleNamespace(is_initialized=lambda: True))
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)
+    job = elastic.Elastic("/dev/shm/x/job", backend="nccl", on_lost=on_lost)
+    job._turn = elastic.Turn(1, 0, 2, job.base)
+    job._broken(1, "rank 1 is lost")
+    assert aborted.wait(WAIT_S) and len(closed) == 1
+    job._left.set()
+    job._ending.join(WAIT_S)
+    aborted.clear()
+    job._broken(1, "again, when it was left")
+    job._ending.join(WAIT_S)
+    assert len(closed) == 1 and not aborted.is_set()
+
+
 # ---- whole jobs ----------------------------------------------------------------------------------
 
 

@@ -214,23 +214,23 @@ class Elastic:
     def _end(self, turn: Turn) -> None:
         """The lock is held."""
         turn.lost.set()
-        if not self._left.is_set():
-            self._ending = threading.Thread(target=self._end_collectives, args=(self._left,),
-                                            daemon=True)
-            self._ending.start()
-        elif self._on_lost is not None:
-            self._on_lost()
+        self._ending = threading.Thread(target=self._end_collectives, args=(self._left,),
+                                        daemon=True)
+        self._ending.start()
 
     def _end_collectives(self, left: threading.Event) -> None:
         """Until train() has left: whoever is let go of one may enter the next, or make a group.
         First nothing can be saved any more, for an aborted collective gives anything."""
-        _close_job(self.base)
-        if self._on_lost is not None:
-            self._on_lost()
-        while self._aborts and not left.is_set():
-            if dist.is_initialized():
-                _abort()
-            left.wait(0.05)
+        if not left.is_set():  # else the job may be that of the next turn
+            _close_job(self.base)
+        try:
+            if self._on_lost is not None:
+                self._on_lost()
+        finally:
+            while self._aborts and not left.is_set():
+                if dist.is_initialized():
+                    _abort()
+                left.wait(0.05)
 
     def _watch(self, turn: Turn, line: Line, left: threading.Event) -> None:
         """Say that the turn has failed when NCCL does: with it nobody raises."""
