@@ -2,11 +2,15 @@
 /*
  * An engine of our own, as a process. It must not be the trainer's child: a trainer that waits for
  * "any child" would find it, and a launcher that ends a process group would end it. So a shell in a
- * session of its own starts it in the background, tells its pid through a pipe and is gone; the
+ * process group of its own starts it in the background, tells its pid through a pipe and is gone; the
  * pid's descriptor says whether it lives, and what it prints goes to a memfd, for a sentence if it
  * ends at once.
  *
- *     rank --posix_spawn, setsid--> sh --&--> hearthd (orphan)       pid ->| pipe |-> rank
+ *     rank --posix_spawn, setpgid--> sh --&--> hearthd (orphan)       pid ->| pipe |-> rank
+ *
+ * In the rank's session, though: Linux schedules a session as one (autogroup), and one that sleeps most of
+ * the time is left waiting for seconds where others keep all processors busy. hearthd ignores the SIGHUP
+ * of a session that ends.
  */
 #include "spawn.h"
 
@@ -53,8 +57,9 @@ static int shell_start(char *const argv[], int out, int words, int key, pid_t *p
     posix_spawn_file_actions_addclosefrom_np(&files, key >= 0 ? KEY_FD + 1 : KEY_FD);
     posix_spawnattr_setsigdefault(&attr, &all);
     posix_spawnattr_setsigmask(&attr, &none);
+    posix_spawnattr_setpgroup(&attr, 0);
     posix_spawnattr_setflags(
-            &attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+            &attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
     e = posix_spawn(pid, "/bin/sh", &files, &attr, argv, environ);
     posix_spawnattr_destroy(&attr);
     posix_spawn_file_actions_destroy(&files);

@@ -177,7 +177,8 @@ Test(real, the_slot_of_the_second_save_is_made_when_the_first_one_is_handed_over
     end();
 }
 
-Test(real, the_engine_is_nobodys_child_and_in_a_session_of_its_own)
+/* Not in a session of its own: Linux may schedule each session as one, and lets that of an engine wait. */
+Test(real, the_engine_is_nobodys_child_and_in_a_process_group_of_its_own)
 {
     pid_t pid;
 
@@ -185,8 +186,25 @@ Test(real, the_engine_is_nobodys_child_and_in_a_session_of_its_own)
     rank_open(&r);
     pid = find_engine();
     cr_assert(lt(int, (int)waitpid(-1, NULL, WNOHANG), 0));
-    cr_assert(ne(int, (int)getsid(pid), (int)getsid(0)));
+    cr_assert(eq(int, (int)getsid(pid), (int)getsid(0)));
     cr_assert(ne(int, (int)getpgid(pid), (int)getpgrp()));
+    end();
+}
+
+Test(real, a_session_that_ends_does_not_end_its_engine)
+{
+    char exe[32];
+    pid_t pid;
+
+    start();
+    rank_open(&r);
+    pid = find_engine();
+    cr_assert(eq(int, kill(pid, SIGHUP), 0));
+    save_float(1, 1);
+    snprintf(exe, sizeof(exe), "/proc/%d/exe", (int)pid);
+    cr_assert(
+            eq(int, access(exe, F_OK), 0), "the engine is gone"); /* of a zombie it leads nowhere */
+    cr_assert(epsilon_eq(flt, load_float(rank_recover(r.h, 1)), 1.0f, 0.0f));
     end();
 }
 

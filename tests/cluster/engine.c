@@ -53,7 +53,7 @@ static void be_engine(const struct world *w, uint32_t k, const char *variable, c
     dup2(null, 0);
     dup2(null, 1);
     dup2(null, 2);
-    setsid();
+    setpgid(0, 0);
     if (w->cgroup)
         enter_cgroup(w->cgroup);
     snprintf(program, sizeof(program), "%s/hearthd", w->bin);
