@@ -47,3 +47,13 @@ def destroyed_and_again(store: str) -> dict[str, Any]:
     saver.close()
     work.leave()
     return said
+
+
+def left_and_joined_again() -> list[int]:
+    """Threads of gloo after a job was left; joined and left once more; and once more."""
+    counts = []
+    for _ in range(3):
+        ht.recover(work.base())
+        work.leave()
+        counts.append(threads().count("gloo_tcp_loop"))
+    return counts

@@ -20,6 +20,11 @@ def test_our_threads_of_gloo_end_with_the_process_group_and_a_new_one_serves(fol
             assert said["step"] == 2
 
 
+def test_a_job_that_is_left_leaves_no_thread_of_gloo(folder: str) -> None:
+    with World(2, 2, folder) as world:
+        assert world.run(group_work.left_and_joined_again) == [[1, 1, 1]] * 2  # of torch's own
+
+
 def test_our_threads_of_gloo_end_before_an_interpreter_does_whose_groups_stand(folder: str) -> None:
     done = trained.train("end_work.py", folder)
     assert done.returncode == 0, done.stdout + done.stderr

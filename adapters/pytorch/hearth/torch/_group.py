@@ -53,6 +53,15 @@ class OwnGroup:
         """The next make() makes another."""
         self._default = self._group = _dead
 
+    def end(self) -> None:
+        """Its threads and connections, for nobody waits in it any more. Not collective: what the
+        others are still to read is with them."""
+        group = self.standing()
+        self.forget()
+        if group is not None:
+            _standing.discard(group)
+            dist.destroy_process_group(group)
+
 
 def _end() -> None:
     """What the threads of saves used has ended when this is called; a group's own are joined."""

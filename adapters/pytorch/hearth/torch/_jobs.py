@@ -31,6 +31,7 @@ class Membership:
 
     opts    that it was opened with, and a second process of the rank needs
     gather  that the caller gave
+    own     where the ranks meet, if the caller gave nothing and torch's process group stands
     joined  another word for each joining, after which such a process attaches anew
     wrote   the newest step that this process has written
     missed  a step that the others have begun, and this rank has not, since it failed before
@@ -40,6 +41,7 @@ class Membership:
     opts: dict[str, Any] = field(default_factory=dict)
     recovered: Checkpoint | None = None
     gather: Gather | None = None
+    own: _GroupGather | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
     joined: str = field(default_factory=lambda: uuid.uuid4().hex)
     wrote: int = -1
@@ -168,24 +170,27 @@ def known_base(checkpoint_id: object, base: str | os.PathLike | None) -> str | N
         return None
 
 
-def _group_gather(timeout_s: float) -> Gather:
+class _GroupGather:
     """All-gather over a gloo group of its own: the job's may be busy in another thread."""
-    own = OwnGroup(timedelta(seconds=timeout_s))
-    own.make()
-    place = dist.get_rank(), dist.get_world_size()
 
-    def gather(mine: bytes) -> list[bytes]:
-        if not dist.is_initialized() or place != (dist.get_rank(), dist.get_world_size()):
+    def __init__(self, timeout_s: float) -> None:
+        self._own = OwnGroup(timedelta(seconds=timeout_s))
+        self._own.make()
+        self._place = dist.get_rank(), dist.get_world_size()
+
+    def __call__(self, mine: bytes) -> list[bytes]:
+        rank, world = self._place
+        if not dist.is_initialized() or self._place != (dist.get_rank(), dist.get_world_size()):
             raise HearthError("the job's ranks meet in torch's process group, and where rank "
-                              f"{place[0]} of {place[1]} was there is none now: leave() the job "
-                              "first")
-        group = own.make()
+                              f"{rank} of {world} was there is none now: leave() the job first")
+        group = self._own.make()
         row = torch.frombuffer(bytearray(mine), dtype=torch.uint8).clone()  # torch's memory
-        out = [torch.empty_like(row) for _ in range(place[1])]
+        out = [torch.empty_like(row) for _ in range(world)]
         dist.all_gather(out, row, group=group)
         return [_bytes(part) for part in out]
 
-    return gather
+    def end(self) -> None:
+        self._own.end()
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
@@ -213,7 +218,8 @@ def _place(opts: dict[str, Any]) -> tuple[int, int, Gather | None]:
     wait_s = opts.get("open_ms", 60000) / 1000
     if dist.is_available() and dist.is_initialized():
         rank, world = dist.get_rank(), dist.get_world_size()
-        return rank, world, _group_gather(wait_s) if world > 1 else None
+        needed = world > 1 and "gather" not in opts
+        return rank, world, _GroupGather(wait_s) if needed else None
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if world > 1 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         return rank, world, _store_gather(rank, world, wait_s)
@@ -256,7 +262,8 @@ def membership(base: str, opts: dict[str, Any], *, recover: bool = True) -> Memb
         rank, world = opts.get("rank", rank), opts.get("world", world)
         rest = {k: v for k, v in opts.items() if k not in _PLACE}
         job = Job.open(base, rank=rank, world=world, gather=opts.get("gather", gather), **rest)
-        member = Membership(job, for_others(rest), gather=opts.get("gather"))
+        member = Membership(job, for_others(rest), gather=opts.get("gather"),
+                            own=gather if isinstance(gather, _GroupGather) else None)
         if recover:
             try:
                 member.recovered = job.recover(common=_container.COMMON)
@@ -332,6 +339,8 @@ def forget(base: str, *, keep: bool = True) -> None:
     if member.recovered is not None:
         member.recovered.close()
     member.job.close(keep)
+    if member.own is not None:
+        member.own.end()
 
 
 def open_bases() -> list[str]:
