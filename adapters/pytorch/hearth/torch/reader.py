@@ -26,7 +26,6 @@ from torch.distributed.checkpoint._extension import ExtensionRegistry, StreamTra
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import (
     Metadata,
-    MetadataIndex,
     StorageMeta,
     TensorStorageMetadata,
 )
@@ -96,7 +95,7 @@ class HearthReader(StorageReader):
         self._id: str | None = None
         self._checkpoint: Checkpoint | None = None  # from read_metadata() until the data is read
         self._metadata: Metadata | None = None
-        self._blobs: dict[MetadataIndex, _Blob] = {}  # read when the plan was made
+        self._blobs: dict[str, _Blob] = {}  # read when the plan was made
         self._alone = False  # the metadata is this rank's own
         self.error: BaseException | None = None  # of read_metadata(), which DCP swallows
         self.peer_bytes = 0
@@ -372,28 +371,30 @@ class HearthReader(StorageReader):
             planner.commit_tensor(item, target)
 
     def _read_blobs(self, checkpoint: Checkpoint,
-                    items: list[ReadItem]) -> Iterator[tuple[MetadataIndex, _Blob]]:
-        """Byte items. Decoded here where that does no harm: with trust only who wants the values
+                    items: list[ReadItem]) -> Iterator[tuple[str, _Blob]]:
+        """Byte items, by key: each is one chunk. Decoded here where that does no harm: with trust only who wants the values
         may do it."""
         for item, data in zip(items, self._stored(checkpoint, items)):
             value = None if self._trust else self._decode(item, data)
-            yield item.storage_index, _Blob(data, value)
+            yield item.storage_index.fqn, _Blob(data, value)
 
     def _values(self, checkpoint: Checkpoint, items: list[ReadItem],
                 planner: LoadPlanner) -> list[Callable[[], None]]:
         """What puts the byte items where they are wanted."""
-        new = [item for item in items if item.storage_index not in self._blobs]
+        if not items:
+            return []
+        new = [item for item in items if item.storage_index.fqn not in self._blobs]
         self._blobs.update(self._read_blobs(checkpoint, new))
         out: list[Callable[[], None]] = []
-        stock = is_stock(planner)
+        put = _putter(planner) if is_stock(planner) else None
         for item in items:
-            data, value = self._blobs[item.storage_index]
-            if not stock:
+            data, value = self._blobs[item.storage_index.fqn]
+            if put is None:
                 out.append(partial(planner.load_bytes, item, io.BytesIO(data)))
                 continue
             if self._trust:
                 value = self._decode(item, data)
-            out.append(partial(_set, planner, item.dest_index.fqn, value))
+            out.append(partial(put, item.dest_index.fqn, value))
         return out
 
     def _decode(self, item: ReadItem, data: bytes) -> Any:
@@ -458,14 +459,14 @@ def _is_direct(target: torch.Tensor, dtype: torch.dtype) -> bool:
             and type(target) in (torch.Tensor, torch.nn.Parameter))
 
 
-def _set(planner: Any, fqn: str, value: Any) -> None:
-    """As DefaultLoadPlanner.load_bytes puts a value, without its torch.load."""
+def _putter(planner: Any) -> Callable[[str, Any], None]:
+    """Puts a value where DefaultLoadPlanner.load_bytes does, without its torch.load."""
     from torch.distributed.checkpoint._nested_dict import set_element
 
-    if planner.flatten_state_dict:
-        set_element(planner.original_state_dict, planner.mappings[fqn], value)
-    else:
-        planner.state_dict[fqn] = value
+    if not planner.flatten_state_dict:
+        return planner.state_dict.__setitem__
+    state, mappings = planner.original_state_dict, planner.mappings
+    return lambda fqn, value: set_element(state, mappings[fqn], value)
 
 
 def is_stock(planner: LoadPlanner) -> bool:
