@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from behaviour import Place, behaviour, plain
 from behaviours_async import finished, stager, through
-from behaviours_ranks import whole
+from behaviours_ranks import flat, square, whole
 from torch import nn
 from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict
 from torch.distributed.checkpoint.state_dict import (
@@ -22,7 +22,6 @@ from torch.distributed.checkpoint.state_dict import (
     set_state_dict,
 )
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp import ShardingStrategy, StateDictType, fully_shard
 from torch.distributed.tensor.parallel import (
@@ -49,19 +48,17 @@ class Model(nn.Module):
 def cut(model: nn.Module, way: str) -> nn.Module:
     if way == "ddp":
         return nn.parallel.DistributedDataParallel(model)
-    flat = init_device_mesh("cpu", (4,))
-    square = init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b"))
     if way in ("fsdp1", "fsdp1 on a mesh"):
         return FSDP(model, device_id=CPU, use_orig_params=True,
-                    device_mesh=None if way == "fsdp1" else flat)
+                    device_mesh=None if way == "fsdp1" else flat())
     if way == "hsdp1":
-        return FSDP(model, device_id=CPU, use_orig_params=True, device_mesh=square,
+        return FSDP(model, device_id=CPU, use_orig_params=True, device_mesh=square(),
                     sharding_strategy=ShardingStrategy.HYBRID_SHARD)
     if "tp" in way:
-        parallelize_module(model, flat if way == "tp" else square["b"],
+        parallelize_module(model, flat() if way == "tp" else square()["b"],
                            {"one": ColwiseParallel(), "two": RowwiseParallel()})
     if way != "tp":
-        mesh = {"fsdp2": flat, "hsdp2": square, "fsdp2 and tp": square["a"]}[way]
+        mesh = {"fsdp2": flat, "hsdp2": square, "fsdp2 and tp": lambda: square()["a"]}[way]()
         for layer in (model.one, model.two, model.three, model):
             fully_shard(layer, mesh=mesh)
     return model
@@ -237,7 +234,7 @@ def pretrained_weights_under_a_new_head(at: Place) -> Any:
     torch.manual_seed(3)
     tuned = nn.Sequential(Model(), nn.Linear(3, 2))
     for layer in (tuned[0], tuned[1], tuned):
-        fully_shard(layer, mesh=init_device_mesh("cpu", (4,)))
+        fully_shard(layer, mesh=flat())
     weights = get_model_state_dict(tuned[0])
     at.load({"model": weights})
     set_model_state_dict(tuned[0], weights)
@@ -254,7 +251,7 @@ def pretrained_weights_under_a_new_head(at: Place) -> Any:
 @behaviour(ranks=True)
 def stages_of_a_pipeline(at: Place) -> Any:
     """Two stages of two ranks each, that share no name but their optimizers' settings."""
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("stage", "dp"))
+    mesh = square("stage", "dp")
     stage = dist.get_rank() // 2
 
     def make(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from behaviour import Place, behaviour, outcome, plain
 from behaviours_alone import net, small
+from behaviours_ranks import flat
 from torch.distributed.checkpoint._experimental import barriers, builder, checkpointer
 from torch.distributed.checkpoint._experimental.checkpoint_reader import CheckpointReader
 from torch.distributed.checkpoint._experimental.checkpoint_writer import (
@@ -227,13 +228,11 @@ def _port() -> int:
 @behaviour(ranks=True)
 def dtensors_of_a_rank_local_state(at: Place) -> Any:
     """Each rank's own part, no more."""
-    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard, distribute_tensor
 
-    mesh = init_device_mesh("cpu", (4,))
     value = torch.arange(28.0).view(7, 4)
     own = sync(at)
-    own.save(at.path(), {"d": distribute_tensor(value, mesh, [Shard(0)]).to_local(), "n": 2})
+    own.save(at.path(), {"d": distribute_tensor(value, flat(), [Shard(0)]).to_local(), "n": 2})
     found = plain(own.load(at.path()))
     dist.barrier()
     return found
