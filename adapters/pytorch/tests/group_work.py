@@ -50,10 +50,13 @@ def destroyed_and_again(store: str) -> dict[str, Any]:
 
 
 def left_and_joined_again() -> list[int]:
-    """Threads of gloo after a job was left; joined and left once more; and once more."""
+    """Threads of gloo after a job was joined, saved to and left; and again; and once more."""
     counts = []
-    for _ in range(3):
+    for step in (1, 2, 3):
         ht.recover(work.base())
+        saver = Saver(work.base(), on_error="raise")
+        saver.save(f"checkpoint-{step}", lambda: {"w": torch.ones(8)}).result(60)
+        saver.close()
         work.leave()
         counts.append(threads().count("gloo_tcp_loop"))
     return counts

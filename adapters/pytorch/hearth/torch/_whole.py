@@ -98,6 +98,7 @@ class Saver:
             thread, self._thread = self._thread, None
             if thread is not None:
                 thread.shutdown()
+            self._group.end()
 
 
 def read(path: str | os.PathLike, *, rank: int | None = None, trust: bool = False,
