@@ -372,8 +372,8 @@ class HearthReader(StorageReader):
 
     def _read_blobs(self, checkpoint: Checkpoint,
                     items: list[ReadItem]) -> Iterator[tuple[str, _Blob]]:
-        """Byte items, by key: each is one chunk. Decoded here where that does no harm: with trust only who wants the values
-        may do it."""
+        """Byte items, by key: each is one chunk. Decoded here where that does no harm: with trust
+        only who wants the values may do it."""
         for item, data in zip(items, self._stored(checkpoint, items)):
             value = None if self._trust else self._decode(item, data)
             yield item.storage_index.fqn, _Blob(data, value)
