@@ -28,6 +28,8 @@ WHY = {
                          "async_save(async_stager=)"),
     "use_collectives": _why("use_collectives" in inspect.signature(dcp.save).parameters,
                             "save(use_collectives=)"),
+    "thread_names": _why(tuple(map(int, torch.__version__.split(".")[:2])) > (2, 8),
+                         "names for gloo's threads"),
 }
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import group_work
 import trained
+from lacks import needs
 from ranks import World
 
 
+@needs("thread_names")
 def test_our_threads_of_gloo_end_with_the_process_group_and_a_new_one_serves(folder: str) -> None:
     with World(2, 2, folder) as world:
         for said in world.run(group_work.destroyed_and_again, f"{folder}/again"):
@@ -20,11 +22,13 @@ def test_our_threads_of_gloo_end_with_the_process_group_and_a_new_one_serves(fol
             assert said["step"] == 2
 
 
+@needs("thread_names")
 def test_a_job_that_is_left_leaves_no_thread_of_gloo(folder: str) -> None:
     with World(2, 2, folder) as world:
         assert world.run(group_work.left_and_joined_again) == [[1, 1, 1]] * 2  # of torch's own
 
 
+@needs("thread_names")
 def test_our_threads_of_gloo_end_before_an_interpreter_does_whose_groups_stand(folder: str) -> None:
     done = trained.train("end_work.py", folder)
     assert done.returncode == 0, done.stdout + done.stderr
