@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check.h"
+#include "port.h"
 
 #include <arpa/inet.h>
 #include <hearth/hearth.h>
@@ -20,18 +21,6 @@ struct one {
     int rounds, rc;
     struct hearth_error err;
 };
-
-static uint16_t free_port(void)
-{
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t len = sizeof(a);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-    cr_assert(eq(int, bind(fd, (struct sockaddr *)&a, sizeof(a)), 0));
-    getsockname(fd, (struct sockaddr *)&a, &len);
-    close(fd);
-    return ntohs(a.sin_port);
-}
 
 static int open_one(struct one *o, struct hearth_bootstrap **out)
 {
@@ -74,7 +63,7 @@ static void run(struct one *o, uint32_t count)
 Test(tcp, gathers_round_after_round)
 {
     struct one o[WORLD];
-    uint16_t port = free_port();
+    uint16_t port = port_keep();
 
     for (uint32_t i = 0; i < WORLD; i++)
         o[i] = (struct one){
@@ -88,7 +77,7 @@ Test(tcp, gathers_round_after_round)
 Test(tcp, names_the_ranks_that_did_not_come_to_all_that_did)
 {
     struct one o[WORLD];
-    uint16_t port = free_port();
+    uint16_t port = port_keep();
 
     for (uint32_t i = 0; i < 3; i++)
         o[i] = (struct one){
@@ -103,7 +92,7 @@ Test(tcp, names_the_ranks_that_did_not_come_to_all_that_did)
 
 Test(tcp, without_rank_0_is_a_timeout_that_says_where)
 {
-    struct one o = { .rank = 1, .world = 2, .deadline_ms = 300, .port = free_port(), .rounds = 1 };
+    struct one o = { .rank = 1, .world = 2, .deadline_ms = 300, .port = port_keep(), .rounds = 1 };
 
     run(&o, 1);
     cr_assert(eq(int, o.rc, HEARTH_ETIMEOUT));
@@ -132,7 +121,7 @@ static void *strangers(void *arg)
 
 Test(tcp, strangers_do_not_disturb)
 {
-    struct one o[WORLD], noise = { .port = free_port() };
+    struct one o[WORLD], noise = { .port = port_keep() };
     pthread_t t;
 
     pthread_create(&t, NULL, strangers, &noise);
@@ -148,7 +137,7 @@ Test(tcp, strangers_do_not_disturb)
 
 Test(tcp, a_port_in_use_and_bad_arguments_are_sentences)
 {
-    uint16_t port = free_port();
+    uint16_t port = port_keep();
     struct hearth_bootstrap *b = NULL, *second = NULL;
     struct hearth_error err = { 0 };
 
@@ -172,7 +161,7 @@ Test(tcp, from_env_takes_torchruns_variables)
     unsetenv("MASTER_ADDR");
     must_fail(hearth_bootstrap_tcp_from_env(1000, &b, &rank, &world, &err), HEARTH_EINVAL);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
-    snprintf(port, sizeof(port), "%u", free_port() - 1u);
+    snprintf(port, sizeof(port), "%u", port_keep());
     setenv("MASTER_PORT", port, 1);
     setenv("RANK", "0", 1);
     unsetenv("WORLD_SIZE");
@@ -202,7 +191,7 @@ Test(hostfile, gathers)
 
     close(mkstemp(path));
     snprintf(text, sizeof(text),
-            "# three ranks\n127.0.0.1 %u\n\n127.0.0.1 1 # second\n127.0.0.1 2\n", free_port());
+            "# three ranks\n127.0.0.1 %u\n\n127.0.0.1 1 # second\n127.0.0.1 2\n", port_keep());
     write_file(path, text);
     for (uint32_t i = 0; i < 3; i++)
         o[i] = (struct one){ .rank = i, .deadline_ms = 20000, .file = path, .rounds = 2 };

@@ -3,11 +3,11 @@
  * What the items must be stands beside the containers, in expected.json. */
 #include "check.h"
 #include "engines.h"
+#include "port.h"
 #include "rank.h"
 #include "tmp_root.h"
 
 #include "core/base/id.h"
-#include <arpa/inet.h>
 #include <hearth/metadata.h>
 #include <jansson.h>
 #include <pthread.h>
@@ -58,24 +58,12 @@ static const char *data(void)
     return dir ? dir : "tests/data";
 }
 
-static uint16_t free_port(void)
-{
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t len = sizeof(a);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-    cr_assert(eq(int, bind(fd, (struct sockaddr *)&a, sizeof(a)), 0));
-    getsockname(fd, (struct sockaddr *)&a, &len);
-    close(fd);
-    return ntohs(a.sin_port);
-}
-
 static void start(void)
 {
     const char *bin = getenv("HEARTH_TEST_BIN");
 
     alarm(110);
-    port = free_port();
+    port = port_keep();
     snprintf(hearthd, sizeof(hearthd), "%s/hearthd", bin ? bin : "bin");
     for (uint32_t i = 0; i < NODES; i++) {
         struct one *o = &one[i];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whoever comes to rank 0's port that is no rank of this job: the ranks gather all the same. */
 #include "check.h"
+#include "port.h"
 
 #include "client/bootstrap/rendezvous.h"
 #include "core/base/bytes.h"
@@ -40,18 +41,6 @@ static void sleep_ms(int ms)
     struct timespec t = { .tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000 };
 
     nanosleep(&t, NULL);
-}
-
-static uint16_t free_port(void)
-{
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t len = sizeof(a);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-    cr_assert(eq(int, bind(fd, (struct sockaddr *)&a, sizeof(a)), 0));
-    getsockname(fd, (struct sockaddr *)&a, &len);
-    close(fd);
-    return ntohs(a.sin_port);
 }
 
 static void one_tell(const struct one *o, struct hearth_bootstrap *b)
@@ -97,7 +86,7 @@ static pthread_t threads[WORLD];
 
 static void set_up(const unsigned char *key)
 {
-    uint16_t port = free_port();
+    uint16_t port = port_keep();
 
     alarm(60);
     must(hth_auth_init(NULL));
@@ -723,7 +712,7 @@ Test(strangers, off_loopback_the_ranks_meet_with_a_key_or_where_that_was_allowed
     unsigned char mine[LEN] = { 0 }, all[2 * LEN];
 
     alarm(60);
-    must(hearth_bootstrap_tcp("0.0.0.0", free_port(), 0, 2, 200, &b, &err));
+    must(hearth_bootstrap_tcp("0.0.0.0", port_keep(), 0, 2, 200, &b, &err));
     hth_bootstrap_tell(b, "job", NULL, 0, 0);
     must_fail(b->allgather(b->self, mine, LEN, all, &err), HEARTH_EINVAL);
     cr_assert(ne(ptr, strstr(err.text, "without a key they meet on loopback only"), NULL), "%s",

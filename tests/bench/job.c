@@ -4,8 +4,8 @@
  * parent speaks to them in orders of fixed size and never uses the library itself.
  */
 #include "bench.h"
+#include "port.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -226,18 +226,6 @@ static void rank_run(const struct job *j, uint32_t rank, int in, int out)
 
 /* ---- the parent ------------------------------------------------------------------------------ */
 
-static uint16_t free_port(void)
-{
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t len = sizeof(a);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    if (fd < 0 || bind(fd, (void *)&a, sizeof(a)) || getsockname(fd, (void *)&a, &len))
-        die("no free port: %s", strerror(errno));
-    close(fd);
-    return ntohs(a.sin_port);
-}
-
 static void spawn(struct job *j, uint32_t rank)
 {
     int in[2], out[2];
@@ -279,7 +267,7 @@ void job_start(struct job *j)
     struct said said[NODES_MAX];
     char root[256];
 
-    j->port = free_port();
+    j->port = port_keep();
     for (uint32_t r = 0; r < j->nodes; r++) {
         job_root(j, r, root);
         mkdir(root, 0700);
@@ -358,7 +346,7 @@ void job_again(struct job *j, uint32_t fresh)
     struct said said[NODES_MAX];
     char root[256];
 
-    j->port = free_port();
+    j->port = port_keep();
     job_root(j, fresh, root);
     mkdir(root, 0700);
     job_others(j, fresh, ORDER_AGAIN, j->port);

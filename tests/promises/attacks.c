@@ -105,8 +105,8 @@ static void job_open(void)
     snprintf(key, sizeof(key), "%s/key", p.root[0]);
     CHECK(getrandom(bytes, sizeof(bytes), 0) == sizeof(bytes), "no random bytes");
     damage_put(key, bytes, sizeof(bytes));
-    port[0] = party_port();
-    port[1] = party_port();
+    port[0] = port_keep();
+    port[1] = port_keep();
     p.adjust = keyed;
     party_start(&p);
     party_recover(&p, 0, 0);

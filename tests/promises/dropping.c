@@ -243,7 +243,7 @@ static void the_next_job_waits_for_the_memory(void)
         nap_ms(5);
     party_kill_ranks(&p);
     p.adjust = NULL;
-    until = party_port();
+    until = port_keep();
     for (uint32_t r = 0; r < p.ranks; r++)
         party_start_rank(&p, r);
     for (uint32_t r = 0; r < p.ranks; r++)

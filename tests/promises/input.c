@@ -309,7 +309,7 @@ static const struct {
 
 static void try_together(struct answer a[2])
 {
-    uint16_t port = party_port();
+    uint16_t port = port_keep();
 
     for (uint32_t r = 0; r < 2; r++)
         party_start_rank(&p, r);
@@ -398,7 +398,7 @@ static void spoil_object(uint32_t k, int which)
 /* Whose memory it is cannot be told any more: the node says so, and is a fresh one afterwards. */
 static void say_damaged_store(uint32_t k)
 {
-    uint16_t port = party_port();
+    uint16_t port = port_keep();
     struct answer a;
 
     p.opts.open_ms = 5000;
@@ -604,11 +604,11 @@ static void stranger_at_the_rendezvous(void)
     for (uint32_t r = 0; r < 2; r++)
         party_start_rank(&p, r);
     p.launches++;
-    party_all(&p, do_meet, party_port(), 0, 0);
+    party_all(&p, do_meet, port_keep(), 0, 0);
     party_recover(&p, 0, 0);
     party_save(&p, step, step);
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        uint16_t port = party_port();
+        uint16_t port = port_keep();
 
         party_kill_ranks(&p);
         party_start_rank(&p, 0);

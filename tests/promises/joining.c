@@ -106,7 +106,7 @@ static void start(uint32_t nodes, uint32_t ranks)
     p.opts.open_ms = p.opts.recover_ms = 2 * SOON_MS;
     p.opts.object_bytes = room;
     p.opts.object_count = 1;
-    port = party_port();
+    port = port_keep();
     for (uint32_t r = 0; r < ranks; r++)
         party_start_rank(&p, r);
 }
@@ -168,7 +168,7 @@ static void no_placement(void)
     }
     party_kill_ranks(&p);
     p.adjust = NULL;
-    port = party_port();
+    port = port_keep();
     for (uint32_t r = 0; r < p.ranks; r++)
         party_start_rank(&p, r);
     all_begin();

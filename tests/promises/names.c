@@ -149,7 +149,7 @@ static void commands_must_end(const char *path)
 /* All ranks are told how it went, in time. 1: the job goes on. */
 static int job_comes(void)
 {
-    uint16_t meet = party_port();
+    uint16_t meet = port_keep();
     int ok = 1;
 
     p.launches++;

@@ -11,6 +11,8 @@
 #ifndef HEARTH_TESTS_PARTY_H
 #define HEARTH_TESTS_PARTY_H
 
+#include "port.h"
+
 #include <hearth/hearth.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,7 +93,6 @@ int party_log_has(const struct party *p, uint32_t node, const char *text);
 int party_find(
         const char *path, void (*f)(const char *path, void *arg), void *arg); /* files below */
 uint64_t party_free_bytes(const struct party *p, uint32_t node);
-uint16_t party_port(void); /* free a moment ago */
 
 /* ---- ranks ---- */
 void party_start(struct party *p); /* all of them, opened */

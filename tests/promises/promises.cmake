@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Each promise, held by small real jobs on this machine: one test per line `CASE(name)` or `{ "name"`.
 add_library(party STATIC promises/party.c promises/ranks.c promises/deeds.c promises/damage.c
-  support/engines.c)
-target_include_directories(party PUBLIC promises PRIVATE support)
+  support/engines.c support/port.c)
+target_include_directories(party PUBLIC promises support)
 target_link_libraries(party PUBLIC hearth PRIVATE hearth_build)
 add_dependencies(party hearthd hearth_engine_module hearth_cli)
 foreach(folder tcp ofi ucx)

@@ -5,7 +5,6 @@
  */
 #include "party.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -21,20 +20,6 @@ struct question {
     deed *what;
     uint64_t arg[3];
 };
-
-uint16_t party_port(void)
-{
-    struct sockaddr_in a = { .sin_family = AF_INET };
-    socklen_t len = sizeof(a);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    CHECK(fd >= 0 && !bind(fd, (struct sockaddr *)&a, sizeof(a)) &&
-                    !getsockname(fd, (struct sockaddr *)&a, &len),
-            "no port: %s", strerror(errno));
-    close(fd);
-    return ntohs(a.sin_port);
-}
 
 static void serve(struct me *me, int fd)
 {
@@ -86,7 +71,7 @@ void party_start_rank(struct party *p, uint32_t rank)
 void party_start(struct party *p)
 {
     p->launches++;
-    meeting_port = party_port();
+    meeting_port = port_keep();
     for (uint32_t r = 0; r < p->ranks; r++)
         party_start_rank(p, r);
     party_all(p, do_open, meeting_port, 0, 0);

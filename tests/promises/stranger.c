@@ -196,11 +196,11 @@ void stranger_gets_nothing(void)
     table = mmap(
             NULL, sizeof(table[0]) * 2, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     make_key();
-    port[0] = party_port();
-    port[1] = party_port();
+    port[0] = port_keep();
+    port[1] = port_keep();
     p.adjust = with_key;
     p.launches++;
-    a.v[0] = party_port();
+    a.v[0] = port_keep();
     for (uint32_t r = 0; r < 2; r++)
         party_start_rank(&p, r);
     party_all(&p, do_listen_in, a.v[0], 0, 0);

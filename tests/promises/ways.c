@@ -371,7 +371,7 @@ static void host_file(void)
     one(2, 2);
     snprintf(hosts, sizeof(hosts), "%s/hosts", p.base);
     f = fopen(hosts, "we");
-    fprintf(f, "# two ranks\n127.0.0.1 %u\n\n127.0.0.1 1 # the other\n", party_port());
+    fprintf(f, "# two ranks\n127.0.0.1 %u\n\n127.0.0.1 1 # the other\n", port_keep());
     fclose(f);
     for (uint32_t r = 0; r < 2; r++)
         party_start_rank(&p, r);
@@ -415,7 +415,7 @@ static void without_root(void)
     for (uint32_t k = 0; k < 2 && !geteuid(); k++)
         CHECK(!chown(p.root[k], 65534, 65534), "chown: %s", strerror(errno));
     for (int launch = 0; launch < 2; launch++) {
-        uint16_t port = party_port();
+        uint16_t port = port_keep();
 
         for (uint32_t r = 0; r < 2; r++)
             party_start_rank(&p, r);
@@ -572,7 +572,7 @@ static void kill_switch(void)
     p.adjust = switched_off;
     for (uint32_t r = 0; r < 2; r++)
         party_start_rank(&p, r);
-    party_all(&p, do_open, party_port(), 0, 0);
+    party_all(&p, do_open, port_keep(), 0, 0);
     party_recover(&p, 0, 0);
     party_all(&p, do_save, 1, 1, 0);
     party_all(&p, do_wait, 1, HEARTH_PROTECTED, 1000);

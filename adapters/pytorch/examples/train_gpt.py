@@ -219,12 +219,14 @@ class Demo:
     def __init__(self, folder: Path, name: str) -> None:
         self.report, self.memory = folder / name, folder / f"{name}-memory"
         self.agents: list[subprocess.Popen] = []
+        self.place = socket.socket()
 
     def start(self, *arguments: str, ranks_per_node: int = RANKS_PER_NODE) -> None:
-        """All agents, on a fresh port."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        """All agents, on a fresh port. A socket keeps it, which lets in the store that listens."""
+        self.place = socket.socket()
+        self.place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.place.bind(("", 0))
+        port = self.place.getsockname()[1]
         self.agents = [self._agent(node, port, ranks_per_node, arguments) for node in range(NODES)]
 
     def _agent(self, node: int, port: int, ranks: int, arguments: tuple[str, ...]) -> Any:

@@ -214,13 +214,17 @@ def each_rank_its_own_state_with_torchs_barriers(at: Place, kind: str) -> Any:
     return read
 
 
+_places: list[socket.socket] = []
+
+
 def _port() -> int:
-    """A free one, the same on all ranks."""
+    """The same on all ranks; a socket keeps it, which lets in the store that listens."""
     found = [0]
     if dist.get_rank() == 0:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            found = [probe.getsockname()[1]]
+        _places.append(socket.socket())
+        _places[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _places[-1].bind(("", 0))
+        found = [_places[-1].getsockname()[1]]
     dist.broadcast_object_list(found)
     return found[0]
 
