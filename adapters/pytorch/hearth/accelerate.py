@@ -18,6 +18,7 @@ under the names of the folders that Accelerate itself writes; all else stays fil
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -73,7 +74,8 @@ class HearthState:
 
         folder  with step folders of save_state() on storage, which all ranks see
         """
-        found = _folder.newest(self._saver.base, folder, _is_whole, **self._opts)
+        self._saver.ended()
+        found = _folder.newest(self._saver.base, folder, self._is_whole, **self._opts)
         if found is None:
             return None
         step, path, in_memory = found
@@ -87,6 +89,13 @@ class HearthState:
                 _folder.bring(path, files)
                 self._accelerator.load_state(files)
         return step
+
+    def _is_whole(self, folder: Path) -> bool:
+        """The file that save_state() writes last where the model is written: others' random states
+        are there before it."""
+        custom = len(self._accelerator._custom_objects)
+        last = f"custom_checkpoint_{custom - 1}.pkl" if custom else "random_states_0.pkl"
+        return zipfile.is_zipfile(folder / last)
 
     def _load_shards(self, path: str, files: str) -> None:
         """In Accelerate's order, but for the optimizers: of what it loads as files they need the
@@ -137,8 +146,3 @@ def _model_state(model: Any) -> dict[str, Any]:
 
 def _optimizer_state(model: Any, optimizer: Any) -> dict[str, Any]:
     return {"optimizer": _several.optimizer_state(model, optimizer)}
-
-
-def _is_whole(folder: Path) -> bool:
-    """The file that save_state() writes last."""
-    return any(folder.glob("random_states_*.pkl"))

@@ -22,11 +22,14 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
+import re
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from .errors import HearthError
 from .torch import _folder, _jobs, _names, _proof, _recover, _several, _whole, recover
 from .torch._pickles import decode_item, encode_item
 
@@ -291,7 +294,9 @@ class HearthCheckpoint(Callback):
         self._saved: int | None = None
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Strategies that cut the state and could not load it from memory are refused."""
+        """Strategies that cut the state and could not load it from memory are refused. Called as
+        the last of the callbacks from here on: what is saved has the step in the states of all."""
+        trainer.callbacks = [each for each in trainer.callbacks if each is not self] + [self]
         strategy = trainer.strategy
         if isinstance(strategy, _Cut):
             plugin, base = strategy.checkpoint_io, self._saver.base
@@ -312,7 +317,7 @@ class HearthCheckpoint(Callback):
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """Every so many steps; with accumulated gradients several batches are one step."""
         step = trainer.global_step
-        if step % self._every or step == self._saved:
+        if step % self._every or step == self._saved or trainer.fast_dev_run:
             return
         self._saved = step
         if isinstance(self._saver, _whole.Saver):
@@ -338,32 +343,49 @@ def _instead_of(strategy: Any) -> str:
             f"{name}: save sharded states with hearth.torch.async_save()")
 
 
-def _on_storage(folder: str | os.PathLike) -> tuple[int, str] | None:
-    """The newest of Lightning's checkpoints in a folder: of its name, or what it says itself."""
-    best: tuple[int, str] | None = None
+def _on_storage(folder: str | os.PathLike, trust: bool) -> list[tuple[int | None, str]]:
+    """Lightning's checkpoints in a folder with their steps, where they can be told."""
     path = Path(folder)
-    for file in sorted(path.glob("*.ckpt")) if path.is_dir() else ():
-        step = _names.step_of(file.name)
-        try:
-            whole = file / _WRITTEN_LAST if file.is_dir() else file
-            if step is None or not whole.exists():
-                step = torch.load(whole, map_location="cpu", mmap=True,
-                                  weights_only=True)["global_step"]
-        except Exception as error:
-            _log.warning("hearth: %s is not looked at, it says no step: %s", file, error)
-            continue
-        if best is None or step > best[0]:
-            best = step, str(file)
-    return best
+    return [(_step_of(file, trust), str(file))
+            for file in (sorted(path.glob("*.ckpt")) if path.is_dir() else ())]
+
+
+def _step_of(file: Path, trust: bool) -> int | None:
+    """By its name, or what it says itself, or by what its name says among else."""
+    step = _names.step_of(file.name)
+    try:
+        whole = file / _WRITTEN_LAST if file.is_dir() else file
+        if step is None or not whole.exists():
+            step = torch.load(whole, map_location="cpu", mmap=True,
+                              weights_only=not trust)["global_step"]
+        return step
+    except pickle.UnpicklingError as error:  # it is whole, and has what torch does not know
+        among = re.search(r"(?<![a-z_])step=(\d{1,19})", file.name)
+        if among is not None:
+            return int(among[1])
+        why: Exception = error
+    except Exception as error:
+        why = error
+    _log.warning("hearth: %s is not looked at, it says no step: %s", file, why)
+    return None
 
 
 def newest(base: str | os.PathLike, folder: str | os.PathLike | None = None,
            **opts: Any) -> str | None:
     """What to go on from, for fit(ckpt_path=): the newer of memory and of a folder that all ranks
-    see. None: start from scratch. Collective: several ranks are started by torchrun, whose store
-    they meet at, or have a process group."""
+    see. None: start from scratch, which is an error where the folder has checkpoints of which none
+    says its step. Collective: several ranks are started by torchrun, whose store they meet at, or
+    have a process group.
+
+    opts  of hearth.torch.recover(); trust: of the folder's files, too
+    """
     found = recover(base, **opts)
-    stored = _on_storage(folder) if folder is not None else None
+    files = _on_storage(folder, opts.get("trust", False)) if folder is not None else []
+    stored = max(((step, file) for step, file in files if step is not None), default=None,
+                 key=lambda each: each[0])
     if found is not None and (stored is None or found.step >= stored[0]):
         return found.path
+    if stored is None and files:
+        raise HearthError(f"{folder}: there is nothing in memory, and none of the checkpoints here "
+                          f"says its step: {', '.join(file for _, file in files)}")
     return stored[1] if stored is not None else None

@@ -106,6 +106,7 @@ class HearthSaveStrategy(_theirs.TorchDistSaveShardedStrategy):
     def save(self, sharded_state_dict: dict[str, Any], checkpoint_dir: str | os.PathLike) -> None:
         """Returns when the save has the writer's level. Collective."""
         path, shards = self._begin(sharded_state_dict, checkpoint_dir)
+        _recover.saves_ended()  # asynchronous ones, which meet in the same group
         _weak.call(self.base, self._on_error, lambda: self._write(
             path, _theirs.mcore_to_pyt_state_dict(shards)))
 
@@ -121,7 +122,7 @@ class HearthSaveStrategy(_theirs.TorchDistSaveShardedStrategy):
         staged = self._writer.stage({
             key: [shard.data for shard in parts] for key, parts in shards.items()
             if isinstance(parts[0], ShardedTensor)})
-        for key, copies in staged.items():
+        for key, copies in dict.items(staged):  # that of its own is a save's beginning
             shards[key] = [_over(shard, data) for shard, data in zip(shards[key], copies)]
         state = staged.like(_theirs.mcore_to_pyt_state_dict(shards))
         future = _weak.call(self.base, self._on_error, lambda: _recover._in_turn().submit(

@@ -75,7 +75,7 @@ class _Memory:
     def _newer(self) -> _recover.Recovered | None:
         """What memory has, unless storage has something newer, for any rank."""
         found = _recover.recover(self._base, **self._opts)
-        stored = max(_recover._gathered(self._manager._find_load_step()))
+        stored = max(_recover.gathered(self._manager._find_load_step()))
         return found if found is not None and found.step >= stored else None
 
     def _kept(self, step: int) -> _recover.Recovered | None:

@@ -22,6 +22,7 @@ from typing import Any
 import transformers.trainer as _theirs
 from torch.distributed.fsdp import StateDictType
 from transformers import Trainer, TrainerCallback
+from transformers.trainer_utils import SaveStrategy
 
 from .torch import _folder, _several, _whole
 
@@ -41,7 +42,8 @@ class HearthCallback(TrainerCallback):
                  on_error: str = "warn", **opts: Any) -> None:
         if every_n_steps < 1:
             raise ValueError(f"every_n_steps: {every_n_steps} is not positive")
-        for name in ("is_deepspeed_enabled", "is_fsdp_xla_enabled"):
+        for name in ("is_deepspeed_enabled", "is_fsdp_xla_enabled",
+                     "is_distributed_loading_by_transformers"):
             if getattr(trainer, name, False):
                 raise TypeError(f"HearthCallback is for states that each rank has whole and for "
                                 f"FSDP2 ({name}): save sharded states with "
@@ -54,6 +56,8 @@ class HearthCallback(TrainerCallback):
         self._saver: _several.Saver | _whole.Saver = (
             _several.Saver if sharded else _whole.Saver)(base, on_error=on_error, **opts)
         self._brought = ExitStack()
+        self._due, self._saved = False, -1
+        self._save_behind(trainer)
         trainer.add_callback(self)
 
     def newest(self) -> str | None:
@@ -79,15 +83,38 @@ class HearthCallback(TrainerCallback):
         return to
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Every so many steps, on all ranks. All was loaded before the first."""
-        self._brought.close()
-        if state.global_step % self._every:
-            return
+        """Every so many steps, on all ranks. All was loaded before the first, and is loaded again
+        only where a batch turns out to be too large."""
+        if not args.auto_find_batch_size:
+            self._brought.close()
+        self._due = not _ends_epoch(state) and self._is_due(state.global_step)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The trainer may evaluate once more after the last step of an epoch."""
+        self._due = _ends_epoch(state) and self._is_due(state.global_step)
+
+    def _is_due(self, step: int) -> bool:
+        return step % self._every == 0 and step != self._saved
+
+    def _save_behind(self, trainer: Trainer) -> None:
+        """Where the trainer itself saves: behind the step's evaluation, which schedulers, the best
+        metric and other callbacks' states hang on, and behind these."""
+        theirs = trainer._maybe_log_save_evaluate
+
+        def log_save_evaluate(*arguments: Any, **named: Any) -> None:
+            theirs(*arguments, **named)
+            if self._due:
+                self._due, self._saved = False, trainer.state.global_step
+                self._save(self._saved)
+
+        trainer._maybe_log_save_evaluate = log_save_evaluate  # type: ignore[method-assign]
+
+    def _save(self, step: int) -> None:
         if isinstance(self._saver, _whole.Saver):
-            _folder.keep(self._saver, state.global_step, self._write)
+            _folder.keep(self._saver, step, self._write)
             return
         with _without_shards(self._trainer.accelerator.state.fsdp_plugin):
-            self._saver.save(state.global_step, {
+            self._saver.save(step, {
                 _MODEL: self._model_state, _OPTIMIZER: self._optimizer_state}, self._write)
 
     def _model_state(self) -> dict[str, Any]:
@@ -99,17 +126,18 @@ class HearthCallback(TrainerCallback):
             self._trainer.model, self._trainer.optimizer)}
 
     def _write(self, folder: str) -> None:
-        """The trainer's own files of this step, into the folder and nowhere else."""
+        """The trainer's own files of this step, all of them, into the folder and nowhere else."""
         args = self._trainer.args
-        before = {name: getattr(args, name) for name in ("output_dir", "push_to_hub")}
+        ours = {"output_dir": folder, "push_to_hub": False, "save_only_model": False,
+                "save_strategy": SaveStrategy.NO}  # else ranks meet to look for the best one
+        before = {name: getattr(args, name) for name in ours}
         made = os.path.join(folder, f"checkpoint-{self._trainer.state.global_step}")
         os.mkdir(made)  # a rank may have nothing to write
         try:
-            args.output_dir, args.push_to_hub = folder, False
+            vars(args).update(ours)
             self._trainer._save_checkpoint(self._trainer.model, trial=None)
         finally:
-            for name, value in before.items():
-                setattr(args, name, value)
+            vars(args).update(before)
         for name in os.listdir(made):
             os.rename(os.path.join(made, name), os.path.join(folder, name))
         os.rmdir(made)
@@ -118,6 +146,11 @@ class HearthCallback(TrainerCallback):
         """The last save ends."""
         self._brought.close()
         self._saver.close()
+
+
+def _ends_epoch(state: Any) -> bool:
+    """Of the step that was made. Where the data has no length, no step is known to."""
+    return float(state.epoch).is_integer()
 
 
 # The trainer has Accelerate write and read what FSDP cuts, by four functions.

@@ -2,9 +2,11 @@
 """A training with Accelerate or Hugging Face's Trainer under torchrun, each rank on a node of its
 own; writes its losses.
 
-    hugging_work.py accelerate|fsdp|between|transformers|trainer-fsdp|trainer-full FOLDER STEPS DIE_AT
+    hugging_work.py accelerate|fsdp|between|transformers|trainer-...|transformers-... FOLDER STEPS DIE_AT
 
 fsdp, trainer-fsdp: model and optimizer are sharded (FSDP2); trainer-full: and whole on storage.
+transformers-plateau: the schedule hangs on evaluations, and storage has the model alone.
+transformers-full: rank 0 finds no room for its model in one save.
 between: rank 1 dies when the model of DIE_AT is written and the optimizer is not. Accelerate makes
 FSDP on accelerators only: here it is told that this is one, and the rest is its own.
 """
@@ -129,22 +131,38 @@ def with_transformers() -> None:
             say(self.state.global_step + 1, loss)
             return loss
 
+        def _save(self, output_dir: str | None = None, **others: Any) -> None:
+            if kind == "transformers-full" and rank == "0" and str(output_dir).endswith("-6"):
+                raise OSError("No space left on device")
+            super()._save(output_dir, **others)
+
     class Die(TrainerCallback):
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             die(state.global_step, memory._saver)
 
-    trainer = Saying(model=Model(), train_dataset=rows, args=TrainingArguments(
+    more: dict[str, Any] = {}
+    if kind in ("transformers-plateau", "transformers-full"):
+        more = {"eval_strategy": "steps", "eval_steps": 4, "metric_for_best_model": "eval_loss",
+                "greater_is_better": False, "save_only_model": True, "label_names": ["x"],
+                "lr_scheduler_type": "reduce_lr_on_plateau",
+                "lr_scheduler_kwargs": {"patience": 0, "factor": 0.5, "threshold": 1e3}}
+    trainer = Saying(model=Model(), train_dataset=rows, eval_dataset=rows[:8], args=TrainingArguments(
         output_dir=storage, max_steps=steps, per_device_train_batch_size=2, use_cpu=True,
-        save_steps=5, report_to=[], disable_tqdm=True, seed=1, learning_rate=0.05))
-    if kind != "transformers":
+        save_steps=5, report_to=[], disable_tqdm=True, seed=1, learning_rate=0.05, **more))
+    if kind.startswith("trainer"):
         sharded(trainer.accelerator)
         trainer.is_fsdp_enabled = True
-    memory = HearthCallback(trainer, base, every_n_steps=2, on_error="raise")
+    memory = HearthCallback(trainer, base, every_n_steps=2,
+                            on_error="warn" if kind == "transformers-full" else "raise")
     trainer.add_callback(Die())
     found = memory.newest()
     step = int(found.rpartition("-")[2]) if found else 0
     print(f"rank {rank} goes on from {step}", flush=True)
     trainer.train(resume_from_checkpoint=found)
+    with open(f"{folder}/end.{rank}", "w", encoding="utf-8") as file:
+        file.write(f"{trainer.lr_scheduler.get_last_lr()} {trainer.state.best_metric} "
+                   f"{[each['step'] for each in trainer.state.log_history if 'eval_loss' in each]}")
+    print(f"rank {rank} has {ht.protection(base).failures} failed saves", flush=True)
 
 
 with_transformers() if kind.startswith("tra") else with_accelerate()

@@ -80,14 +80,26 @@ class Model(LightningModule):
 class Die(Callback):
     """Once, in the middle of a training, and when a step is protected."""
 
-    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        if not alone and trainer.global_step == die_at and rank == "1":
-            memory._saver.wait()
+    def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+        if trainer.global_step == die_at and rank == "1":
+            if not alone:
+                memory._saver.wait()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
-        if alone and trainer.global_step == die_at and rank == "1":
-            os.kill(os.getpid(), signal.SIGKILL)
+
+class Count(Callback):
+    """Has a state, of each batch that has ended."""
+
+    count = 0
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.count += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.count = state["count"]
 
 
 if alone:
@@ -105,10 +117,12 @@ print(f"rank {rank} goes on from {path}", flush=True)
 trainer = Trainer(
     accelerator="cpu", devices=2, strategy=strategy, max_steps=steps, max_epochs=100, logger=False,
     enable_progress_bar=False, enable_model_summary=False, plugins=[HearthCheckpointIO(base)],
-    callbacks=[memory, Die(), ModelCheckpoint(dirpath=f"{folder}/storage",
-                                             every_n_train_steps=5, save_top_k=-1)])
+    callbacks=[memory, Die(), count := Count(),
+               ModelCheckpoint(dirpath=f"{folder}/storage", every_n_train_steps=5, save_top_k=-1),
+               ModelCheckpoint(dirpath=f"{folder}/one", every_n_train_steps=4, save_top_k=1)])
 trainer.fit(Model(), torch.utils.data.DataLoader(torch.zeros(20, 1), 2, num_workers=0),
             ckpt_path=path)
+print(f"rank {rank} has counted {count.count}", flush=True)
 ht.leave(base, keep=False)
 if torch.distributed.is_initialized():
     torch.distributed.destroy_process_group()

@@ -169,6 +169,24 @@ def beside_training(steps: int) -> tuple[bool, list[int], list[float], list[floa
     return early == [], ended, before, digest(other)
 
 
+def at_once_behind_another(steps: int) -> tuple[list[int], list[float], list[float]]:
+    """A synchronous save while an asynchronous one is under way: the calls that are finalized, what
+    was saved as the last and what is loaded."""
+    trainer, other = Trainer(), Trainer()
+    for _ in range(steps):
+        trainer.train_step()
+    strategy, calls = megatron.HearthSaveStrategy(base()), queue()
+    strategy._write = _slow(strategy._write)  # type: ignore[method-assign]
+    calls.schedule_async_request(megatron.save(
+        trainer.sharded_state(), f"{base()}/iter_{steps:07d}", strategy, async_sharded_save=True))
+    trainer.train_step()
+    megatron.save(trainer.sharded_state(), f"{base()}/iter_{steps + 1:07d}",
+                  megatron.HearthSaveStrategy(base()))
+    ended = calls.maybe_finalize_async_calls(blocking=True)
+    other.take(megatron.load(other.sharded_state(), megatron.newest(base())))
+    return ended, digest(trainer), digest(other)
+
+
 def _slow(write: Any) -> Any:
     def slowly(*arguments: Any) -> None:
         time.sleep(2.0)

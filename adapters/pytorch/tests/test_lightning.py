@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import pathlib
 from typing import Any
 
 import pytest
@@ -26,6 +27,9 @@ def test_a_killed_rank_goes_on_from_memory_with_the_controls_losses(folder, kind
         assert f"rank {rank} goes on from {path}" in said, said
     stored = os.listdir(f"{folder}/killed/storage")
     assert any("step=5" in name for name in stored) and any("step=10" in name for name in stored)
+    for rank in range(2):  # the states of other callbacks are of the step that was saved
+        assert f"rank {rank} has counted 12" in said, said
+    assert [name.rpartition("=")[2] for name in os.listdir(f"{folder}/killed/one")] == ["12.ckpt"]
 
 
 # ---- the plugin alone ----------------------------------------------------------------------------
@@ -82,6 +86,35 @@ def test_the_newer_of_memory_and_storage(base, folder):
     with open(f"{storage}/broken.ckpt", "wb") as file:
         file.write(b"?")
     assert newest(base, storage) == f"{storage}/last.ckpt"
+
+
+def test_a_name_says_its_step_among_else_and_a_step_that_nobody_says_is_an_error(base, folder):
+    from hearth.lightning import newest
+
+    storage = f"{folder}/storage"
+    os.makedirs(storage)
+    odd = {**checkpoint(3), "hyper_parameters": {"where": pathlib.PosixPath("/data")}}
+    torch.save(odd, f"{storage}/last.ckpt")  # torch reads it where it is trusted
+    with pytest.raises(HearthError, match="none of the checkpoints here says its step.*last.ckpt"):
+        newest(base, storage)
+    assert newest(base, storage, trust=True) == f"{storage}/last.ckpt"
+    for name in ("epoch=0-step=3-val_loss=0.25", "epoch=0-step=7-v1", "some_step=9"):
+        torch.save(odd, f"{storage}/{name}.ckpt")
+    assert newest(base, storage) == f"{storage}/epoch=0-step=7-v1.ckpt"
+
+
+def test_a_run_to_try_the_code_out_is_not_gone_on_from(base):
+    from lightning.pytorch import Trainer
+    from lightning.pytorch.demos.boring_classes import BoringModel
+
+    from hearth.lightning import HearthCheckpoint
+
+    for dry, found in ((4, None), (False, f"{base}/step-4_ckpt")):
+        Trainer(accelerator="cpu", fast_dev_run=dry, max_steps=4, logger=False,
+                enable_progress_bar=False, enable_checkpointing=False, limit_val_batches=0,
+                callbacks=[HearthCheckpoint(base, every_n_train_steps=2, on_error="raise")]).fit(
+                    BoringModel())
+        assert ht.latest(base) == found
 
 
 def test_a_folder_on_storage_counts_when_it_is_whole(base, folder):

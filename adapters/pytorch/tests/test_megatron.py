@@ -76,6 +76,13 @@ def test_megatrons_queue_finalizes_when_the_save_has_ended(two):
         assert waited and calls == [0] and saved == loaded
 
 
+def test_a_save_at_once_waits_for_one_that_is_under_way(two):
+    import megatron_parts
+
+    for calls, saved, loaded in two.run(megatron_parts.at_once_behind_another, 3):
+        assert calls == [0] and saved == loaded and saved[0] == 4
+
+
 def test_with_megatrons_own_save_and_load(two, folder):
     import megatron_parts
 

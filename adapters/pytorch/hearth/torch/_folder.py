@@ -7,6 +7,7 @@ is the model and all that ranks share, and its own files over that.
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import shutil
@@ -19,21 +20,66 @@ from typing import Any
 
 import torch
 
+from ..errors import HearthError
 from . import _names, _recover
 from ._whole import Saver, read
 
 _log = logging.getLogger("hearth")
 
 
+_PREFIX = "hearth-files-"
+
+
 @contextmanager
 def scratch() -> Iterator[str]:
-    """An empty folder in memory of this rank's own."""
-    where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    folder = tempfile.mkdtemp(prefix="hearth-files-", dir=where)
+    """An empty folder in memory of this rank's own. Locked while it is in use: what a process left
+    behind that ended in the middle of it, the next one removes."""
+    where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+    for folder in Path(where).glob(f"{_PREFIX}*"):
+        _remove_if_left(folder)
+    made, lock = _make(where)
     try:
-        yield folder
+        yield made
     finally:
+        shutil.rmtree(made, ignore_errors=True)
+        os.close(lock)
+
+
+def _make(where: str) -> tuple[str, int]:
+    for _ in range(100):  # somebody may take a new one for one that was left behind
+        made = tempfile.mkdtemp(prefix=_PREFIX, dir=where)
+        lock = _locked(made)
+        if lock is not None:
+            return made, lock
+    raise HearthError(f"{where}: no folder in it can be locked")
+
+
+def _locked(folder: str | Path) -> int | None:
+    """A descriptor that holds the lock of a folder. None: another has it, or it is gone."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.stat(folder), os.fstat(lock)):
+            return lock
+    except OSError:
+        pass
+    os.close(lock)
+    return None
+
+
+def _remove_if_left(folder: Path) -> None:
+    try:
+        if folder.lstat().st_uid != os.getuid():
+            return
+    except OSError:
+        return
+    lock = _locked(folder)
+    if lock is not None:
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
 
 
 def files(folder: str) -> dict[str, torch.Tensor]:
@@ -77,18 +123,42 @@ def lay(path: str, these: Mapping[str, torch.Tensor], to: str) -> None:
 
 def newest(base: str | os.PathLike, folder: str | os.PathLike | None,
            whole: Callable[[Path], bool], **opts: Any) -> tuple[int, str, bool] | None:
-    """Step and path of the newer of memory and of the step folders in `folder`, and whether it is
-    memory's. Collective."""
+    """Step and path of the newer of memory and of the step folders in `folder` that all ranks see,
+    and whether it is memory's. Collective."""
     found = _recover.recover(base, **opts)
-    best: tuple[int, str, bool] | None = None
-    for child in sorted(Path(folder).iterdir()) if folder and Path(folder).is_dir() else ():
-        step = _names.step_of(child.name)
-        if step is None or not child.is_dir():
-            continue
-        if not whole(child):
-            _log.warning("hearth: %s is not whole and is passed over", child)
-        elif best is None or step > best[0]:
-            best = step, str(child), False
-    if found is not None and (best is None or found.step >= best[0]):
+    stored = _on_storage(Path(folder), whole, found is None) if folder else None
+    if found is not None and (stored is None or found.step >= stored[0]):
         return found.step, found.path, True
-    return best
+    return None if stored is None else (*stored, False)
+
+
+def _on_storage(folder: Path, whole: Callable[[Path], bool], alone: bool) -> tuple[int, str] | None:
+    """alone: memory has nothing; what some ranks see and others do not is an error then, as a start
+    from scratch beside it would be the loss of it."""
+    here = [(step, child.name) for child in _recover.children(folder)
+            if (step := _names.step_of(child.name)) is not None and _is_whole(child, whole)]
+    seen = [set(each) for each in _recover.gathered(here)]
+    common, any_of = set.intersection(*seen), set.union(*seen)
+    if any_of and not common and alone:
+        raise HearthError(f"{folder}: there is nothing in memory, and no checkpoint here that all "
+                          "ranks see: " + "; ".join(
+                              f"rank {rank} sees {max(each)[1] if each else 'none'}"
+                              for rank, each in enumerate(seen)))
+    best = max(common, default=None)
+    if any_of and (best is None or max(any_of) > best):
+        _log.warning("hearth: %s is not seen by all ranks and is passed over",
+                     folder / max(any_of)[1])
+    return None if best is None else (best[0], str(folder / best[1]))
+
+
+def _is_whole(child: Path, whole: Callable[[Path], bool]) -> bool:
+    """Raises nothing: other ranks wait."""
+    try:
+        if not child.is_dir():
+            return False
+        if whole(child):
+            return True
+        _log.warning("hearth: %s is not whole and is passed over", child)
+    except OSError as error:
+        _log.error("hearth: %s", error)
+    return False

@@ -176,6 +176,12 @@ def _in_turn() -> concurrent.futures.ThreadPoolExecutor:
     return _executor
 
 
+def saves_ended() -> None:
+    """Until all that was handed to that thread is written, or has failed."""
+    if _executor is not None:
+        _executor.submit(int).result()
+
+
 def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None = None,
          storage_reader: HearthReader | None = None, trust: bool = False,
          part: str | None = None, **arguments: Any) -> None:
@@ -272,7 +278,7 @@ def _asked(state: dict[str, Any], part: str | None, parts: Sequence[str] | None)
 def _causes(mine: BaseException | None) -> dict[int, BaseException]:
     """What went wrong on each rank on which something did."""
     carried = None if mine is None else portable(mine)
-    return {rank: error for rank, error in enumerate(_gathered(carried)) if error is not None}
+    return {rank: error for rank, error in enumerate(gathered(carried)) if error is not None}
 
 
 def raise_of_any(mine: BaseException | None) -> None:
@@ -299,7 +305,7 @@ def _raise_if_not_gone(causes: dict[int, BaseException], mine: BaseException | N
     raise mine if mine is not None else HearthError(_say(wrong or causes)) from first
 
 
-def _gathered(mine: Any) -> list[Any]:
+def gathered(mine: Any) -> list[Any]:
     ours = group()
     if ours is None or dist.get_world_size() == 1:
         return [mine]
@@ -324,7 +330,7 @@ def _kind(path: Path, names: tuple[str, ...]) -> str | None:
         return None
 
 
-def _children(path: Path) -> list[Path]:
+def children(path: Path) -> list[Path]:
     """What lies in a folder. Raises nothing: other ranks wait."""
     try:
         return sorted(path.iterdir()) if path.is_dir() else []
@@ -355,16 +361,16 @@ def _from_storage(state_dict: dict[str, Any], reader: StorageReader | None, plan
                 with _plain({name: of[name]}) as state:
                     dcp.load(state[name], checkpoint_id=folder / name, **arguments)
 
-    kinds = set(_gathered(_kind(path, names)))
+    kinds = set(gathered(_kind(path, names)))
     if len(kinds) == 1 and None not in kinds:
         load_from(path, kinds.pop())
         return _names.step_of(path.name) or 0
     here: dict[tuple[int, str], Path] = {}
-    for child in _children(path):
+    for child in children(path):
         step, kind = _names.step_of(child.name), _kind(child, names)
         if step is not None and kind is not None:
             here[step, kind] = child
-    common = set.intersection(*[set(found) for found in _gathered(list(here))])
+    common = set.intersection(*[set(found) for found in gathered(list(here))])
     if not common:
         return None
     newest = max(common)

@@ -8,6 +8,7 @@ part of one save, and what each rank has of its own as files in one more.
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -93,6 +94,11 @@ class Saver:
         last, self._last = self._last, None
         if last is not None:
             last.result()
+
+    def ended(self) -> None:
+        """The same, and what it raised is raised by the next save."""
+        if self._last is not None:
+            concurrent.futures.wait([self._last])
 
     def close(self) -> None:
         """The last save ends, and what was never written is given up. It may be used again."""

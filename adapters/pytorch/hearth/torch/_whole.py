@@ -4,6 +4,7 @@ background and read back whole. What hearth.lightning and hearth.accelerate are 
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import re
 from collections.abc import Callable
@@ -88,6 +89,11 @@ class Saver:
         last, self._last = self._last, None
         if last is not None:
             last.result()
+
+    def ended(self) -> None:
+        """The same, and what it raised is raised by the next save."""
+        if self._last is not None:
+            concurrent.futures.wait([self._last])
 
     def close(self) -> None:
         """End the last save, give up what was staged. It may be used again."""
