@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 import uuid
@@ -20,6 +19,7 @@ from ..errors import HearthError
 from ..job import Checkpoint, Gather, Job, check_options
 from . import _container, _names, _parts
 from ._group import OwnGroup
+from ._meeting import StoreGather
 
 _PLACE = ("rank", "world", "gather")  # options that say which rank this is
 _IDS = 1000  # that are remembered of a job, the newest
@@ -67,7 +67,6 @@ _RANKS_OWN = frozenset({  # of what a job is opened with: nothing for another pr
     "gather", "bootstrap", "start", "object_bytes", "object_count", "helper", "log", "log_arg"})
 _lock = threading.RLock()
 _memberships: dict[str, Membership] = {}
-_rounds = itertools.count(1)  # of _store_gather(), the same on all ranks
 
 
 def resolve(checkpoint_id: str | os.PathLike | None, base: str | os.PathLike | None,
@@ -198,22 +197,15 @@ def _bytes(tensor: torch.Tensor) -> bytes:
     return bytes(tensor.tolist())
 
 
-def _store_gather(rank: int, world: int, timeout_s: float) -> Gather:
-    """All-gather over torchrun's own store, before there is any process group."""
-    store = dist.PrefixStore("hearth", dist.TCPStore(
-        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), world_size=None,
-        is_master=False, timeout=timedelta(seconds=timeout_s)))
-    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-
-    def gather(mine: bytes) -> list[bytes]:
-        key = f"{restart}/{next(_rounds)}"  # no lock: whoever waits for this call holds one
-        store.set(f"{key}/{rank}", mine)
-        return [store.get(f"{key}/{other}") for other in range(world)]
-
-    return gather
+def _store_gather(base: str, rank: int, world: int, timeout_s: float) -> Gather:
+    """All-gather over torchrun's own store, before there is any process group. By the job's name:
+    its root is each node's own."""
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]),
+                          world_size=None, is_master=False, timeout=timedelta(seconds=timeout_s))
+    return StoreGather(store, os.path.basename(base), rank, world, timeout_s)
 
 
-def _place(opts: dict[str, Any]) -> tuple[int, int, Gather | None]:
+def _place(base: str, opts: dict[str, Any]) -> tuple[int, int, Gather | None]:
     """This process's rank, the world, and how the ranks meet."""
     wait_s = opts.get("open_ms", 60000) / 1000
     if dist.is_available() and dist.is_initialized():
@@ -222,7 +214,7 @@ def _place(opts: dict[str, Any]) -> tuple[int, int, Gather | None]:
         return rank, world, _GroupGather(wait_s) if needed else None
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if world > 1 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        return rank, world, _store_gather(rank, world, wait_s)
+        return rank, world, _store_gather(base, rank, world, wait_s)
     return rank, world, None
 
 
@@ -258,7 +250,7 @@ def membership(base: str, opts: dict[str, Any], *, recover: bool = True) -> Memb
         if member is not None:
             _check_same(member, opts)
             return member
-        rank, world, gather = _place(opts)
+        rank, world, gather = _place(base, opts)
         rank, world = opts.get("rank", rank), opts.get("world", world)
         rest = {k: v for k, v in opts.items() if k not in _PLACE}
         job = Job.open(base, rank=rank, world=world, gather=opts.get("gather", gather), **rest)
