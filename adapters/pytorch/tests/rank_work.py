@@ -196,6 +196,13 @@ def save_plain(step: int) -> int:
     return target["n"]
 
 
+def go_back(step: int) -> int:
+    """Roll back in a running job."""
+    found = ht.recover(base(), step=step)
+    assert found is not None
+    return found.step
+
+
 def save_cached(first: int) -> list[int]:
     """Three saves with DCP's plan caching, each loaded again."""
     from torch.distributed.checkpoint import DefaultSavePlanner

@@ -127,6 +127,16 @@ def test_the_id_of_a_step_is_known_after_a_restart(base):
     assert load(f"{base}/model_5", step=5) == 3
 
 
+def test_a_step_that_was_given_up_leaves_its_id_too(base):
+    save(f"{base}/model_1", 1, step=1, keep=3)
+    save(f"{base}/model_2", 2, step=2)
+    assert ht.recover(base, step=1).step == 1
+    save(f"{base}/other_2", 3, step=2)
+    assert load(f"{base}/other_2", step=2) == 3
+    with pytest.raises(CheckpointException, match="model_1.*other_1"):  # which is still there
+        save(f"{base}/other_1", 4, step=1)
+
+
 def test_a_save_that_failed_leaves_its_step_to_others(base, monkeypatch):
     def broken(*_: Any, **__: Any) -> None:
         raise HearthError("made to fail")

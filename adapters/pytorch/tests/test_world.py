@@ -41,6 +41,15 @@ def test_an_exception_that_cannot_be_pickled(four, hook, asynchronous):
     assert four.run(work.save_plain, 2) == [2] * 4
 
 
+def test_a_step_that_one_rank_missed_is_saved_after_going_back(two):
+    """All count their attempts anew then, that rank as well."""
+    two.run(work.save_plain, 1)
+    for _, text in two.run(work.fail_in, "write_data", 1, False, "error", 2):
+        assert text.startswith("[1]"), text
+    assert two.run(work.go_back, 1) == [1] * 2
+    assert two.run(work.save_plain, 2) == [2] * 2
+
+
 def test_plan_caching_over_three_saves(four):
     assert four.run(work.save_cached, 1) == [[1, 2, 3]] * 4
 

@@ -117,6 +117,12 @@ class Ids:
                 "replace it: a step has one id in a job. Save it under the same id again, or all "
                 "that belongs to a step in one save")
 
+    def until(self, step: int) -> Ids:
+        """Those that a job knows which has gone on from this step: the saves behind it are gone."""
+        kept = Ids(self._base)
+        kept._known = {known: name for known, name in self._known.items() if known <= step}
+        return kept
+
     @contextmanager
     def noted(self, step: int, name: str) -> Iterator[None]:
         """Remember the id of a save that was committed, unless what follows fails. "": nothing."""
@@ -316,7 +322,11 @@ def recover_again(base: str, opts: dict[str, Any], **arguments: Any) -> Membersh
             member.recovered.close()
             member.recovered = None
         member.joined, member.wrote = uuid.uuid4().hex, -1
-        member.recovered = member.job.recover(**arguments)
+        found = member.recovered = member.job.recover(**arguments)
+        member.missed = None  # not before: only in the new epoch all count their attempts anew
+    with _lock:
+        if base in _ids:
+            _ids[base] = _ids[base].until(found.step if found is not None else -1)
     return member
 
 
