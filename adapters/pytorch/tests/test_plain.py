@@ -117,6 +117,21 @@ def test_a_failed_save_ends_training_or_is_a_warning(base, broken, caplog, how):
     assert loaded(f"{base}/5") == 5
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_of_a_job_that_was_left_the_failures_alone_are_known(base, broken, keep):
+    broken.on = False
+    SAVES["save"](state(1), checkpoint_id=f"{base}/1")
+    broken.on = True
+    assert SAVES["save"](state(2), checkpoint_id=f"{base}/2", on_error="warn") is None
+    assert ht.protection(base).step == 1
+    ht.leave(base, keep=keep)
+    held = ht.protection(base)
+    assert (held.step, held.age_s, held.failures, held.in_a_row) == (None, None, 1, 1)
+    assert held.error is not None and "made to fail" in held.error
+    found = ht.recover(base)
+    assert (found is not None, ht.protection(base).step) == (keep, 1 if keep else None)
+
+
 def test_it_is_said_once_a_minute_with_how_many(base, broken, caplog, monkeypatch):
     caplog.set_level(logging.WARNING, "hearth")
     clock = [1000.0]

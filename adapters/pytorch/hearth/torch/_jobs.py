@@ -35,6 +35,7 @@ class Membership:
     joined  another word for each joining, after which such a process attaches anew
     wrote   the newest step that this process has written
     missed  a step that the others have begun, and this rank has not, since it failed before
+    newest  save that was PROTECTED when that was last asked, and since when, as time.time() counts
     """
 
     job: Job
@@ -46,6 +47,7 @@ class Membership:
     joined: str = field(default_factory=lambda: uuid.uuid4().hex)
     wrote: int = -1
     missed: int | None = None
+    newest: tuple[int, float] | None = None
 
     @property
     def rank(self) -> Rank:
@@ -323,6 +325,7 @@ def recover_again(base: str, opts: dict[str, Any], **arguments: Any) -> Membersh
             member.recovered = None
         member.joined, member.wrote = uuid.uuid4().hex, -1
         found = member.recovered = member.job.recover(**arguments)
+        member.newest = None
         member.missed = None  # not before: only in the new epoch all count their attempts anew
     with _lock:
         if base in _ids:

@@ -51,7 +51,6 @@ class _Watch:
     def __init__(self) -> None:
         self.failures = self.in_a_row = self.unsaid = 0
         self.error: str | None = None  # an exception would keep its frames, and their save's room
-        self.newest: tuple[int, float] | None = None  # step, time.time()
         self.said: float | None = None  # time.monotonic()
 
 
@@ -69,11 +68,9 @@ def _base(base: str | os.PathLike | None) -> str | None:
 def protection(base: str | os.PathLike | None = None) -> Protection:
     """Of the job of `base`. Not collective; of a job that is not open here the failures alone."""
     known = _base(base)
-    newest = _newest(known)
+    step, since = _newest(known) or (None, None)
     with _lock:
         watch = _watch(known)
-        watch.newest = newest or watch.newest
-        step, since = watch.newest or (None, None)
         return Protection(step, None if since is None else max(0.0, time.time() - since),
                           watch.failures, watch.in_a_row, watch.error)
 
@@ -85,8 +82,10 @@ def _newest(base: str | None) -> tuple[int, float] | None:
     try:
         kept = member.job.kept()
     except HearthError:  # the engine is gone: what was known last
-        return None
-    return (kept[0].step, kept[0].since) if kept else None
+        kept = []
+    if kept:
+        member.newest = kept[0].step, kept[0].since
+    return member.newest
 
 
 def _short(error: BaseException) -> str:
