@@ -212,6 +212,36 @@ def test_the_path_says_which_job(base):
     checkpointer.close()
 
 
+@pytest.mark.parametrize("told", [False, True])
+def test_a_save_goes_into_the_job_that_its_path_names(base, told):
+    """One checkpointer, paths of two jobs: each has its own, or it is an error."""
+    other = f"{os.path.dirname(base)}/other"
+    checkpointer = make_async_checkpointer(RANK0, base=base if told else None)
+    checkpointer.save(f"{base}/step-10_ckpt", small_state())[1].result(DEADLINE_S)
+    written = checkpointer.save(f"{other}/step-11_ckpt", {"w": torch.ones(5)})[1]
+    if told:
+        with pytest.raises(ValueError, match="does not lie in"):
+            written.result(DEADLINE_S)
+        assert not kept(base, "step-11_ckpt")
+    else:
+        written.result(DEADLINE_S)
+        assert [k.step for k in _jobs.membership(other, {}).job.kept()] == [11]
+    assert [k.step for k in _jobs.membership(base, {}).job.kept()] == [10]
+    assert checkpointer.load(f"{base}/step-10_ckpt")["w"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_what_was_staged_in_another_job_is_given_up(base):
+    stager = Stager(RANK0, base=base)
+    staged = stager.stage(small_state())
+    with pytest.raises(ValueError, match="does not lie in"):
+        Writer(rank_info=RANK0).write(f"{os.path.dirname(base)}/other/1", staged)
+    assert not staged  # its memory went back
+    Writer(rank_info=RANK0).write(f"{base}/1", stager.stage(small_state()))
+    _jobs.membership(f"{os.path.dirname(base)}/other", {})
+    Writer(rank_info=RANK0).write("2", stager.stage(small_state()))  # a name alone: of that job
+    assert kept(base, "2")
+
+
 def test_a_later_process_finds_the_step(base):
     """As after a restart: nothing is open, the folder is one of Hearth's."""
     make_sync_checkpointer(RANK0).save(f"{base}/step-4_ckpt", small_state())

@@ -184,6 +184,11 @@ def test_what_is_asked_for_is_checked(base):
     staged.give_up()
     with pytest.raises(ValueError, match="a save without parts"):
         Writer(parts=BOTH).write(f"{base}/3/model", Stager(base=base).stage(state("model")))
+    staged = Stager(base=base, part="model", parts=BOTH).stage(state("model"))
+    with pytest.raises(ValueError, match=f"does not lie in {base}, the base"):
+        Writer(parts=BOTH).write(f"{base}-other/3/model", staged)
+    with pytest.raises(HearthError, match="given up"):
+        save(base, 3, "optimizer")
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

@@ -63,9 +63,9 @@ def _job_of(job: Job | None, folder: str, opts: dict[str, Any]) -> Job:
     return job if job is not None else _jobs.membership(folder, opts).job
 
 
-def _bare(path: str, job: Job | None) -> str | None:
-    """The job's base, for a path that is a step's name and nothing else."""
-    return job.base if job is not None and not os.path.dirname(path.rstrip("/")) else None
+def _bare(path: str, owner: Job | Staged | None) -> str | None:
+    """The owner's base, for a path that is a step's name and nothing else."""
+    return owner.base if owner is not None and not os.path.dirname(path.rstrip("/")) else None
 
 
 def _is_base(folder: str) -> bool:
@@ -98,6 +98,7 @@ class Stager:
         self._ranks = ranks
         self._part, self._parts = part, _parts.declared(part, parts)
         self._next = part
+        self._path_base: str | None = None  # that the last path says
         self._opts = _jobs.own_options(job, opts)
         self._boxes = _stage.Boxes()
         self._last: weakref.ref[Staged] | None = None
@@ -108,12 +109,13 @@ class Stager:
         whole, named = _parts.split(path, None, self._parts)
         self._next = _parts.same(self._part, named)
         if self._job is None and self._base is None:
-            self._base = _jobs.resolve(whole, None, None)[0]
+            self._path_base = _jobs.resolve(whole, None, None)[0]
 
     def stage(self, state_dict: Any, **kwargs: Any) -> Staged:
         """The copy. Keywords are the writer's hooks' and are ignored here."""
         self.close()
-        job = self._job or _job_of(None, _jobs.base_of(self._base), self._opts)
+        job = self._job or _job_of(
+            None, _jobs.base_of(self._base or self._path_base), self._opts)
         if self._parts is None:
             staged = stage(
                 job, state_dict, self._rank, self._boxes, self._wait_s, None, self._ranks)
@@ -136,6 +138,16 @@ class Stager:
         staged = last() if last is not None else None
         if staged is not None:
             staged.give_up()
+
+
+def _staged_in(staged: Staged, folder: str, path: str) -> str:
+    """The base of the job that has the copy. ValueError, and it is given up, where the path is of
+    another: it would be a step of a job that nobody named, and push out one of that job's."""
+    if os.path.realpath(folder) != os.path.realpath(staged.base):
+        staged.give_up()
+        raise ValueError(f"{path} does not lie in {staged.base}, the base of the job that this "
+                         "state was staged in")
+    return staged.base
 
 
 def prove(job: Job, path: str, staged: Staged) -> None:
@@ -180,9 +192,12 @@ class Writer:
         path, state = ordered(path, state_dict)
         whole, named = _parts.split(path, None, self._parts)
         part = _parts.same(self._part, named)
-        folder, step = _jobs.resolve(whole, _bare(whole, self._job), None)
+        owner = self._job or (state if isinstance(state, Staged) else None)
+        folder, step = _jobs.resolve(whole, _bare(whole, owner), None)
         if self._job is not None and folder != self._job.base:
             raise ValueError(f"{path} does not lie in the job's base {self._job.base}")
+        if isinstance(state, Staged):
+            folder = _staged_in(state, folder, path)
         name = _jobs.id_of(whole, step)
         _jobs.ids_of(folder).check(step, name)
         if self._parts is None:

@@ -35,6 +35,7 @@ class Staged(dict):
     """A state's copy in pool memory, with the save that it belongs to. To others it is a dict,
     whose tensors are readable until it is written or given up; it is empty then.
 
+    base  of the job that the copy is in
     turn  of a part: the save is its group's, and what gives the copy up fails all of it
     """
 
@@ -46,7 +47,7 @@ class Staged(dict):
         self._lock = threading.Lock()
         self._save: Save | None = save
         self.items_left = items  # to be added when the step is known
-        self.step, self.turn = step, turn
+        self.base, self.step, self.turn = save.job.base, step, turn
         self._end = (weakref.finalize(self, Save.abort, save) if turn is None
                      else weakref.finalize(self, _drop, turn))
         self._end.atexit = False
