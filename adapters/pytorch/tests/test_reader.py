@@ -59,6 +59,27 @@ def test_without_a_step_it_is_the_newest(base):
     assert load(HearthReader(base, step=8)) == 8
 
 
+class Failing(dcp.DefaultLoadPlanner):
+    """The load fails when all is planned, and the data is not read."""
+
+    def finish_plan(self, central_plan: Any) -> Any:
+        raise OSError("told to fail")
+
+
+@pytest.mark.parametrize("how", ["a load that failed", "read_metadata() alone"])
+@pytest.mark.parametrize("step", [None, 1])
+def test_what_was_left_open_is_not_the_next_load(base, how, step):
+    save(base, 1, 1, keep=3)
+    reader = HearthReader(base, step=step)
+    if how == "read_metadata() alone":
+        reader.read_metadata()
+    else:
+        with pytest.raises(CheckpointException, match="told to fail"):
+            dcp.load({"w": torch.zeros(4)}, storage_reader=reader, planner=Failing())
+    save(base, 1 if step else 2, 2)
+    assert load(reader) == 2
+
+
 def test_a_step_that_is_not_there_is_named_with_those_that_are(base):
     save(base, 6, 1)
     reader = HearthReader()

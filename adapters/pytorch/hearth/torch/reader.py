@@ -116,6 +116,8 @@ class HearthReader(StorageReader):
         failed, self.error = self.error, None
         try:
             rank = kwargs.get("rank")
+            if rank is None:  # a load begins: what one that failed has left open may be older
+                self.close()
             if rank is not None and isinstance(failed, _parts.NoPart):
                 raise failed  # there is a common one
             self._alone = rank is not None
