@@ -88,6 +88,23 @@ def test_a_part_of_storage_in_a_folder_or_behind_its_key(base, folder, form):
     assert values(state) == [5.0, 5.0, 5.0, 3.0, 3.0]
 
 
+def test_a_fallback_reader_is_asked_again_where_it_was_first(base, folder):
+    one = torch_dcp.FileSystemReader(f"{folder}/disk")
+    for step in (3, 5):
+        on_disk(folder, step)
+        state = states(0)
+        assert ht.load_latest(state, base=base, fallback=one, parts=BOTH) == step
+        assert values(state) == [float(step)] * 5
+    for step in (7, 9):
+        whole_on_disk(folder, step)
+        state = {part: {"b": value["b"]} for part, value in states(0).items()}
+        assert ht.load_latest(state, base=base, fallback=one) == step
+        assert state["model"]["b"][0] == step
+    with pytest.raises(CheckpointException):  # and a load that failed leaves it there as well
+        ht.load_latest({"other": torch.zeros(1)}, base=base, fallback=one)
+    assert str(one.path) == f"{folder}/disk"
+
+
 def test_parts_are_of_one_step_in_memory(base, folder):
     keep(base, 4)
     state = states(0)

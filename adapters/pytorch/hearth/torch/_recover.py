@@ -6,7 +6,7 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -361,6 +361,15 @@ def _from_storage(state_dict: dict[str, Any], reader: StorageReader | None, plan
                 with _plain({name: of[name]}) as state:
                     dcp.load(state[name], checkpoint_id=folder / name, **arguments)
 
+    try:
+        return _load_newest(path, names, load_from)
+    finally:
+        reader.reset(path)  # DCP has made it one of the step's folder
+
+
+def _load_newest(path: Path, names: tuple[str, ...],
+                 load_from: Callable[[Path, str], None]) -> int | None:
+    """The newest step that every rank sees in a folder, or the checkpoint that the folder is."""
     kinds = set(gathered(_kind(path, names)))
     if len(kinds) == 1 and None not in kinds:
         load_from(path, kinds.pop())
