@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+import time
 from concurrent.futures import Future
 from typing import Any
 
@@ -380,9 +381,26 @@ def test_CP13_close_closes_both_in_order_and_twice_is_harmless(parts):
 
 
 def test_CP13_close_of_the_real_parts(base):
-    checkpointer = make_async_checkpointer(RANK0, base=base)
-    _, written = checkpointer.save(f"{base}/step-1_ckpt", small_state())
+    """Close waits for the write in flight, also where its thread has not begun with it."""
+
+    class Late(Writer):
+        def write(self, path: Any, state_dict: Any, **kwargs: Any) -> None:
+            time.sleep(0.3)
+            super().write(path, state_dict, **kwargs)
+
+    checkpointer = AsyncCheckpointer(
+        Stager(RANK0, base=base), InlineProcess(Late(rank_info=RANK0)), Reader(RANK0))
+    for step in (1, 2):
+        _, written = checkpointer.save(f"{base}/step-{step}_ckpt", small_state())
     checkpointer.close()
     checkpointer.close()
-    assert written.result(0) is None  # close waits for the write in flight
-    assert checkpointer.load(f"{base}/step-1_ckpt")["n"] == {"step": 3}
+    assert written.result(0) is None
+    assert checkpointer.load(f"{base}/step-2_ckpt")["n"] == {"step": 3}
+
+
+def test_CP13_close_after_a_write_that_failed(parts):
+    checkpointer, _, process, _, calls = parts
+    process.written = _done(OSError("peer gone"))
+    checkpointer.save("/a/1", small_state())
+    checkpointer.close()
+    assert calls[-2:] == [("close stager",), ("close process",)]

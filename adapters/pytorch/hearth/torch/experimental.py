@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from importlib.util import find_spec
 from typing import Any
 
@@ -157,10 +157,13 @@ class AsyncCheckpointer(base.AsyncCheckpointer):
         return _load(self._reader, path, state_dict, default_map_location, strict, kwargs)
 
     def close(self) -> None:
-        """Close stager and process, both even if one raises. Twice is harmless."""
+        """Wait for the save in flight, whose error is its future's; close stager and process, both
+        even if one raises. Twice is harmless."""
         if self._closed:
             return
         self._closed = True
+        if self._write_future is not None:
+            wait([self._write_future])  # the stager gives up what was not written
         try:
             self._checkpoint_stager.close()
         finally:
