@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as theirs
-from lacks import needs
+from lacks import WHY, needs
+from torch.distributed.checkpoint import staging
 from torch.distributed.checkpoint.api import CheckpointException
 
 import hearth.torch as ht
@@ -94,6 +95,21 @@ SAVES = {"save": lambda *a, **k: dcp.save(*a, **k),
          "hearth.torch.async_save": lambda *a, **k: ht.async_save(*a, **k).result(60)}
 
 
+def staged_in_a_thread(*arguments: Any, **named: Any) -> Any:
+    """What async_save() gives where the stager stages in a thread as well."""
+    stager = staging.DefaultStager(staging.StagingOptions(False, False, True, False))
+    try:
+        answer = dcp.async_save(*arguments, async_stager=stager, **named)
+        assert answer.staging_completion.result(60) is None
+        return answer.upload_completion.result(60)
+    finally:
+        stager.close()
+
+
+if not WHY["async_stager"]:
+    SAVES["staged in a thread"] = staged_in_a_thread
+
+
 @pytest.mark.parametrize("how", SAVES)
 def test_a_failed_save_ends_training_or_is_a_warning(base, broken, caplog, how):
     caplog.set_level(logging.WARNING, "hearth")
@@ -130,6 +146,22 @@ def test_of_a_job_that_was_left_the_failures_alone_are_known(base, broken, keep)
     assert held.error is not None and "made to fail" in held.error
     found = ht.recover(base)
     assert (found is not None, ht.protection(base).step) == (keep, 1 if keep else None)
+
+
+@needs("async_stager")
+def test_a_copy_that_fails_beside_training_is_one_failure(base, broken):
+    class Fails(staging.DefaultStager):
+        def _stage(self, *arguments: Any, **named: Any) -> Any:
+            time.sleep(0.2)
+            raise MemoryError("no room for the copy")
+
+    stager = Fails(staging.StagingOptions(False, False, True, False))
+    answer = dcp.async_save(state(1), checkpoint_id=f"{base}/1", async_stager=stager,
+                            on_error="warn")
+    assert answer.staging_completion.result(60) is answer.upload_completion.result(60) is None
+    stager.close()
+    held = ht.protection(base)
+    assert held.failures == 1 and held.error is not None and "no room" in held.error
 
 
 def test_it_is_said_once_a_minute_with_how_many(base, broken, caplog, monkeypatch):

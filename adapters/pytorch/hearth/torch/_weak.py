@@ -7,6 +7,7 @@ protection() says what there is to go back to, and how old it is.
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import logging
 import os
 import threading
@@ -136,7 +137,8 @@ def check(on_error: str) -> None:
 
 def call(base: str | os.PathLike | None, on_error: str, save: Callable[[], Any],
          ends: bool = True) -> Any:
-    """save(), whose result may be a future. With "warn" a failure of either gives None.
+    """save(), whose result may be a future, or have one of the upload. With "warn" a failure of any
+    gives None.
 
     ends  False: it writes a part of a save, which has not gone well before the last one has
     """
@@ -152,15 +154,19 @@ def call(base: str | os.PathLike | None, on_error: str, save: Callable[[], Any],
         return None
     if isinstance(result, concurrent.futures.Future):
         return _softened(base, result, ends)
+    if hasattr(result, "upload_completion"):  # an AsyncSaveResponse, which torch 2.8 lacks
+        return dataclasses.replace(
+            result, upload_completion=_softened(base, result.upload_completion, ends),
+            staging_completion=_softened(base, result.staging_completion, ends=False, counts=False))
     if ends:
         _went_well(_base(base))
     return result
 
 
 def _softened(base: str | os.PathLike | None,
-              future: concurrent.futures.Future[Any],
-              ends: bool) -> concurrent.futures.Future[Any]:
-    """A future of None where that one fails."""
+              future: concurrent.futures.Future[Any], ends: bool,
+              counts: bool = True) -> concurrent.futures.Future[Any]:
+    """A future of None where that one fails. counts False: another tells of the same failure."""
     out: concurrent.futures.Future[Any] = concurrent.futures.Future()
     out.set_running_or_notify_cancel()
 
@@ -171,7 +177,8 @@ def _softened(base: str | os.PathLike | None,
                 _went_well(_base(base))
             out.set_result(ended.result())
         elif _is_of_the_save(error):
-            _failed(_base(base), error)
+            if counts:
+                _failed(_base(base), error)
             out.set_result(None)
         else:
             out.set_exception(error)
