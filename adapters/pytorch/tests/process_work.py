@@ -195,9 +195,27 @@ def pickled_by_torch() -> dict[str, int]:
     del value["conj"]  # torch's stager loses the conj bit
     _jobs.membership(work.base(), {})
     stager = staging.DefaultStager(staging.StagingOptions(False, False, False, False))
-    assert error_of(save(value, 1, async_stager=stager)) == ""
+    beside = {"opts": {"common": lambda: {"common.pt": b"of all"}}}  # no function that can cross
+    assert error_of(save(value, 1, async_stager=stager, **beside)) == ""
     assert load(value, 1)
+    assert HearthReader(work.base(), step=1).common("common.pt") == b"of all"
     return notes()
+
+
+def common_that_fails(staged_by_torch: bool) -> str:
+    """Rank 0's, in the trainer."""
+    _jobs.membership(work.base(), {"object_bytes": 1 << 20})
+    how: dict[str, Any] = {}
+    if staged_by_torch:
+        how["async_stager"] = staging.DefaultStager(
+            staging.StagingOptions(False, False, False, False))
+
+    def fails() -> dict[str, bytes]:
+        raise work.Unpicklable("made to fail in common")
+
+    said = failed(save({"w": torch.ones(3)}, 1, opts={"common": fails}, **how))
+    assert error_of(save(state(2), 2)) == ""
+    return said
 
 
 def failures(hook: str, at: int) -> list[str]:

@@ -49,6 +49,12 @@ def test_a_state_staged_by_others_is_written_too(two):
     assert first["elsewhere"] and second["elsewhere"] and first["copied"] > 50
 
 
+@pytest.mark.parametrize("by_torch", [False, pytest.param(True, marks=needs("async_stager"))])
+def test_what_fails_for_the_common_files_is_heard_by_all_ranks(two, by_torch):
+    for text in two.run(work.common_that_fails, by_torch):
+        assert text.startswith("[0]") and "made to fail in common" in text, text
+
+
 @pytest.mark.parametrize("hook, at", [
     ("storage_meta", 1), ("prepare_local_plan", 0), ("write_data", 1), ("after write_data", 1),
     ("finish", 0)])

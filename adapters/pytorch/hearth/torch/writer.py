@@ -147,6 +147,7 @@ class HearthWriter(StorageWriter):
         self._local = threading.local()
         self._staged: list[Current] = []  # neither written nor sent to another process yet
         self._rank: _jobs.Rank | None = None  # in another process: whom it helps
+        self._brought: BaseException | None = None  # there: what went wrong with common=
         self._synchronize_after_execute = True
         self.checkpoint_id: str | None = None
 
@@ -212,6 +213,7 @@ class HearthWriter(StorageWriter):
         with self._lock:
             if current in self._staged:
                 self._staged.remove(current)
+        self._local.packed = True
         if current.turn is not None:
             current.refuse(HearthError(
                 "parts of one save cannot be written in DCP's checkpoint process: the save cannot "
@@ -275,7 +277,7 @@ class HearthWriter(StorageWriter):
             current.turn.enter(self._turn_s)
         checkpoint_id = self._local.__dict__.pop("id", None)
         self._local.save_id = f"{_OURS}{uuid.uuid4()}"
-        error = current.error or self._local.__dict__.pop("refused", None)
+        error = current.error or self._local.__dict__.pop("refused", None) or self._brought
         if error is not None:
             raise error
         base = self._base if current.staged is None else current.base
@@ -501,15 +503,27 @@ class HearthWriter(StorageWriter):
         member = _jobs.open_member(self._base)
         return {**{name: self.__dict__[name] for name in keep},
                 "_opts": _jobs.for_others(self._opts),
+                "_common": self._common_to_send(member),
                 "_rank": None if member is None else member.rank}
 
+    def _common_to_send(self, member: _jobs.Membership | None) -> Any:
+        """common= as it is now, unless the staged state before it has brought it; or the error: one
+        that is raised here would hang the other ranks."""
+        if self._local.__dict__.pop("packed", False):
+            return None
+        try:
+            return _container.given(self._common) if member is None else self._common_of(member.job)
+        except BaseException as error:
+            return portable(error)
+
     def __setstate__(self, state: dict[str, Any]) -> None:
-        rank, opts = state.pop("_rank"), state.pop("_opts")
+        rank, opts, common = state.pop("_rank"), state.pop("_opts"), state.pop("_common")
+        failed = isinstance(common, BaseException)
         self.__init__(state["_base"], step=state["_step"], step_of=state["_step_of"],
                       part=state["_part"], parts=state["_parts"], level=state["_level"],
                       timeout_s=state["_timeout_s"], overwrite=state["_overwrite"],
-                      ranks=state["_ranks"], **opts)
-        self._rank = rank
+                      common=None if failed else common, ranks=state["_ranks"], **opts)
+        self._rank, self._brought = rank, common if failed else None
 
 
 def _exists(job: Job, step: int) -> bool:
