@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import logging
 import threading
@@ -204,6 +205,56 @@ def test_a_header_that_cannot_be_read_fails_the_save(base, monkeypatch, asynchro
         with pytest.raises(CheckpointException, match="(?s)w: .*header"):
             save(base, 1, {"w": torch.ones(3)}, asynchronous)
     save(base, 1, {"w": torch.ones(3)}, asynchronous)
+
+
+class Viewing(dcp.DefaultSavePlanner):
+    """Stores w as another kind, or in another shape. says: in the plan as well."""
+
+    def __init__(self, view: Any, says: bool) -> None:
+        super().__init__()
+        self._view, self._says = view, says
+
+    def create_local_plan(self) -> Any:
+        plan = super().create_local_plan()
+        if self._says:
+            self.plan = dataclasses.replace(plan, items=[
+                self._as_viewed(item) if item.index.fqn == "w" else item for item in plan.items])
+        return self.plan
+
+    def lookup_object(self, index: Any) -> Any:
+        return self.state_dict[index.fqn]
+
+    def _as_viewed(self, item: Any) -> Any:
+        value = self._view(self.state_dict[item.index.fqn])
+        data = dataclasses.replace(
+            item.tensor_data, size=value.size(),
+            chunk=dcp_metadata.ChunkStorageMetadata(
+                torch.Size([0] * value.dim()), value.size()),
+            properties=dataclasses.replace(item.tensor_data.properties, dtype=value.dtype))
+        return dataclasses.replace(item, index=dataclasses.replace(
+            item.index, offset=data.chunk.offsets), tensor_data=data)
+
+    def transform_object(self, write_item: Any, object: Any) -> Any:
+        return self._view(object) if write_item.index.fqn == "w" else object
+
+
+VIEWS = {"int32": lambda t: t.view(torch.int32), "flat": lambda t: t.view(-1),
+         "float64": lambda t: t.to(torch.float64), "other sizes": lambda t: t.view(3, 2)}
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("view", VIEWS)
+def test_what_a_planner_stores_is_as_its_plan_says(base, view, asynchronous):
+    w = torch.arange(6.0).view(2, 3)
+    wanted = VIEWS[view](w)
+    state = {"first of its kind": wanted.clone(), "w": w}  # whose header the proof reads
+    save(base, 1, state, asynchronous, planner=Viewing(VIEWS[view], True))
+    target = {"w": torch.zeros_like(wanted)}
+    dcp.load(target, checkpoint_id=f"{base}/1", storage_reader=HearthReader())
+    assert torch.equal(target["w"], wanted)
+    with pytest.raises(CheckpointException, match="(?s)w: .*the plan says"):
+        save(base, 2, state, asynchronous, planner=Viewing(VIEWS[view], False))
+    assert ht.latest(base) == f"{base}/step-1_ckpt"
 
 
 def test_what_memory_has_afterwards_is_looked_at(base, monkeypatch):

@@ -143,7 +143,7 @@ class _Header:
 
     rank: _jobs.Rank
     ticket: bytes
-    places: dict[int, tuple[int, int, int]]  # as _stage.Staged.places, by distance from the data
+    places: dict[int, _stage.Place]  # as _stage.Staged.places, by distance from the data
     room: int
     common: dict[str, bytes] | None
     over: Connection
@@ -162,7 +162,7 @@ class _Pickler(ForkingPickler):
         if not value.nbytes and value.device.type == "cpu":
             return None, value.dtype, tuple(value.shape)
         place = self._places.get(value.data_ptr())
-        if place is None or place[2] != value.nbytes or not value.is_contiguous():
+        if place is None or place.nbytes != value.nbytes or not value.is_contiguous():
             return None
         return value.data_ptr() - self._base, value.dtype, tuple(value.shape)
 

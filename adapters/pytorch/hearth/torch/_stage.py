@@ -48,12 +48,30 @@ def object_name(rank: int, index: int) -> str:
     return f"__{rank}__{index}_src{rank}.distcp"
 
 
+class Place(NamedTuple):
+    """Where the item of a staged tensor lies in the object, and what its header says of it."""
+
+    offset: int
+    length: int
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def has(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor at its address is this one, and no view of other kind or shape."""
+        return (tensor.dtype == self.dtype and tensor.shape == self.shape
+                and tensor.is_contiguous())
+
+
 class Staged(NamedTuple):
     """A state's copy, and the save that its tensors lie in."""
 
     state: Any
     save: Save
-    places: dict[int, tuple[int, int, int]]  # address -> item offset, item length, payload bytes
+    places: dict[int, Place]  # by address
     room: int  # bytes left for what is added later
 
 
@@ -319,7 +337,7 @@ def stage(job: Job, state: Any, boxes: Boxes, *, begin: Callable[[int], Save],
     try:
         addresses = save.stage(pieces) if pieces else []
         places = {
-            at: (offset, length, source.tensor.nbytes)
+            at: Place(offset, length, source.tensor.dtype, tuple(source.tensor.shape))
             for at, (offset, length), source in zip(addresses, save.places(), walk.sources)
             if source.tensor.nbytes}
         copies = list(views(addresses, walk.sources))

@@ -570,6 +570,19 @@ def _refuse_twice(plan: SavePlan) -> None:
         seen.add(item.index)
 
 
+def _refuse_unplanned(item: WriteItem, tensor: torch.Tensor) -> None:
+    """`.metadata` has what the plan says, and a load could not read another dtype or shape."""
+    data = item.tensor_data
+    if data is None:
+        return
+    planned = data.properties.dtype, tuple(data.chunk.sizes)
+    stored = tensor.dtype, tuple(tensor.shape)
+    if stored != planned:
+        raise HearthError(f"{item.index.fqn}: the planner gives {stored[0]} {stored[1]} to be "
+                          f"stored, and the plan says {planned[0]} {planned[1]}, so that no load "
+                          "could read it: a planner that changes tensors changes the plan as well")
+
+
 class _Write:
     """One rank's write_data: what was staged is found by its address, the rest is copied now."""
 
@@ -615,6 +628,7 @@ class _Write:
     def _tensor(self, item: WriteItem) -> torch.Tensor:
         tensor = self._planner.resolve_data(item)
         _stage.refuse((item.index.fqn,), tensor)
+        _refuse_unplanned(item, tensor)
         return _stage.on_host(tensor.detach())
 
     def _blob(self, item: WriteItem, stock: bool) -> _proof.Blob:
@@ -638,10 +652,10 @@ class _Write:
         fresh = []
         for item, tensor in tensors:
             place = staged.places.get(tensor.data_ptr()) if tensor.nbytes else None
-            if place is None or place[2] != tensor.nbytes or not tensor.is_contiguous():
+            if place is None or not place.has(tensor):
                 fresh.append((item, tensor))
             else:
-                self._tensor_result(staged.save, item, tensor, place[0], place[1])
+                self._tensor_result(staged.save, item, tensor, place.offset, place.length)
         if self._turn is not None:
             return fresh  # its object stays in the save, also where nothing of it is asked for
         if tensors and not self._results and not _stage.lies_in(staged.save, [t for _, t in fresh]):
