@@ -6,9 +6,9 @@ from __future__ import annotations
 import logging
 import os
 import zipfile
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -202,6 +202,27 @@ def test_CR8_a_new_tensor_has_size_dtype_and_place_of_the_stored_one(saved):
         assert state["h"].device.type == "meta"
     state, _ = reader.read(path, {"h": None}, map_location=lambda storage, location: None)
     assert state["h"].device.type == "cpu"
+
+
+class _Pair(NamedTuple):
+    a: Any
+    b: Any
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_CR8_a_tensor_in_an_object_has_its_place_too(base, trust):
+    one, path = torch.ones(2), f"{base}/step-1_ckpt"
+    stored: dict[str, Any] = {"d": defaultdict(list, x=[one]), "u": [one]}
+    if trust:
+        stored.update(p=_Pair(one, 1), s={one})
+    Writer(rank_info=RANK0).write(path, stored)
+    reader = Reader(RANK0, trust=trust)
+    for target in (None, {key: None for key in stored}):
+        state, _ = reader.read(path, target, map_location="meta")
+        found = [state["d"]["x"][0], *state["u"]]
+        if trust:
+            found += [state["p"].a, *state["s"]]
+        assert [tensor.device.type for tensor in found] == ["meta"] * len(found)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

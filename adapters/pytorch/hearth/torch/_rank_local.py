@@ -323,7 +323,7 @@ class Reader:
         if state_dict is not None:
             path, state_dict = ordered(path, state_dict)
         path = os.fspath(path)
-        kept = self._kept(path)
+        kept = self._kept(path, map_location)
         if kept is not None:
             checkpoint, source = kept
             try:
@@ -334,7 +334,7 @@ class Reader:
                 checkpoint.close()
         return self._read_file(path, state_dict, map_location)
 
-    def _kept(self, path: str) -> Any:
+    def _kept(self, path: str, map_location: Any) -> Any:
         """The checkpoint that the path names and its state, if Hearth has it."""
         path, named = _parts.split(path, None, ())
         part = _parts.same(self._part, named)
@@ -353,14 +353,15 @@ class Reader:
         except HearthNotFound:
             return None
         try:
-            return checkpoint, self._source(checkpoint, part)
+            return checkpoint, self._source(checkpoint, part, map_location)
         except BaseException:
             checkpoint.close()
             raise
 
-    def _source(self, checkpoint: Checkpoint, part: str | None) -> Kept:
+    def _source(self, checkpoint: Checkpoint, part: str | None, map_location: Any) -> Kept:
+        how = {"trust": self._trust, "map_location": map_location}
         try:
-            return Kept(checkpoint, object_name(self._rank, part), part=part, trust=self._trust)
+            return Kept(checkpoint, object_name(self._rank, part), part=part, **how)
         except HearthCorrupt:
             there = parts_of(checkpoint, self._rank)
             if part is not None and part not in there:
@@ -368,7 +369,7 @@ class Reader:
                     f": it has {', '.join(there)}" if there else "")) from None
             if part is not None or not there:
                 raise
-        return KeptParts(checkpoint, there, trust=self._trust)
+        return KeptParts(checkpoint, there, **how)
 
     def _read_file(self, path: str, state_dict: Any, map_location: Any) -> tuple[Any, list[Any]]:
         name = os.path.join(path, object_name(self._rank))

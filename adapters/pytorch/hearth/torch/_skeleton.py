@@ -137,12 +137,16 @@ def _location(tensor: torch.Tensor) -> str:
     return device.type if device.index is None else f"{device.type}:{device.index}"
 
 
-def rebuild(tree: Any, tensors: Sequence[Any], objects: Sequence[bytes], *, trust: bool) -> Any:
-    """A tree of nodes as the containers that it was made of."""
+def rebuild(tree: Any, tensors: Sequence[Any], objects: Sequence[bytes], *, trust: bool,
+            map_location: Any = None) -> Any:
+    """A tree of nodes as the containers that it was made of.
+
+    map_location  for tensors in objects
+    """
 
     def object_(n: Any, path: _stage.Path) -> Any:
         try:
-            return decode_item(objects[n], trust=trust)
+            return decode_item(objects[n], trust=trust, map_location=map_location)
         except PickleRefused as error:
             how = "" if trust else " safely; trust=True unpickles it, whatever it does"
             raise HearthRefused(
@@ -174,11 +178,13 @@ def rebuild(tree: Any, tensors: Sequence[Any], objects: Sequence[bytes], *, trus
 
 
 class Kept:
-    """A state in an object of a checkpoint, as fill()'s source. part: that it is."""
+    """A state in an object of a checkpoint, as fill()'s source. part: that it is. map_location: for
+    tensors in objects, which are made here; fill() makes the others."""
 
     def __init__(self, checkpoint: Checkpoint, name: str, *, part: str | None = None,
-                 trust: bool = False) -> None:
+                 trust: bool = False, map_location: Any = None) -> None:
         self._checkpoint, self._name, self._trust = checkpoint, name, trust
+        self._map_location = map_location
         self._keys = _keys(part)
         self.root = self._decode(*self._items())
 
@@ -206,7 +212,8 @@ class Kept:
             offsets = struct.unpack(f"<{len(skeleton['tensors'])}Q", places)
             refs = [TensorRef(*kinds[kind][:3], (self._name, offset), kinds[kind][3])
                     for kind, offset in zip(skeleton["tensors"], offsets)]
-            return rebuild(skeleton["tree"], refs, skeleton["objects"], trust=self._trust)
+            return rebuild(skeleton["tree"], refs, skeleton["objects"], trust=self._trust,
+                           map_location=self._map_location)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError,
                 struct.error) as error:
             raise PickleRefused(f"{self._checkpoint.path}/{self._name}: the skeleton is damaged: "
@@ -239,8 +246,7 @@ class KeptParts(Kept):
     names  of the parts' objects
     """
 
-    def __init__(self, checkpoint: Checkpoint, names: Mapping[str, str], *,
-                 trust: bool = False) -> None:
+    def __init__(self, checkpoint: Checkpoint, names: Mapping[str, str], **how: Any) -> None:
         self._checkpoint = checkpoint
-        self.root = {part: Kept(checkpoint, name, part=part, trust=trust).root
+        self.root = {part: Kept(checkpoint, name, part=part, **how).root
                      for part, name in names.items()}
