@@ -298,8 +298,9 @@ def _save_on_a_rank(step: int, asynchronous: bool) -> None:
 
     base = f"{os.environ['HEARTH_ROOT']}/{os.environ['HEARTH_JOB']}"
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    state = {"mine": torch.full((4,), float(dist.get_rank() + step)),
-             "d": distribute_tensor(torch.arange(10.0) + step, mesh, [Shard(0)])}
+    d = distribute_tensor(torch.arange(10.0) + step, mesh, [Shard(0)])
+    state = {"mine": torch.full((4,), float(dist.get_rank() + step)), "local": d.to_local(), "d": d,
+             "again": d}
     path = f"{base}/step-{step}_ckpt"
     if asynchronous:
         checkpointer = make_async_checkpointer()
@@ -319,6 +320,8 @@ def _load_on_a_rank(step: int) -> tuple[list, list, str]:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     state = {"mine": None, "d": distribute_tensor(torch.zeros(10), mesh, [Shard(0)])}
     checkpointer = make_sync_checkpointer()
+    new = checkpointer.load(f"{base}/step-{step}_ckpt")
+    assert new["again"] is new["d"] and torch.equal(new["local"], new["d"])
     local = state["d"]._local_tensor
     checkpointer.load(f"{base}/step-{step}_ckpt", state)
     assert state["d"]._local_tensor is local

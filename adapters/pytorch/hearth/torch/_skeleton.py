@@ -87,15 +87,16 @@ class Skeleton:
             key: self._node(child, (*path, key)) for key, child in value.items()}
 
     def _tensor(self, value: torch.Tensor, path: _stage.Path) -> int:
-        """Its number. What is one tensor in memory is stored once."""
+        """Its number. What is one tensor in memory is stored once; a DTensor and its own local part
+        are two."""
         local = value._local_tensor if isinstance(value, DTensor) else value
         _stage.refuse(path, local)
+        whole, offset = self._boxes.of(value) if isinstance(value, DTensor) else (None, None)
         same = (local.data_ptr() or id(local), local.dtype, local.shape, local.stride(),
-                local.device, local.is_conj(), local.is_neg())
+                local.device, local.is_conj(), local.is_neg(), whole)
         known = self._index.get(same)
         if known is not None:
             return known
-        whole, offset = self._boxes.of(value) if isinstance(value, DTensor) else (None, None)
         self._index[same] = len(self.sources)
         kind = (_stage.dtype_name(local.dtype), tuple(local.shape), _location(local), whole)
         self._tensors.append(self._kinds.setdefault(kind, len(self._kinds)))
