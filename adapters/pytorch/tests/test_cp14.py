@@ -128,12 +128,15 @@ def test_CP14_torchs_own_process_takes_our_writer(base, monkeypatch):
 
 
 def test_a_staged_state_reads_like_the_state(base):
-    state = {**small_state(), "l": [torch.ones(2).t(), (torch.zeros(0), None)], "d": torch.float16}
+    module = torch.nn.BatchNorm1d(2).state_dict()
+    state = {**small_state(), "m": module, "l": [torch.ones(2).t(), (torch.zeros(0), None)],
+             "d": torch.float16}
     stager = Stager(RANK0, base=base)
     staged = stager.stage(state)
     assert isinstance(staged, dict) and list(staged) == list(state)
     assert torch.equal(staged["w"], state["w"]) and staged["w"].data_ptr() != state["w"].data_ptr()
     assert staged["l"][1][1] is None and staged["d"] is torch.float16
+    assert staged["m"]._metadata == module._metadata
     stager.close()
     assert not staged  # its memory went back
     with pytest.raises(HearthError, match="given up"):

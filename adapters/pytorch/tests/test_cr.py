@@ -292,6 +292,23 @@ def test_CR11_order_and_kind_of_a_dict_survive(saved):
     assert type(state["o"]) is OrderedDict and list(state["o"]) == ["z", "a"]
 
 
+def test_CR11_what_a_module_says_of_its_state_survives(saved):
+    """load_state_dict() looks at the versions that its _metadata says."""
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)).state_dict()
+    own = OrderedDict(a=1)
+    own.more = {"t": torch.ones(2)}
+    path, reader = saved({"m": module, "o": own})
+    for target in (None, {"m": None, "o": None}):
+        state, _ = reader.read(path, target)
+        assert vars(state["m"]) == {"_metadata": module._metadata}
+        assert state["m"]._metadata["1"] == {"version": 2}
+        assert state["o"].more["t"].tolist() == [1, 1]
+    mine = OrderedDict(a=0)
+    mine.more = "as it was"
+    reader.read(path, {"o": mine})
+    assert mine == {"a": 1} and mine.more == "as it was"
+
+
 def test_CR12_a_missing_subtree_is_one_path(saved):
     path, reader = saved(_state())
     target = {"another_missing_key": {"nested": torch.zeros(1)}, "step": None}

@@ -131,8 +131,12 @@ class _Plan:
         kind = type(source)
         if kind is TensorRef:
             return self._new_tensor(source)
-        if kind is dict or kind is OrderedDict:
-            return kind((key, self.fresh(value)) for key, value in source.items())
+        if kind is dict:
+            return {key: self.fresh(value) for key, value in source.items()}
+        if kind is OrderedDict:
+            out = OrderedDict((key, self.fresh(value)) for key, value in source.items())
+            out.__dict__.update(self.fresh(vars(source)))  # the _metadata of a module's
+            return out
         if kind is list or kind is tuple:
             return kind([self.fresh(value) for value in source])
         return source

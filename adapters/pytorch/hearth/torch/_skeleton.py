@@ -6,8 +6,9 @@
 
 A node of the tree is an atom, a list of nodes, or a tuple: ("t", n) a tensor, ("o", n) an object
 that encode_item() made bytes of, ("u", [...]) a tuple, ("d", {...}) a dict, ("D", {...}) an
-OrderedDict. So the item is made of plain containers alone, and a reader needs nothing but
-decode_item(). A second item says where the tensors lie: u64 each, little-endian, bytes from 4096.
+OrderedDict, ("A", [{...}, {...}]) one that has attributes, as a module's state_dict(). So the item
+is made of plain containers alone, and a reader needs nothing but decode_item(). A second item says
+where the tensors lie: u64 each, little-endian, bytes from 4096.
 """
 
 from __future__ import annotations
@@ -83,8 +84,11 @@ class Skeleton:
         if not _ATOMS.issuperset(map(type, value)):
             raise HearthError(f"{'.'.join(map(str, path)) or 'the state'}: keys must be text, "
                               "numbers, bytes, booleans or None")
-        return "d" if kind is dict else "D", {
-            key: self._node(child, (*path, key)) for key, child in value.items()}
+        nodes = {key: self._node(child, (*path, key)) for key, child in value.items()}
+        if kind is dict:
+            return "d", nodes
+        own = {key: self._node(child, (*path, key)) for key, child in vars(value).items()}
+        return ("A", [nodes, own]) if own else ("D", nodes)
 
     def _tensor(self, value: torch.Tensor, path: _stage.Path) -> int:
         """Its number. What is one tensor in memory is stored once; a DTensor and its own local part
@@ -159,12 +163,19 @@ def rebuild(tree: Any, tensors: Sequence[Any], objects: Sequence[bytes], *, trus
     def dict_(nodes: Any, path: _stage.Path) -> dict:
         return {key: build(node, (*path, key)) for key, node in nodes.items()}
 
+    def with_attributes(both: Any, path: _stage.Path) -> OrderedDict:
+        nodes, own = both
+        out = OrderedDict(dict_(nodes, path))
+        out.__dict__.update(dict_(own, path))
+        return out
+
     kinds: dict[str, Callable[[Any, _stage.Path], Any]] = {
         "t": lambda n, _: tensors[n],
         "o": object_,
         "u": lambda nodes, path: tuple(list_(nodes, path)),
         "d": dict_,
         "D": lambda nodes, path: OrderedDict(dict_(nodes, path)),
+        "A": with_attributes,
     }
 
     def build(node: Any, path: _stage.Path) -> Any:
