@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import zipfile
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -204,6 +206,10 @@ def test_CR8_a_new_tensor_has_size_dtype_and_place_of_the_stored_one(saved):
     assert state["h"].device.type == "cpu"
 
 
+class _Own(dict):
+    """A class of the user's."""
+
+
 class _Pair(NamedTuple):
     a: Any
     b: Any
@@ -356,6 +362,33 @@ def test_CR15_anything_else_is_as_stored(saved):
     state, _ = reader.read(
         path, {"i": 9, "s": "other", "n": None, "t": (5,), "set": {8}, "b": b""})
     assert state == stored
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_CR15_tensors_in_other_containers_are_real(saved, trust):
+    one = torch.ones(2)
+    stored: dict[str, Any] = {
+        "d": defaultdict(list, x=[one]), "q": deque([one], 3), "a": argparse.Namespace(t=one),
+        "s": SimpleNamespace(t=one), "c": Counter(t=one)}
+    if trust:
+        stored["own"] = _Own(t=one)
+    path, reader = saved(stored)
+    if trust:
+        reader = Reader(RANK0, trust=True)
+    state, _ = reader.read(path, dict.fromkeys(stored))
+    assert state["d"].default_factory is list and state["q"].maxlen == 3
+    found = [state["d"]["x"][0], state["q"][0], state["a"].t, state["s"].t, state["c"]["t"]]
+    if trust:
+        found.append(state["own"]["t"])
+    assert [tensor.tolist() for tensor in found] == [[1, 1]] * len(found)
+
+
+def test_CR15_an_object_that_holds_itself_is_read(saved):
+    one = argparse.Namespace(n=1)
+    one.me = one
+    path, reader = saved({"a": one})
+    state, _ = reader.read(path, {"a": None})
+    assert state["a"].n == 1 and state["a"].me.me.n == 1
 
 
 def test_CR15_tensors_in_tuples_are_real(saved):

@@ -9,10 +9,12 @@ not fit is left as it was.
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
+from argparse import Namespace
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import torch
@@ -66,6 +68,26 @@ def _item(path: str | None, index: int) -> str:
     return f"[{index}]" if path is None else f"{path}[{index}]"
 
 
+def _ordered(old: OrderedDict, new: Callable[[Any], Any]) -> OrderedDict:
+    out = OrderedDict((key, new(value)) for key, value in old.items())
+    out.__dict__.update(new(vars(old)))  # the _metadata of a module's state_dict()
+    return out
+
+
+# What a stored state may hold tensors in, made again of what new() makes of them.
+_AGAIN: dict[type, Callable[[Any, Callable[[Any], Any]], Any]] = {
+    dict: lambda old, new: {key: new(value) for key, value in old.items()},
+    OrderedDict: _ordered,
+    list: lambda old, new: list(map(new, old)),
+    tuple: lambda old, new: tuple(map(new, old)),
+    defaultdict: lambda old, new: defaultdict(old.default_factory, new(dict(old))),
+    Counter: lambda old, new: Counter(new(dict(old))),
+    deque: lambda old, new: deque(map(new, old), old.maxlen),
+    SimpleNamespace: lambda old, new: SimpleNamespace(**new(vars(old))),
+    Namespace: lambda old, new: Namespace(**new(vars(old))),
+}
+
+
 class _Plan:
     """What is to be read where, and which entries change then."""
 
@@ -76,6 +98,7 @@ class _Plan:
         self._restore: Callable[[Any, str], Any] = _get_restore_location(map_location)
         self._devices: dict[str, torch.device] = {}
         self._new: dict[int, torch.Tensor] = {}
+        self._open: set[int] = set()  # containers that are being made again
 
     def value(self, target: Any, source: Any, path: Any) -> Any:
         """What the target's place holds afterwards."""
@@ -131,15 +154,14 @@ class _Plan:
         kind = type(source)
         if kind is TensorRef:
             return self._new_tensor(source)
-        if kind is dict:
-            return {key: self.fresh(value) for key, value in source.items()}
-        if kind is OrderedDict:
-            out = OrderedDict((key, self.fresh(value)) for key, value in source.items())
-            out.__dict__.update(self.fresh(vars(source)))  # the _metadata of a module's
-            return out
-        if kind is list or kind is tuple:
-            return kind([self.fresh(value) for value in source])
-        return source
+        again = _AGAIN.get(kind)
+        if again is None or id(source) in self._open:  # one that holds itself stays what it is
+            return source
+        self._open.add(id(source))
+        try:
+            return again(source, self.fresh)
+        finally:
+            self._open.discard(id(source))
 
     def _new_tensor(self, source: TensorRef) -> torch.Tensor:
         new = self._new.get(id(source))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from collections import OrderedDict
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -217,7 +218,7 @@ def _as_refs(value: Any) -> Any:
         if value.layout != torch.strided or value.is_quantized:
             return value.clone()  # not of the file
         return TensorRef(value.dtype, value.size(), "cpu", value)
-    if isinstance(value, dict):
+    if type(value) is dict or type(value) is OrderedDict:
         for key in list(value):
             value[key] = _as_refs(value[key])
         return value
