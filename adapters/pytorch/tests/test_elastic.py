@@ -210,6 +210,34 @@ def test_a_command_starts_a_spare_once_for_each_lost_rank(serve, folder):
     assert open(f"{folder}/started").read() == "one\none\n"
 
 
+def test_a_spare_that_waits_is_not_for_the_rank_that_is_lost_later(serve, folder):
+    """And for that one there is as much time as there was for the first."""
+    served = serve(4, spare=f"echo one >> {folder}/started", spare_s=3)
+    fakes = world(served, 4)
+
+    def started(count):
+        deadline = time.monotonic() + WAIT_S
+        while not os.path.exists(f"{folder}/started") or open(
+                f"{folder}/started").read() != "one\n" * count:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    for fake in fakes[2:]:
+        fake.die()
+    for fake in fakes[:2]:
+        fake.hear("broken")
+        fake.wait()
+    started(2)
+    spares = [come(served, "one")]
+    time.sleep(2)
+    fakes[1].die()
+    started(3)
+    time.sleep(1.5)
+    spares += [come(served, "two"), come(served, "three")]
+    assert fakes[0].rank() == 0
+    assert sorted(spare.rank() for spare in spares) == [1, 2, 3]
+
+
 def test_a_failure_without_a_loss_is_tried_again_and_not_for_ever(serve):
     served = serve(2, retries=2)
     fakes = world(served, 2)

@@ -81,7 +81,7 @@ class Launcher:
 
     start_s  for the first `world` processes to come
     settle_s for the ranks of a broken turn to leave it; who has not by then counts as lost
-    spare_s  for a spare to come where none waits
+    spare_s  for a spare to come where none waits, from the last loss of a rank that wants one
     retries  of turns in a row that ended by a failure without a loss
     spare    a command of the shell that is run for each rank that no spare waits for
     """
@@ -204,16 +204,17 @@ class Launcher:
         self._go()
 
     def _send_for_spares(self) -> None:
-        missing = sorted(self._empty)[len(self._free()):]
-        if "spare" not in self._timers:
+        """Those who wait are for the ranks that were lost first: for these a spare was sent for."""
+        for rank in list(self._empty)[len(self._free()):]:
+            if rank in self._called:
+                continue
+            self._called.add(rank)
+            if self._command is not None:
+                subprocess.Popen(self._command, shell=True, stdin=subprocess.DEVNULL)
             self._set_timer("spare", self._spare_s, lambda: self._end(
                 f"no spare within {self._spare_s:g} s for rank "
                 + ", ".join(f"{rank} of {node}" for rank, node in sorted(self._empty.items()))
                 + f": {self._failed}"))
-        for rank in missing:
-            if self._command is not None and rank not in self._called:
-                self._called.add(rank)
-                subprocess.Popen(self._command, shell=True, stdin=subprocess.DEVNULL)
 
     def _go(self) -> None:
         lost = sorted({node for node in self._empty.values() if node})
@@ -255,6 +256,9 @@ class Launcher:
         self._over.set_result(why)
 
     def _set_timer(self, name: str, seconds: float, call: Callable[[], None]) -> None:
+        """Anew, where it was set."""
+        if name in self._timers:
+            self._timers[name].cancel()
         self._timers[name] = asyncio.get_running_loop().call_later(seconds, call)
 
     def _clear_timers(self) -> None:
