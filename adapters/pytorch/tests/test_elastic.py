@@ -417,11 +417,17 @@ def test_what_nccl_finds_broken_breaks_the_turn(monkeypatch):
     world = types.SimpleNamespace(_get_backend=lambda device: Backend())
     monkeypatch.setattr(elastic, "dist",
                         types.SimpleNamespace(group=types.SimpleNamespace(WORLD=world)))
-    left, said = threading.Event(), []
+    left, said, ended = threading.Event(), [], []
     line = types.SimpleNamespace(say=lambda **word: said.append(word))
     job = elastic.Elastic("/dev/shm/x/job", backend="cpu:gloo,cuda:nccl")
-    job._watch(elastic.Turn(3, 0, 2, job.base), line, left)
+    monkeypatch.setattr(job, "_end_collectives", lambda left: ended.append(left))
+    job._turn = turn = elastic.Turn(3, 0, 2, job.base)
+    job._watch(turn, line, left)  # its word reaches nobody, and nobody says "broken"
     assert said == [{"say": "failed", "turn": 3, "why": "NCCL says TIMEOUT"}]
+    assert turn.lost.is_set()
+    job._broken(3, "the launcher says so as well")
+    job._ending.join(WAIT_S)
+    assert ended == [job._left]
     left.set()
     job._watch(elastic.Turn(4, 0, 2, job.base), line, left)
     assert len(said) == 1 and next(errors, None) is None
@@ -447,7 +453,8 @@ def test_what_one_does_about_a_loss_may_fail(monkeypatch):
     job._left.set()
     job._ending.join(WAIT_S)
     aborted.clear()
-    job._broken(1, "again, when it was left")
+    job._turn = elastic.Turn(2, 0, 2, job.base)
+    job._broken(2, "when it was left")
     job._ending.join(WAIT_S)
     assert len(closed) == 1 and not aborted.is_set()
 

@@ -204,15 +204,17 @@ class Elastic:
             raise HearthError(f"the job has ended: {why}")
 
     def _broken(self, number: int, why: str) -> None:
-        """In the thread that hears the launcher."""
+        """In the thread that hears the launcher, or in that which watches NCCL."""
         with self._lock:
-            turn, self._last_broken = self._turn, number
+            turn, self._last_broken = self._turn, max(self._last_broken, number)
             if turn is None or turn.number != number:
                 return
             self._end(turn)
 
     def _end(self, turn: Turn) -> None:
         """The lock is held."""
+        if turn.lost.is_set():
+            return
         turn.lost.set()
         self._ending = threading.Thread(target=self._end_collectives, args=(self._left,),
                                         daemon=True)
@@ -233,12 +235,15 @@ class Elastic:
                 left.wait(0.05)
 
     def _watch(self, turn: Turn, line: Line, left: threading.Event) -> None:
-        """Say that the turn has failed when NCCL does: with it nobody raises."""
+        """End the turn when NCCL says that it has failed: with it nobody raises. Also here, and not
+        by the launcher's word alone, for it may be out of reach."""
         while not left.wait(1.0):
             with contextlib.suppress(Exception):  # no group, not yet or not any more
                 error = dist.group.WORLD._get_backend(torch.device("cuda")).get_error()
                 if error.name != "SUCCESS":
-                    return line.say(say="failed", turn=turn.number, why=f"NCCL says {error.name}")
+                    why = f"NCCL says {error.name}"
+                    line.say(say="failed", turn=turn.number, why=why)
+                    return self._broken(turn.number, why)
 
     def _gather(self, turn: Turn) -> Gather:
         """Over the launcher's store, which lives as long as the job."""
