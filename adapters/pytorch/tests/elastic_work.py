@@ -28,6 +28,10 @@ def train(turn: elastic.Turn) -> float:
         if step == 20 and "hang" in sys.argv:
             open(f"{os.environ['HEARTH_ROOT']}/hangs", "w").close()
             time.sleep(600)
+        if step == 20 and "pause" in sys.argv:
+            open(f"{os.environ['HEARTH_ROOT']}/pauses", "w").close()
+            while not os.path.exists(f"{os.environ['HEARTH_ROOT']}/goes on"):
+                time.sleep(0.01)
         if step == 20 and "raise" in sys.argv:
             raise KeyError("made to fail")
         dist.all_reduce(one)

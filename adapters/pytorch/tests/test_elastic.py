@@ -309,7 +309,7 @@ def test_a_line_says_when_the_launcher_is_gone(serve):
     assert (line.hear()["say"], other.hear("go")["world"]) == ("go", 2)
     line._socket.shutdown(socket.SHUT_RDWR)
     word = line.hear()
-    assert word["say"] == "end" and "launcher is cut" in word["why"]
+    assert word["say"] == "cut" and "launcher is cut" in word["why"]
     line.close()
 
 
@@ -481,6 +481,14 @@ def ends(process):
     return process.returncode, said
 
 
+def wait_for(mark, process):
+    """A file that a process makes; another's output where it does not."""
+    until = time.monotonic() + 60
+    while not os.path.exists(mark):
+        assert time.monotonic() < until, ends(process)
+        time.sleep(0.05)
+
+
 @pytest.fixture
 def processes():
     """Killed at the end, those that live."""
@@ -497,10 +505,7 @@ def test_a_rank_that_hangs_is_replaced_and_its_neighbour_lives(serve, folder, pr
     served = serve(2, settle_s=5, spare_s=60)
     processes += [start(folder, served.at, "node0"), start(folder, served.at, "node1", "hang")]
     pid = processes[0].pid
-    hung = time.monotonic() + 60
-    while not os.path.exists(f"{folder}/node1/hangs"):
-        assert time.monotonic() < hung, ends(processes[0])
-        time.sleep(0.05)
+    wait_for(f"{folder}/node1/hangs", processes[0])
     processes.append(start(folder, served.at, "spare"))
     code, said = ends(processes[0])
     assert code == 0, said
@@ -514,10 +519,7 @@ def test_a_node_of_two_ranks_is_replaced_by_one(serve, folder, processes):
     served = serve(4, spare_s=60)
     processes += [start(folder, served.at, node, how, LOCAL_RANK=local)
                   for node, how in (("node0", ""), ("node1", "hang")) for local in "01"]
-    hung = time.monotonic() + 60
-    while not os.path.exists(f"{folder}/node1/hangs"):
-        assert time.monotonic() < hung, ends(processes[0])
-        time.sleep(0.05)
+    wait_for(f"{folder}/node1/hangs", processes[0])
     with open(f"{folder}/node1/job/.hearth/lock") as lock:
         os.kill(int(lock.read().split()[0]), signal.SIGKILL)
     processes[2].kill()
@@ -542,3 +544,25 @@ def test_an_error_of_ones_own_ends_all_with_its_text(serve, folder, processes):
         assert code == 1
         assert "2 times in a row without a loss: rank 1" in said and "made to fail" in said, said
     assert "made to fail" in served.why()
+
+
+def test_who_trains_to_the_end_without_the_launcher_has_its_result(folder, processes):
+    """Nobody can say that all are done. The lines are cut in mid-training."""
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "hearth.torch.elastic", "--ranks", "2", "--listen", "127.0.0.1:0"],
+        env={**os.environ, "PYTHONPATH": os.path.dirname(HERE)}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, text=True)
+    processes.append(launcher)
+    at = "127.0.0.1", int(launcher.stdout.readline().rpartition(":")[2])
+    ranks = [start(folder, at, node, "pause") for node in ("node0", "node1")]
+    processes += ranks
+    for node in ("node0", "node1"):
+        wait_for(f"{folder}/{node}/pauses", ranks[0])
+    launcher.kill()
+    launcher.communicate()
+    for node in ("node0", "node1"):
+        open(f"{folder}/{node}/goes on", "w").close()
+    for rank, process in enumerate(ranks):
+        code, said = ends(process)
+        assert code == 0 and "done 30.0 of turn 1" in said, said
+        assert f"rank {rank} is done, and whether all are is not known" in said, said

@@ -305,7 +305,7 @@ class Line:
                         self._broken(message["turn"], message["why"])
         except (OSError, ValueError):
             pass
-        self._inbox.put({"say": "end", "why": "the connection to the launcher is cut"})
+        self._inbox.put({"say": "cut", "why": "the connection to the launcher is cut"})
 
     def say(self, **message: Any) -> None:
         """To the launcher. Where it is gone, hear() says so."""
@@ -315,7 +315,8 @@ class Line:
             pass
 
     def hear(self) -> dict[str, Any]:
-        """The launcher's next word. As long as it lives: its own deadlines end every wait."""
+        """The launcher's next word. As long as it lives its own deadlines end every wait; then
+        "cut", which is the last."""
         return self._inbox.get()
 
     def close(self) -> None:

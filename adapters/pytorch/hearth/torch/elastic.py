@@ -96,7 +96,8 @@ class Elastic:
     timeout_s  of the process group: a rank that hangs, rather than dies, is noticed after it
     on_lost    called in another thread the moment that a turn is known to be broken: what ends
                anything else that hangs rather than raises
-    keep       when the job is done its checkpoints stay; False: they are freed
+    keep       when the job is done its checkpoints stay; False: they are freed, unless the launcher,
+               which alone knows that all are done, is gone
     opts       of hearth.job.Job.open()
     """
 
@@ -138,8 +139,9 @@ class Elastic:
                     _log.warning("hearth: rank %d leaves turn %d: %s", turn.rank, turn.number,
                                  str(error).partition("\n")[0])
                 else:
-                    if self._is_over(line, turn):
-                        keep = self._keep
+                    how = self._over(line, turn)
+                    if how != "broken":
+                        keep = self._keep or how == "cut"
                         return result
                     marks = {"noticed": time.monotonic()}
                 self._tear_down()  # the exception is gone, and with it what its frames held
@@ -157,7 +159,7 @@ class Elastic:
                  local=int(os.environ.get("LOCAL_RANK", 0)), pid=os.getpid())
         while (word := line.hear())["say"] == "broken":
             pass  # the turn that we have left
-        if word["say"] == "end":
+        if word["say"] != "go":
             return self._ended(word["why"])
         turn = Turn(word["turn"], word["rank"], word["world"], self.base,
                     marks={**marks, "seated": time.monotonic()})
@@ -188,15 +190,20 @@ class Elastic:
         line.say(say="done", turn=turn.number)
         return result
 
-    def _is_over(self, line: Line, turn: Turn) -> bool:
-        """Wait until all are done. False: one was lost that was not."""
+    def _over(self, line: Line, turn: Turn) -> str:
+        """Wait until all are done: "end". "broken": one was lost that was not. "cut": nobody will
+        say so. This rank has done its part, and memory is kept for those that may have not."""
         while True:
             word = line.hear()
-            if word["say"] == "end":
+            if word["say"] == "end" or word["say"] == "cut" and turn.lost.is_set():
                 self._ended(word["why"])
-                return True
+                return "end"
+            if word["say"] == "cut":
+                _log.warning("hearth: rank %d is done, and whether all are is not known: %s",
+                             turn.rank, word["why"])
+                return "cut"
             if word["say"] == "broken" and word["turn"] == turn.number:
-                return False
+                return "broken"
 
     @staticmethod
     def _ended(why: str | None) -> None:
