@@ -459,6 +459,28 @@ def test_what_one_does_about_a_loss_may_fail(monkeypatch):
     assert len(closed) == 1 and not aborted.is_set()
 
 
+def test_what_one_does_about_a_loss_is_done_before_the_next_turn(serve, monkeypatch):
+    """Also where train() has left before it begins."""
+    from hearth.torch import elastic
+
+    acts = []
+
+    def on_lost():
+        time.sleep(0.5)
+        acts.append(job._turn.number)
+
+    monkeypatch.setenv("RANK", "0")  # given back after the test
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    job = elastic.Elastic("/dev/shm/x/job", on_lost=on_lost)
+    line = Line(serve(1, settle_s=WAIT_S).at, WAIT_S, job._broken)
+    assert job._next(line, {}).number == 1
+    job._tear_down()
+    line.say(say="failed", turn=1, why="gloo: connection closed")  # as if it took that long
+    assert job._next(line, {}).number == 2
+    assert acts == [1]
+    line.close()
+
+
 # ---- whole jobs ----------------------------------------------------------------------------------
 
 

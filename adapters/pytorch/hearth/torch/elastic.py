@@ -161,6 +161,7 @@ class Elastic:
             pass  # the turn that we have left
         if word["say"] != "go":
             return self._ended(word["why"])
+        self._join_ending()  # train() may have left before the launcher said "broken"
         turn = Turn(word["turn"], word["rank"], word["world"], self.base,
                     marks={**marks, "seated": time.monotonic()})
         with self._lock:
@@ -241,6 +242,13 @@ class Elastic:
                     _abort()
                 left.wait(0.05)
 
+    def _join_ending(self) -> None:
+        """Whatever acts on a loss, on_lost too, does not act in the next turn."""
+        with self._lock:
+            ending, self._ending = self._ending, None
+        if ending is not None:
+            ending.join()
+
     def _watch(self, turn: Turn, line: Line, left: threading.Event) -> None:
         """End the turn when NCCL says that it has failed: with it nobody raises. Also here, and not
         by the launcher's word alone, for it may be out of reach."""
@@ -276,9 +284,7 @@ class Elastic:
         next turn, so that no thread of a save that was left behind opens it again."""
         with self._lock:
             self._left.set()
-            ending, self._ending = self._ending, None
-        if ending is not None:
-            ending.join()
+        self._join_ending()
         _leave_group(abort=self._aborts)
         _close_job(self.base, wait_s=10)
 
