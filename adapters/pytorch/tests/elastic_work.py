@@ -12,13 +12,22 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
-from hearth.torch import HearthReader, HearthWriter, elastic
+from hearth.torch import HearthReader, HearthWriter, _recover, elastic
 
 told = []
 device = "cuda" if "cuda" in sys.argv else "cpu"
 
 
+def die(*args: object, **options: object) -> None:
+    os._exit(9)
+
+
 def train(turn: elastic.Turn) -> float:
+    if "group-own" in sys.argv:
+        _recover.group()
+    if "no-group-own" in sys.argv:
+        time.sleep(1)  # until the other waits
+        die()
     mine = {f"count{turn.rank}": torch.zeros(100_000, device=device)}
     count = mine[f"count{turn.rank}"]
     if turn.path:
@@ -46,6 +55,9 @@ def train(turn: elastic.Turn) -> float:
 
 
 if __name__ == "__main__":
-    job = elastic.Elastic(timeout_s=8, keep=False, on_lost=lambda: told.append(1),
+    if "no-group-default" in sys.argv:
+        dist.init_process_group = die
+    job = elastic.Elastic(timeout_s=float(os.environ.get("TIMEOUT_S", 8)), keep=False,
+                          on_lost=lambda: told.append(1),
                           backend="cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
     job.run(train)

@@ -238,6 +238,45 @@ def test_a_spare_that_waits_is_not_for_the_rank_that_is_lost_later(serve, folder
     assert sorted(spare.rank() for spare in spares) == [1, 2, 3]
 
 
+def test_each_turn_has_a_store_that_ends_with_it(serve):
+    """Who waits there for the lost rank hears of it."""
+    import torch.distributed as dist
+
+    served = serve(2, settle_s=WAIT_S)
+    fakes = [come(served, node) for node in ("node0", "node1")]
+    stores = []
+    for turn in (1, 2):
+        port = fakes[0].hear("go")["store"]
+        stores.append(dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False))
+        assert not stores[-1].check(["turn"])
+        stores[-1].set("turn", str(turn))
+        fakes[1].hear("go")
+        threading.Timer(0.3, fakes[1].fail).start()
+        begin = time.monotonic()
+        with pytest.raises(dist.DistNetworkError):
+            dist.PrefixStore("group", stores[-1]).wait(["address of rank 1"])
+        assert time.monotonic() - begin < WAIT_S
+        fakes[0].hear("broken")
+        fakes[0].wait()
+
+
+def test_who_comes_to_a_store_that_is_gone_leaves_the_turn():
+    import torch.distributed as dist
+
+    from hearth.torch import elastic
+
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))  # nobody listens there
+        job = elastic.Elastic("/dev/shm/x/job", launcher=("127.0.0.1", 1))
+        job._port = place.getsockname()[1]
+        turn = elastic.Turn(1, 0, 2, job.base)
+        turn.lost.set()
+        begin = time.monotonic()
+        with pytest.raises(dist.DistNetworkError):
+            job._connect(turn)
+        assert time.monotonic() - begin < WAIT_S  # and not the minute of the group's time-out
+
+
 def test_a_failure_without_a_loss_is_tried_again_and_not_for_ever(serve):
     served = serve(2, retries=2)
     fakes = world(served, 2)
@@ -534,6 +573,19 @@ def test_a_rank_that_hangs_is_replaced_and_its_neighbour_lives(serve, folder, pr
     assert f"done 30.0 of turn 2 in {pid}, pulled 0, told True" in said
     code, said = ends(processes[2])
     assert code == 0 and "done 30.0 of turn 2" in said and "pulled 0" not in said, said
+
+
+@pytest.mark.parametrize("group", ["default", "own"])
+def test_who_waits_for_a_lost_rank_in_making_a_group_lives(serve, folder, processes, group):
+    """Longer than a rank has to leave a turn."""
+    served = serve(2, settle_s=3, spare_s=60)
+    processes += [start(folder, served.at, "node0", f"group-{group}", TIMEOUT_S="30"),
+                  start(folder, served.at, "node1", f"no-group-{group}", TIMEOUT_S="30")]
+    assert processes[1].wait(60) == 9
+    processes.append(start(folder, served.at, "spare", f"group-{group}", TIMEOUT_S="30"))
+    for process in (processes[0], processes[2]):
+        code, said = ends(process)
+        assert code == 0 and f"done 30.0 of turn 2 in {process.pid}" in said, said
 
 
 def test_a_node_of_two_ranks_is_replaced_by_one(serve, folder, processes):

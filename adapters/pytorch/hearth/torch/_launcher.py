@@ -12,7 +12,9 @@ one connection to it, which the kernel closes when the process dies. One JSON ob
               {"say": "end", "why"}                      why null: the job is done
 
 A turn is one forming of the world: it ends when all its ranks are done, or when one is lost or has
-failed. Survivors keep their ranks, spares take those of the lost.
+failed. Survivors keep their ranks, spares take those of the lost. Each turn has a store of torch's,
+at which its ranks meet and make groups. It ends with the turn, for whoever waits in it for a rank
+that is lost can be ended by nothing else.
 """
 
 from __future__ import annotations
@@ -97,13 +99,13 @@ class Launcher:
         self._failed = ""  # why this turn is broken: the first that was said
         self._in_a_row = 0
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._store: dist.TCPStore | None = None  # of this turn; None: it is broken
 
     async def serve(self, host: str, port: int,
                     ready: Callable[[int], None] = lambda port: None) -> str | None:
         """Until the job has ended: None, or why it could not go on. ready: told the port."""
         self._over: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
-        self._store = store.port
+        self._host = host
         server = await asyncio.start_server(self._talk, host, port, limit=_LINE)
         try:
             self._set_timer("start", self._start_s, lambda: self._end(
@@ -118,6 +120,7 @@ class Launcher:
             return why
         finally:
             server.close()
+            self._store = None
             for process in list(self._processes):
                 process.writer.close()
 
@@ -177,6 +180,7 @@ class Launcher:
         for process in self._members():
             process.done = False
             process.tell(say="broken", turn=self._turn, why=why)
+        self._store = None  # its port closes, and waits in it fail
         self._set_timer("settle", self._settle_s, self._settle)
 
     def _settle(self) -> None:
@@ -220,13 +224,14 @@ class Launcher:
         lost = sorted({node for node in self._empty.values() if node})
         self._seat()
         self._turn += 1
+        self._store = dist.TCPStore(self._host, 0, is_master=True, wait_for_workers=False)
         self._running, self._failed = True, ""
         self._called.clear()
         self._clear_timers()
         for process in self._members():
             process.waits = False
             process.tell(say="go", turn=self._turn, rank=process.rank, world=self._world,
-                         store=self._store, lost=lost)
+                         store=self._store.port, lost=lost)
         _log.info("hearth: launcher: turn %d: %s", self._turn, "; ".join(
             str(process) for process in sorted(self._members(), key=lambda one: one.rank or 0)))
 

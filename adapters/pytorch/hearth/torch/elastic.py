@@ -51,6 +51,7 @@ from ._launcher import Launcher, Line
 __all__ = ["Elastic", "Turn"]
 
 _PORT = 29400
+_TRY = timedelta(seconds=2)  # to connect to a turn's store; then whether it is over is looked at
 _log = logging.getLogger("hearth")
 _T = TypeVar("_T")
 
@@ -96,8 +97,8 @@ class Elastic:
     timeout_s  of the process group: a rank that hangs, rather than dies, is noticed after it
     on_lost    called in another thread the moment that a turn is known to be broken: what ends
                anything else that hangs rather than raises
-    keep       when the job is done its checkpoints stay; False: they are freed, unless the launcher,
-               which alone knows that all are done, is gone
+    keep       when the job is done its checkpoints stay; False: they are freed, unless the
+               launcher, which alone knows that all are done, is gone
     opts       of hearth.job.Job.open()
     """
 
@@ -169,19 +170,19 @@ class Elastic:
             if self._last_broken == turn.number:
                 self._end(turn)
         os.environ.update(RANK=str(turn.rank), WORLD_SIZE=str(turn.world))
-        self._store = dist.TCPStore(self._at[0], word["store"], is_master=False,
-                                    wait_for_workers=False, timeout=self._timeout)
+        self._port = word["store"]
         return turn
 
     def _play(self, turn: Turn, line: Line, train: Callable[[Turn], _T]) -> _T:
         """One turn, until train() returns on this rank."""
         _jobs.forget(self.base)  # as it was opened for the turn before
+        self._store = self._connect(turn)
         turn.found = _recover.recover(
             self.base, rank=turn.rank, world=turn.world, gather=self._gather(turn), **self._opts)
         turn.marks["recovered"] = time.monotonic()
         dist.init_process_group(
             self._backend, rank=turn.rank, world_size=turn.world, timeout=self._timeout,
-            store=dist.PrefixStore(f"{turn.number}/group", self._store))
+            store=dist.PrefixStore("group", self._store))
         turn.marks["up"] = time.monotonic()
         if self._aborts:
             threading.Thread(target=self._watch, args=(turn, line, self._left),
@@ -190,6 +191,21 @@ class Elastic:
         result = train(turn)
         line.say(say="done", turn=turn.number)
         return result
+
+    def _connect(self, turn: Turn) -> dist.TCPStore:
+        """To the turn's store. torch waits for one that is not there yet, and that of a broken
+        turn will never be."""
+        until = time.monotonic() + self._timeout.total_seconds()
+        while True:
+            try:
+                store = dist.TCPStore(self._at[0], self._port, is_master=False,
+                                      wait_for_workers=False, timeout=_TRY)
+            except dist.DistError:
+                if turn.lost.is_set() or time.monotonic() > until:
+                    raise
+            else:
+                store.set_timeout(self._timeout)
+                return store
 
     def _over(self, line: Line, turn: Turn) -> str:
         """Wait until all are done: "end". "broken": one was lost that was not. "cut": nobody will
@@ -261,21 +277,23 @@ class Elastic:
                     return self._broken(turn.number, why)
 
     def _gather(self, turn: Turn) -> Gather:
-        """Over the launcher's store, which lives as long as the job."""
-        store, rounds = dist.PrefixStore(f"{turn.number}/hearth", self._store), itertools.count()
+        """Over the turn's store."""
+        store, rounds = self._store, itertools.count()
 
         def gather(mine: bytes) -> list[bytes]:
-            key, until, pause = next(rounds), time.monotonic() + self._open_s, 0.001
-            store.set(f"{key}/{turn.rank}", mine)
+            key, until, pause = f"hearth/{next(rounds)}", time.monotonic() + self._open_s, 0.001
             keys = [f"{key}/{rank}" for rank in range(turn.world)]
-            while not store.check(keys):
-                if turn.lost.is_set():
-                    raise HearthError("a rank was lost while the ranks were meeting")
-                if time.monotonic() > until:
-                    raise HearthTimeout(f"not all ranks have come within {self._open_s:g} s")
-                time.sleep(pause)
-                pause = min(0.1, pause * 1.5)
-            return [store.get(name) for name in keys]
+            try:
+                store.set(keys[turn.rank], mine)
+                while not store.check(keys):
+                    if time.monotonic() > until:
+                        raise HearthTimeout(f"not all ranks have come within {self._open_s:g} s")
+                    time.sleep(pause)
+                    pause = min(0.1, pause * 1.5)
+                return [store.get(name) for name in keys]
+            except dist.DistNetworkError as error:
+                raise HearthError("a rank or the launcher was lost while the ranks were "
+                                  "meeting") from error
 
         return gather
 
@@ -320,6 +338,8 @@ def _leave_group(*, abort: bool = False) -> None:
     the lost one."""
     if dist.is_initialized():
         _abort() if abort else dist.destroy_process_group()
+    else:  # torch has counted one that could not be made, and ranks meet under their group's number
+        dist.distributed_c10d._world.group_count = 0
     _recover.forget_group()
     gc.collect()
     gc.unfreeze()
