@@ -172,6 +172,33 @@ def test_who_does_not_leave_a_broken_turn_is_replaced(serve):
         fakes[1].hear("go")  # it hangs: nothing it does later counts
 
 
+def test_who_hangs_is_not_replaced_on_its_own_node_if_there_is_another(serve):
+    """Its engine has it for the rank, then and later. A second rank of the node did die."""
+    served = serve(4)
+    fakes = world(served, 2, per_node=2)
+    here = [come(served, "node1", 0), come(served, "node1", 1)]
+    spare = come(served, "spare")
+    fakes[3].die()
+    for fake in fakes[:2]:
+        fake.hear("broken")
+        fake.wait()
+    assert (spare.rank(), here[0].rank()) == (2, 3)
+    last = come(served, "last")
+    spare.die()  # rank 2 again
+    for fake in (*fakes[:2], here[0]):
+        fake.hear("broken")
+        fake.wait()
+    assert last.rank() == 2
+
+
+def test_who_hangs_is_replaced_on_its_own_node_if_there_is_no_other(serve):
+    served = serve(2)
+    fakes = world(served, 2)
+    here = come(served, "node1")
+    fakes[0].fail("timed out")
+    assert (fakes[0].rank(), here.rank()) == (0, 1)
+
+
 def test_without_a_spare_it_ends_and_says_who_is_missing(serve):
     served = serve(2, spare_s=0.5)
     fakes = world(served, 2)
@@ -573,6 +600,21 @@ def test_a_rank_that_hangs_is_replaced_and_its_neighbour_lives(serve, folder, pr
     assert f"done 30.0 of turn 2 in {pid}, pulled 0, told True" in said
     code, said = ends(processes[2])
     assert code == 0 and "done 30.0 of turn 2" in said and "pulled 0" not in said, said
+
+
+def test_a_rank_that_is_stopped_is_replaced_on_another_node(serve, folder, processes):
+    """It cannot leave its engine, which takes no second process for its rank."""
+    served = serve(2, settle_s=5, spare_s=60)
+    processes += [start(folder, served.at, "node0", TIMEOUT_S="15"),  # by then both spares wait
+                  start(folder, served.at, "node1", "pause")]
+    wait_for(f"{folder}/node1/pauses", processes[0])
+    processes[1].send_signal(signal.SIGSTOP)
+    processes += [start(folder, served.at, "node1"), start(folder, served.at, "spare")]
+    for process in processes[0], processes[3]:
+        code, said = ends(process)
+        assert code == 0 and f"done 30.0 of turn 2 in {process.pid}" in said, said
+    code, said = ends(processes[2])
+    assert code == 0 and "done" not in said, said
 
 
 @pytest.mark.parametrize("group", ["default", "own"])

@@ -95,6 +95,7 @@ class Launcher:
         self._processes: list[_Process] = []
         self._turn, self._running = 0, False
         self._empty: dict[int, str] = dict.fromkeys(range(world), "")  # rank -> node that was lost
+        self._hung: set[tuple[int, str]] = set()  # rank, node: it may still be attached there
         self._called: set[int] = set()  # ranks for which a spare was sent for
         self._failed = ""  # why this turn is broken: the first that was said
         self._in_a_row = 0
@@ -188,6 +189,8 @@ class Launcher:
         for process in self._members():
             if not process.waits:
                 _log.warning("hearth: launcher: %s does not leave turn %d", process, self._turn)
+                if process.rank is not None:
+                    self._hung.add((process.rank, process.node))
                 process.writer.transport.abort()
 
     def _form(self) -> None:
@@ -238,7 +241,8 @@ class Launcher:
     def _seat(self) -> None:
         """Give away the empty ranks: at first in the order of the nodes' names; then those that
         were on one node to one node, where that can be, and before that to a process on the node of
-        the lost one, for what it needs is there."""
+        the lost one, for what it needs is there. Not so where it hangs: as long as it lives, the
+        engine there takes no other for its rank."""
         order = {process.node: n for n, process in reversed(list(enumerate(self._processes)))}
         free = sorted(self._free(), key=lambda one: (order[one.node], one.local))
         if not self._turn:
@@ -247,7 +251,8 @@ class Launcher:
         for rank, node in sorted(self._empty.items()):
             room = Counter(process.node for process in free)
             wanted = (node, instead.get(node) if node else None)
-            best = max(free, key=lambda one: (one.node in wanted, room[one.node] if node else 0))
+            best = max(free, key=lambda one: ((rank, one.node) not in self._hung,
+                                              one.node in wanted, room[one.node] if node else 0))
             free.remove(best)
             instead[node], best.rank = best.node, rank
         self._empty.clear()
