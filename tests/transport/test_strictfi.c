@@ -17,6 +17,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MESSAGES 60u
@@ -265,11 +266,20 @@ Test(strictfi, an_endpoint_that_hangs_leaves_operations_open, .timeout = 60)
     stats_close();
 }
 
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* All begin at once, arg being their barrier. */
 static void *register_one(void *arg)
 {
     struct fid_mr *mr;
 
-    (void)arg;
+    pthread_barrier_wait(arg);
     if (fi_mr_reg(a.domain, a.data, SIDE_DATA, FI_REMOTE_READ, 0, 0, 0, &mr, NULL) == 0)
         fi_close(&mr->fid);
     return NULL;
@@ -278,18 +288,23 @@ static void *register_one(void *arg)
 Test(strictfi, registrations_are_counted_by_thread_and_take_their_time, .timeout = 60)
 {
     struct strictfi_stats *s = stats_open();
+    pthread_barrier_t all;
     pthread_t thread[3];
+    uint64_t began_ms;
     int threads = 0;
 
     profile_choose("efa", "1");
     both_open();
     setenv("STRICTFI_REG_MS_PER_GIB", "100000", 1); /* 293 ms */
+    pthread_barrier_init(&all, NULL, 3);
+    began_ms = now_ms();
     for (int i = 0; i < 3; i++)
-        pthread_create(&thread[i], NULL, register_one, NULL);
-    usleep(100000);
-    cr_expect(eq(u64, atomic_load(&s->registering), 3));
+        pthread_create(&thread[i], NULL, register_one, &all);
     for (int i = 0; i < 3; i++)
         pthread_join(thread[i], NULL);
+    cr_expect(ge(u64, now_ms() - began_ms, 290));
+    cr_expect(zero(u64, atomic_load(&s->registering)));
+    pthread_barrier_destroy(&all);
     for (unsigned i = 0; i < STRICTFI_THREADS; i++)
         threads += atomic_load(&s->threads[i].registrations) != 0;
     cr_expect(eq(int, threads, 4)); /* this one registered both sides' memory */
