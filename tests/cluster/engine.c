@@ -133,7 +133,7 @@ int node_stopped(const struct world *w, uint32_t k)
     char path[300];
 
     node_path(w, k, ".hearth/stopped", path, sizeof(path));
-    return access(path, F_OK) == 0;
+    return access(path, F_OK) == 0 && engines_stopped(w->dir, w->node[k].name);
 }
 
 int node_log_has(struct world *w, uint32_t k, const char *text)

@@ -28,40 +28,20 @@ static void stop_and_try(const struct party *q, struct me *me)
     }
 }
 
-static int is_stopped(long pid)
-{
-    char path[64], text[256] = "";
-    FILE *f;
-
-    snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
-    f = fopen(path, "re");
-    CHECK(f && fgets(text, sizeof(text), f), "%s: %s", path, strerror(errno));
-    fclose(f);
-    return strstr(text, ") T ") != NULL;
-}
-
-/* What came of it: an errno. The engine, which writes that a moment before it stops, goes on. */
+/* What came of it: an errno. The engine goes on. */
 static int heard_at_the_point(void)
 {
-    uint64_t until = now_ms() + 15000;
     char path[160], text[64] = "";
     int why = -1;
     long pid = 0;
     FILE *f;
 
     party_path(&p, 0, ".hearth/stopped", path, sizeof(path));
-    while (access(path, F_OK)) {
-        CHECK(now_ms() < until, "the engine did not come to its point");
-        nap_ms(5);
-    }
+    party_wait_stopped(&p, 0);
     f = fopen(path, "re");
     CHECK(f && fgets(text, sizeof(text), f) && sscanf(text, "chunk %ld %d", &pid, &why) == 2, "%s",
             text);
     fclose(f);
-    while (!is_stopped(pid)) {
-        CHECK(now_ms() < until, "the engine does not stop");
-        nap_ms(1);
-    }
     kill((pid_t)pid, SIGCONT);
     return why;
 }

@@ -184,8 +184,6 @@ static void set_stop(const struct party *x, struct me *me)
 /* The engine of a node is killed there, in the middle of a drop. */
 static void killed_at(const char *point, uint32_t node)
 {
-    uint64_t until;
-
     party_needs_points();
     start(2, 4);
     stop_at = point;
@@ -193,9 +191,7 @@ static void killed_at(const char *point, uint32_t node)
     p.adjust = set_stop;
     run_two_steps();
     party_all(&p, do_close, HEARTH_DROP, 0, 0);
-    for (until = now_ms() + END_MS; !is_there(node, ".hearth/stopped") && now_ms() < until;)
-        nap_ms(5);
-    CHECK(is_there(node, ".hearth/stopped"), "the engine does not come to %s", point);
+    party_wait_stopped(&p, node);
     party_kill_engine(&p, node);
     party_kill_ranks(&p);
     p.adjust = NULL;
@@ -228,7 +224,7 @@ static void killed_while_it_erases(void)
 /* The engine needs long to give its memory back, and nobody serves meanwhile. */
 static void the_next_job_waits_for_the_memory(void)
 {
-    uint64_t until;
+    uint64_t port;
     pid_t engine;
 
     party_needs_points();
@@ -239,15 +235,14 @@ static void the_next_job_waits_for_the_memory(void)
     run_two_steps();
     engine = party_engine(&p, 0);
     party_all(&p, do_close, HEARTH_DROP, 0, 0);
-    for (until = now_ms() + END_MS; !is_there(0, ".hearth/stopped") && now_ms() < until;)
-        nap_ms(5);
+    party_wait_stopped(&p, 0);
     party_kill_ranks(&p);
     p.adjust = NULL;
-    until = port_keep();
+    port = port_keep();
     for (uint32_t r = 0; r < p.ranks; r++)
         party_start_rank(&p, r);
     for (uint32_t r = 0; r < p.ranks; r++)
-        party_tell(&p, r, do_open, until, 0, 0);
+        party_tell(&p, r, do_open, port, 0, 0);
     nap_ms(7000);
     CHECK(!party_heard(&p, 0, 0) && !party_heard(&p, 1, 0), "a rank did not wait: %s",
             party_hear(&p, party_heard(&p, 0, 0) ? 0 : 1, 0).err.text);

@@ -301,6 +301,18 @@ pid_t party_engine(const struct party *p, uint32_t node)
     return pid;
 }
 
+void party_wait_stopped(const struct party *p, uint32_t node)
+{
+    uint64_t until = now_ms() + 15000;
+    char path[256];
+
+    party_path(p, node, ".hearth/stopped", path, sizeof(path));
+    while (access(path, F_OK) || !engines_stopped(p->root[node], NULL)) {
+        CHECK(now_ms() < until, "the engine of n%u did not come to its point", node);
+        nap_ms(2);
+    }
+}
+
 void party_kill_engine(const struct party *p, uint32_t node)
 {
     if (engines_signal(p->root[node], NULL, SIGKILL) < 0)

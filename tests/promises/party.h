@@ -88,6 +88,7 @@ void party_lose_node(
         struct party *p, uint32_t node); /* processes and memory; a fresh one is there */
 pid_t party_engine(const struct party *p, uint32_t node); /* 0: none */
 void party_kill_engine(const struct party *p, uint32_t node);
+void party_wait_stopped(const struct party *p, uint32_t node); /* its engine stands at its point */
 void party_path(const struct party *p, uint32_t node, const char *rest, char *out, size_t len);
 int party_log_has(const struct party *p, uint32_t node, const char *text);
 int party_find(

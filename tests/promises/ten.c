@@ -60,15 +60,9 @@ static void stop_in_a_pull(const struct party *q, struct me *me)
 /* The engine stands before its first pull: let it go, and stop it a moment later in the middle. */
 static pid_t stopped_in_a_pull(uint32_t node)
 {
-    uint64_t until = now_ms() + 15000;
-    pid_t engine = 0;
-    char path[256];
+    pid_t engine;
 
-    party_path(&p, node, ".hearth/stopped", path, sizeof(path));
-    while (access(path, F_OK)) {
-        CHECK(now_ms() < until, "the engine of n%u did not come to its point", node);
-        nap_ms(2);
-    }
+    party_wait_stopped(&p, node);
     engine = party_engine(&p, node);
     CHECK(engine, "n%u has no engine", node);
     kill(engine, SIGCONT);

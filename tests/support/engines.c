@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define ENGINES_MAX 64
@@ -38,11 +39,11 @@ static int is_below(const char *path, const char *dir)
 
 static ssize_t read_proc(const char *pid, const char *name, char *out, size_t len)
 {
-    char path[64];
+    char path[80];
     ssize_t n;
     int fd;
 
-    snprintf(path, sizeof(path), "/proc/%.20s/%.20s", pid, name);
+    snprintf(path, sizeof(path), "/proc/%.40s/%.20s", pid, name);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     n = fd < 0 ? -1 : read(fd, out, len - 1);
     if (fd >= 0)
@@ -67,15 +68,20 @@ static int is_engine(const char *pid, const char *dir, const char *node)
     return root && is_below(root, dir) && (!node || (name && !strcmp(name, node)));
 }
 
-static int is_dead(const char *pid)
+/* R, S, T and so on, of a process or "PID/task/TID"; X: there is none. */
+static char state_of(const char *pid)
 {
     char text[512];
-    const char *state;
+    const char *end = read_proc(pid, "stat", text, sizeof(text)) > 0 ? strrchr(text, ')') : NULL;
 
-    if (read_proc(pid, "stat", text, sizeof(text)) <= 0)
-        return 1;
-    state = strrchr(text, ')');
-    return !state || state[2] == 'Z' || state[2] == 'X';
+    return end && end[1] ? end[2] : 'X';
+}
+
+static int is_dead(const char *pid)
+{
+    char state = state_of(pid);
+
+    return state == 'Z' || state == 'X';
 }
 
 int engines_find(const char *dir, const char *node, pid_t *pid, int max)
@@ -97,6 +103,40 @@ int engines_find(const char *dir, const char *node, pid_t *pid, int max)
     return count;
 }
 
+/* A process lives, and all its threads are in this state. */
+static int threads_are(pid_t pid, char state)
+{
+    char path[64];
+    struct dirent *e;
+    int found = 0, others = 0;
+    DIR *d;
+
+    snprintf(path, sizeof(path), "/proc/%ld/task", (long)pid);
+    d = opendir(path);
+    while (d && !others && (e = readdir(d))) {
+        char thread[64], is;
+
+        if (!isdigit((unsigned char)e->d_name[0]))
+            continue;
+        snprintf(thread, sizeof(thread), "%ld/task/%.16s", (long)pid, e->d_name);
+        is = state_of(thread);
+        found += is == state;
+        others += is != state && is != 'X' && is != 'Z'; /* those have ended */
+    }
+    if (d)
+        closedir(d);
+    return found && !others;
+}
+
+/* Or has ended. */
+static int stops(pid_t pid, struct pollfd *ends)
+{
+    for (int i = 0; i < END_MS; i++)
+        if (threads_are(pid, 'T') || poll(ends, 1, 1) > 0)
+            return 1;
+    return 0;
+}
+
 static int signal_one(pid_t pid, int sig)
 {
     struct pollfd p = { .fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN };
@@ -105,7 +145,8 @@ static int signal_one(pid_t pid, int sig)
     if (p.fd < 0)
         return errno == ESRCH ? 0 : -1; /* it has ended by itself since it was found */
     ok = (!kill(pid, sig) || errno == ESRCH) &&
-         ((sig != SIGKILL && sig != SIGTERM) || poll(&p, 1, END_MS) > 0);
+         ((sig != SIGKILL && sig != SIGTERM) || poll(&p, 1, END_MS) > 0) &&
+         (sig != SIGSTOP || stops(pid, &p));
     close(p.fd);
     waitpid(pid, NULL, WNOHANG); /* where we have adopted it */
     return ok ? 0 : -1;
@@ -120,4 +161,24 @@ int engines_signal(const char *dir, const char *node, int sig)
         if (signal_one(pid[i], sig))
             rc = -1;
     return rc;
+}
+
+/* How many there are, and of them those whose threads are all in this state. */
+static int count_in(const char *dir, const char *node, char state, int *out_in)
+{
+    pid_t pid[ENGINES_MAX];
+    int count = engines_find(dir, node, pid, ENGINES_MAX);
+
+    *out_in = 0;
+    for (int i = 0; i < count && i < ENGINES_MAX; i++)
+        *out_in += threads_are(pid[i], state);
+    return count;
+}
+
+int engines_stopped(const char *dir, const char *node)
+{
+    int stopped;
+
+    count_in(dir, node, 'T', &stopped);
+    return stopped;
 }

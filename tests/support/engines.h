@@ -13,7 +13,12 @@
 int engines_find(const char *dir, const char *node, pid_t *pid, int max);
 
 /* Send all of them a signal: how many there were. SIGKILL and SIGTERM: only when they have ended,
- * all their threads, and with them locks and sockets. -1: one has not in 10 s. */
+ * all their threads, and with them locks and sockets; SIGSTOP: only when all their threads stand
+ * still. -1: one has not in 10 s. */
 int engines_signal(const char *dir, const char *node, int sig);
+
+/* How many of them stand still, all their threads. One that stops itself says so a moment before,
+ * and a SIGCONT in between would be lost. */
+int engines_stopped(const char *dir, const char *node);
 
 #endif
