@@ -201,9 +201,10 @@ static void walk(const struct call *c, const char *when)
 
 /* ---- with hearthd ---------------------------------------------------------------------------------- */
 
+/* Until a slot lent ahead has come, and nothing is unanswered. */
 static void settle(void)
 {
-    usleep(300000); /* until a slot lent ahead has come, and nothing is unanswered */
+    cr_assert(zero(int, engines_settle(scene.r.root, NULL)), "the engine does not come to rest");
 }
 
 static void signal_engine(int sig)

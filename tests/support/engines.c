@@ -182,3 +182,19 @@ int engines_stopped(const char *dir, const char *node)
     count_in(dir, node, 'T', &stopped);
     return stopped;
 }
+
+int engines_settle(const char *dir, const char *node)
+{
+    const struct timespec between = { .tv_nsec = 3000000 };
+    int looks = 0; /* in a row: one that sleeps may be about to wake by itself */
+
+    for (int i = 0; looks < 5; i++) {
+        int asleep, count = count_in(dir, node, 'S', &asleep);
+
+        if (i == END_MS / 3)
+            return -1;
+        looks = count && asleep == count ? looks + 1 : 0;
+        nanosleep(&between, NULL);
+    }
+    return 0;
+}

@@ -21,4 +21,8 @@ int engines_signal(const char *dir, const char *node, int sig);
  * and a SIGCONT in between would be lost. */
 int engines_stopped(const char *dir, const char *node);
 
+/* Until they have done all that they can do now, however busy the machine is: all their threads
+ * sleep, whenever one looks. -1: not in 10 s, or there are none. */
+int engines_settle(const char *dir, const char *node);
+
 #endif
