@@ -5,7 +5,6 @@ place."""
 from __future__ import annotations
 
 import os
-import socket
 from concurrent.futures import Future
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch.distributed as dist
 from behaviour import Place, behaviour, outcome, plain
 from behaviours_alone import net, small
 from behaviours_ranks import flat
+from ranks import port
 from torch.distributed.checkpoint._experimental import barriers, builder, checkpointer
 from torch.distributed.checkpoint._experimental.checkpoint_reader import CheckpointReader
 from torch.distributed.checkpoint._experimental.checkpoint_writer import (
@@ -214,17 +214,9 @@ def each_rank_its_own_state_with_torchs_barriers(at: Place, kind: str) -> Any:
     return read
 
 
-_places: list[socket.socket] = []
-
-
 def _port() -> int:
-    """The same on all ranks; a socket keeps it, which lets in the store that listens."""
-    found = [0]
-    if dist.get_rank() == 0:
-        _places.append(socket.socket())
-        _places[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _places[-1].bind(("", 0))
-        found = [_places[-1].getsockname()[1]]
+    """The same on all ranks."""
+    found = [port() if dist.get_rank() == 0 else 0]
     dist.broadcast_object_list(found)
     return found[0]
 

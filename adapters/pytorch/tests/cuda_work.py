@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from ranks import keep_ports
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
@@ -57,6 +58,7 @@ def load(path: str) -> tuple[nn.Module, torch.optim.Optimizer]:
 
 
 def main() -> None:
+    keep_ports()
     dist.init_process_group("cpu:gloo,cuda:nccl", init_method=f"file://{sys.argv[1]}/store",
                             rank=int(os.environ["RANK"]), world_size=2)
     base = os.path.join(os.environ["HEARTH_ROOT"], os.environ["HEARTH_JOB"])

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing as mp
 import os
+import socket
 import sys
 import traceback
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from typing import Any
 
 DEADLINE_S = 120.0
 _stores = itertools.count()
+_places: list[socket.socket] = []
 
 
 class RankFailed(AssertionError):
@@ -37,6 +39,24 @@ def _environment(rank: int, world: int, nodes: int, folder: str) -> dict[str, st
         "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 
 
+def port() -> int:
+    """A free one; a socket keeps it from everybody but a store of torch's that listens there."""
+    place = socket.socket()
+    place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    place.bind(("", 0))
+    _places.append(place)
+    return place.getsockname()[1]
+
+
+def keep_ports() -> None:
+    """That of DCP's checkpoint process too: torch closes the socket that found it, and starts a
+    process, which takes seconds, before somebody listens."""
+    from torch.distributed.checkpoint import _async_process_executor
+
+    assert callable(_async_process_executor.get_free_port)  # else torch has another way now
+    _async_process_executor.get_free_port = port
+
+
 def _serve(rank: int, world: int, nodes: int, folder: str, store: str, pipe: Any) -> None:
     os.environ.update(_environment(rank, world, nodes, folder))
     os.makedirs(os.environ["HEARTH_ROOT"], exist_ok=True)
@@ -45,6 +65,7 @@ def _serve(rank: int, world: int, nodes: int, folder: str, store: str, pipe: Any
     import torch.distributed as dist
 
     torch.set_num_threads(1)
+    keep_ports()
     dist.init_process_group(
         "gloo", store=dist.FileStore(store, world), rank=rank, world_size=world)
     while True:
