@@ -15,7 +15,14 @@ import torch.distributed.checkpoint as dcp
 from hearth.torch import HearthReader, HearthWriter, _recover, elastic
 
 told = []
+late = []
 device = "cuda" if "cuda" in sys.argv else "cpu"
+
+
+class Slow(HearthWriter):
+    def write_data(self, *args: object, **options: object) -> object:
+        time.sleep(1)
+        return super().write_data(*args, **options)
 
 
 def die(*args: object, **options: object) -> None:
@@ -48,6 +55,9 @@ def train(turn: elastic.Turn) -> float:
         if step % 10 == 0:
             dcp.save(mine, checkpoint_id=f"{turn.base}/step-{step}_ckpt",
                      storage_writer=HearthWriter(turn.base, timeout_s=20))
+    if "late-save" in sys.argv:
+        late.append(_recover.async_save(mine, checkpoint_id=f"{turn.base}/step-31_ckpt",
+                                        storage_writer=Slow(turn.base, timeout_s=20)))
     pulled = turn.found.info.pulled_bytes if turn.found else -1
     print(f"done {count[-1].item()} of turn {turn.number} in {os.getpid()}, pulled {pulled}, "
           f"told {bool(told)}", flush=True)
@@ -61,3 +71,5 @@ if __name__ == "__main__":
                           on_lost=lambda: told.append(1),
                           backend="cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
     job.run(train)
+    if late:
+        print(f"the last save: {late[0].exception(0)}", flush=True)

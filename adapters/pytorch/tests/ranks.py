@@ -53,8 +53,8 @@ def keep_ports() -> None:
     process, which takes seconds, before somebody listens."""
     from torch.distributed.checkpoint import _async_process_executor
 
-    assert callable(_async_process_executor.get_free_port)  # else torch has another way now
-    _async_process_executor.get_free_port = port
+    if hasattr(_async_process_executor, "get_free_port"):  # else torch has another way now
+        _async_process_executor.get_free_port = port
 
 
 def _serve(rank: int, world: int, nodes: int, folder: str, store: str, pipe: Any) -> None:

@@ -682,3 +682,11 @@ def test_who_trains_to_the_end_without_the_launcher_has_its_result(folder, proce
         code, said = ends(process)
         assert code == 0 and "done 30.0 of turn 1" in said, said
         assert f"rank {rank} is done, and whether all are is not known" in said, said
+
+
+def test_a_save_that_is_under_way_when_training_ends_is_waited_for(serve, folder, processes):
+    served = serve(2)
+    processes += [start(folder, served.at, node, "late-save") for node in ("node0", "node1")]
+    for process in processes:
+        code, said = ends(process)
+        assert code == 0 and "the last save: None" in said, said

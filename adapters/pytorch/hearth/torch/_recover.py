@@ -6,6 +6,7 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -176,10 +177,13 @@ def _in_turn() -> concurrent.futures.ThreadPoolExecutor:
     return _executor
 
 
-def saves_ended() -> None:
-    """Until all that was handed to that thread is written, or has failed."""
-    if _executor is not None:
-        _executor.submit(int).result()
+def saves_ended(unless: threading.Event | None = None) -> None:
+    """Until all that was handed to that thread is written, or has failed; unless that comes first."""
+    if _executor is None:
+        return
+    last = _executor.submit(int)
+    while not concurrent.futures.wait([last], 0.1).done and not (unless and unless.is_set()):
+        pass
 
 
 def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None = None,

@@ -189,6 +189,7 @@ class Elastic:
                              daemon=True).start()
         gc.freeze()  # else the collection in _leave_group() walks all of torch: half a second
         result = train(turn)
+        _recover.saves_ended(turn.lost)
         line.say(say="done", turn=turn.number)
         return result
 
