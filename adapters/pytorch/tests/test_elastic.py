@@ -605,11 +605,16 @@ def test_a_rank_that_hangs_is_replaced_and_its_neighbour_lives(serve, folder, pr
 def test_a_rank_that_is_stopped_is_replaced_on_another_node(serve, folder, processes):
     """It cannot leave its engine, which takes no second process for its rank."""
     served = serve(2, settle_s=5, spare_s=60)
-    processes += [start(folder, served.at, "node0", TIMEOUT_S="15"),  # by then both spares wait
-                  start(folder, served.at, "node1", "pause")]
-    wait_for(f"{folder}/node1/pauses", processes[0])
-    processes[1].send_signal(signal.SIGSTOP)
+    processes += [start(folder, served.at, node, "pause") for node in ("node0", "node1")]
+    for node in ("node0", "node1"):
+        wait_for(f"{folder}/{node}/pauses", processes[0])
     processes += [start(folder, served.at, "node1"), start(folder, served.at, "spare")]
+    until = time.monotonic() + 60
+    while len(served.launcher._free()) < 2:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    processes[1].send_signal(signal.SIGSTOP)
+    open(f"{folder}/node0/goes on", "w").close()
     for process in processes[0], processes[3]:
         code, said = ends(process)
         assert code == 0 and f"done 30.0 of turn 2 in {process.pid}" in said, said
