@@ -56,7 +56,7 @@ class HearthCallback(TrainerCallback):
         self._saver: _several.Saver | _whole.Saver = (
             _several.Saver if sharded else _whole.Saver)(base, on_error=on_error, **opts)
         self._brought = ExitStack()
-        self._due, self._saved = False, -1
+        self._due, self._due_later = False, False
         self._save_behind(trainer)
         trainer.add_callback(self)
 
@@ -87,14 +87,13 @@ class HearthCallback(TrainerCallback):
         only where a batch turns out to be too large."""
         if not args.auto_find_batch_size:
             self._brought.close()
-        self._due = not _ends_epoch(state) and self._is_due(state.global_step)
+        due = state.global_step % self._every == 0
+        self._due_later = due and _ends_epoch(state)
+        self._due = due and not self._due_later
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """The trainer may evaluate once more after the last step of an epoch."""
-        self._due = _ends_epoch(state) and self._is_due(state.global_step)
-
-    def _is_due(self, step: int) -> bool:
-        return step % self._every == 0 and step != self._saved
+        self._due, self._due_later = self._due_later, False
 
     def _save_behind(self, trainer: Trainer) -> None:
         """Where the trainer itself saves: behind the step's evaluation, which schedulers, the best
@@ -104,8 +103,8 @@ class HearthCallback(TrainerCallback):
         def log_save_evaluate(*arguments: Any, **named: Any) -> None:
             theirs(*arguments, **named)
             if self._due:
-                self._due, self._saved = False, trainer.state.global_step
-                self._save(self._saved)
+                self._due = False
+                self._save(trainer.state.global_step)
 
         trainer._maybe_log_save_evaluate = log_save_evaluate  # type: ignore[method-assign]
 
