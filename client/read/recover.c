@@ -25,8 +25,8 @@ struct recover_msg {
     char name[COMMON_NAMES][COMMON_NAME];
 };
 
-static int recover_fill(
-        struct recover_msg *m, const struct hearth_recover_opts *o, struct hearth_error *err)
+static int recover_fill(const struct hearth *h, struct recover_msg *m,
+        const struct hearth_recover_opts *o, struct hearth_error *err)
 {
     int rc;
 
@@ -49,18 +49,18 @@ static int recover_fill(
         m->fixed.save = (struct hth_local_save){ o->save->epoch, o->save->nonce, o->save->step,
             o->save->attempt, 0 };
     }
+    m->fixed.deadline_ms = o->deadline_ms ? o->deadline_ms : h->opts.recover_ms;
     m->fixed.count = (uint32_t)o->common_count;
     m->fixed.accept_loss = o->accept_loss;
     return HEARTH_OK;
 }
 
 /* out: the answer, and which steps were not chosen and why. */
-static int recover_ask(struct hearth *h, const struct hearth_recover_opts *o,
-        struct hth_local_recovered *out, char ruled_out[HTH_LOCAL_RULED_OUT],
-        struct hearth_error *err)
+static int recover_ask(struct hearth *h, struct recover_msg *m, struct hth_local_recovered *out,
+        char ruled_out[HTH_LOCAL_RULED_OUT], struct hearth_error *err)
 {
-    struct recover_msg *m = calloc(1, sizeof(*m));
     struct hth_ask ask = { .msg = m,
+        .len = sizeof(m->fixed) + m->fixed.count * COMMON_NAME,
         .type = HTH_LOCAL_RECOVER,
         .want = HTH_LOCAL_RECOVERED,
         .fd = -1,
@@ -69,19 +69,10 @@ static int recover_ask(struct hearth *h, const struct hearth_recover_opts *o,
         .answer_len = sizeof(*out),
         .text = ruled_out,
         .text_size = HTH_LOCAL_RULED_OUT,
+        .wait_ms = m->fixed.deadline_ms + GRACE_MS,
         .what = "recover" };
-    int rc;
 
-    if (!m)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to recover");
-    rc = recover_fill(m, o, err);
-    m->fixed.deadline_ms = o->deadline_ms ? o->deadline_ms : h->opts.recover_ms;
-    ask.len = sizeof(m->fixed) + m->fixed.count * COMMON_NAME;
-    ask.wait_ms = m->fixed.deadline_ms + GRACE_MS;
-    if (!rc)
-        rc = hth_ask(h, &ask, err);
-    free(m);
-    return rc;
+    return hth_ask(h, &ask, err);
 }
 
 /* The choice is made for the job, by what the ranks of the first node said. */
@@ -136,6 +127,23 @@ static int recover_may(struct hearth *h, struct hearth_error *err)
     return hth_join_to_recover(h, err);
 }
 
+/* What was asked for is checked first: a new epoch ends what is undecided, and the other ranks may have come
+ * to it with options that are right. */
+static int recover_choose(struct hearth *h, const struct hearth_recover_opts *o,
+        struct hth_local_recovered *out, char ruled_out[HTH_LOCAL_RULED_OUT],
+        struct hearth_error *err)
+{
+    struct recover_msg *m = calloc(1, sizeof(*m));
+    int rc;
+
+    if (!m)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to recover");
+    if (!(rc = recover_fill(h, m, o, err)) && !(rc = recover_may(h, err)))
+        rc = recover_ask(h, m, out, ruled_out, err);
+    free(m);
+    return rc ? rc : recover_check_wanted(o->save, out, err);
+}
+
 static void recover_say(
         struct hearth *h, const struct hearth_recovery *info, int chosen, const char *ruled_out)
 {
@@ -165,8 +173,7 @@ int hearth_recover(struct hearth *h, const struct hearth_recover_opts *opts,
         return hth_fail(
                 err, HEARTH_EINVAL, 0, "out_ckpt is NULL: there is no place for the result");
     if (!h->opts.off) {
-        if ((rc = recover_may(h, err)) || (rc = recover_ask(h, &o, &a, ruled_out, err)) ||
-                (rc = recover_check_wanted(o.save, &a, err)))
+        if ((rc = recover_choose(h, &o, &a, ruled_out, err)))
             return hth_while(err, rc, "recover");
         info = hth_local_recovery_to(&a.info);
         if (a.save.epoch && (rc = hth_checkpoint_make(h, a.save, &info, &c, err)))

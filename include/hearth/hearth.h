@@ -82,7 +82,8 @@ HEARTH_API void hearth_close(struct hearth *h, enum hearth_leave leave);
  * Log       "ruled-out", a warning: a step that was not chosen, and why
  *
  * Errors    HEARTH_ENOENT    opts.save cannot be had: which saves can
- *           HEARTH_EINVAL    another opts.save than the first node's ranks gave
+ *           HEARTH_EINVAL    opts is wrong: no new epoch was begun, and this rank may call again; or
+ *                            another opts.save than the first node's ranks gave
  *           HEARTH_ELOST     a save is named on a keep list and beyond redundancy, and there is
  *                            no older one: which objects, whose
  *           HEARTH_ETIMEOUT  names the member that did not answer; restart the job

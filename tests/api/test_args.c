@@ -256,3 +256,37 @@ Test(args, who_takes_part_in_a_save_is_named_right)
     hearth_save_abort(save);
     rank_end(&r);
 }
+
+/* A new epoch would end the save, and recovery would have to come before the next. */
+Test(args, a_recovery_that_is_refused_for_its_options_has_begun_no_epoch)
+{
+    static const char *const none[] = { NULL }, *const bad[] = { "../x" }, *const good[] = { "c" };
+    struct hearth_save_id id = { .step = 1, .reserved = 1 };
+    struct hearth_recover_opts late = HEARTH_RECOVER_OPTS_INIT, missing = late, named = late,
+                               many = late, saved = late;
+    const struct hearth_recover_opts *const wrong[] = { &late, &missing, &named, &many, &saved };
+    struct hearth_checkpoint *c = NULL;
+    struct hearth_handle *handle;
+    struct hearth_save *save;
+    struct rank r;
+
+    late.deadline_ms = UINT32_MAX;
+    missing.common = none;
+    missing.common_count = 1;
+    named.common = bad;
+    named.common_count = 1;
+    many.common = good;
+    many.common_count = 1000;
+    saved.save = &id;
+    rank_start(&r);
+    rank_open(&r);
+    must(hearth_save_begin(r.h, 1, 8, NULL, &save, NULL));
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        must_fail(hearth_recover(r.h, wrong[i], &c, NULL), HEARTH_EINVAL);
+    must(hearth_save_commit(save, &handle, NULL));
+    must(hearth_wait(handle, HEARTH_PROTECTED, 5000, NULL));
+    hearth_handle_close(handle);
+    must(hearth_save_begin(r.h, 2, 8, NULL, &save, NULL));
+    hearth_save_abort(save);
+    rank_end(&r);
+}
