@@ -7,7 +7,7 @@
  *     └─ of a save that is under way: one more object of it; refused, the save goes on without
  *
  *   BEGIN of a slot that was lent ahead ─► SAVE_ID (ahead.c)
- *   SET_STEP ─► room? ─► SAVE_ID       of a loan that was begun without a step
+ *   SET_STEP ─► room? ─► SAVE_ID       of a loan that was begun without a step; said again: the same one
  */
 #include "begin.h"
 
@@ -177,14 +177,29 @@ static int begin_now(struct hth_node *n, struct client *c, const struct hth_loca
 
 /* ---- SET_STEP ------------------------------------------------------------------------------------- */
 
+/* Said again by a rank that gave up waiting for the answer. One that counted on means another attempt. */
+static int begin_set_step_again(struct hth_node *n, const struct client *c, const struct loan *l,
+        const struct hth_local_set_step *m, struct hearth_error *err)
+{
+    if (l->dead)
+        return loan_unknown(err);
+    if (l->save.step != m->step || m->attempt > l->save.attempt)
+        return hth_fail(err, HEARTH_ESTATE, 0, "this save has its step: it is " HTH_SAVE,
+                HTH_SAVE_ARGS(l->save));
+    loan_answer_id(n, c, l, m->head.request);
+    return HEARTH_OK;
+}
+
 static int begin_set_step_now(struct hth_node *n, struct client *c,
         const struct hth_local_set_step *m, struct hearth_error *err)
 {
     struct loan *l = loan_open(n, c, m->head.token);
     int rc;
 
-    if (!l || l->has_id)
+    if (!l)
         return loan_unknown(err);
+    if (l->has_id)
+        return begin_set_step_again(n, c, l, m, err);
     hth_commit_count(n->commit, c->rank, m->step, m->attempt ? m->attempt - 1 : 0);
     if ((rc = hth_commit_begin(n->commit, c->rank, m->step, l->ranks, &l->save, err)))
         return rc;
@@ -230,10 +245,13 @@ static int begin_must_wait(struct hth_node *n, const struct client *c, const uni
 {
     struct hth_store *store = n->env.store;
     int begin = m->head.type == HTH_LOCAL_BEGIN;
+    const struct loan *l = begin ? NULL : loan_open(n, c, m->head.token);
     uint64_t step = begin ? m->begin.step : m->set_step.step;
     struct hth_slot *slot;
     int rc = HEARTH_OK;
 
+    if (l && l->has_id) /* its room was found, for the one before */
+        return 0;
     if ((!begin || !m->head.token) && step != UINT64_MAX)
         rc = hth_commit_room(n->commit, c->rank, step, ranks, NULL);
     if (!rc && begin)

@@ -51,6 +51,31 @@ int hearth_save_seal(struct hearth_save *save, struct hearth_error *err)
     return hth_while(err, rc, "seal step %" PRIu64, save->step);
 }
 
+/* The engine may have begun what it was asked for in vain, and the other ranks have: that attempt again, and
+ * not one more. */
+static uint32_t commit_count(struct hearth_save *s, uint64_t step)
+{
+    uint32_t attempt = s->asked_attempt;
+
+    if (attempt && s->asked_step == step)
+        return attempt;
+    pthread_mutex_lock(&s->h->lock);
+    attempt = hth_count_locked(s->h, step, s->handle->ranks);
+    pthread_mutex_unlock(&s->h->lock);
+    return attempt;
+}
+
+/* An answer about another step leaves open what became of the one before. */
+static void commit_remember(struct hearth_save *s, const struct hth_local_set_step *m, int rc)
+{
+    if (rc == HEARTH_ETIMEOUT || rc == HEARTH_EENGINE) {
+        s->asked_step = m->step;
+        s->asked_attempt = m->attempt;
+    } else if (s->asked_step == m->step) {
+        s->asked_attempt = 0;
+    }
+}
+
 static int commit_set_step(
         struct hearth_save *s, struct hth_local_set_step *m, struct hearth_error *err)
 {
@@ -67,11 +92,11 @@ static int commit_set_step(
         .what = "set the step" };
     int rc;
 
-    pthread_mutex_lock(&s->h->lock);
-    m->attempt = hth_count_locked(s->h, m->step, s->handle->ranks);
-    pthread_mutex_unlock(&s->h->lock);
-    if ((rc = hth_ask(s->h, &ask, err)))
-        return rc;
+    m->attempt = commit_count(s, m->step);
+    rc = hth_ask(s->h, &ask, err);
+    commit_remember(s, m, rc);
+    if (rc)
+        return hth_save_late(s->wait_ms, rc, err);
     pthread_mutex_lock(&s->h->lock);
     hth_counted_locked(s->h, hth_local_save_to(a.save));
     pthread_mutex_unlock(&s->h->lock);

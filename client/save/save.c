@@ -156,6 +156,15 @@ static uint64_t save_patience_ms(struct hearth *h, uint64_t bytes, uint32_t wait
     return ms + wait_ms;
 }
 
+int hth_save_late(uint32_t wait_ms, int rc, struct hearth_error *err)
+{
+    if (rc != HEARTH_ETIMEOUT || wait_ms)
+        return rc;
+    if (err)
+        err->code = HEARTH_EBUSY;
+    return HEARTH_EBUSY;
+}
+
 static int save_ask(struct hearth_save *s, struct hth_written *w, struct hth_local_begin *m,
         struct hearth_error *err)
 {
@@ -181,14 +190,8 @@ static int save_ask(struct hearth_save *s, struct hth_written *w, struct hth_loc
 
     if (ranks)
         hth_ranks_encode(ranks, packet.runs);
-    rc = hth_ask(s->h, &ask, err);
-    if (rc == HEARTH_ETIMEOUT && !m->wait_ms) { /* nothing is ready, and nobody was to wait */
-        if (err)
-            err->code = HEARTH_EBUSY;
-        return HEARTH_EBUSY;
-    }
-    if (rc)
-        return rc;
+    if ((rc = hth_ask(s->h, &ask, err)))
+        return hth_save_late(m->wait_ms, rc, err);
     pthread_mutex_lock(&s->h->lock);
     hth_counted_locked(s->h, hth_local_save_to(a.save));
     pthread_mutex_unlock(&s->h->lock);

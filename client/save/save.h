@@ -33,8 +33,10 @@ struct hearth_save {
     struct hth_written object[HTH_OBJECTS_MAX];
     unsigned char *items; /* [object.items_len] table records of the open object */
     size_t items_room;
-    struct hth_seen *seen; /* seen.c; NULL: none so far */
-    uint32_t early;        /* common objects that wait for the step to be known */
+    struct hth_seen *seen;  /* seen.c; NULL: none so far */
+    uint32_t early;         /* common objects that wait for the step to be known */
+    uint64_t asked_step;    /* of a set_step that ended without an answer */
+    uint32_t asked_attempt; /* of it; 0: there is none, or the engine counts */
 };
 
 static inline struct hth_written *hth_save_open_object(struct hearth_save *s)
@@ -56,5 +58,7 @@ int hth_save_add_object(struct hearth_save *s, uint64_t bytes, const struct hear
 /* The records of the object that was open last go where its table will be. */
 void hth_save_finish_object(struct hearth_save *s, uint32_t index);
 void hth_save_dispose(struct hearth_save *s);
+/* The code for a request that failed with rc: HEARTH_EBUSY where no answer came in time and nobody was to wait. */
+int hth_save_late(uint32_t wait_ms, int rc, struct hearth_error *err);
 
 #endif

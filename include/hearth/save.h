@@ -28,7 +28,9 @@ HEARTH_API int hearth_save_stage(struct hearth_save *save, const struct hearth_p
         size_t count, void **out_data, struct hearth_error *err);
 
 /* A save begun with HEARTH_STEP_LATER belongs to `step` from here on. Waits and fails as begin does,
- * with begin's wait_ms. HEARTH_EINVAL: neither of the two constants is a step. */
+ * with begin's wait_ms. Where the engine did not answer (HEARTH_EBUSY; HEARTH_ETIMEOUT with a wait_ms;
+ * HEARTH_EENGINE) it may know the step already: set the same one again, or abort; another one is
+ * HEARTH_ESTATE then. HEARTH_EINVAL: neither of the two constants is a step. */
 HEARTH_API int hearth_save_set_step(
         struct hearth_save *save, uint64_t step, struct hearth_error *err);
 

@@ -427,6 +427,37 @@ Test(waits, a_save_passes_on_as_patiently_as_it_was_begun, .timeout = 60)
     end();
 }
 
+/* The engine reads what was said in vain when it goes on, and begins the save that nobody waits for any more. */
+Test(waits, a_step_that_was_set_in_vain_is_set_again, .timeout = 60)
+{
+    struct hearth_piece p = rank_piece("x", &scene.x, 0, NULL);
+    struct hearth_handle *handle;
+    struct hearth_save_id id;
+    struct hearth_save *save;
+    uint64_t step;
+
+    start();
+    step = scene.step + 1;
+    must(hearth_save_begin(scene.r.h, HEARTH_STEP_LATER, 65536, NULL, &save, &calls_err));
+    must(hearth_save_add(save, &p, 1, &calls_err));
+    settle();
+    signal_engine(SIGSTOP);
+    for (int i = 0; i < 2; i++)
+        must_fail(hearth_save_set_step(save, step, &calls_err), HEARTH_EBUSY);
+    signal_engine(SIGCONT);
+    must_fail(hearth_save_set_step(save, step + 1, &calls_err), HEARTH_ESTATE);
+    cr_assert(ne(ptr, strstr(calls_err.text, "attempt 1"), NULL), "%s", calls_err.text);
+    cr_assert(zero(int, hearth_save_set_step(save, step, &calls_err)), "%s", calls_err.text);
+    must(hearth_save_commit(save, &handle, &calls_err));
+    cr_assert(zero(int, hearth_wait(handle, HEARTH_PROTECTED, 10000, &calls_err)), "%s",
+            calls_err.text);
+    must(hearth_handle_id(handle, &id, &calls_err));
+    cr_assert(eq(u64, id.step, step));
+    cr_assert(eq(u32, id.attempt, 1));
+    hearth_handle_close(handle);
+    end();
+}
+
 Test(waits, reads_of_what_lies_elsewhere_come_back_with_it_and_prefetches_do_not_wait,
         .timeout = 60)
 {

@@ -346,6 +346,27 @@ Test(rank, a_helper_does_not_recover_before_its_rank)
     cr_assert(ne(ptr, strstr(error.text, "before its rank has"), NULL), "%s", error.text);
 }
 
+/* By a rank that gave up waiting for the answer; one that has counted on since means another save. */
+Test(rank, a_step_that_is_set_again_is_the_same_save)
+{
+    struct hth_local_set_step later = { .step = 100001 }, more = { .step = 100000 };
+    struct hth_local_save first, again;
+    struct hth_local_lent lent;
+
+    must(begin(MINE, 0, &lent));
+    must(set_step(MINE, lent.head.token));
+    first = save_id(MINE);
+    must(set_step(MINE, lent.head.token));
+    again = save_id(MINE);
+    cr_assert(zero(int, memcmp(&first, &again, sizeof(first))));
+    more.attempt = first.attempt + 1;
+    must_fail(ask(MINE, &later, sizeof(later), HTH_LOCAL_SET_STEP, lent.head.token, 0),
+            HEARTH_ESTATE);
+    must_fail(
+            ask(MINE, &more, sizeof(more), HTH_LOCAL_SET_STEP, lent.head.token, 0), HEARTH_ESTATE);
+    cr_assert(ne(ptr, strstr(error.text, "it is step 100000 "), NULL), "%s", error.text);
+}
+
 /* ---- whose it is ----------------------------------------------------------------------------- */
 
 /* By another rank, and by another process of the same rank. */
