@@ -132,12 +132,26 @@ static int pass_take_records(
     return HEARTH_OK;
 }
 
+static int pass_take_ranks(struct hearth_save *s, const struct hth_local_taken *a,
+        const unsigned char *runs, struct hearth_error *err)
+{
+    struct hth_ranks ranks;
+
+    if (a->runs > HTH_RANK_RUNS ||
+            hth_ranks_decode(&ranks, runs, (size_t)a->runs * HTH_RANK_RUN_BYTES, err))
+        return hth_fail(
+                err, HEARTH_EPROTO, 0, "the engine gave a save of a set of ranks that is none");
+    if (hth_handle_ranks(s->handle, &ranks))
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to take a save");
+    return HEARTH_OK;
+}
+
+/* Whatever is wrong with it, the engine says it is ours: the handle has its token, to give it back. */
 static int pass_take(struct hearth_save *s, const struct hearth_ticket *t, struct hearth_error *err)
 {
     struct hth_local_take m = { .secret = { hth_get64(t->bytes + 16), hth_get64(t->bytes + 24) } };
     struct hth_kept_object object = { .said = 1 };
     unsigned char runs[HTH_RANK_RUNS * HTH_RANK_RUN_BYTES + 1] = { 0 };
-    struct hth_ranks ranks;
     struct hth_local_taken a;
     int fd = -1, rc;
     struct hth_ask ask = { .msg = &m,
@@ -161,15 +175,12 @@ static int pass_take(struct hearth_save *s, const struct hearth_ticket *t, struc
     object.slot = a.slot;
     object.generation = a.generation;
     object.bytes = hth_file_bytes(a.written.room);
-    if (a.runs > HTH_RANK_RUNS ||
-            hth_ranks_decode(&ranks, runs, (size_t)a.runs * HTH_RANK_RUN_BYTES, err))
-        return hth_fail(
-                err, HEARTH_EPROTO, 0, "the engine gave a save of a set of ranks that is none");
-    if (hth_handle_ranks(s->handle, &ranks) ||
-            hth_handle_lent(s->handle, a.head.token, ask.answered, a.save, s->step, &object, 0))
-        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to take a save");
-    rc = fd >= 0 ? hth_slot_get(s->h, fd, HTH_BLOCK, 0, &s->object[0].slot, err)
-                 : hth_fail(err, HEARTH_EPROTO, 0, HTH_NO_DESCRIPTOR);
+    rc = pass_take_ranks(s, &a, runs, err);
+    if (hth_handle_lent(s->handle, a.head.token, ask.answered, a.save, s->step, &object, 0) && !rc)
+        rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory to take a save");
+    if (!rc)
+        rc = fd >= 0 ? hth_slot_get(s->h, fd, HTH_BLOCK, 0, &s->object[0].slot, err)
+                     : hth_fail(err, HEARTH_EPROTO, 0, HTH_NO_DESCRIPTOR);
     if (fd >= 0)
         close(fd);
     if (rc)

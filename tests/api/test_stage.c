@@ -3,6 +3,7 @@
 #include "check.h"
 #include "rank.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -291,6 +292,41 @@ Test(give, another_connection_goes_on_where_the_first_one_stopped)
     must(hearth_save_seal(save, NULL));
     protect(save);
     check_saved(8);
+    hearth_close(h, HEARTH_KEEP);
+    rank_end(&r);
+}
+
+static unsigned open_files(void)
+{
+    DIR *d = opendir("/proc/self/fd");
+    unsigned count = 0;
+
+    cr_assert(ne(ptr, d, NULL));
+    while (readdir(d))
+        count++;
+    closedir(d);
+    return count;
+}
+
+/* The engine has given it to us by then, whatever else it said. */
+Test(give, what_is_taken_and_makes_no_sense_goes_back)
+{
+    struct hearth_ticket ticket;
+    struct hearth_error err = { 0 };
+    struct hearth_save *save = NULL;
+    struct hearth *h;
+    uint32_t aborts;
+    unsigned files;
+
+    start();
+    h = open_helper();
+    stage_and_give(&ticket);
+    fake_runs(r.fake, UINT32_MAX);
+    aborts = fake_counts(r.fake).aborts;
+    files = open_files();
+    must_fail(hearth_save_take(h, &ticket, &save, &err), HEARTH_EPROTO);
+    cr_assert(eq(u32, open_files(), files));
+    cr_assert(eq(u32, fake_counts(r.fake).aborts, aborts + 1));
     hearth_close(h, HEARTH_KEEP);
     rank_end(&r);
 }

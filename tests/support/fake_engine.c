@@ -265,6 +265,13 @@ void fake_cut(struct fake_engine *f, int count)
     pthread_mutex_unlock(&f->lock);
 }
 
+void fake_runs(struct fake_engine *f, uint32_t runs)
+{
+    pthread_mutex_lock(&f->lock);
+    f->runs = runs;
+    pthread_mutex_unlock(&f->lock);
+}
+
 void fake_strong(struct fake_engine *f)
 {
     pthread_mutex_lock(&f->lock);

@@ -63,7 +63,7 @@ struct fake_engine {
     uint64_t lease[LEASES];
     uint64_t epoch, nonce, tokens, leases;
     int recovered, remote, flip, cut, forge;
-    uint32_t strong;
+    uint32_t strong, runs;
     unsigned char key[HTH_KEY];
     int has_key;
     uint32_t gather; /* requests for ranges that are answered together; 0: each at once */

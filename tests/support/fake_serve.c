@@ -258,6 +258,7 @@ static void on_take(struct fake_engine *f, struct client *c, const struct hth_lo
     a.generation = f->slot[mine->slot[0]].generation;
     a.capacity = f->slot[mine->slot[0]].cap;
     a.written = mine->written;
+    a.runs = f->runs;
     if (mine->save >= 0)
         a.save = hth_local_save_of(f->save[mine->save].id);
     fake_put(c->fd, &a, sizeof(a), HTH_LOCAL_TAKEN, m->head.request, mine->token,
