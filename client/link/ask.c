@@ -35,6 +35,7 @@ static int connect_locked(
     *out_hung_up = rc == HEARTH_EENGINE;
     if (rc) {
         close(fd);
+        hth_link_forget(h->link); /* what would go back to it is of no other's numbers */
     } else {
         h->link->fd = fd;
         hth_say_locked(h); /* what the engine before had heard, or not */

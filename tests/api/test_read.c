@@ -4,6 +4,7 @@
 
 #include "core/format/block.h"
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -605,6 +606,54 @@ Test(view, keeps_its_lease_over_a_restart_of_the_engine)
         lost += strstr(text, "lease-lost") != NULL;
     cr_assert(eq(int, lost, 0));
     cr_assert(eq(u32, fake_counts(r.fake).leases, 0));
+    rank_end(&r);
+}
+
+static void *open_newest(void *h)
+{
+    struct hearth_checkpoint *c = NULL;
+
+    return hearth_checkpoint_open(h, HEARTH_STEP_NEWEST, &c, NULL) ? NULL : c;
+}
+
+static void until_silenced(struct rank *r, uint32_t count)
+{
+    for (int i = 0; i < 5000 && fake_counts(r->fake).silenced < count; i++)
+        usleep(1000);
+    cr_assert(eq(u32, fake_counts(r->fake).silenced, count));
+}
+
+/* Of two engines that came back the first one goes before it has given all leases again; one of them was given
+ * up meanwhile. The second one numbers its own from 1 again. */
+Test(view, a_lease_that_an_engine_took_with_it_is_no_other_ones, .timeout = 30)
+{
+    struct rank r;
+    struct hearth_checkpoint *c = start(&r, 0), *newest = NULL;
+    void *third = NULL;
+    uint32_t leases;
+    pthread_t thread;
+
+    (void)find(c, "table", 0);
+    leases = fake_counts(r.fake).leases;
+    must(hearth_checkpoint_open(r.h, HEARTH_STEP_NEWEST, &newest, NULL));
+    (void)find(newest, "table", 0);
+    cr_assert(gt(u32, fake_counts(r.fake).leases, leases));
+    fake_crash(r.fake);
+    fake_silence(r.fake, HTH_LOCAL_MAP);
+    fake_back(r.fake);
+    must(pthread_create(&thread, NULL, open_newest, r.h));
+    until_silenced(&r, 1);
+    hearth_checkpoint_close(newest);
+    fake_map_late(r.fake);
+    until_silenced(&r, 2);
+    fake_crash(r.fake);
+    fake_silence(r.fake, 0);
+    fake_back(r.fake);
+    must(pthread_join(thread, &third));
+    cr_assert(ne(ptr, third, NULL));
+    cr_assert(eq(u32, fake_counts(r.fake).leases, leases));
+    hearth_checkpoint_close(third);
+    hearth_checkpoint_close(c);
     rank_end(&r);
 }
 

@@ -217,6 +217,13 @@ void fake_silence(struct fake_engine *f, uint32_t type)
     pthread_mutex_unlock(&f->lock);
 }
 
+void fake_map_late(struct fake_engine *f)
+{
+    pthread_mutex_lock(&f->lock);
+    fake_answer_map(f, f->asker, &f->unanswered);
+    pthread_mutex_unlock(&f->lock);
+}
+
 void fake_hold(struct fake_engine *f, enum hearth_level level)
 {
     pthread_mutex_lock(&f->lock);

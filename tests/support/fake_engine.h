@@ -25,6 +25,7 @@ void fake_key(struct fake_engine *f, const unsigned char *key);
 void fake_refuse(struct fake_engine *f, uint32_t type, int code, const char *text);
 void fake_silence(
         struct fake_engine *f, uint32_t type); /* no answer to this one; 0: to all again */
+void fake_map_late(struct fake_engine *f);     /* the last MAP without an answer gets it */
 void fake_hold(struct fake_engine *f, enum hearth_level level); /* saves get no further; 0: go on */
 void fake_cancel_all(struct fake_engine *f, const char *why);   /* undecided saves fail */
 void fake_remote(struct fake_engine *f, int remote);
@@ -43,6 +44,7 @@ void fake_forge(struct fake_engine *f, int count);
 
 struct fake_counts {
     uint32_t clients, leases, begins, ranges, slots, follows, regains, closes, drops, aborts;
+    uint32_t silenced; /* requests without an answer */
     uint64_t range_bytes;
     uint32_t bads;         /* wrong chunks that were told of */
     uint64_t bad_chunk;    /* the last */

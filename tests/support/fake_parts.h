@@ -70,6 +70,8 @@ struct fake_engine {
     struct hth_local_map gathered[OBJECTS];
     uint32_t waiting;
     uint32_t refuse, silence, hold;
+    struct hth_local_map unanswered; /* the last MAP that was met with silence */
+    struct client *asker;            /* its */
     int refuse_code;
     char refuse_text[200], why[200];
     struct fake_counts counts;
@@ -94,6 +96,7 @@ struct loan *fake_find_loan(struct client *c, uint64_t token);
 struct loan *fake_new_loan(struct fake_engine *f, struct client *c);
 
 /* fake_serve.c */
+void fake_answer_map(struct fake_engine *f, struct client *c, const struct hth_local_map *m);
 void fake_answer(struct fake_engine *f, struct client *c, const void *msg, int fd);
 
 #endif

@@ -381,7 +381,7 @@ static const struct object *find_object(struct fake_engine *f, const struct hth_
     return NULL;
 }
 
-static void on_map(struct fake_engine *f, struct client *c, const struct hth_local_map *m)
+void fake_answer_map(struct fake_engine *f, struct client *c, const struct hth_local_map *m)
 {
     const struct object *o = find_object(f, m);
     struct hth_local_mapped a = { 0 };
@@ -470,8 +470,14 @@ void fake_answer(struct fake_engine *f, struct client *c, const void *msg, int f
 {
     const struct hth_local_head *m = msg;
 
-    if (f->silence == m->type)
+    if (f->silence == m->type) {
+        f->counts.silenced++;
+        if (m->type == HTH_LOCAL_MAP) {
+            memcpy(&f->unanswered, msg, sizeof(f->unanswered));
+            f->asker = c;
+        }
         return;
+    }
     if (f->refuse == m->type && f->refuse_code) {
         fake_put_error(c, m->request, f->refuse_code, f->refuse_text);
         return;
@@ -512,7 +518,7 @@ void fake_answer(struct fake_engine *f, struct client *c, const void *msg, int f
         on_manifest(f, c, msg);
         break;
     case HTH_LOCAL_MAP:
-        on_map(f, c, msg);
+        fake_answer_map(f, c, msg);
         break;
     case HTH_LOCAL_UNMAP:
         f->counts.leases--;
