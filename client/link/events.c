@@ -8,7 +8,6 @@
 #include "events.h"
 
 #include "link_parts.h"
-#include <stdlib.h>
 #include <string.h>
 
 static void event_take(struct hearth_handle *s, const struct hth_local_event *e)
@@ -44,9 +43,7 @@ static void events_unlink_locked(struct hearth_handle *s)
         at = &(*at)->next;
     if (*at)
         *at = s->next;
-    hth_kept_end_locked(s);
-    free(s->ranks);
-    free(s);
+    hth_kept_free_locked(s);
 }
 
 void hth_event_locked(struct hearth *h, const struct hth_local_event *event, size_t len)

@@ -61,6 +61,13 @@ void hth_kept_end_locked(struct hearth_handle *s)
     }
 }
 
+void hth_kept_free_locked(struct hearth_handle *s)
+{
+    hth_kept_end_locked(s);
+    free(s->ranks);
+    free(s);
+}
+
 void hth_kept_refused_locked(struct hearth_handle *s, uint32_t type, int code, const char *text)
 {
     if (s->status.code || type == HTH_LOCAL_CANCEL || s->status.level >= HEARTH_PROTECTED)

@@ -73,6 +73,8 @@ struct hearth_handle *hth_kept_find_locked(
 int hth_kept_next_locked(struct hearth *h, struct hth_unsaid *out);
 /* The engine has all of it, or it has failed: nothing is said again. */
 void hth_kept_end_locked(struct hearth_handle *handle);
+/* With all that is kept of it; it is in no list any more. */
+void hth_kept_free_locked(struct hearth_handle *handle);
 /* The engine refused what was said. */
 void hth_kept_refused_locked(
         struct hearth_handle *handle, uint32_t type, int code, const char *text);

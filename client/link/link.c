@@ -117,8 +117,7 @@ void hth_link_close(struct hearth *h)
         struct hearth_handle *s = link->handles;
 
         link->handles = s->next;
-        hth_kept_end_locked(s);
-        free(s);
+        hth_kept_free_locked(s);
     }
     hth_link_forget(link);
     if (link->table_fd >= 0)

@@ -498,6 +498,44 @@ Test(open, two_ranks_that_are_one_are_found_out)
     rank_end(&r);
 }
 
+/* Rank 1 is of the same node. */
+static int gather_pair(
+        void *self, const void *mine, size_t len, void *all, struct hearth_error *err)
+{
+    struct hth_gather g;
+
+    (void)self;
+    (void)err;
+    must(hth_gather_decode(&g, mine, NULL));
+    g.rank = 1;
+    memcpy(all, mine, len);
+    hth_gather_encode(&g, (unsigned char *)all + len);
+    return 0;
+}
+
+/* Its handle is closed, and the engine has not said that all of it is sealed: what is kept of it goes here. */
+Test(open, close_frees_a_save_of_some_ranks_that_is_not_sealed)
+{
+    static const uint32_t me[] = { 0 };
+    struct hearth_bootstrap two = { .struct_size = sizeof(two), .allgather = gather_pair };
+    struct hearth_begin_opts o = HEARTH_BEGIN_OPTS_INIT;
+    struct hearth_handle *handle;
+    struct hearth_save *save;
+    struct rank r;
+
+    rank_start(&r);
+    r.opts.world = 2;
+    r.opts.bootstrap = &two;
+    rank_open(&r);
+    o.ranks = me;
+    o.rank_count = 1;
+    fake_hold(r.fake, HEARTH_WRITTEN);
+    must(hearth_save_begin(r.h, 1, 8, &o, &save, NULL));
+    must(hearth_save_commit(save, &handle, NULL));
+    hearth_handle_close(handle);
+    rank_end(&r);
+}
+
 static int proved;
 
 /* Rank 1 brings what rank 0 does, with a proof or without. */
