@@ -4,6 +4,7 @@
  * engine runs or starts on what is removed. They work on open directories, never by path: removal.h.
  */
 #include "cli.h"
+#include "forget.h"
 #include "removal.h"
 
 #include "core/store/store_tmpfs.h"
@@ -50,6 +51,24 @@ static int remove_resolve(const char *text, char out[PATH_MAX], struct hearth_er
     return geteuid() == 0 ? remove_plain_path(text, out, err) : HEARTH_OK;
 }
 
+/* The absolute path of what need not be there, in a directory that is. */
+static int remove_resolve_gone(char *text, char out[PATH_MAX], struct hearth_error *err)
+{
+    char *name = strrchr(text, '/');
+    size_t len;
+    int rc;
+
+    if (!name || name == text || !name[1])
+        return HEARTH_ENOENT;
+    *name++ = '\0';
+    rc = remove_resolve(text, out, err);
+    len = rc ? 0 : strlen(out);
+    if (rc || len + strlen(name) + 2 > PATH_MAX)
+        return HEARTH_ENOENT;
+    snprintf(out + len, PATH_MAX - len, "/%s", name);
+    return HEARTH_OK;
+}
+
 /* The last part of an absolute path, which is cut there; NULL: it has no other. */
 static char *target_cut_last(char *path)
 {
@@ -66,6 +85,9 @@ struct target {
     char parts[PATH_MAX];
     const char *root, *job, *name; /* in `parts` */
     int in_records;                /* it is not published */
+    int gone;                      /* nothing is there; the keep list may name it */
+    struct hth_save_id id;         /* in_records */
+    uint64_t step;                 /* published */
 };
 
 /* Where a save is: a path, or, beside --root, JOB/SAVE. */
@@ -73,8 +95,6 @@ static int target_find(
         const struct args *a, const char *text, struct target *t, struct hearth_error *err)
 {
     char path[PATH_MAX];
-    struct hth_save_id id;
-    uint64_t step;
     int rc;
 
     if (text[0] != '/' && a->root)
@@ -82,6 +102,9 @@ static int target_find(
     else
         snprintf(path, sizeof(path), "%.4000s", text);
     rc = remove_resolve(path, t->path, err);
+    t->gone = rc == HEARTH_ENOENT;
+    if (t->gone)
+        rc = remove_resolve_gone(path, t->path, NULL);
     if (rc)
         return rc;
     memcpy(t->parts, t->path, sizeof(t->parts));
@@ -92,11 +115,13 @@ static int target_find(
     if (t->in_records)
         t->job = target_cut_last(t->parts);
     if (!t->job || hth_job_check(t->job, NULL) ||
-            (t->in_records ? hth_save_parse(t->name, &id) : hth_step_dir_theirs(t->name, &step)))
-        return hth_fail(err, HEARTH_EINVAL, 0,
-                "'%.200s' is no save: give the directory that hearth ls shows, as "
-                "ROOT/JOB/step-40_ckpt",
-                text);
+            (t->in_records ? hth_save_parse(t->name, &t->id)
+                           : hth_step_dir_theirs(t->name, &t->step)))
+        return t->gone ? HEARTH_ENOENT
+                       : hth_fail(err, HEARTH_EINVAL, 0,
+                                 "'%.200s' is no save: give the directory that hearth ls shows, as "
+                                 "ROOT/JOB/step-40_ckpt",
+                                 text);
     return HEARTH_OK;
 }
 
@@ -155,22 +180,47 @@ static void remove_record(const struct kept *k, const struct save_row *row, cons
     unlinkat(k->records, name, 0);
 }
 
-static int remove_save(const struct kept *k, const struct target *t, struct hearth_error *err)
+/* First the keep list, then the manifest: killed between, it leaves a whole save that nobody has promised. */
+static int remove_row(const struct kept *k, const struct target *t, const struct save_row *row,
+        struct hearth_error *err)
 {
-    int in = t->in_records ? k->records : k->removal.job_fd, rc;
-    struct save_row *rows = NULL, *row;
+    int in = t->in_records ? k->records : k->removal.job_fd, listed;
+    int rc = removal_check(&k->removal, in, t->name, err);
 
-    rc = saves_list(k->removal.job_fd, t->job, &rows, err);
-    for (row = rows; row && (row->published == t->in_records || strcmp(row->name, t->name) != 0);)
-        row = row->next;
-    if (!rc && !row)
-        rc = hth_fail(err, HEARTH_ENOENT, 0, "%.300s is gone", t->path);
-    rc = rc ? rc : removal_check(&k->removal, in, t->name, err);
+    if (!rc && row->own && k->records >= 0)
+        rc = forget_saves(k->records, k->removal.owner, &row->id, 0, NULL, &listed, err);
     if (!rc)
         remove_record(k, row, "manifest");
     rc = rc ? rc : removal_tree(&k->removal, in, t->name, err);
     if (!rc)
         remove_record(k, row, "dir");
+    return rc;
+}
+
+/* Both nodes that held it are lost, and this one has the promise alone. */
+static int remove_promise(const struct kept *k, const struct target *t, const struct save_row *rows,
+        struct hearth_error *err)
+{
+    int listed = 0, rc = HEARTH_OK;
+
+    if (k->records >= 0)
+        rc = forget_saves(k->records, k->removal.owner, t->in_records ? &t->id : NULL, t->step,
+                rows, &listed, err);
+    if (rc || listed)
+        return rc;
+    return hth_fail(err, HEARTH_ENOENT, 0,
+            "%.300s is not there, and no keep list names it: see hearth ls", t->path);
+}
+
+static int remove_save(const struct kept *k, const struct target *t, struct hearth_error *err)
+{
+    struct save_row *rows = NULL, *row;
+    int rc = saves_list(k->removal.job_fd, t->job, &rows, err);
+
+    for (row = rows; row && (row->published == t->in_records || strcmp(row->name, t->name) != 0);)
+        row = row->next;
+    if (!rc)
+        rc = row ? remove_row(k, t, row, err) : remove_promise(k, t, rows, err);
     saves_free(rows);
     return rc;
 }
@@ -179,7 +229,7 @@ enum status run_rm(const struct args *a)
 {
     for (int i = 0; i < a->count; i++) {
         struct hearth_error err = { 0 };
-        struct target t;
+        struct target t = { 0 };
         struct kept k;
         int rc = target_find(a, a->value[i], &t, &err);
 
@@ -190,7 +240,7 @@ enum status run_rm(const struct args *a)
         }
         if (rc)
             return complain(&err);
-        printf("removed %s\n", t.path);
+        printf("removed %s%s\n", t.path, t.gone ? ", of which only the keep list knew" : "");
     }
     return STATUS_OK;
 }
