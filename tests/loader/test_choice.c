@@ -477,6 +477,27 @@ Test(choice, a_loss_that_nobody_accepts_is_an_error_that_names_the_save)
             "%s", p->node[0].last);
 }
 
+/* `hearth rm` takes a save off the list of its node alone, under the same serial. */
+Test(choice, a_loss_is_given_up_when_no_list_names_the_save_and_not_before)
+{
+    struct hth_keep keep = both_kept(), removed = { .epoch = keep.epoch, .serial = keep.serial };
+    uint32_t serial;
+
+    for (uint32_t names = 0; names <= NODES; names++) { /* NODES: none does */
+        hth_choice_join(choice);
+        p->node[0].ctx.keep = names == 0 ? keep : removed;
+        start();
+        for (uint32_t n = 0; n < NODES; n++)
+            rig_tell(n, n == names ? &keep : &removed, NULL, 0);
+        pair_works(p);
+        cr_assert(eq(int, is_planned(), names == NODES), "only node %u's list names it", names);
+        cr_assert(eq(u64, pair_logged(p, 0, "recovery-failed"), names < NODES ? names + 1 : NODES));
+        if (names == NODES)
+            cr_assert(zero(u64, planned(&serial)), "it begins with nothing");
+        hth_restore_join(restore);
+    }
+}
+
 /* ---- GO --------------------------------------------------------------------------------------------- */
 
 static const struct hth_store_ops *real;
