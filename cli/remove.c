@@ -180,14 +180,24 @@ static void remove_record(const struct kept *k, const struct save_row *row, cons
     unlinkat(k->records, name, 0);
 }
 
-/* First the keep list, then the manifest: killed between, it leaves a whole save that nobody has promised. */
+/* A copy that somebody made of a save's directory has its blocks, and its records are the save's. */
+static int remove_is_copied(const struct save_row *rows, const struct save_row *row)
+{
+    for (; row->own && rows; rows = rows->next)
+        if (rows != row && rows->own && !hth_save_cmp(rows->id, row->id))
+            return 1;
+    return 0;
+}
+
+/* First the keep list, then the manifest: killed between, it leaves a whole save that nobody has promised.
+ * NULL as the row: without its records. */
 static int remove_row(const struct kept *k, const struct target *t, const struct save_row *row,
         struct hearth_error *err)
 {
     int in = t->in_records ? k->records : k->removal.job_fd, listed;
     int rc = removal_check(&k->removal, in, t->name, err);
 
-    if (!rc && row->own && k->records >= 0)
+    if (!rc && row && row->own && k->records >= 0)
         rc = forget_saves(k->records, k->removal.owner, &row->id, 0, NULL, &listed, err);
     if (!rc)
         remove_record(k, row, "manifest");
@@ -219,8 +229,10 @@ static int remove_save(const struct kept *k, const struct target *t, struct hear
 
     for (row = rows; row && (row->published == t->in_records || strcmp(row->name, t->name) != 0);)
         row = row->next;
-    if (!rc)
-        rc = row ? remove_row(k, t, row, err) : remove_promise(k, t, rows, err);
+    if (!rc && row)
+        rc = remove_row(k, t, remove_is_copied(rows, row) ? NULL : row, err);
+    else if (!rc)
+        rc = remove_promise(k, t, rows, err);
     saves_free(rows);
     return rc;
 }

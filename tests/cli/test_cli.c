@@ -641,6 +641,34 @@ Test(cli, rm_takes_a_save_of_which_only_the_keep_list_knows)
     cr_assert(eq(u64, keep_here().epoch, 6), "the next epoch is a later one");
 }
 
+Test(cli, rm_of_a_copied_directory_leaves_the_save_its_records)
+{
+    struct hth_store *s = make_store();
+    struct hth_keep keep = keep_of(9);
+    char command[300], text[HTH_SAVE_TEXT], record[HTH_SAVE_TEXT + 32];
+    struct stat st;
+
+    put_keep(s, &keep);
+    s->ops->close(s);
+    snprintf(command, sizeof(command), "cp -a %s/" JOB "/step-40_ckpt %s/" JOB "/step-41_ckpt",
+            root, root);
+    cr_assert(zero(int, system(command)));
+    cr_assert(zero(int, hearth("rm", in_job("step-41_ckpt"))), "%s", err_text);
+    cr_assert(ne(int, stat(in_job("step-41_ckpt"), &st), 0));
+    hth_save_text(save_id(), text);
+    snprintf(record, sizeof(record), ".hearth/%s.manifest", text);
+    cr_assert(zero(int, stat(in_job(record), &st)), "the manifest is the save's");
+    snprintf(record, sizeof(record), ".hearth/%s.dir", text);
+    cr_assert(zero(int, stat(in_job(record), &st)));
+    cr_assert(eq(u32, keep_here().saves, 3));
+    cr_assert(zero(int, hearth("verify", in_job("step-40_ckpt"))), "%s", out);
+    cr_assert(eq(int, has(out, "as the manifest says"), 1), "%s", out);
+    cr_assert(zero(int, hearth("rm", in_job("step-40_ckpt"))), "%s", err_text);
+    snprintf(record, sizeof(record), ".hearth/%s.manifest", text);
+    cr_assert(ne(int, stat(in_job(record), &st), 0), "and it goes with the last");
+    cr_assert(eq(u32, keep_here().saves, 2));
+}
+
 /* The engine takes the head's list where that is the later one. */
 Test(cli, rm_takes_a_save_off_a_list_that_only_the_head_has)
 {
