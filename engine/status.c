@@ -6,6 +6,7 @@
 #include "node_state.h"
 #include "reply.h"
 
+#include "core/base/utf8.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -49,20 +50,39 @@ static uint32_t status_lost(const struct hth_node *n)
     return lost;
 }
 
+/* As it stands between the quotes of a JSON string; out[STRING_JSON(bytes of the buffer that text is in)]. In what is
+ * no UTF-8, as a path may be and what was cut is, bytes that are not ASCII become '?'. */
+#define STRING_JSON(bytes) (6 * (bytes))
+static void status_string(const char *text, char *out)
+{
+    int whole = hth_utf8(text, strlen(text));
+
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+
+        if (c < ' ')
+            out += sprintf(out, "\\u%04x", c);
+        else if (c == '"' || c == '\\')
+            out += sprintf(out, "\\%c", c);
+        else
+            *out++ = c < 0x80 || whole ? (char)c : '?';
+    }
+    *out = '\0';
+}
+
 void status_ask(struct hth_node *n, uint32_t client, uint64_t request)
 {
-    char text[400];
+    char text[400], state[STRING_JSON(sizeof(text))], log[STRING_JSON(sizeof(n->env.log_path))];
     char kept[KEPT_JSON];
-    char json[2400 + KEPT_JSON];
+    char json[1600 + sizeof(kept) + sizeof(state) + sizeof(log)];
     char as_of[24] = "null";
     uint64_t pulled = 0, ago_ms;
     uint32_t saves = 0, still, busy;
     int len;
 
     hth_commit_text(n->commit, text, sizeof(text));
-    for (char *at = text; *at; at++)
-        if (*at == '"' || *at == '\\' || (unsigned char)*at < ' ')
-            *at = '\''; /* it goes into a JSON string */
+    status_string(text, state);
+    status_string(n->env.log_path, log);
     status_kept_json(n, kept);
     if (hth_commit_as_of(n->commit, &ago_ms) || ago_ms)
         snprintf(as_of, sizeof(as_of), "%" PRIu64, ago_ms);
@@ -81,7 +101,7 @@ void status_ask(struct hth_node *n, uint32_t client, uint64_t request)
             client_count(n), n->recovered ? "true" : "false", saves,
             hth_session_connections(n->ctx.session), pulled, still, busy,
             n->epoch.nodes ? n->epoch.member[0].node : "", as_of, status_lost(n),
-            (uint32_t)__builtin_popcount(n->ctx.keep.degraded), kept, text, n->env.log_path);
+            (uint32_t)__builtin_popcount(n->ctx.keep.degraded), kept, state, log);
     if (len > 0 && (size_t)len < sizeof(json))
         reply_bytes(n, client, request, json, (size_t)len);
     else

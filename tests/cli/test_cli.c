@@ -797,28 +797,55 @@ Test(cli, what_cannot_be_read_is_named_and_is_no_success)
     cr_assert(zero(int, chmod(job_dir, 0700)));
 }
 
-Test(cli, ls_asks_the_engine_and_says_where_its_log_is)
+/* The engine of a job in `at` says this of its log. */
+static void must_answer(const char *at, const char *log)
 {
     static const struct timespec nap = { .tv_nsec = 50000000 };
-    const char *args[] = { "--root", root, "--job", JOB, "--transport", "ofi", NULL };
+    const char *args[] = { "--root", at, "--job", JOB, "--transport", "ofi", NULL };
     json_t *got = NULL;
     int status;
     pid_t pid = start("hearthd", args);
 
-    for (int i = 0; i < 300 && json_is_null(json_object_get(got, "status")) + !got; i++) {
+    for (int i = 0; i < 100 && json_is_null(json_object_get(got, "status")) + !got; i++) {
         json_decref(got);
-        got = hearth("ls", "--root", root, JOB, "--json") ? NULL : json_loads(out, 0, NULL);
+        got = hearth("ls", "--root", at, JOB, "--json") ? NULL : json_loads(out, 0, NULL);
         nanosleep(&nap, NULL);
     }
     cr_assert(eq(long, (long)number(got, "engine_pid"), (long)pid), "%s", out);
     must_say(text_of(json_object_get(got, "status"), "job"), JOB);
-    must_say(text_of(got, "log"), in_job(".hearth/log"));
+    must_say(text_of(got, "log"), log);
+    must_say(text_of(json_object_get(got, "status"), "log"), log);
     json_decref(got);
-    cr_assert(zero(int, hearth("ls", "--root", root, JOB)));
+    cr_assert(zero(int, hearth("keep", "--root", at, JOB)), "%s", err_text);
+    cr_assert(zero(int, hearth("ls", "--root", at, JOB)));
     cr_assert(eq(int, has(out, ".hearth/log"), 1), "%s", out);
     kill(pid, SIGTERM);
     waitpid(pid, &status, 0);
     cr_assert(zero(int, status));
+}
+
+Test(cli, ls_asks_the_engine_and_says_where_its_log_is)
+{
+    must_answer(root, in_job(".hearth/log"));
+}
+
+/* The engine says it in JSON. */
+Test(cli, a_root_may_have_any_name)
+{
+    static const struct {
+        const char *name, *shown;
+    } rows[] = { { "\"quoted\"", "\"quoted\"" }, { "back\\slash", "back\\slash" },
+        { "gr\xc3\xbc\xc3\x9f", "gr\xc3\xbc\xc3\x9f" }, { "latin-\xfc", "latin-?" },
+        { "new\nline", "new\nline" } };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char at[128], log[160];
+
+        snprintf(at, sizeof(at), "%s/%s", root, rows[i].name);
+        snprintf(log, sizeof(log), "%s/%s/" JOB "/.hearth/log", root, rows[i].shown);
+        cr_assert(zero(int, mkdir(at, 0700)));
+        must_answer(at, log);
+    }
 }
 
 /* ---- bad input ------------------------------------------------------------------------------- */
