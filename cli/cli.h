@@ -50,6 +50,7 @@ unsigned remarks(void); /* so far */
 /* Printable, cut to len: what others named may hold anything. */
 void plain(char *out, size_t len, const void *bytes, size_t count);
 json_t *json_text(const void *bytes, size_t count); /* as it is when UTF-8, else made plain */
+json_t *json_unsigned(uint64_t n);                  /* above INT64_MAX its digits, as a string */
 void human(char out[32], uint64_t bytes);           /* "64.0 MiB" */
 void human_age(char out[32], int64_t seconds);      /* "12 s", "3 min"; negative: "-" */
 

@@ -53,8 +53,8 @@ static json_t *inspect_json_save(const struct hth_block *b)
     char nonce[20];
 
     snprintf(nonce, sizeof(nonce), "%016" PRIx64, b->save.nonce); /* beyond JSON's numbers */
-    return json_pack("{s:I, s:I, s:s, s:I}", "step", (json_int_t)b->save.step, "epoch",
-            (json_int_t)b->save.epoch, "nonce", nonce, "attempt", (json_int_t)b->save.attempt);
+    return json_pack("{s:o, s:o, s:s, s:I}", "step", json_unsigned(b->save.step), "epoch",
+            json_unsigned(b->save.epoch), "nonce", nonce, "attempt", (json_int_t)b->save.attempt);
 }
 
 static const char *inspect_integrity(const struct object *o)

@@ -122,15 +122,16 @@ static json_t *json_job(const struct job *j)
     json_t *out = json_object(), *saves = json_array();
 
     for (const struct save_row *s = j->saves; s; s = s->next) {
-        json_t *row = json_pack("{s:I, s:s, s:o, s:I, s:I, s:o, s:b}", "step", (json_int_t)s->step,
-                "state", s->state, "age_s", s->age_s < 0 ? json_null() : json_integer(s->age_s),
-                "objects", (json_int_t)s->objects, "bytes", (json_int_t)s->bytes, "directory",
+        json_t *row = json_pack("{s:o, s:s, s:o, s:I, s:I, s:o, s:b}", "step",
+                json_unsigned(s->step), "state", s->state, "age_s",
+                s->age_s < 0 ? json_null() : json_integer(s->age_s), "objects",
+                (json_int_t)s->objects, "bytes", (json_int_t)s->bytes, "directory",
                 json_text(s->dir, strlen(s->dir)), "manifest", s->manifest);
 
         if (s->why[0])
             json_object_set_new(row, "why", json_text(s->why, strlen(s->why)));
         if (s->own) {
-            json_object_set_new(row, "epoch", json_integer((json_int_t)s->id.epoch));
+            json_object_set_new(row, "epoch", json_unsigned(s->id.epoch));
             json_object_set_new(row, "attempt", json_integer((json_int_t)s->id.attempt));
         }
         json_array_append_new(saves, row);

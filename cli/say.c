@@ -86,6 +86,17 @@ json_t *json_text(const void *bytes, size_t count)
     return text;
 }
 
+/* Readers of JSON take no larger integers, jansson among them. */
+json_t *json_unsigned(uint64_t n)
+{
+    char digits[24];
+
+    if (n <= INT64_MAX)
+        return json_integer((json_int_t)n);
+    snprintf(digits, sizeof(digits), "%" PRIu64, n);
+    return json_string(digits);
+}
+
 void human(char out[32], uint64_t bytes)
 {
     static const char *const units[] = { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };

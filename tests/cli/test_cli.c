@@ -211,10 +211,12 @@ Test(cli, hostile_files_get_their_verdict)
 #define FIRST_BYTES  (5u << 20)
 #define SECOND_BYTES 600u
 
+static uint64_t step_saved = 40;
+
 static struct hth_save_id save_id(void)
 {
     return (struct hth_save_id){
-        .epoch = 5, .nonce = 0xfedcba9876543210, .step = 40, .attempt = 1
+        .epoch = 5, .nonce = 0xfedcba9876543210, .step = step_saved, .attempt = 1
     };
 }
 
@@ -536,6 +538,31 @@ Test(cli, ls_shows_saves_and_rm_and_clean_wait_for_the_engine)
     cr_assert(zero(int, hearth("clean", "--root", root, JOB)), "%s", err_text);
     cr_assert(ne(int, stat(in_job(""), &st), 0), "all of the job goes");
     cr_assert(eq(int, hearth("clean", "--root", root, JOB), 3));
+}
+
+/* The step in JSON of a save and of its object. */
+static void must_count(uint64_t step, const char *json)
+{
+    struct hth_store *s;
+    char object[80], says[64];
+
+    step_saved = step;
+    s = make_store();
+    s->ops->close(s);
+    snprintf(object, sizeof(object), "step-%llu_ckpt/shard", (unsigned long long)step);
+    snprintf(says, sizeof(says), "\"step\": %s,", json);
+    cr_assert(zero(int, hearth("ls", "--root", root, JOB, "--json")), "%s", err_text);
+    cr_assert(eq(int, has(out, says), 1), "%s", out);
+    cr_assert(zero(int, hearth("inspect", in_job(object), "--json")), "%s", err_text);
+    cr_assert(eq(int, has(out, says), 1), "%s", out);
+    cr_assert(zero(int, hearth("clean", "--root", root, JOB)), "%s", err_text);
+}
+
+Test(cli, a_step_that_is_no_integer_of_json_is_its_digits)
+{
+    must_count(INT64_MAX, "9223372036854775807");
+    must_count(UINT64_C(1) << 63, "\"9223372036854775808\"");
+    must_count(UINT64_MAX - 1, "\"18446744073709551614\"");
 }
 
 /* ---- rm and the keep list -------------------------------------------------------------------- */
