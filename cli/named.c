@@ -116,16 +116,20 @@ static struct seen_file *seen_find(const struct seen_files *l, struct hearth_tex
     return NULL;
 }
 
-/* len 0: it is not here. A name that leads out of the container is one that cannot be read. */
+/* len 0: it is not here. What cannot be the name of a file in a container is on no other node either. */
 static int seen_look(
         const struct place *p, const char *path, struct seen_file *f, struct hearth_error *err)
 {
     struct hth_foreign_data d = { 0 };
-    char name[256], whole[4096 + 260];
+    char name[257], whole[4096 + 260], say[HTH_KEY_TEXT];
     int fd, rc;
 
-    snprintf(
-            name, sizeof(name), "%.*s", (int)(f->name.len < 255 ? f->name.len : 255), f->name.data);
+    snprintf(name, sizeof(name), "%.*s",
+            (int)(f->name.len < sizeof(name) ? f->name.len : sizeof(name)), f->name.data);
+    if (strlen(name) != f->name.len || hth_foreign_name_check(name, NULL))
+        return hth_fail(err, HEARTH_ECORRUPT, 0,
+                "%.200s: its .metadata names a file that Hearth cannot hold, %s", path,
+                hth_key_text(f->name.data, f->name.len, say));
     snprintf(whole, sizeof(whole), "%.3800s/%s", path, name);
     fd = entry_open(p, name);
     if (fd < 0 && errno == ENOENT)

@@ -3,6 +3,9 @@
  * in them. */
 #include "command.h"
 
+#include <hearth/metadata.h>
+#include <hearth/read.h>
+
 #include <dirent.h>
 #include <jansson.h>
 #include <sys/stat.h>
@@ -121,6 +124,41 @@ Test(named, what_is_torn_or_missing_is_shown)
     must_show("foreign", "no .metadata is here");
     cr_assert(zero(int, hearth("verify", at(STEP12))), "another node may have it: %s", out);
     cr_assert(eq(int, has(out, "no .metadata is here"), 1), "%s", out);
+}
+
+/* A `.metadata` of one item, in a file that is called so. */
+static void put_metadata(const char *file)
+{
+    struct hearth_metadata_writer *w;
+    void *bytes;
+    size_t len;
+    int fd = open(at(STEP12 "/.metadata"), O_WRONLY | O_TRUNC);
+
+    must(hearth_metadata_write(NULL, NULL, &w, NULL));
+    must(hearth_metadata_add_bytes(w, "key", 3, file, 0, 10, NULL));
+    must(hearth_metadata_finish(w, &bytes, &len, NULL));
+    cr_assert(eq(long, write(fd, bytes, len), (long)len));
+    close(fd);
+    hearth_free(bytes);
+}
+
+Test(named, a_metadata_that_names_what_is_no_files_name_is_wrong)
+{
+    char longer[257];
+    const char *files[] = { "__0__0_src0.distcp/x", longer };
+
+    memset(longer, 'n', 256);
+    longer[256] = '\0';
+    place("container/step-12_ckpt", STEP12);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        put_metadata(files[i]);
+        cr_assert(eq(int, hearth("verify", at(STEP12)), 1), "%s: %s", files[i], out);
+        cr_assert(eq(int, has(out, "names a file that Hearth cannot hold"), 1), "%s: %s", files[i],
+                out);
+        must_show("foreign", "names a file that Hearth cannot hold");
+    }
+    put_metadata("__0__9_src0.distcp");
+    cr_assert(zero(int, hearth("verify", at(STEP12))), "another node may have it: %s", out);
 }
 
 Test(named, plain_files_of_torch_are_no_damage)
