@@ -7,7 +7,7 @@ target_include_directories(cluster PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
 target_link_libraries(cluster PRIVATE hearth_core hearth_build)
 add_executable(cluster_job ${CMAKE_CURRENT_SOURCE_DIR}/cluster/job.c)
 target_link_libraries(cluster_job PRIVATE hearth hearth_build)
-add_dependencies(cluster cluster_job hearthd)
+add_dependencies(cluster cluster_job hearthd hearth_cli)
 foreach(folder tcp ofi ucx) # a backend without its library is left out
   get_property(modules DIRECTORY ${PROJECT_SOURCE_DIR}/transport/${folder} PROPERTY BUILDSYSTEM_TARGETS)
   if(modules)

@@ -131,6 +131,8 @@ int node_engine_signal(struct world *w, uint32_t k, int sig); /* SIGKILL: until 
 /* With this variable in its environment, unless it is NULL (engine/stop_point.h). SKIPPED: this
  * build's engines heed none. */
 int node_engine_start(struct world *w, uint32_t k, const char *variable, const char *value);
+/* `hearth rm` of the job's save there, its exit status; an engine is killed before. */
+int node_remove(struct world *w, uint32_t k, uint64_t step, int *out_status);
 int node_stopped(const struct world *w, uint32_t k); /* its engine stands at its point */
 int node_log_has(struct world *w, uint32_t k, const char *text); /* 1: a line of its engine's log */
 int node_log_wait(struct world *w, uint32_t k, const char *text, unsigned ms);

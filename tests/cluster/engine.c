@@ -128,6 +128,32 @@ int node_engine_start(struct world *w, uint32_t k, const char *variable, const c
                    : lost(w, "cannot start an engine on %s", w->node[k].name);
 }
 
+int node_remove(struct world *w, uint32_t k, uint64_t step, int *out_status)
+{
+    char program[400], save[250];
+    int status = -1;
+    pid_t pid;
+
+    if (node_engine(w, k))
+        TRY(node_engine_signal(w, k, SIGKILL));
+    snprintf(program, sizeof(program), "%s/hearth", w->bin);
+    snprintf(save, sizeof(save), "%s/job/step-%lu_ckpt", w->node[k].root, (unsigned long)step);
+    pid = node_fork(w, k);
+    if (pid == 0) {
+        dup2(fileno(w->log), 1);
+        dup2(fileno(w->log), 2);
+        execl(program, program, "rm", save, NULL);
+        _exit(127);
+    }
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    if (pid < 0 || !WIFEXITED(status) || WEXITSTATUS(status) >= 126)
+        return lost(w, "hearth rm cannot be run on %s", w->node[k].name);
+    *out_status = WEXITSTATUS(status);
+    note(w, "hearth rm %s on %s: status %d", save, w->node[k].name, *out_status);
+    return 0;
+}
+
 int node_stopped(const struct world *w, uint32_t k)
 {
     char path[300];

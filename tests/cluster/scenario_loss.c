@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int replace(struct world *w, uint32_t k)
 {
@@ -113,35 +114,76 @@ static int replace_holders(struct world *w, uint64_t step)
     return replace(w, other);
 }
 
-/* The loss is accepted: from scratch, and saves work again; the next start finds them. */
-static int begin_anew(struct world *w)
+/* From scratch, and saves work again; the next start finds them. */
+static int begin_anew(struct world *w, const char *recover)
 {
     world_stop(w);
     TRY(world_start(w));
     w->protected = w->protected_tag = 0;
-    TRY(world_post(w, "recover 1"));
+    TRY(world_post(w, recover));
     TRY(world_recovered(w, 0));
     for (uint64_t step = 3; step < 6; step++)
         TRY(world_save(w, step));
     return world_restart(w, 5);
 }
 
-/* One more machine is lost than there are copies, and nothing older is whole: said, by object and
- * rank, and nothing is invented. */
-static int beyond(struct world *w, const char *arg)
+static int must_be_refused(struct world *w)
 {
-    (void)arg;
-    TRY(world_begin(w, 4, 1, 2));
-    TRY(replace_holders(w, 2));
     world_stop(w);
     TRY(world_start(w));
     TRY(world_post(w, "recover"));
     for (uint32_t r = 0; r < w->ranks; r++) {
         TRY(rank_refusal(w, r, 25000, "beyond redundancy"));
-        TRY(rank_refusal(w, r, 0, "err recover -302 "));     /* HEARTH_ELOST */
-        TRY(rank_refusal(w, r, 0, "src0.distcp of rank 0")); /* with one copy they are pairs */
+        TRY(rank_refusal(w, r, 0, "err recover -302 ")); /* HEARTH_ELOST */
     }
-    return begin_anew(w);
+    return 0;
+}
+
+/* One more machine is lost than there are copies, and nothing older is whole: said, by object and
+ * rank, and nothing is invented. Then the loss is accepted. */
+static int beyond(struct world *w, const char *arg)
+{
+    (void)arg;
+    TRY(world_begin(w, 4, 1, 2));
+    TRY(replace_holders(w, 2));
+    TRY(must_be_refused(w));
+    for (uint32_t r = 0; r < w->ranks; r++)
+        TRY(rank_refusal(w, r, 0, "src0.distcp of rank 0")); /* with one copy they are pairs */
+    return begin_anew(w, "recover 1");
+}
+
+/* Instead, what the refusal names: the save is removed on every machine, on the two, too, that have nothing of it.
+ * One that is left out has the promise yet, and the job is refused as before. */
+static int beyond_removed(struct world *w, const char *arg)
+{
+    uint32_t left_out = NODES_MAX, removed = 0;
+    int status;
+
+    (void)arg;
+    TRY(world_begin(w, 4, 1, 2));
+    TRY(replace_holders(w, 2));
+    TRY(must_be_refused(w));
+    world_stop(w);
+    for (uint32_t k = 0; k < w->nodes; k++) {
+        char path[400];
+
+        node_path(w, k, "step-2_ckpt", path, sizeof(path));
+        if (left_out == NODES_MAX && !access(path, F_OK)) {
+            left_out = k;
+            continue;
+        }
+        TRY(node_remove(w, k, 2, &status));
+        removed += status == 0;
+        if (status != 0 && status != 3)
+            return lost(w, "hearth rm on %s ends with %d", w->node[k].name, status);
+    }
+    if (left_out == NODES_MAX || !removed)
+        return lost(w, "no two machines have what is left of step 2");
+    TRY(must_be_refused(w));
+    world_stop(w);
+    for (uint32_t k = 0; k < w->nodes; k++)
+        TRY(node_remove(w, k, 2, &status));
+    return begin_anew(w, "recover");
 }
 
 /* A is lost, and B as soon as the copies are back, before another save. */
@@ -205,6 +247,7 @@ const struct scenario scenarios_loss[] = { { "lose-each-of-2", every_single, "2"
     { "lose-two-apart-of-5", two_of_five, "2" }, { "cut-pair", cut_for_good, "both" },
     { "cut-pair-one-way", cut_for_good, "" }, { "lose-each-rack", every_rack, NULL },
     { "lose-more-than-copies", beyond, NULL },
+    { "lose-more-than-copies-and-remove", beyond_removed, NULL },
     { "lose-again-before-a-save", again_before_a_save, NULL },
     { "replace-under-survivors", replaced_under_survivors, "2" },
     { "replace-first-under-survivors", replaced_under_survivors, "0" },
