@@ -435,17 +435,18 @@ static void track_give_up(struct hth_commit *c, struct track *t, uint64_t now_ms
     uint64_t late_ms = t->since_ms + o->save_ms + (hth_is_coordinator(c->ctx) ? 0 : o->dead_ms);
     char text[200], whom[200];
 
-    if (hth_breaks(c->ctx, HTH_BREAK_DEADLINE) || t->recovered)
+    if (hth_breaks(c->ctx, HTH_BREAK_DEADLINE) || t->recovered || t->unknown)
         return;
+    if (now_ms >= late_ms && !t->failing) { /* after a stall too, when the rest is late as well */
+        track_waits_for(c, t, whom);
+        snprintf(text, sizeof(text), "not protected in time: it waited for %.160s", whom);
+        hth_commit_fail(c, t->id, HEARTH_ETIMEOUT, text);
+    }
     if (now_ms >= t->since_ms + o->save_ms + 4 * (uint64_t)o->dead_ms &&
             !hth_is_coordinator(c->ctx)) {
         snprintf(text, sizeof(text), "the coordinator, node %.64s, does not decide",
                 c->ctx->epoch->member[0].node);
-        track_end(c, t, t->level, 0, HEARTH_EUNKNOWN, text);
-    } else if (now_ms >= late_ms && !t->failing) {
-        track_waits_for(c, t, whom);
-        snprintf(text, sizeof(text), "not protected in time: it waited for %.160s", whom);
-        hth_commit_fail(c, t->id, HEARTH_ETIMEOUT, text);
+        track_unknown(c, t, text); /* last: it may be over with that */
     }
 }
 
@@ -557,13 +558,14 @@ int hth_commit_undecided(const struct hth_commit *c, const uint64_t *step,
 {
     int found = 0;
 
+    *out_unknown = 0;
     for (const struct track *t = c->tracks; t && !found; t = t->next) { /* newest first */
         if (t->recovered || !save_is_asked(c, step, t->id) || !track_is_handed_over(c, t))
             continue;
         *out_save = t->id;
+        *out_unknown = t->unknown;
         found = 1;
     }
-    *out_unknown = 0;
     for (uint32_t i = 0; i < OUTCOMES; i++) {
         const struct outcome *o = &c->outcome[i];
 

@@ -72,6 +72,7 @@ struct track {
     enum hearth_level level;
     uint64_t repair_ms; /* missing copies are fetched from then on */
     int failing;        /* a rank or we cannot: said until it is cancelled */
+    int unknown; /* its ranks have been told that nobody decides it: they hear no more of it */
     int fail_code;
     char why[200];
 };
@@ -226,6 +227,8 @@ int track_name(struct track *t, const struct hth_ranks *ranks, struct hearth_err
 int track_has(const struct hth_commit *c, const struct track *t, uint32_t i);
 
 void track_level(struct hth_commit *c, struct track *t, enum hearth_level level); /* told */
+/* HEARTH_EUNKNOWN: remembered and told. Where something of it is held here it stays, until a head decides it. */
+void track_unknown(struct hth_commit *c, struct track *t, const char *text);
 void track_end(struct hth_commit *c, struct track *t, enum hearth_level level, int degraded,
         int code, const char *text); /* remembered, removed, told */
 

@@ -55,7 +55,8 @@ static void member_copied(struct hth_commit *c, struct track *t, uint32_t rank)
     uint32_t can = hth_commit_holders(c, rank, holder);
     uint32_t need = c->ctx->opts.min_copies < can ? c->ctx->opts.min_copies : can;
 
-    if (!l || !s || !(t->rank[l - c->local] & RANK_DONE) || (t->rank[l - c->local] & RANK_COPIED))
+    if (!l || !s || t->unknown || !(t->rank[l - c->local] & RANK_DONE) ||
+            (t->rank[l - c->local] & RANK_COPIED))
         return;
     for (struct hth_held *h = s->held; h; h = h->next)
         if (h->object.owner == rank && h->object.kind != HTH_OBJECT_RAW &&

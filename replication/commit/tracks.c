@@ -119,6 +119,8 @@ void track_level(struct hth_commit *c, struct track *t, enum hearth_level level)
     if (t->level >= level)
         return;
     t->level = level;
+    if (t->unknown)
+        return;
     c->events.on_level(c->events.self, t->id, HTH_NODE_NONE, level, 0, HEARTH_OK, "");
 }
 
@@ -149,8 +151,25 @@ void track_end(struct hth_commit *c, struct track *t, enum hearth_level level, i
         int code, const char *text)
 {
     struct hth_save_id id = t->id;
+    int told = t->unknown;
 
     outcome_put(c, id, level, degraded, code, text);
     track_remove(c, t);
-    c->events.on_level(c->events.self, id, HTH_NODE_NONE, level, degraded, code, text);
+    if (!told)
+        c->events.on_level(c->events.self, id, HTH_NODE_NONE, level, degraded, code, text);
+}
+
+/* What is held takes the room of other saves until a head names it, and the coordinator may never have heard of the
+ * save: this node goes on saying that it has failed. Where nothing is held nothing waits for that. */
+void track_unknown(struct hth_commit *c, struct track *t, const char *text)
+{
+    const struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
+
+    if (!s || s->removed || head_fate(c, t->id) != FATE_OPEN) {
+        track_end(c, t, t->level, 0, HEARTH_EUNKNOWN, text);
+        return;
+    }
+    t->unknown = 1;
+    outcome_put(c, t->id, t->level, 0, HEARTH_EUNKNOWN, text);
+    c->events.on_level(c->events.self, t->id, HTH_NODE_NONE, t->level, 0, HEARTH_EUNKNOWN, text);
 }

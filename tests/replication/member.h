@@ -30,12 +30,17 @@ static struct hth_ctx *ctx;
 static struct hth_commit *commit;
 static const uint32_t *said; /* by kind, how often node 0 has heard it */
 static uint32_t copied;
-static int unsettled; /* the heads that are given */
+static uint32_t ends, unknown; /* of handles; of these with HEARTH_EUNKNOWN */
+/* Of the heads that are given: */
+static int unsettled;
+static struct hth_save_id cancelled; /* epoch 0: none */
 
 static inline void on_level(void *none, struct hth_save_id id, uint32_t rank,
         enum hearth_level level, int degraded, int code, const char *text)
 {
-    (void)none, (void)id, (void)degraded, (void)code, (void)text;
+    (void)none, (void)id, (void)degraded, (void)text;
+    ends += code != HEARTH_OK || level >= HEARTH_PROTECTED;
+    unknown += code == HEARTH_EUNKNOWN;
     copied += level == HEARTH_COPIED && rank == 1;
 }
 
@@ -131,6 +136,8 @@ static inline void give_head(
     unsigned char bytes[400], word[HTH_HEAD_BYTES + sizeof(bytes)];
     size_t len = hth_holders_bytes(map);
 
+    if (cancelled.epoch)
+        head.cancelled[head.cancels++] = (struct hth_cancelled){ cancelled, HEARTH_ETIMEOUT, 0 };
     cr_assert(le(sz, len, sizeof(bytes)));
     hth_holders_encode(map, bytes);
     hth_digest(head.map, bytes, len);

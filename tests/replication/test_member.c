@@ -624,6 +624,85 @@ Test(member, a_foreign_container_that_was_chosen_is_no_save_to_follow)
             HEARTH_ENOENT);
 }
 
+/* ---- Nobody decides ---------------------------------------------------------------------------------- */
+
+/* A save is kept, and room is for one more: rank 1 alone saves that, and no word comes until its handle has ended. */
+static struct hth_save_id end_unknown(void)
+{
+    struct hth_save_id id;
+    struct hth_held *held;
+
+    (void)seal(own);
+    give_list();
+    must(hth_commit_begin(commit, 1, 10, &of_one, &id, NULL));
+    held = pair_seal(p, 1, id, own, 4096, own);
+    held->verified = 1;
+    hth_commit_sealed(commit, hth_holdings_find(ctx, id), held);
+    hth_commit_rank_done(commit, id, 1);
+    p->now_ms += ctx->opts.save_ms + 4 * (uint64_t)ctx->opts.dead_ms + 1;
+    hth_commit_tick(commit);
+    cr_assert(eq(u32, unknown, 1));
+    return id;
+}
+
+static int code_of(struct hth_save_id id)
+{
+    enum hearth_level level;
+    int degraded, code;
+    char text[256];
+
+    must(hth_commit_status(commit, id, &level, &degraded, &code, text));
+    return code;
+}
+
+/* Nobody else may have heard of it, and it takes the room of every later one. */
+Test(member, says_that_a_save_which_ended_unknown_has_failed_until_a_head_decides_it)
+{
+    struct hth_save_id id = end_unknown(), next;
+    struct hth_holders map = { 0 };
+    struct hearth_error err;
+
+    cr_assert(ge(u32, heard(HTH_KIND_FAILED, 2 * SOON_MS), 3));
+    must_fail(hth_commit_room(commit, 1, 11, NULL, &err), HEARTH_EBUSY);
+    cr_assert(ne(ptr, strstr(err.text, "is undecided and takes the room"), NULL), "%s", err.text);
+    cancelled = id;
+    give_head(2, &map, &ctx->keep);
+    cr_assert(eq(int, code_of(id), HEARTH_EFAILED));
+    cr_assert(eq(u32, ends, 1), "its ranks have been told before");
+    must(hth_commit_begin(commit, 1, 11, NULL, &next, NULL));
+    (void)heard(HTH_KIND_FAILED, 50); /* what is on its way */
+    cr_assert(zero(u32, heard(HTH_KIND_FAILED, SOON_MS)));
+}
+
+Test(member, what_ended_unknown_and_was_protected_meanwhile_is_kept)
+{
+    struct hth_save_id id = end_unknown(), next;
+    struct hth_keep keep = { .epoch = save.epoch, .serial = 2, .saves = 1, .save = { id } };
+    struct hth_holders map = { 0 };
+
+    give_head(2, &map, &keep);
+    cr_assert(eq(int, code_of(id), HEARTH_OK));
+    cr_assert(eq(u32, ends, 1));
+    cr_assert(hth_holdings_find(ctx, id) != NULL);
+    must(hth_commit_begin(commit, 1, 11, NULL, &next, NULL));
+    (void)heard(HTH_KIND_FAILED, 50);
+    cr_assert(zero(u32, heard(HTH_KIND_FAILED, SOON_MS)));
+}
+
+/* While the coordinator is away a rank may try often. */
+Test(member, says_no_more_of_a_refused_save_whose_handle_has_ended)
+{
+    struct hth_save_id next;
+
+    (void)end_unknown();
+    must_fail(hth_commit_begin(commit, 1, 11, NULL, &next, NULL), HEARTH_EBUSY);
+    p->now_ms += ctx->opts.save_ms + 4 * (uint64_t)ctx->opts.dead_ms + 1;
+    hth_commit_tick(commit);
+    cr_assert(eq(u32, unknown, 2));
+    (void)heard(HTH_KIND_FAILED, SOON_MS);
+    cr_assert(le(u32, heard(HTH_KIND_FAILED, 4 * SOON_MS), 12), "of one save alone");
+}
+
 /* ---- NOW ------------------------------------------------------------------------------------------- */
 
 Test(member, asks_for_a_head_that_it_has_missed_as_soon_as_it_hears_of_it)
