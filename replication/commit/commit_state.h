@@ -276,6 +276,7 @@ enum fate {
     FATE_OVER       /* older than a decision, and not on the list */
 };
 enum fate head_fate(const struct hth_commit *c, struct hth_save_id save);
+int head_frees(const struct hth_commit *c, struct hth_save_id save); /* CANCELLED, OVER */
 int head_code(const struct hth_commit *c, struct hth_save_id save, const char **out_why);
 int head_join(struct hth_commit *c, struct hearth_error *err); /* on record, or the epoch's first */
 /* On record, then in effect. bytes[len]: as encoded. *map: taken over; NULL: as it is. */

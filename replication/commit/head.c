@@ -45,6 +45,13 @@ enum fate head_fate(const struct hth_commit *c, struct hth_save_id save)
                                                                                : FATE_OPEN;
 }
 
+int head_frees(const struct hth_commit *c, struct hth_save_id save)
+{
+    enum fate fate = head_fate(c, save);
+
+    return fate == FATE_CANCELLED || fate == FATE_OVER;
+}
+
 int head_code(const struct hth_commit *c, struct hth_save_id save, const char **out_why)
 {
     const struct hth_cancelled *x = head_cancelled(c, save);

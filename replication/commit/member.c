@@ -619,8 +619,13 @@ void hth_commit_blob(
 {
     struct track *t;
 
-    if (id->kind == HTH_BLOB_PLAN || !member_may_need(c, id->save))
+    if (id->kind == HTH_BLOB_PLAN)
         return;
+    if (!member_may_need(c, id->save)) {
+        if (head_frees(c, id->save)) /* nor do those below us, who hear of the same head */
+            hth_blobs_forget(c->ctx, id->save);
+        return;
+    }
     t = track_get(c, id->save);
     if (!t)
         return;

@@ -58,12 +58,24 @@ static void word_free_decided(struct hth_commit *c)
     struct hth_held_save *next;
 
     for (struct hth_held_save *s = hth_holdings_first(c->ctx); s; s = next) {
-        enum fate fate = head_fate(c, s->id);
-
         next = s->next;
-        if (!s->removed && (fate == FATE_CANCELLED || fate == FATE_OVER))
+        if (!s->removed && head_frees(c, s->id))
             word_free(c, s);
     }
+}
+
+static int word_is_over(const void *self, struct hth_save_id save)
+{
+    return head_frees(self, save);
+}
+
+/* What was on its way here when its save was decided may come from nobody any more, and each takes a place of those
+ * that may come unasked. Where nothing of the save is held, nothing else forgets it. A recovery that runs has asked
+ * for what it needs by itself. */
+static void word_forget_decided(struct hth_commit *c)
+{
+    if (c->running)
+        hth_blobs_forget_if(c->ctx, word_is_over, c);
 }
 
 static void word_say_cancelled(
@@ -122,6 +134,7 @@ void word_obey(struct hth_commit *c)
     if (k->saves && k->epoch == c->head.epoch)
         word_complete(c, k->save[0]);
     word_free_decided(c);
+    word_forget_decided(c);
     for (struct track *t = c->tracks; t; t = next) {
         next = t->next;
         word_end(c, t, head_fate(c, t->id));

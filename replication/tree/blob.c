@@ -216,6 +216,19 @@ void hth_blobs_forget(struct hth_ctx *ctx, struct hth_save_id save)
     }
 }
 
+void hth_blobs_forget_if(struct hth_ctx *ctx,
+        int (*over)(const void *self, struct hth_save_id save), const void *self)
+{
+    struct blob *next;
+
+    for (struct blob *b = ctx->blobs->first; b; b = next) {
+        next = b->next;
+        if ((b->id.kind == HTH_BLOB_MANIFEST || b->id.kind == HTH_BLOB_RAW) &&
+                over(self, b->id.save))
+            blob_forget(b);
+    }
+}
+
 void hth_blobs_join(struct hth_ctx *ctx)
 {
     while (ctx->blobs->first)

@@ -71,6 +71,9 @@ const unsigned char *hth_blob_find(
 
 void hth_blobs_forget(
         struct hth_ctx *ctx, struct hth_save_id save); /* all of a save that was freed */
+/* Manifests and raw objects of saves that are over: also of those that nothing is held of here. */
+void hth_blobs_forget_if(struct hth_ctx *ctx,
+        int (*over)(const void *self, struct hth_save_id save), const void *self);
 int hth_blobs_message(
         struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len);
 void hth_blobs_peer_down(struct hth_ctx *ctx, uint32_t node);

@@ -703,6 +703,78 @@ Test(member, says_no_more_of_a_refused_save_whose_handle_has_ended)
     cr_assert(le(u32, heard(HTH_KIND_FAILED, 4 * SOON_MS), 12), "of one save alone");
 }
 
+/* ---- Blobs of what is decided ------------------------------------------------------------------------- */
+
+static const struct hth_blob_id manifest = { HTH_BLOB_MANIFEST, { 7, 77, 5, 1 }, 0 };
+
+static void give_cancel(void)
+{
+    struct hth_holders map = { 0 };
+
+    cancelled = save;
+    give_head(1, &map, &ctx->keep);
+}
+
+static int manifest_is_here(void)
+{
+    size_t len;
+
+    return hth_blob_find(ctx, &manifest, &len) != NULL;
+}
+
+Test(member, forgets_a_manifest_when_its_save_is_cancelled_that_it_holds_nothing_of)
+{
+    must(hth_blob_give(&p->node[0].ctx, &manifest, "bytes", 5, NULL));
+    pair_run(p, SOON_MS);
+    cr_assert(eq(int, manifest_is_here(), 1));
+    give_cancel();
+    cr_assert(zero(int, manifest_is_here()));
+}
+
+/* Whoever brought it has forgotten it, and would be asked again and again. */
+Test(member, asks_no_more_for_a_manifest_that_was_on_its_way_when_its_save_was_cancelled)
+{
+    must(hth_blob_give(&p->node[0].ctx, &manifest, "bytes", 5, NULL));
+    while (hth_blobs_due_ms(ctx) == HTH_NEVER && !manifest_is_here())
+        cr_assert(pair_step(p));
+    hth_blobs_forget(&p->node[0].ctx, save);
+    pair_run(p, SOON_MS);
+    cr_assert(zero(int, manifest_is_here()));
+    cr_assert(ne(u64, hth_blobs_due_ms(ctx), HTH_NEVER), "it asks");
+    give_cancel();
+    pair_run(p, SOON_MS);
+    cr_assert(eq(u64, hth_blobs_due_ms(ctx), HTH_NEVER));
+}
+
+Test(member, forgets_a_manifest_that_comes_when_its_save_is_cancelled)
+{
+    size_t len;
+    const unsigned char *bytes;
+
+    give_cancel();
+    must(hth_blob_give(&p->node[0].ctx, &manifest, "bytes", 5, NULL));
+    pair_run(p, SOON_MS);
+    bytes = hth_blob_find(ctx, &manifest, &len);
+    cr_assert(bytes != NULL);
+    hth_commit_blob(commit, &manifest, bytes, len);
+    cr_assert(zero(int, manifest_is_here()));
+}
+
+/* It is not decided, and those below this node may need it: a head says so. */
+Test(member, gives_on_a_manifest_though_its_own_ranks_have_heard_the_last_of_the_save)
+{
+    struct hth_blob_id id = { HTH_BLOB_MANIFEST, end_unknown(), 0 };
+    size_t len;
+    const unsigned char *bytes;
+
+    must(hth_blob_give(&p->node[0].ctx, &id, "bytes", 5, NULL));
+    pair_run(p, SOON_MS);
+    bytes = hth_blob_find(ctx, &id, &len);
+    cr_assert(bytes != NULL);
+    hth_commit_blob(commit, &id, bytes, len);
+    cr_assert(hth_blob_find(ctx, &id, &len) != NULL);
+}
+
 /* ---- NOW ------------------------------------------------------------------------------------------- */
 
 Test(member, asks_for_a_head_that_it_has_missed_as_soon_as_it_hears_of_it)
