@@ -45,6 +45,40 @@ static void member_done(struct hth_commit *c, struct track *t)
 
 /* ---- Copies ------------------------------------------------------------------------------- */
 
+_Static_assert(HTH_HELD_COPIES >= HTH_COPIES_MAX, "each holder of an object is counted");
+
+/* It has a place for what the rank owns, and is not called lost: what it has pulled counts. */
+static int member_is_holder(struct hth_commit *c, uint32_t rank, uint32_t node)
+{
+    uint32_t holder[HTH_COPIES_MAX];
+    uint32_t n = hth_commit_holders(c, rank, holder);
+
+    for (uint32_t i = 0; i < n; i++)
+        if (holder[i] == node)
+            return !c->ctx->down[node];
+    return 0;
+}
+
+static void held_copy_add(struct hth_held *h, uint32_t node)
+{
+    for (uint32_t i = 0; i < h->copies; i++)
+        if (h->copied[i] == node)
+            return;
+    if (h->copies < HTH_HELD_COPIES)
+        h->copied[h->copies++] = node;
+}
+
+/* By another map copies that were counted may be lost, or have no place any more. */
+static void held_copies_mapped(struct hth_commit *c, struct hth_held *h)
+{
+    uint32_t left = 0;
+
+    for (uint32_t i = 0; i < h->copies; i++)
+        if (member_is_holder(c, h->object.owner, h->copied[i]))
+            h->copied[left++] = h->copied[i];
+    h->copies = left;
+}
+
 /* A rank is COPIED when each of its objects is sealed and was pulled by min_copies others; where
  * there are no others, that is at once. */
 static void member_copied(struct hth_commit *c, struct track *t, uint32_t rank)
@@ -76,12 +110,11 @@ static void member_offered(void *self, struct hth_save_id save, uint64_t object,
     struct hth_held *h = s ? hth_held_find(s, object) : NULL;
     struct track *t = track_find(c, save);
 
-    (void)node;
     if (code == HEARTH_EIO && t && !t->recovered && !t->complete && !t->failing)
         hth_commit_fail(c, save, code, text);
-    if (code || !h || !t)
+    if (code || !h || !t || !member_is_holder(c, h->object.owner, node))
         return;
-    h->copies++;
+    held_copy_add(h, node);
     member_copied(c, t, h->object.owner);
 }
 
@@ -408,6 +441,18 @@ void member_repair(struct hth_commit *c, struct track *t)
 
 /* ---- Another map ----------------------------------------------------------------------------- */
 
+/* Who has it says so again at once. With the manifest a new holder fetches it, and is not heard of: those that were
+ * counted are, but for who has no place any more. */
+static void member_offer_anew(struct hth_commit *c, struct hth_held_save *s, struct hth_held *h)
+{
+    if (s->has_manifest) {
+        held_copies_mapped(c, h);
+        return;
+    }
+    h->copies = 0;
+    member_offer(c, s, h);
+}
+
 void member_mapped(struct hth_commit *c)
 {
     struct hth_ctx *ctx = c->ctx;
@@ -421,8 +466,8 @@ void member_mapped(struct hth_commit *c)
         t->repairs = 0;
         t->no_room = 0;
         for (struct hth_held *h = s ? s->held : NULL; h; h = h->next)
-            if (!s->has_manifest && local_owns(ctx, h) && h->state == HTH_HELD_SEALED && h->slot)
-                member_offer(c, s, h);
+            if (local_owns(ctx, h) && h->state == HTH_HELD_SEALED && h->slot)
+                member_offer_anew(c, s, h);
         member_check(c, t);
     }
     apart_mapped(c);

@@ -15,12 +15,15 @@
 
 enum hth_held_state { HTH_HELD_LENT, HTH_HELD_SEALING, HTH_HELD_RECEIVING, HTH_HELD_SEALED };
 
+#define HTH_HELD_COPIES 8u
+
 struct hth_held {
     struct hth_object object; /* digest, table_len: known from SEALING's end on */
     enum hth_held_state state;
-    uint32_t copies; /* others that have PULLED it, in this epoch */
-    int verified;    /* payload checked against the table in this process' life */
-    int theirs;      /* a file of a foreign container: its slot is never given or put aside */
+    uint32_t copies; /* others that have PULLED it, in this epoch, and have a place for it now: */
+    uint32_t copied[HTH_HELD_COPIES];
+    int verified; /* payload checked against the table in this process' life */
+    int theirs;   /* a file of a foreign container: its slot is never given or put aside */
     struct hth_foreign_look look; /* foreign: what it says of its items; with `verified` */
     struct hth_slot *slot;        /* NULL: raw object (in the store's raw files), or dropped */
     uint32_t users; /* works and fetches on it: its memory stays until the last ends */

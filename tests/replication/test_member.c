@@ -507,6 +507,49 @@ Test(member, says_copied_when_its_holder_has_the_copy)
     cr_assert(pair_equal(p, 1, 2, save, own));
 }
 
+/* Rank 1's copies are to be at nodes 0 and 2, and node 2 has none yet. */
+static void hand_over_to_two(void)
+{
+    ctx->opts.copies = ctx->opts.min_copies = 2;
+    must(hth_commit_join(commit, NULL));
+    hth_commit_go(commit, (struct hth_save_id){ 0 });
+    p->node[0].wanted = HEARTH_OK;
+    hand_over(HEARTH_EBUSY);
+    (void)pair_until(p, &p->node[0].sealed, 1, SOON_MS);
+    (void)heard(HTH_KIND_DONE, SOON_MS);
+    cr_assert(eq(u32, hth_held_find(hth_holdings_find(ctx, save), own)->copies, 1));
+    cr_assert(zero(u32, copied));
+}
+
+Test(member, counts_a_holder_once_though_it_is_offered_the_copy_by_another_map_again)
+{
+    struct hth_holders map;
+
+    hand_over_to_two();
+    hth_holders_first(&map, save.epoch, save.nonce);
+    map.forerunner[31] = 1;
+    give_head(1, &map, &ctx->keep);
+    (void)heard(HTH_KIND_DONE, SOON_MS);
+    cr_assert(eq(u32, hth_held_find(hth_holdings_find(ctx, save), own)->copies, 1));
+    cr_assert(zero(u32, copied));
+    p->node[2].wanted = HEARTH_OK;
+    (void)heard(HTH_KIND_DONE, SOON_MS);
+    cr_assert(eq(u32, copied, 1));
+}
+
+Test(member, counts_no_copy_of_a_holder_that_is_lost)
+{
+    struct hth_note note = { .node = 0, .lost = 1 };
+    struct hth_holders map = { .notes = 1, .note = &note };
+
+    hand_over_to_two();
+    give_head(1, &map, &ctx->keep);
+    p->node[2].wanted = HEARTH_OK;
+    (void)heard(HTH_KIND_DONE, SOON_MS);
+    cr_assert(eq(u32, p->node[2].sealed, 1));
+    cr_assert(zero(u32, copied));
+}
+
 Test(member, does_not_say_copied_while_its_holder_has_no_room)
 {
     hand_over(HEARTH_EBUSY);
