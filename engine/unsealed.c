@@ -80,8 +80,8 @@ int unsealed_note(struct hth_node *n, const struct loan *l)
         return HEARTH_ENOMEM;
     n->unsealed = more;
     for (uint32_t i = 0; i < l->objects; i++) {
-        if (!unsealed_has(n, l->save, hth_object_id(l->rank, i)))
-            continue;
+        if (l->object[i].regained || !unsealed_has(n, l->save, hth_object_id(l->rank, i)))
+            continue; /* regained: the COMMIT that the engine before this one heard has put it on record */
         more[n->unsealed_rows] = l->object[i].sealed;
         more[n->unsealed_rows++].commons = l->commons;
     }

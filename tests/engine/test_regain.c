@@ -196,6 +196,22 @@ Test(regain, what_is_said_twice_is_done_once)
     until_sealed();
 }
 
+/* A row that names no save would never go. */
+Test(regain, what_is_said_twice_before_it_is_sealed_is_on_record_once)
+{
+    must(seal(lent.head.token));
+    must(commit(lent.head.token));
+    machine_kill(&w, 0);
+    machine_start(&w, 0);
+    attach();
+    must(regain(OWN, lent.slot));
+    must(seal(OWN));
+    must(commit(OWN));
+    cr_assert(eq(sz, rows_on_record(), 1));
+    until_sealed();
+    cr_assert(eq(sz, rows_on_record(), 0));
+}
+
 Test(regain, a_slot_that_was_used_since_is_refused)
 {
     next_engine();
