@@ -10,6 +10,7 @@
  */
 #include "forget.h"
 
+#include "core/base/open.h"
 #include "core/format/head.h"
 
 #include <errno.h>
@@ -98,11 +99,11 @@ static int forget_write(
 
     hth_keep_encode(keep, bytes);
     unlinkat(records, FORGET_NEW, 0);
-    fd = openat(records, FORGET_NEW, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    fd = hth_open_below(records, FORGET_NEW, O_WRONLY | O_CREAT | O_EXCL, 0600);
     rc = fd < 0 ? -1 : forget_write_file(fd, owner, bytes);
     rc = rc ? rc : renameat(records, FORGET_NEW, records, "keep");
     if (rc && (errno == ENOSPC || errno == EDQUOT)) {
-        fd = openat(records, "keep", O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+        fd = hth_open_below(records, "keep", O_WRONLY, 0);
         rc = fd < 0 ? -1 : forget_write_file(fd, owner, bytes);
     }
     if (!rc)

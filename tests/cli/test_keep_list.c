@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `hearth rm` and `.hearth/keep`: a save that is removed stands in no job's way. */
+#include "saved.h"
+
+#include "core/format/head.h"
+
+#include <sys/stat.h>
+
+TestSuite(keep_list, .init = make_root, .fini = remove_root);
+
+static struct hth_save_id kept_id(uint64_t step)
+{
+    struct hth_save_id id = save_id();
+
+    id.step = step;
+    return id;
+}
+
+/* Step 50, of which nothing lies here, 40, which lies here, and 30, which is pinned. */
+static struct hth_keep keep_of(uint64_t serial)
+{
+    return (struct hth_keep){ .epoch = 6,
+        .serial = serial,
+        .saves = 3,
+        .degraded = 1,
+        .pinned = 4,
+        .save = { kept_id(50), kept_id(40), kept_id(30) },
+        .since_ms = { 5000, 4000, 3000 } };
+}
+
+static void put_keep(struct hth_store *s, const struct hth_keep *k)
+{
+    unsigned char bytes[HTH_KEEP_BYTES];
+
+    hth_keep_encode(k, bytes);
+    must(s->ops->record_put(s, "keep", bytes, sizeof(bytes), NULL));
+}
+
+/* As the engine writes it before the keep record. */
+static void put_head(struct hth_store *s, const struct hth_keep *k)
+{
+    struct hth_head head = { .epoch = 6, .keep = *k };
+    unsigned char bytes[HTH_HEAD_BYTES];
+
+    hth_head_encode(&head, "", 0, bytes);
+    must(s->ops->record_put(s, "head", bytes, sizeof(bytes), NULL));
+}
+
+static struct hth_keep keep_here(void)
+{
+    char bytes[2 * HTH_KEEP_BYTES];
+    size_t len = slurp(in_job(".hearth/keep"), bytes, sizeof(bytes));
+    struct hth_keep k;
+
+    must(hth_keep_decode(&k, bytes, len, NULL));
+    return k;
+}
+
+Test(keep_list, what_rm_takes_leaves_the_keep_list_and_no_other_save_does)
+{
+    struct hth_store *s = make_store();
+    struct hth_keep keep = keep_of(9);
+    struct stat st;
+
+    put_keep(s, &keep);
+    s->ops->close(s);
+    cr_assert(zero(int, chmod(in_job(".hearth/keep"), 0600)));
+    cr_assert(zero(int, hearth("rm", "--root", root, JOB "/step-40_ckpt")), "%s", err_text);
+    keep = keep_here();
+    cr_assert(eq(u64, keep.epoch, 6));
+    cr_assert(eq(u64, keep.serial, 9), "it is still that decision");
+    cr_assert(eq(u32, keep.saves, 2));
+    cr_assert(eq(u64, keep.save[0].step, 50));
+    cr_assert(eq(u64, keep.save[1].step, 30));
+    cr_assert(eq(u32, keep.pinned, 2));
+    cr_assert(eq(u32, keep.degraded, 1));
+    cr_assert(eq(u64, keep.since_ms[1], 3000));
+    cr_assert(ne(int, stat(in_job(".hearth/new"), &st), 0));
+    cr_assert(zero(int, stat(in_job(".hearth/keep"), &st)));
+    cr_assert(eq(u32, st.st_mode & 0777, 0600));
+}
+
+Test(keep_list, rm_takes_a_save_of_which_only_the_keep_list_knows)
+{
+    struct hth_store *s = make_store();
+    struct hth_keep keep = keep_of(9);
+    char text[HTH_SAVE_TEXT], name[128];
+    struct stat st;
+
+    put_keep(s, &keep);
+    s->ops->close(s);
+    hth_save_text(kept_id(30), text);
+    snprintf(name, sizeof(name), JOB "/.hearth/%s", text);
+    cr_assert(zero(int, hearth("rm", "--root", root, JOB "/step-50_ckpt")), "%s", err_text);
+    cr_assert(eq(int, has(out, "only the keep list"), 1), "%s", out);
+    cr_assert(zero(int, hearth("rm", "--root", root, name)), "%s", err_text);
+    keep = keep_here();
+    cr_assert(eq(u32, keep.saves, 1));
+    cr_assert(eq(u64, keep.save[0].step, 40));
+    cr_assert(eq(int, hearth("rm", "--root", root, JOB "/step-50_ckpt"), 3), "%s", out);
+    cr_assert(eq(int, has(err_text, "no keep list names it"), 1), "%s", err_text);
+    hth_save_text(kept_id(40), text);
+    snprintf(name, sizeof(name), JOB "/.hearth/%s", text);
+    cr_assert(eq(int, hearth("rm", "--root", root, name), 3), "it lies elsewhere: %s", out);
+    cr_assert(eq(u32, keep_here().saves, 1));
+    cr_assert(zero(int, stat(in_job("step-40_ckpt/shard"), &st)));
+    cr_assert(zero(int, hearth("rm", in_job("step-40_ckpt"))), "%s", err_text);
+    cr_assert(zero(u32, keep_here().saves));
+    cr_assert(eq(u64, keep_here().epoch, 6), "the next epoch is a later one");
+}
+
+Test(keep_list, rm_of_a_copied_directory_leaves_the_save_its_records)
+{
+    struct hth_store *s = make_store();
+    struct hth_keep keep = keep_of(9);
+    char command[300], text[HTH_SAVE_TEXT], record[HTH_SAVE_TEXT + 32];
+    struct stat st;
+
+    put_keep(s, &keep);
+    s->ops->close(s);
+    snprintf(command, sizeof(command), "cp -a %s/" JOB "/step-40_ckpt %s/" JOB "/step-41_ckpt",
+            root, root);
+    cr_assert(zero(int, system(command)));
+    cr_assert(zero(int, hearth("rm", in_job("step-41_ckpt"))), "%s", err_text);
+    cr_assert(ne(int, stat(in_job("step-41_ckpt"), &st), 0));
+    hth_save_text(save_id(), text);
+    snprintf(record, sizeof(record), ".hearth/%s.manifest", text);
+    cr_assert(zero(int, stat(in_job(record), &st)), "the manifest is the save's");
+    snprintf(record, sizeof(record), ".hearth/%s.dir", text);
+    cr_assert(zero(int, stat(in_job(record), &st)));
+    cr_assert(eq(u32, keep_here().saves, 3));
+    cr_assert(zero(int, hearth("verify", in_job("step-40_ckpt"))), "%s", out);
+    cr_assert(eq(int, has(out, "as the manifest says"), 1), "%s", out);
+    cr_assert(zero(int, hearth("rm", in_job("step-40_ckpt"))), "%s", err_text);
+    snprintf(record, sizeof(record), ".hearth/%s.manifest", text);
+    cr_assert(ne(int, stat(in_job(record), &st), 0), "and it goes with the last");
+    cr_assert(eq(u32, keep_here().saves, 2));
+}
+
+/* The engine takes the head's list where that is the later one. */
+Test(keep_list, rm_takes_a_save_off_a_list_that_only_the_head_has)
+{
+    struct hth_store *s = make_store();
+    struct hth_keep keep = keep_of(9), before = { .epoch = 6, .serial = 8 };
+
+    put_keep(s, &before);
+    put_head(s, &keep);
+    s->ops->close(s);
+    cr_assert(zero(int, hearth("rm", "--root", root, JOB "/step-40_ckpt")), "%s", err_text);
+    keep = keep_here();
+    cr_assert(eq(u64, keep.serial, 9));
+    cr_assert(eq(u32, keep.saves, 2));
+    cr_assert(eq(u64, keep.save[1].step, 30));
+}
+
+Test(keep_list, rm_takes_nothing_where_the_keep_record_is_of_a_later_version)
+{
+    struct hth_store *s = make_store();
+    struct hth_keep keep = keep_of(9);
+    unsigned char bytes[HTH_KEEP_BYTES];
+    struct stat st;
+
+    hth_keep_encode(&keep, bytes);
+    bytes[8] = 200;
+    must(s->ops->record_put(s, "keep", bytes, sizeof(bytes), NULL));
+    s->ops->close(s);
+    cr_assert(eq(int, hearth("rm", "--root", root, JOB "/step-40_ckpt"), 1), "%s", out);
+    cr_assert(zero(int, stat(in_job("step-40_ckpt/shard"), &st)));
+    /* One that is damaged is none. */
+    cr_assert(zero(int, truncate(in_job(".hearth/keep"), 0)));
+    cr_assert(zero(int, hearth("rm", "--root", root, JOB "/step-40_ckpt")), "%s", err_text);
+}

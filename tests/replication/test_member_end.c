@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a member says and keeps of a save whose handle has ended, until a head decides it and after. */
+#include "member.h"
+
+TestSuite(member_end, .init = begin, .fini = end);
+
+static const struct hth_ranks of_one = { 1, { { 1, 1, 1 } } };
+
+/* ---- Nobody decides ---------------------------------------------------------------------------------- */
+
+/* A save is kept, and room is for one more: rank 1 alone saves that, and no word comes until its handle has ended. */
+static struct hth_save_id end_unknown(void)
+{
+    struct hth_save_id id;
+    struct hth_held *held;
+
+    (void)seal(own);
+    give_list();
+    must(hth_commit_begin(commit, 1, 10, &of_one, &id, NULL));
+    held = pair_seal(p, 1, id, own, 4096, own);
+    held->verified = 1;
+    hth_commit_sealed(commit, hth_holdings_find(ctx, id), held);
+    hth_commit_rank_done(commit, id, 1);
+    p->now_ms += ctx->opts.save_ms + 4 * (uint64_t)ctx->opts.dead_ms + 1;
+    hth_commit_tick(commit);
+    cr_assert(eq(u32, unknown, 1));
+    return id;
+}
+
+static int code_of(struct hth_save_id id)
+{
+    enum hearth_level level;
+    int degraded, code;
+    char text[256];
+
+    must(hth_commit_status(commit, id, &level, &degraded, &code, text));
+    return code;
+}
+
+/* Nobody else may have heard of it, and it takes the room of every later one. */
+Test(member_end, says_that_a_save_which_ended_unknown_has_failed_until_a_head_decides_it)
+{
+    struct hth_save_id id = end_unknown(), next;
+    struct hth_holders map = { 0 };
+    struct hearth_error err;
+
+    cr_assert(ge(u32, heard(HTH_KIND_FAILED, 2 * SOON_MS), 3));
+    must_fail(hth_commit_room(commit, 1, 11, NULL, &err), HEARTH_EBUSY);
+    cr_assert(ne(ptr, strstr(err.text, "is undecided and takes the room"), NULL), "%s", err.text);
+    cancelled = id;
+    give_head(2, &map, &ctx->keep);
+    cr_assert(eq(int, code_of(id), HEARTH_EFAILED));
+    cr_assert(eq(u32, ends, 1), "its ranks have been told before");
+    must(hth_commit_begin(commit, 1, 11, NULL, &next, NULL));
+    (void)heard(HTH_KIND_FAILED, 50); /* what is on its way */
+    cr_assert(zero(u32, heard(HTH_KIND_FAILED, SOON_MS)));
+}
+
+Test(member_end, what_ended_unknown_and_was_protected_meanwhile_is_kept)
+{
+    struct hth_save_id id = end_unknown(), next;
+    struct hth_keep keep = { .epoch = save.epoch, .serial = 2, .saves = 1, .save = { id } };
+    struct hth_holders map = { 0 };
+
+    give_head(2, &map, &keep);
+    cr_assert(eq(int, code_of(id), HEARTH_OK));
+    cr_assert(eq(u32, ends, 1));
+    cr_assert(hth_holdings_find(ctx, id) != NULL);
+    must(hth_commit_begin(commit, 1, 11, NULL, &next, NULL));
+    (void)heard(HTH_KIND_FAILED, 50);
+    cr_assert(zero(u32, heard(HTH_KIND_FAILED, SOON_MS)));
+}
+
+/* While the coordinator is away a rank may try often. */
+Test(member_end, says_no_more_of_a_refused_save_whose_handle_has_ended)
+{
+    struct hth_save_id next;
+
+    (void)end_unknown();
+    must_fail(hth_commit_begin(commit, 1, 11, NULL, &next, NULL), HEARTH_EBUSY);
+    p->now_ms += ctx->opts.save_ms + 4 * (uint64_t)ctx->opts.dead_ms + 1;
+    hth_commit_tick(commit);
+    cr_assert(eq(u32, unknown, 2));
+    (void)heard(HTH_KIND_FAILED, SOON_MS);
+    cr_assert(le(u32, heard(HTH_KIND_FAILED, 4 * SOON_MS), 12), "of one save alone");
+}
+
+/* ---- Blobs of what is decided ------------------------------------------------------------------------- */
+
+static const struct hth_blob_id manifest = { HTH_BLOB_MANIFEST, { 7, 77, 5, 1 }, 0 };
+
+static void give_cancel(void)
+{
+    struct hth_holders map = { 0 };
+
+    cancelled = save;
+    give_head(1, &map, &ctx->keep);
+}
+
+static int manifest_is_here(void)
+{
+    size_t len;
+
+    return hth_blob_find(ctx, &manifest, &len) != NULL;
+}
+
+Test(member_end, forgets_a_manifest_when_its_save_is_cancelled_that_it_holds_nothing_of)
+{
+    must(hth_blob_give(&p->node[0].ctx, &manifest, "bytes", 5, NULL));
+    pair_run(p, SOON_MS);
+    cr_assert(eq(int, manifest_is_here(), 1));
+    give_cancel();
+    cr_assert(zero(int, manifest_is_here()));
+}
+
+/* Whoever brought it has forgotten it, and would be asked again and again. */
+Test(member_end, asks_no_more_for_a_manifest_that_was_on_its_way_when_its_save_was_cancelled)
+{
+    must(hth_blob_give(&p->node[0].ctx, &manifest, "bytes", 5, NULL));
+    while (hth_blobs_due_ms(ctx) == HTH_NEVER && !manifest_is_here())
+        cr_assert(pair_step(p));
+    hth_blobs_forget(&p->node[0].ctx, save);
+    pair_run(p, SOON_MS);
+    cr_assert(zero(int, manifest_is_here()));
+    cr_assert(ne(u64, hth_blobs_due_ms(ctx), HTH_NEVER), "it asks");
+    give_cancel();
+    pair_run(p, SOON_MS);
+    cr_assert(eq(u64, hth_blobs_due_ms(ctx), HTH_NEVER));
+}
+
+Test(member_end, forgets_a_manifest_that_comes_when_its_save_is_cancelled)
+{
+    size_t len;
+    const unsigned char *bytes;
+
+    give_cancel();
+    must(hth_blob_give(&p->node[0].ctx, &manifest, "bytes", 5, NULL));
+    pair_run(p, SOON_MS);
+    bytes = hth_blob_find(ctx, &manifest, &len);
+    cr_assert(bytes != NULL);
+    hth_commit_blob(commit, &manifest, bytes, len);
+    cr_assert(zero(int, manifest_is_here()));
+}
+
+/* It is not decided, and those below this node may need it: a head says so. */
+Test(member_end, gives_on_a_manifest_though_its_own_ranks_have_heard_the_last_of_the_save)
+{
+    struct hth_blob_id id = { HTH_BLOB_MANIFEST, end_unknown(), 0 };
+    size_t len;
+    const unsigned char *bytes;
+
+    must(hth_blob_give(&p->node[0].ctx, &id, "bytes", 5, NULL));
+    pair_run(p, SOON_MS);
+    bytes = hth_blob_find(ctx, &id, &len);
+    cr_assert(bytes != NULL);
+    hth_commit_blob(commit, &id, bytes, len);
+    cr_assert(hth_blob_find(ctx, &id, &len) != NULL);
+}
