@@ -573,7 +573,7 @@ def _refuse_twice(plan: SavePlan) -> None:
 def _refuse_unplanned(item: WriteItem, tensor: torch.Tensor) -> None:
     """`.metadata` has what the plan says, and a load could not read another dtype or shape."""
     data = item.tensor_data
-    if data is None:
+    if data is None or (tensor.dtype == data.properties.dtype and tensor.shape == data.chunk.sizes):
         return
     planned = data.properties.dtype, tuple(data.chunk.sizes)
     stored = tensor.dtype, tuple(tensor.shape)
