@@ -6,7 +6,7 @@
  *   sim --seeds N [--first S] [--nodes MOST] [--faults LIST] [--break RULE] [--shrink] [--trace] ...
  *   sim --world seed=S,nodes=N,... [--shrink] [--trace]
  *
- * Runs seeds S .. S+N-1 on all processors, each in a world of its own in all that no option fixes. Prints what
+ * Runs seeds S .. S+N-1 on all processors or in --jobs processes, each in a world of its own in all that no option fixes. Prints what
  * happened in numbers; a seed that breaks a promise is printed with the command that replays it, with --shrink
  * also the smallest world of that kind that still does. With --break RULE the engines leave that rule out, and
  * the run succeeds when somebody noticed.
@@ -36,7 +36,8 @@
 
 static const struct {
     const char *name;
-    uint32_t rule, kinds;
+    uint32_t rule;
+    uint64_t kinds;
 } rules[] = {
     { "verify", HTH_BREAK_VERIFY, WORLD_FIRST },
     { "free-early", HTH_BREAK_FREE_EARLY, WORLD_FIRST },
@@ -62,14 +63,13 @@ static const struct {
     { "unreached-not-told", HTH_BREAK_APART, WORLD_BIT(NET) | WORLD_BIT(APART) | WORLD_BIT(GOON) },
 };
 
-#define ALL_KINDS ((UINT32_C(1) << WORLD_KINDS_COUNT) - 1)
-
 struct args {
     uint64_t seeds, first;
     struct world_opts world;
     uint32_t most; /* nodes */
+    uint32_t jobs; /* processes; 0: as many as there are processors */
     const char *rule;
-    uint32_t rule_kinds; /* the faults that it is noticed with */
+    uint64_t rule_kinds; /* the faults that it is noticed with */
     uint32_t with;       /* the node whose engine dies with each other one: 0, the coordinator's */
     int twice, back, two, shrink, one, strong, some;
 };
@@ -79,6 +79,7 @@ static int usage(const char *what)
     fprintf(stderr,
             "sim: %s\nusage: sim --seeds N [--first S] [--nodes MOST] [--faults LIST] [--break RULE] [--shrink]\n"
             "           [--trace] [--twice] [--copies C] [--keep K] [--ranks R] [--count FAULTS] [--strong] [--some]\n"
+            "           [--jobs N]\n"
             "       sim --world seed=S,nodes=N,... [--break RULE] [--shrink] [--trace]\n"
             "       sim --back NODES [--two [--with NODE]] [--degree D] [--copies C] [--ranks R]\n"
             "rules:",
@@ -134,6 +135,7 @@ static int take_option(struct args *a, int option)
         ['C'] = &a->world.faults,
         ['d'] = &a->world.degree,
         ['w'] = &a->with,
+        ['j'] = &a->jobs,
         ['B'] = &a->world.nodes };
     int *const flag_of[128] = { ['t'] = &a->world.loud,
         ['2'] = &a->twice,
@@ -171,7 +173,8 @@ static int parse(int argc, char **argv, struct args *a)
         { "faults", 1, NULL, 'a' }, { "count", 1, NULL, 'C' }, { "twice", 0, NULL, '2' },
         { "back", 1, NULL, 'B' }, { "two", 0, NULL, 'T' }, { "shrink", 0, NULL, 'h' },
         { "degree", 1, NULL, 'd' }, { "with", 1, NULL, 'w' }, { "world", 1, NULL, 'W' },
-        { "strong", 0, NULL, 'i' }, { "some", 0, NULL, 'o' }, { NULL, 0, NULL, 0 } };
+        { "jobs", 1, NULL, 'j' }, { "strong", 0, NULL, 'i' }, { "some", 0, NULL, 'o' },
+        { NULL, 0, NULL, 0 } };
     int c, rc = 0;
 
     while (!rc && (c = getopt_long(argc, argv, "", options, NULL)) != -1)
@@ -314,12 +317,12 @@ static pid_t run_share_beside(const struct args *a, uint64_t first, uint64_t job
 /* That a rule is missing needs to be noticed once. */
 static void run_all(const struct args *a, struct tally *total)
 {
-    long jobs = a->world.loud || a->seeds < 8 ? 1 : sysconf(_SC_NPROCESSORS_ONLN), left;
+    long jobs = a->jobs ? (long)a->jobs : sysconf(_SC_NPROCESSORS_ONLN), left;
     struct tally part;
     pid_t pid[JOBS];
     int fd[2];
 
-    jobs = jobs < JOBS ? jobs : JOBS;
+    jobs = a->world.loud || a->seeds < 8 ? 1 : jobs < JOBS ? jobs : JOBS;
     if (jobs < 2 || pipe(fd)) {
         run_share(a, a->first, 1, total);
         return;
@@ -443,7 +446,7 @@ int main(int argc, char **argv)
     struct args a = { .seeds = 100,
         .first = 1,
         .most = 200,
-        .world = { .kinds = ALL_KINDS, .faults = 6, .run_ms = 12000 } };
+        .world = { .kinds = WORLD_ALL, .faults = 6, .run_ms = 12000 } };
     struct tally t = { 0 };
     int few, rc = parse(argc, argv, &a);
 
@@ -453,7 +456,7 @@ int main(int argc, char **argv)
         return back(&a);
     if (a.one)
         a.seeds = 1;
-    if (a.rule && a.world.kinds == ALL_KINDS)
+    if (a.rule && a.world.kinds == WORLD_ALL)
         a.world.kinds = a.rule_kinds;
     run_all(&a, &t);
     few = say_tally(&a, &t);

@@ -380,12 +380,13 @@ static void faults_open(struct world *w)
 static void defaults(struct world_opts *o)
 {
     uint32_t *const ms[] = { &o->heartbeat_ms, &o->dead_ms, &o->connect_ms, &o->save_ms,
-        &o->recover_ms, &o->every_ms, &o->kinds, &o->min_copies };
-    const uint32_t usual[] = { 200, 2000, 2000, 3000, 12000, 100, WORLD_FIRST, o->copies };
+        &o->recover_ms, &o->every_ms, &o->min_copies };
+    const uint32_t usual[] = { 200, 2000, 2000, 3000, 12000, 100, o->copies };
 
     for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]); i++)
         if (!*ms[i])
             *ms[i] = usual[i];
+    o->kinds = o->kinds ? o->kinds : WORLD_FIRST;
 }
 
 void world_open(struct world *w, const struct world_opts *opts)

@@ -53,7 +53,8 @@ enum world_kind {
 #undef WORLD_KIND
             WORLD_KINDS_COUNT
 };
-#define WORLD_BIT(kind) (UINT32_C(1) << WORLD_KIND_##kind)
+#define WORLD_BIT(kind) (UINT64_C(1) << WORLD_KIND_##kind)
+#define WORLD_ALL       ((UINT64_C(1) << WORLD_KINDS_COUNT) - 1)
 
 struct world_kind_name {
     const char *name, *text;
@@ -105,7 +106,7 @@ struct world_opts {
     uint32_t breaks;    /* enum hth_break, and the ranks' */
     int deaf;           /* the judge does not hear what is told, and waits for what comes of it */
     uint32_t faults;    /* 0: none; else about so many in the history */
-    uint32_t kinds;     /* of them, WORLD_BIT; 0: as before there were any, WORLD_FIRST */
+    uint64_t kinds;     /* of them, WORLD_BIT; 0: as before there were any, WORLD_FIRST */
     uint64_t left_out;  /* these do not happen, a bit each, in the order in which they would come */
     uint64_t run_ms;    /* faults happen in this span; then the world must come to rest */
     uint32_t data_max;  /* bytes of an object's data */

@@ -112,11 +112,11 @@ static void draw_times(struct world_opts *o)
 static void draw_kinds(struct world_opts *o)
 {
     uint64_t d = dice_of(o, D_KINDS);
-    uint32_t kinds = 0;
+    uint64_t kinds = 0;
 
     for (uint32_t i = 0; i < WORLD_KINDS_COUNT; i++)
         if (between(&d, 0, i == WORLD_KIND_NET ? 7 : 2))
-            kinds |= UINT32_C(1) << i;
+            kinds |= UINT64_C(1) << i;
     if (o->kinds & kinds & ~WORLD_BIT(GOON))
         o->kinds &= kinds;
     d = dice_of(o, D_ROOM);

@@ -47,7 +47,7 @@ static void rank_wait(struct rank_state *r, uint64_t ms)
 /* Until a save is decided: by the coordinator, or, where that may be silent, without it. */
 static uint64_t decided_ms(const struct world *w)
 {
-    const uint32_t silences = WORLD_BIT(STOP) | WORLD_BIT(SILENCE) | WORLD_BIT(PAIR) |
+    const uint64_t silences = WORLD_BIT(STOP) | WORLD_BIT(SILENCE) | WORLD_BIT(PAIR) |
                               WORLD_BIT(ONEWAY) | WORLD_BIT(PARTITION) | WORLD_BIT(FLAP) |
                               WORLD_BIT(CRASH) | WORLD_BIT(WRITE);
     uint32_t times = w->opts.kinds & silences ? 4 : 1;

@@ -73,7 +73,7 @@ static void field_set(struct world_opts *o, size_t i, uint64_t v)
 
 /* ---- Words ------------------------------------------------------------------------------------------ */
 
-void world_kinds_text(uint32_t kinds, char *out, size_t len)
+void world_kinds_text(uint64_t kinds, char *out, size_t len)
 {
     size_t n = 0;
 
@@ -83,9 +83,9 @@ void world_kinds_text(uint32_t kinds, char *out, size_t len)
             n += (size_t)snprintf(out + n, len - n, "%s%s", n ? "+" : "", world_kind_name[i].name);
 }
 
-int world_kinds_parse(const char *text, uint32_t *out)
+int world_kinds_parse(const char *text, uint64_t *out)
 {
-    uint32_t kinds = 0;
+    uint64_t kinds = 0;
 
     while (*text) {
         size_t n = strcspn(text, "+,");
@@ -95,11 +95,11 @@ int world_kinds_parse(const char *text, uint32_t *out)
                                                 strncmp(world_kind_name[i].name, text, n) != 0))
             i++;
         if (n == 3 && !strncmp(text, "all", n))
-            kinds = (UINT32_C(1) << WORLD_KINDS_COUNT) - 1;
+            kinds = WORLD_ALL;
         else if (i == WORLD_KINDS_COUNT)
             return -1;
         else
-            kinds |= UINT32_C(1) << i;
+            kinds |= UINT64_C(1) << i;
         text += n + (text[n] != '\0');
     }
     *out = kinds;
@@ -184,7 +184,7 @@ static int fewer_faults(struct world_opts *o, const char *why)
 
     for (uint32_t i = 0; i < WORLD_KINDS_COUNT; i++) {
         less = *o;
-        less.kinds &= ~(UINT32_C(1) << i);
+        less.kinds &= ~(UINT64_C(1) << i);
         any |= less.kinds && try(o, &less, why);
     }
     for (uint32_t i = 0; i < 24; i++) {

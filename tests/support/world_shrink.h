@@ -6,8 +6,8 @@
 #include "world.h"
 
 /* "net+loss+crash"; to be read with commas too, and "all". 0, or -1 where a word is none of them. */
-void world_kinds_text(uint32_t kinds, char *out, size_t len);
-int world_kinds_parse(const char *text, uint32_t *out);
+void world_kinds_text(uint64_t kinds, char *out, size_t len);
+int world_kinds_parse(const char *text, uint64_t *out);
 
 /* "seed=5,nodes=3,...,faults=net+loss": all that a world is. 0, or -1 where it is no world. */
 void world_text(const struct world_opts *o, char *out, size_t len);
