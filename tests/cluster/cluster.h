@@ -119,15 +119,15 @@ __attribute__((format(printf, 2, 3))) int lost(struct world *w, const char *form
 __attribute__((format(printf, 2, 3))) void note(struct world *w, const char *format, ...);
 
 /* ---- node.c ---- */
-int key_make(struct world *w);                /* and the network is called hostile */
-int nodes_open(struct world *w);              /* SKIPPED: no rights for namespaces */
-int node_up(struct world *w, uint32_t k);     /* a fresh machine at place k */
-int node_kill(struct world *w, uint32_t k);   /* processes and memory */
-pid_t node_fork(struct world *w, uint32_t k); /* as fork(), in the machine */
-/* What k sends to `to` goes to nobody from now on, as long as both are up; SKIPPED: no networks of their own. */
-int node_cut(struct world *w, uint32_t k, uint32_t to);
-pid_t node_engine(const struct world *w, uint32_t k);         /* its pid; 0: none */
+int key_make(struct world *w);                        /* and the network is called hostile */
+int nodes_open(struct world *w);                      /* SKIPPED: no rights for namespaces */
+int node_up(struct world *w, uint32_t k);             /* a fresh machine at place k */
+int node_kill(struct world *w, uint32_t k);           /* processes and memory */
+pid_t node_fork(struct world *w, uint32_t k);         /* as fork(), in the machine */
+pid_t node_engine(const struct world *w, uint32_t k); /* its pid; 0: none */
 int node_engine_signal(struct world *w, uint32_t k, int sig); /* SIGKILL: until it is gone */
+/* The engine's thread that decides stands still for so long; its workers and its copy threads run on. */
+int node_engine_block(struct world *w, uint32_t k, unsigned ms);
 /* With this variable in its environment, unless it is NULL (engine/stop_point.h). SKIPPED: this
  * build's engines heed none. */
 int node_engine_start(struct world *w, uint32_t k, const char *variable, const char *value);
@@ -139,6 +139,16 @@ int node_log_wait(struct world *w, uint32_t k, const char *text, unsigned ms);
 /* What engines that crashed said last: "" where none did. */
 void node_last_words(const struct world *w, char *out, size_t len);
 void node_path(const struct world *w, uint32_t k, const char *rest, char *out, size_t len);
+
+/* ---- path.c: what is between machines; SKIPPED: no networks of their own, or no nft ---- */
+enum loss {
+    LOSE_ALL,
+    LOSE_LARGE
+}; /* LOSE_LARGE: packets above 1,000 bytes, as a wrong MTU on a port does */
+
+/* Packets that k sends to `to` are lost in silence, until path_mend() or the end of either machine. */
+int path_cut(struct world *w, uint32_t k, uint32_t to, enum loss loss);
+int path_mend(struct world *w); /* all that was cut */
 
 /* ---- files.c ---- */
 struct object {

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,6 +29,27 @@ int node_engine_signal(struct world *w, uint32_t k, int sig)
     if (count == 0)
         return lost(w, "machine %s has no engine", w->node[k].name);
     note(w, "signal %d to the engine of %s", sig, w->node[k].name);
+    return 0;
+}
+
+/* A debugger stops one thread and leaves the others running. The thread that decides is the process's first. */
+int node_engine_block(struct world *w, uint32_t k, unsigned ms)
+{
+    pid_t pid = node_engine(w, k);
+    int status = 0;
+
+    if (!pid)
+        return 0;
+    if (ptrace(PTRACE_SEIZE, pid, NULL, NULL))
+        return lost(w, "the engine of %s cannot be traced: %s", w->node[k].name, strerror(errno));
+    if (ptrace(PTRACE_INTERRUPT, pid, NULL, NULL) || waitpid(pid, &status, __WALL) != pid ||
+            !WIFSTOPPED(status))
+        return lost(w, "the engine's thread of %s does not stop", w->node[k].name);
+    note(w, "the thread of the engine of %s stands still for %u ms", w->node[k].name, ms);
+    nap_ms(ms);
+    if (ptrace(PTRACE_DETACH, pid, NULL, NULL))
+        return lost(
+                w, "the engine's thread of %s is not let go: %s", w->node[k].name, strerror(errno));
     return 0;
 }
 

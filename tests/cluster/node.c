@@ -279,26 +279,6 @@ pid_t node_fork(struct world *w, uint32_t k)
     return pid;
 }
 
-/* Frames to an address that no card has: nobody says that they are lost. */
-int node_cut(struct world *w, uint32_t k, uint32_t to)
-{
-    int status = -1;
-    pid_t pid;
-
-    if (!w->namespaces)
-        return SKIPPED;
-    pid = node_fork(w, k);
-    if (pid == 0) {
-        execlp("ip", "ip", "neigh", "replace", w->node[to].address, "lladdr", "02:00:0a:4d:ff:fe",
-                "dev", "eth0", "nud", "permanent", (char *)NULL);
-        _exit(127);
-    }
-    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        continue;
-    note(w, "what %s sends to %s goes to nobody", w->node[k].name, w->node[to].name);
-    return status ? lost(w, "a machine's network cannot be cut") : 0;
-}
-
 /* ---- down ------------------------------------------------------------------------------------ */
 
 /* Its engine's log would go with its memory. */

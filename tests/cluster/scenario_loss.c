@@ -71,10 +71,10 @@ static int cut_for_good(struct world *w, const char *arg)
     w->kib = 2 * 1024;
     w->save_ms = 40000; /* the save in which it is noticed ends well */
     TRY(world_begin(w, 4, 1, step));
-    if ((rc = node_cut(w, 2, 3)))
+    if ((rc = path_cut(w, 2, 3, LOSE_ALL)))
         return rc;
     if (!strcmp(arg, "both"))
-        TRY(node_cut(w, 3, 2));
+        TRY(path_cut(w, 3, 2, LOSE_ALL));
     for (int i = 0; i < 4; i++)
         TRY(world_save(w, ++step));
     if (!node_log_has(w, 0, "peers-apart"))
