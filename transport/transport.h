@@ -121,7 +121,7 @@ struct hth_transport_ops {
 
     /* Let the peer of `conn` pull [off, off + len) of the region. Registers nothing, so it is cheap;
      * there may be any number of grants of one region. out_desc[HTH_DESC_MAX] goes to the peer in a
-     * message; the same bytes revoke. A grant ends with its connection. */
+     * message on `conn`, after the call; the same bytes revoke. A grant ends with its connection. */
     int (*grant)(struct hth_transport *t, struct hth_region *region, uint64_t off, uint64_t len,
             hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err);
     /* That grant alone is over; other grants, and pulls under them, go on. A pull under it that runs

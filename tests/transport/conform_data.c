@@ -59,13 +59,40 @@ struct desc {
     uint32_t len;
 };
 
+struct told {
+    struct side *side;
+    uint64_t before;
+};
+
+static uint64_t messages_of(const struct side *s)
+{
+    uint64_t n = 0;
+
+    for (int i = 0; i < s->conns; i++)
+        n += s->conn[i].messages;
+    return n;
+}
+
+static int is_told(struct world *w, void *arg)
+{
+    const struct told *told = arg;
+
+    (void)w;
+    return messages_of(told->side) > told->before;
+}
+
+/* Granted, and the descriptor is at the peer, in a message: that is how it gets there. */
 static struct desc grant(
         struct side *s, const struct mem *m, uint64_t off, uint64_t len, hth_conn conn)
 {
+    struct side *peer = s == &s->w->side[0] ? &s->w->side[1] : &s->w->side[0];
+    struct told told = { peer, messages_of(peer) };
     struct desc d = { .len = 0 };
 
     CHECK(s->t->ops->grant(s->t, m->region, off, len, conn, d.bytes, &d.len, NULL) == 0);
     CHECK(d.len && d.len <= HTH_DESC_MAX);
+    CHECK(s->t->ops->send(s->t, conn, d.bytes, d.len) == 0);
+    CHECK(pump(s->w, is_told, &told, WAIT_MS));
     return d;
 }
 

@@ -16,6 +16,7 @@
 #define LIMIT  20000u /* ms, for what must come */
 #define THREAD 4
 #define TIMES  50
+#define MANY   66000 /* regions, more than the 65,536 keys of living ones that a peer keeps */
 
 struct side {
     struct hth_transport *t;
@@ -24,6 +25,8 @@ struct side {
     int code[BYTES / PIECE];
     struct hth_region *region;
     unsigned char *bytes;
+    unsigned char desc[HTH_DESC_MAX]; /* that the other side has sent */
+    uint32_t desc_len;
 };
 
 static uint64_t clock_ms(void *self)
@@ -53,7 +56,12 @@ static void on_down(void *self, hth_conn conn, int code, const char *detail)
 
 static void on_message(void *self, hth_conn conn, const void *bytes, size_t len)
 {
-    (void)self, (void)conn, (void)bytes, (void)len;
+    struct side *s = self;
+
+    (void)conn;
+    cr_assert(le(sz, len, sizeof(s->desc)));
+    memcpy(s->desc, bytes, len);
+    s->desc_len = (uint32_t)len;
 }
 
 static void on_writable(void *self, hth_conn conn)
@@ -97,6 +105,12 @@ static void side_close(struct side *s)
     free(s->bytes);
 }
 
+static void pair_progress(struct side pair[2])
+{
+    for (int i = 0; i < 2; i++)
+        pair[i].t->ops->progress(pair[i].t);
+}
+
 static void pair_open(struct side pair[2])
 {
     unsigned char addr[HTH_ADDR_MAX];
@@ -109,8 +123,7 @@ static void pair_open(struct side pair[2])
     must(pair[0].t->ops->address(pair[0].t, addr, &len, &err));
     must(pair[1].t->ops->connect(pair[1].t, addr, len, &pair[1].conn, &err));
     while (!(pair[0].up && pair[1].up) && clock_ms(NULL) < end)
-        for (int i = 0; i < 2; i++)
-            pair[i].t->ops->progress(pair[i].t);
+        pair_progress(pair);
     cr_assert(eq(int, pair[0].up + pair[1].up, 2));
 }
 
@@ -132,13 +145,11 @@ static int revoke_amid(struct side pair[2])
         must(pair[1].t->ops->pull(
                 pair[1].t, pair[1].conn, desc, len, off, pair[1].region, off, PIECE, off / PIECE));
     while (!pair[1].bytes[0] && clock_ms(NULL) < end)
-        for (int i = 0; i < 2; i++)
-            pair[i].t->ops->progress(pair[i].t);
+        pair_progress(pair);
     pair[0].t->ops->revoke(pair[0].t, desc, len);
     memset(pair[0].bytes, 2, BYTES);
     while ((uint64_t)pair[1].done < BYTES / PIECE && clock_ms(NULL) < end)
-        for (int i = 0; i < 2; i++)
-            pair[i].t->ops->progress(pair[i].t);
+        pair_progress(pair);
     cr_assert(eq(u64, (uint64_t)pair[1].done, BYTES / PIECE));
     for (uint64_t i = 0; i < BYTES / PIECE; i++) {
         cr_assert(pair[1].code[i] == 0 || pair[1].code[i] == HEARTH_EDENIED);
@@ -199,6 +210,90 @@ Test(ucx_memory, any_thread_registers_beside_progress)
         cr_assert(eq(int, worker[i].failed, 0));
         for (size_t k = 0; k < TIMES; k++)
             must(pair[0].t->ops->dereg(pair[0].t, worker[i].region[k]));
+    }
+    side_close(&pair[1]);
+    side_close(&pair[0]);
+}
+
+/* The owner grants the region and sends the descriptor; returns its length. */
+static uint32_t side_tell(struct side *s, struct hth_region *region)
+{
+    unsigned char desc[HTH_DESC_MAX];
+    uint32_t len;
+
+    must(s->t->ops->grant(s->t, region, 0, 4096, s->conn, desc, &len, NULL));
+    must(s->t->ops->send(s->t, s->conn, desc, len));
+    return len;
+}
+
+static void pair_wait_told(struct side pair[2], uint32_t len)
+{
+    uint64_t end = clock_ms(NULL) + LIMIT;
+
+    while (pair[1].desc_len != len && !pair[1].down && clock_ms(NULL) < end)
+        pair_progress(pair);
+    cr_assert(eq(u32, pair[1].desc_len, len));
+}
+
+static int pull_code(struct side pair[2], const unsigned char *desc, uint32_t len)
+{
+    uint64_t end = clock_ms(NULL) + LIMIT;
+
+    pair[1].done = 0;
+    must(pair[1].t->ops->pull(pair[1].t, pair[1].conn, desc, len, 0, pair[1].region, 0, 4096, 0));
+    while (!pair[1].done && clock_ms(NULL) < end)
+        pair_progress(pair);
+    cr_assert(eq(int, pair[1].done, 1));
+    return pair[1].code[0];
+}
+
+/* A job registers regions for as long as it lives; its peer keeps the keys of those that are registered. */
+Test(ucx_memory, keys_of_regions_that_are_over_take_no_room)
+{
+    struct side pair[2] = { 0 };
+    struct hth_region *region;
+
+    setenv("HEARTH_UCX_GETS", "1", 1);
+    pair_open(pair);
+    for (int i = 0; i < MANY; i++) {
+        unsigned char desc[HTH_DESC_MAX];
+        uint32_t len;
+
+        must(pair[0].t->ops->reg(pair[0].t, pair[0].bytes, 4096, &region, NULL));
+        must(pair[0].t->ops->grant(pair[0].t, region, 0, 4096, pair[0].conn, desc, &len, NULL));
+        must(pair[0].t->ops->dereg(pair[0].t, region));
+        if (i % 64 == 0)
+            pair_progress(pair);
+    }
+    pair_wait_told(pair, side_tell(&pair[0], pair[0].region));
+    cr_assert(eq(int, pull_code(pair, pair[1].desc, pair[1].desc_len), 0));
+    cr_assert(eq(int, pair[0].down + pair[1].down, 0));
+    side_close(&pair[1]);
+    side_close(&pair[0]);
+}
+
+/* The puller has heard that the region is over, and keeps the descriptor. */
+Test(ucx_memory, a_region_that_is_over_is_denied_whether_or_not_it_was_pulled_from)
+{
+    struct side pair[2] = { 0 };
+
+    setenv("HEARTH_UCX_GETS", "1", 1);
+    pair_open(pair);
+    for (int pulls = 0; pulls < 2; pulls++) {
+        unsigned char desc[HTH_DESC_MAX];
+        struct hth_region *region;
+        uint32_t len;
+
+        must(pair[0].t->ops->reg(pair[0].t, pair[0].bytes, 4096, &region, NULL));
+        len = side_tell(&pair[0], region);
+        pair_wait_told(pair, len);
+        memcpy(desc, pair[1].desc, sizeof(desc));
+        for (int i = 0; i < pulls; i++)
+            cr_assert(eq(int, pull_code(pair, desc, len), 0));
+        must(pair[0].t->ops->dereg(pair[0].t, region));
+        must(pair[0].t->ops->send(pair[0].t, pair[0].conn, "over", 4));
+        pair_wait_told(pair, 4);
+        cr_assert(eq(int, pull_code(pair, desc, len), HEARTH_EDENIED));
     }
     side_close(&pair[1]);
     side_close(&pair[0]);

@@ -4,7 +4,6 @@
  *
  *     0 "HUCX"  4 u32 1  8 u64 grant   16 u64 nonce    24 u64 length of the grant
  *     0 "HUCX"  4 u32 2  8 u64 region  16 u64 address  24 u64 length, where the card reads
- *     32 key of the region, if there is room
  */
 #include "ucx.h"
 
@@ -22,22 +21,17 @@ uint32_t hth_ucx_desc_encode(
     hth_put64(out + 8, d->grant);
     hth_put64(out + 16, d->at);
     hth_put64(out + 24, d->len);
-    if (d->key_len)
-        memcpy(out + DESC_BYTES, d->key, d->key_len);
-    return DESC_BYTES + (uint32_t)d->key_len;
+    return DESC_BYTES;
 }
 
 int hth_ucx_desc_decode(
         const struct hth_ucx *t, const unsigned char *bytes, uint32_t len, struct hth_ucx_desc *out)
 {
-    if (!bytes || len < DESC_BYTES || len > (t->gets ? HTH_DESC_MAX : DESC_BYTES) ||
-            hth_get32(bytes) != DESC_MAGIC ||
+    if (!bytes || len != DESC_BYTES || hth_get32(bytes) != DESC_MAGIC ||
             hth_get32(bytes + 4) != (t->gets ? DESC_GET : DESC_ASK))
         return HEARTH_EINVAL;
-    *out = (struct hth_ucx_desc){ .grant = hth_get64(bytes + 8),
-        .at = hth_get64(bytes + 16),
-        .len = hth_get64(bytes + 24),
-        .key = bytes + DESC_BYTES,
-        .key_len = len - DESC_BYTES };
+    *out = (struct hth_ucx_desc){
+        .grant = hth_get64(bytes + 8), .at = hth_get64(bytes + 16), .len = hth_get64(bytes + 24)
+    };
     return 0;
 }

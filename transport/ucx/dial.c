@@ -6,7 +6,7 @@
 #include "ucx.h"
 
 #define GREETING_MAGIC   0x58435548u /* "HUCX" */
-#define GREETING_VERSION 2u          /* 2: a word after the bytes of a pull */
+#define GREETING_VERSION 3u /* 2: a word after the bytes of a pull; 3: keys in messages alone */
 
 enum { HELLO = 1, WELCOME = 2 };
 

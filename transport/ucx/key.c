@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keys of regions, where the network card reads. A key is packed when its region is registered, and
- * unpacked by a peer once: it comes in the descriptor or, where it is too long for that, in a message
- * before.
+ * Keys of regions, where the network card reads. The owner packs a key when it registers the region. A
+ * peer receives the key in a message of its own, before the first descriptor of the region, unpacks it
+ * once, and drops it when the owner says that the region is over. So a region that is over has no key
+ * at the peer, and needs no mark there.
  *
  *   grant() -- AM_KEY region, key, once ---> kept by region
  *   pull()  -- read by the card -----------> on_pull(0)
- *   dereg() -- AM_KEY region --------------> pulls of it are denied
+ *   dereg() -- AM_KEY region --------------> no key: pulls of it are denied
  */
 #include "ucx.h"
 
 #include <stdlib.h>
 
-#define KEY_MAX  1024u /* bytes; 30 for each card that the region is registered with */
-#define KEYS_MAX 65536u
+#define KEY_MAX  1024u  /* bytes; 30 for each card that the region is registered with */
+#define KEYS_MAX 65536u /* regions that a peer has registered at once */
 
 struct hth_ucx_key {
     ucp_rkey_h rkey;
     uint32_t pulls; /* that use it */
-    int over;       /* the owner has deregistered the region; stays to say so */
+    int over;       /* the owner has deregistered the region: it goes with the last of them */
 };
 
-static void key_unpacked_free(struct hth_ucx_key *key)
+static void key_free(struct hth_ucx_key *key)
 {
-    if (key->rkey)
-        ucp_rkey_destroy(key->rkey);
-    key->rkey = NULL;
+    ucp_rkey_destroy(key->rkey);
+    free(key);
 }
 
 /* Messages keep their order, so the key is there before any word of the grant. */
@@ -41,15 +41,12 @@ struct hth_ucx_desc hth_ucx_key_grant(
         struct hth_ucx *t, struct hth_ucx_conn *c, struct hth_region *r, uint64_t off, uint64_t len)
 {
     struct hth_ucx_desc d = { .grant = r->serial, .at = (uintptr_t)r->base + off, .len = len };
-    int is_new = hth_map_get(&c->told, r->serial) == NULL;
 
-    if (r->key_len <= t->key_room) {
-        d.key = r->key;
-        d.key_len = r->key_len;
-    }
-    if (is_new && hth_map_put(&c->told, r->serial, r) != HEARTH_OK)
+    if (hth_map_get(&c->told, r->serial))
+        return d;
+    if (hth_map_put(&c->told, r->serial, r) != HEARTH_OK)
         hth_ucx_conn_fail(t, c, HEARTH_EPEER, "this node has no memory for a key");
-    else if (is_new && !d.key)
+    else
         key_tell(t, c, r);
     return d;
 }
@@ -70,18 +67,13 @@ void hth_ucx_key_end(struct hth_ucx *t, const struct hth_region *r)
 
 static int key_end(struct hth_ucx_conn *c, uint64_t region)
 {
-    struct hth_ucx_key *key = hth_map_get(&c->keys, region);
+    struct hth_ucx_key *key = hth_map_take(&c->keys, region);
 
-    if (!key) { /* granted, and never pulled from */
-        key = calloc(1, sizeof(*key));
-        if (!key || hth_map_put(&c->keys, region, key) != HEARTH_OK) {
-            free(key);
-            return HEARTH_ENOMEM;
-        }
-    }
+    if (!key)
+        return HEARTH_EPROTO;
     key->over = 1;
     if (!key->pulls)
-        key_unpacked_free(key);
+        key_free(key);
     return HEARTH_OK;
 }
 
@@ -102,8 +94,7 @@ static int key_keep(struct hth_ucx_conn *c, uint64_t region, const unsigned char
         return HEARTH_EPROTO;
     }
     if (hth_map_put(&c->keys, region, key) != HEARTH_OK) {
-        key_unpacked_free(key);
-        free(key);
+        key_free(key);
         return HEARTH_ENOMEM;
     }
     return HEARTH_OK;
@@ -128,12 +119,6 @@ void hth_ucx_key_heard(
                 "a key of the peer's memory cannot be kept: %s", hearth_strerror(rc));
 }
 
-static void key_free(struct hth_ucx_key *key)
-{
-    key_unpacked_free(key);
-    free(key);
-}
-
 /* Of a connection whose pulls are over. */
 void hth_ucx_keys_drop(struct hth_ucx_conn *c)
 {
@@ -144,14 +129,10 @@ void hth_ucx_keys_drop(struct hth_ucx_conn *c)
     hth_map_fini(&c->told);
 }
 
-/* NULL: none, or the region is over. */
+/* NULL: the region is over, or the peer has sent no key of it. */
 struct hth_ucx_key *hth_ucx_key_get(struct hth_ucx_conn *c, const struct hth_ucx_desc *desc)
 {
-    struct hth_ucx_key *key = hth_map_get(&c->keys, desc->grant);
-
-    if (!key && desc->grant && key_keep(c, desc->grant, desc->key, desc->key_len) == HEARTH_OK)
-        key = hth_map_get(&c->keys, desc->grant);
-    return key && !key->over ? key : NULL;
+    return hth_map_get(&c->keys, desc->grant);
 }
 
 /* For one pull more. */
@@ -164,5 +145,5 @@ ucp_rkey_h hth_ucx_key_use(struct hth_ucx_key *key)
 void hth_ucx_key_put(struct hth_ucx_key *key)
 {
     if (--key->pulls == 0 && key->over)
-        key_unpacked_free(key);
+        key_free(key);
 }

@@ -286,8 +286,7 @@ static struct hth_ucx *ucx_new(
     return t;
 }
 
-/* In a build for tests: UCX's own imitation of reads, over what this machine has; "messages": no key
- * fits a descriptor. */
+/* In a build for tests: UCX's own imitation of reads, over what this machine has. */
 static const char *ucx_gets_for_tests(void)
 {
 #ifdef HEARTH_POINTS
@@ -299,11 +298,8 @@ static const char *ucx_gets_for_tests(void)
 
 static int provider_take(struct hth_ucx *t, const char *provider, struct hearth_error *err)
 {
-    const char *asked = ucx_gets_for_tests();
-
     t->rdma = hth_ucx_is_rdma(provider);
-    t->gets = t->rdma || asked;
-    t->key_room = asked && strcmp(asked, "messages") == 0 ? 0 : HTH_DESC_MAX - HTH_UCX_DESC;
+    t->gets = t->rdma || ucx_gets_for_tests();
     if (t->rdma || strcmp(provider, "tcp") == 0)
         return HEARTH_OK;
     if (strcmp(provider, "posix") == 0)

@@ -38,7 +38,7 @@ enum hth_ucx_am {
 #define HTH_UCX_REPLY      16u /* u64 pull, i32 code, u32 zero */
 #define HTH_UCX_GREETING   8u  /* u32 'HUCX', u16 version, u16 1: hello, 2: welcome */
 #define HTH_UCX_KEY        8u  /* u64 region */
-#define HTH_UCX_DESC       32u /* of a descriptor, without a key */
+#define HTH_UCX_DESC       32u /* of a descriptor */
 #define HTH_UCX_HEADER_MAX 40u
 
 enum hth_ucx_kind {
@@ -174,7 +174,6 @@ struct hth_ucx {
     int worker_fd, wake_fd, epoll_fd; /* the first two in the third */
     int closed;                       /* close() has begun: nothing new */
     int rdma;                         /* the provider is network cards alone */
-    size_t key_room;                  /* for a key in a descriptor */
     int gets;                         /* pulls are reads of UCX's, see get.c */
     const uint32_t *pulled_crc;       /* inside on_pull(): of what has come; NULL: not known */
     int settles;                      /* no handshake is cut, see close.c */
@@ -240,8 +239,6 @@ struct hth_ucx_desc {
     uint64_t grant; /* id of the grant; get.c: serial of the region */
     uint64_t at;    /* nonce of the grant; get.c: address of its first byte */
     uint64_t len;
-    const void *key; /* get.c: of the region, where it fits; in the descriptor */
-    size_t key_len;
 };
 /* desc.c: as bytes. Encode: how many were written to out[HTH_DESC_MAX]. Decode: HEARTH_EINVAL. */
 uint32_t hth_ucx_desc_encode(
