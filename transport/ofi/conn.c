@@ -138,6 +138,7 @@ void hth_ofi_conn_doom(struct hth_ofi_conn *c, int code, const char *why)
     if (c->state == HTH_OFI_LEAVING)
         conn_unlink_leaving(c);
     if (c->ep) {
+        const struct fid *closed = &c->ep->fid;
         int rc;
 
         if (c->state == HTH_OFI_UP)
@@ -146,6 +147,7 @@ void hth_ofi_conn_doom(struct hth_ofi_conn *c, int code, const char *why)
         if (rc)
             hth_say(&o->log, HEARTH_LOG_ERROR, "ofi-close", "%s: libfabric keeps an endpoint: %s",
                     c->peer, o->lib->strerror(-rc));
+        hth_ofi_events_drop(o, closed);
         c->ep = NULL;
     }
     o->held -= c->held;

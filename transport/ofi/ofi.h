@@ -72,6 +72,7 @@ void hth_ofi_sockets_end(const union hth_addr *here, const union hth_addr *there
 
 struct hth_ofi_conn;
 struct hth_ofi_contexts;
+struct hth_ofi_event;
 
 #define HTH_OFI_RAW_KEY 24u /* bytes of a provider's raw key, at most */
 
@@ -122,6 +123,7 @@ struct hth_ofi {
     struct hth_ids conns;        /* struct hth_ofi_conn */
     struct hth_ofi_list leaving; /* it is over; the library may still have something of it */
     struct hth_ofi_list doomed;  /* endpoint closed; callbacks owed */
+    struct hth_ofi_event *kept;  /* read already, the first one first */
     struct hth_ofi_contexts *contexts_free;
     struct hth_ofi_contexts *contexts_late; /* completions with them may still be in the queue */
     uint32_t stuck;  /* connections with something the library did not take yet */
@@ -261,6 +263,21 @@ void hth_ofi_conn_release(struct hth_ofi_conn *c, enum hth_ofi_kind kind); /* on
 void hth_ofi_conn_refused(struct hth_ofi_conn *c, ssize_t rc);
 int hth_ofi_settle(struct hth_ofi *o, int drained); /* leaving -> doomed */
 int hth_ofi_expire(struct hth_ofi *o);              /* connect deadlines */
+
+/* ---- events.c ---- */
+
+struct hth_ofi_event {
+    struct hth_ofi_event *next;
+    uint32_t event;
+    int err;               /* fi_errno; 0: none, and: */
+    const struct fid *fid; /* of the endpoint, which is open */
+    struct fi_info *info;  /* FI_CONNREQ: the caller's */
+};
+
+int hth_ofi_event_next(struct hth_ofi *o, struct hth_ofi_event *out); /* 0: there is none */
+/* That endpoint has just been closed. */
+void hth_ofi_events_drop(struct hth_ofi *o, const struct fid *fid);
+void hth_ofi_events_end(struct hth_ofi *o);
 
 /* ---- message.c ---- */
 

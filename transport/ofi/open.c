@@ -29,6 +29,7 @@ static int ofi_address(struct hth_transport *t, unsigned char *out_addr, uint32_
 
 static void ofi_free(struct hth_ofi *o)
 {
+    hth_ofi_events_end(o);
     hth_ofi_fabric_close(o);
     hth_ofi_contexts_free(o);
     hth_ids_fini(&o->conns);

@@ -16,51 +16,30 @@
 
 /* ---- events: connections come and go ---- */
 
-static int event_read_error(struct hth_ofi *o)
+static void event_take(struct hth_ofi *o, const struct hth_ofi_event *e)
 {
-    struct fi_eq_err_entry e = { 0 };
     struct hth_ofi_conn *c;
 
-    if (fi_eq_readerr(o->eq, &e, 0) < 0)
-        return 0;
-    c = hth_ofi_conn_of(o, e.fid);
-    if (c)
-        hth_ofi_conn_leave(c, HEARTH_EPEER, o->lib->strerror(e.err));
-    return 1;
-}
-
-static int event_read(struct hth_ofi *o)
-{
-    union {
-        struct fi_eq_cm_entry entry;
-        unsigned char room[sizeof(struct fi_eq_cm_entry) + 512]; /* the peer's private data */
-    } in;
-    struct hth_ofi_conn *c;
-    uint32_t event = 0;
-    ssize_t rc = fi_eq_read(o->eq, &event, &in, sizeof(in), 0);
-
-    if (rc == -FI_EAVAIL)
-        return event_read_error(o);
-    if (rc < (ssize_t)sizeof(in.entry))
-        return 0;
-    if (event == FI_CONNREQ) {
-        hth_ofi_accept(o, in.entry.info);
-        return 1;
+    if (e->info) {
+        hth_ofi_accept(o, e->info);
+        return;
     }
-    c = hth_ofi_conn_of(o, in.entry.fid);
-    if (c && event == FI_CONNECTED)
+    c = hth_ofi_conn_of(o, e->fid);
+    if (c && e->err)
+        hth_ofi_conn_leave(c, HEARTH_EPEER, o->lib->strerror(e->err));
+    else if (c && e->event == FI_CONNECTED)
         hth_ofi_conn_up(c);
-    else if (c && event == FI_SHUTDOWN)
+    else if (c && e->event == FI_SHUTDOWN)
         hth_ofi_conn_leave(c, HEARTH_EPEER, "the peer has closed the connection");
-    return 1;
 }
 
 static int events_read(struct hth_ofi *o)
 {
+    struct hth_ofi_event e;
     int n = 0;
 
-    while (n < EVENTS && event_read(o))
-        n++;
+    for (; n < EVENTS && hth_ofi_event_next(o, &e); n++)
+        event_take(o, &e);
     return n;
 }
 
@@ -246,7 +225,7 @@ int hth_ofi_arm(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms)
     struct fid *queues[] = { &o->eq->fid, &o->cq->fid };
     uint64_t due = o->due_ms;
 
-    if (o->doomed.head || o->leaving.head || o->ripe || atomic_load(&o->woken))
+    if (o->kept || o->doomed.head || o->leaving.head || o->ripe || atomic_load(&o->woken))
         return 0;
     if (fi_trywait(o->fabric, queues, 2) != FI_SUCCESS)
         return 0;
