@@ -24,7 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SOON_MS 20000u /* less than a rank waits for any answer */
+#define BEGIN_SIZES 64u
+#define SOON_MS     20000u /* less than a rank waits for any answer */
 
 union start {
     struct hth_local_head head;
@@ -222,21 +223,58 @@ static int begin_has_another(
     return l != NULL;
 }
 
+static int begin_may(const struct hth_node *n, const struct client *c,
+        const struct hth_local_begin *m, const struct hth_ranks *ranks)
+{
+    return m->head.token ||
+           (m->step != UINT64_MAX && !hth_commit_room(n->commit, c->rank, m->step, ranks, NULL));
+}
+
+/* Of the object, and of those of other ranks that wait for slots of sizes which nobody has said. */
+static size_t begin_sizes(struct hth_node *n, const struct client *c,
+        const struct hth_local_begin *m, uint64_t bytes[BEGIN_SIZES])
+{
+    size_t count = 0;
+
+    bytes[count++] = m->bytes;
+    if (reserve_said(n, c->rank))
+        return count;
+    for (const struct pending *p = n->pending; p && count < BEGIN_SIZES; p = p->next) {
+        const struct client *other = client_find(n, p->client);
+
+        if (other && other->rank != c->rank && p->start.head.type == HTH_LOCAL_BEGIN &&
+                !reserve_said(n, other->rank) && begin_may(n, other, &p->start.begin, p->ranks))
+            bytes[count++] = p->start.begin.bytes;
+    }
+    return count;
+}
+
 /* A save that may begin has a slot: where those of its size hold what is still needed, as after the job has
  * lost nodes and not yet saved, another is made: one, since a rank writes one save. Readers have what
- * lease_bytes gives them and no more. */
+ * lease_bytes gives them and no more. Where ranks have said no sizes, the first save's slots are made so, those
+ * of all ranks side by side. */
 static void begin_foresee(struct hth_node *n, const struct client *c,
         const struct hth_local_begin *m, const struct hth_ranks *ranks)
 {
+    uint64_t said = reserve_said(n, c->rank), bytes[BEGIN_SIZES];
     struct hearth_error err;
 
-    if (!reserve_said(n, c->rank) || m->bytes > reserve_said(n, c->rank) ||
-            begin_has_another(n, c, m) ||
-            (!m->head.token && (m->step == UINT64_MAX ||
-                                       hth_commit_room(n->commit, c->rank, m->step, ranks, NULL))))
+    if ((said && m->bytes > said) || begin_has_another(n, c, m) || !begin_may(n, c, m, ranks))
         return;
-    if (hth_slots_want(&n->ctx, &m->bytes, 1, HTH_WANT_OR_READERS, &err))
+    if (hth_slots_want(&n->ctx, bytes, begin_sizes(n, c, m, bytes), HTH_WANT_OR_READERS, &err))
         hth_say(&n->ctx.log, HEARTH_LOG_DEBUG, "no-slot", "%s", err.text);
+}
+
+/* Could the rank be lent a slot now? HEARTH_EBUSY: not yet. */
+static int begin_try(struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
+{
+    struct hth_store *store = n->env.store;
+    struct hth_slot *slot;
+    int rc = store->ops->lend(store, m->bytes, c->rank, &slot, NULL);
+
+    if (!rc)
+        store->ops->give(store, slot);
+    return rc;
 }
 
 /* Whether a request is better kept than refused: older saves are undecided, or its slot is being made. */
@@ -247,7 +285,6 @@ static int begin_must_wait(struct hth_node *n, const struct client *c, const uni
     int begin = m->head.type == HTH_LOCAL_BEGIN;
     const struct loan *l = begin ? NULL : loan_open(n, c, m->head.token);
     uint64_t step = begin ? m->begin.step : m->set_step.step;
-    struct hth_slot *slot;
     int rc = HEARTH_OK;
 
     if (l && l->has_id) /* its room was found, for the one before */
@@ -258,22 +295,25 @@ static int begin_must_wait(struct hth_node *n, const struct client *c, const uni
         begin_foresee(n, c, &m->begin, ranks);
     if (!rc && begin && store->ops->soon(store, m->begin.bytes))
         return 1;
-    if (!rc && begin && !(rc = store->ops->lend(store, m->begin.bytes, c->rank, &slot, NULL)))
-        store->ops->give(store, slot);
+    if (!rc && begin)
+        rc = begin_try(n, c, &m->begin);
     return rc == HEARTH_EBUSY;
 }
 
-/* Milliseconds that a request may wait for a slot that is being made ahead, though its caller gave no
- * wait_ms: making one in this call would take as long. 0: none of its size is being made. */
+/* Milliseconds that a request may wait for a slot that the workers make, though its caller gave no wait_ms.
+ * 0: none of its size is being made. */
 static uint32_t begin_soon_ms(struct hth_node *n, const struct client *c,
         const struct hth_local_begin *m, const struct hth_ranks *ranks)
 {
     struct hth_store *store = n->env.store;
     uint64_t ms = 1000 + (m->bytes >> 20) * 5;
 
-    if ((!m->head.token && m->step != UINT64_MAX &&
-                hth_commit_room(n->commit, c->rank, m->step, ranks, NULL)) ||
-            !store->ops->soon(store, m->bytes))
+    if (!m->head.token && m->step != UINT64_MAX &&
+            hth_commit_room(n->commit, c->rank, m->step, ranks, NULL))
+        return 0;
+    if (!store->ops->ready(store, m->bytes) && !store->ops->soon(store, m->bytes))
+        (void)begin_try(n, c, m); /* it begins one */
+    if (!store->ops->soon(store, m->bytes))
         return 0;
     return ms < SOON_MS ? (uint32_t)ms : SOON_MS;
 }

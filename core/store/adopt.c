@@ -241,8 +241,8 @@ static void own_entry(void *arg, const char *name)
     slot->dir = p->dir;
     slot->state = tmp ? TMPFS_RECEIVED : TMPFS_SEALED;
     memcpy(slot->name, base, sizeof(base));
-    if (tmp) /* it will be written to */
-        p->rc = hth_back_all(p->t, slot, p->err);
+    if (tmp && slot->made < slot->pub.capacity) /* it would be written to where it has no memory */
+        hth_pool_give(&p->t->base, &slot->pub);
 }
 
 /* `<base>/buffer_pool/<name>`: the name, or NULL. */

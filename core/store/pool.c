@@ -18,9 +18,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FINISH_NOW (UINT64_C(256) << 20) /* bytes that take() itself will allocate ... */
-#define FINISH_BIT (UINT64_C(32) << 20)  /* ... and where workers are at it */
-#define WHY_BYTES  100
+#define FINISH_NOW \
+    (UINT64_C(256) << 20) /* bytes that take() itself allocates where there are no workers */
+#define WHY_BYTES 100
 
 static int is_free(const struct tmpfs_slot *s, uint64_t bytes, int ready)
 {
@@ -70,7 +70,17 @@ static int any_fits(const struct hth_tmpfs *t, uint64_t bytes)
     return 0;
 }
 
-/* A slot made here and now. */
+/* Its memory is being made: those that were refused it come first. */
+static int pool_later(struct tmpfs_slot *slot, struct hearth_error *err)
+{
+    slot->asked = 1;
+    return hth_fail(err, HEARTH_EBUSY, 0,
+            "a slot of %" PRIu64 " bytes is being prepared, %" PRIu64
+            " of them are ready; try again",
+            slot->pub.capacity, slot->made);
+}
+
+/* A new slot: where there are workers they make its memory, else the caller does. */
 static int make_now(
         struct hth_tmpfs *t, uint64_t bytes, struct tmpfs_slot **out, struct hearth_error *err)
 {
@@ -85,6 +95,8 @@ static int make_now(
         rc = hth_slot_new(t, hth_slot_capacity(bytes), &slot, err);
     if (rc || !slot)
         return rc;
+    if (t->opts.workers.submit)
+        return pool_later(slot, err);
     rc = hth_back_all(t, slot, err);
     if (rc)
         hth_slot_drop(t, slot);
@@ -93,23 +105,10 @@ static int make_now(
     return rc;
 }
 
+/* The engine's thread, which has workers, makes no pages: peers would take the node for lost. */
 static int can_finish(const struct hth_tmpfs *t, const struct tmpfs_slot *slot)
 {
-    return slot->pub.capacity - slot->made <= (t->opts.workers.submit ? FINISH_BIT : FINISH_NOW);
-}
-
-/* The slot is not backed all through yet. */
-static int pool_finish(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err)
-{
-    if (!can_finish(t, slot)) {
-        slot->asked = 1;
-        return hth_fail(err, HEARTH_EBUSY, 0,
-                "a slot of %" PRIu64 " bytes is being prepared, %" PRIu64
-                " of them are ready; try again",
-                slot->pub.capacity, slot->made);
-    }
-    hth_back_claim(t, slot);
-    return hth_back_all(t, slot, err);
+    return !t->opts.workers.submit && slot->pub.capacity - slot->made <= FINISH_NOW;
 }
 
 static int find_or_make(struct hth_tmpfs *t, uint64_t bytes, uint32_t taker,
@@ -119,8 +118,10 @@ static int find_or_make(struct hth_tmpfs *t, uint64_t bytes, uint32_t taker,
     if (*out)
         return 0;
     *out = best_free(t, bytes, taker, 0);
-    if (*out && (t->reserved || taker != TAKER_ENGINE || can_finish(t, *out)))
-        return pool_finish(t, *out, err);
+    if (*out && can_finish(t, *out))
+        return hth_back_all(t, *out, err);
+    if (*out && (t->reserved || taker != TAKER_ENGINE || t->opts.workers.submit))
+        return pool_later(*out, err);
     if (t->reserved && any_fits(t, bytes))
         return hth_fail(err, HEARTH_EBUSY, 0,
                 "no free slot of %" PRIu64 " bytes: older saves and their readers hold them all",

@@ -87,8 +87,9 @@ struct hth_store_ops {
      * gone, if `user` were NULL; NULL: none. The op is NULL where there never are any. */
     struct hth_slot *(*surplus)(struct hth_store *s);
 
-    /* Best-fitting free slot of at least `bytes`, made now where reserve() was never called and
-     * there is room. Errors: HEARTH_EBUSY no free slot in what was reserved, HEARTH_ENOSPC. */
+    /* Best-fitting free slot of at least `bytes`. Where reserve() was never called and there is room, a new one
+     * is made: by the workers where there are any, and until then HEARTH_EBUSY. Errors: HEARTH_EBUSY no free slot
+     * in what was reserved, or it is being made (soon()); HEARTH_ENOSPC. */
     int (*take)(
             struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err);
 
@@ -175,8 +176,7 @@ struct hth_store_ops {
      * is done too that only makes things faster. */
     uint64_t (*work)(struct hth_store *s, unsigned slots);
 
-    /* 1: no free slot of so many bytes is ready, and one that was foreseen is being made by the workers:
-     * take() would wait for it, or fail if it is large. */
+    /* 1: no free slot of so many bytes is ready, and the workers are making one: until then take() fails. */
     int (*soon)(struct hth_store *s, uint64_t bytes);
 
     /* 1: take() would find a free slot of so many bytes, and have nothing to make. */

@@ -344,6 +344,10 @@ static void member_fetch(
     if (count == 0 || way_waits(c, t->id))
         return;
     rc = hth_fetch_start(c->ctx, &want, &fetch, NULL);
+    if (rc == HEARTH_EBUSY && c->ctx->store->ops->soon(c->ctx->store, hth_object_file_bytes(o))) {
+        t->no_room = 1; /* a slot is being made: nothing gives way for it */
+        return;
+    }
     if ((rc == HEARTH_EBUSY || rc == HEARTH_ENOSPC) && way_make(c, t, hth_object_file_bytes(o)) &&
             !hth_fetch_start(c->ctx, &want, &fetch, NULL))
         t->no_room = 0; /* it was free at once */

@@ -2,6 +2,8 @@
 /* Memory of slots that is made by workers, and taken back from them. */
 #include "raws.h"
 
+#include <sys/statfs.h>
+
 #include "pool_rig.h" /* last: it has variables of short names */
 
 static const struct hth_save_id save = { 3, 5, 9, 1 };
@@ -67,6 +69,15 @@ static void do_all(void)
         do_works();
 }
 
+static void refused(uint64_t bytes)
+{
+    struct hth_slot *slot;
+    struct hearth_error err;
+
+    cr_assert(eq(int, s->ops->take(s, bytes, &slot, &err), HEARTH_EBUSY));
+    cr_assert(ne(ptr, strstr(err.text, "is being prepared"), NULL), "%s", err.text);
+}
+
 Test(pool_workers, memory_is_made_by_the_workers_and_none_in_work)
 {
     uint64_t sizes[] = { 16 * MIB, 16 * MIB, 16 * MIB }, missing;
@@ -99,16 +110,11 @@ Test(pool_workers, a_slot_that_is_foreseen_is_there_soon_and_none_is_made_beside
     cr_assert(eq(int, s->ops->soon(s, size), 0));
     (void)take(size);
     cr_assert(eq(u64, hth_store_tmpfs_missing(s), 0));
-    (void)take(size); /* nothing was promised: it makes what there is not */
+    refused(size); /* nothing was promised: what there is not is made, by the workers */
+    cr_assert(eq(int, s->ops->soon(s, size), 1));
+    do_all();
+    (void)take(size);
     teardown();
-}
-
-static void refused(uint64_t bytes)
-{
-    struct hth_slot *slot;
-    struct hearth_error err;
-
-    cr_assert(eq(int, s->ops->take(s, bytes, &slot, &err), HEARTH_EBUSY));
 }
 
 /* A recovery pulls: clearing the memory of slots that it does not need would take processors from it. */
@@ -140,30 +146,55 @@ Test(pool_workers, while_few_are_wanted_workers_make_what_somebody_was_refused_a
     teardown();
 }
 
-/* No worker has come to it yet; or one has begun, and ends. */
-Test(pool_workers, a_slot_that_is_needed_before_the_workers_are_done_is_made_at_once)
+static struct hth_slot *take_made(uint64_t bytes)
 {
-    uint64_t size = 16 * MIB;
-    struct hth_slot *slot;
-
-    setup(128 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
-    for (int begun = 0; begun < 2; begun++) {
-        must(s->ops->reserve(s, (uint64_t[]){ size, size }, begun + 1, NULL));
-        (void)s->ops->work(s, HTH_WORK_ALL);
-        if (begun)
-            asked->run(asked); /* the last, of two pieces of one slot */
-        slot = take(size);
-        pattern(slot->base, size, 3);
-        do_works(); /* those that are too late */
-        cr_assert(eq(u64, wrong(slot->base, size, 3), 0));
-        cr_assert(eq(u32, slot->leases, 0));
-    }
+    refused(bytes);
     do_all();
-    cr_assert(eq(u64, hth_store_tmpfs_missing(s), 0));
+    return take(bytes);
+}
+
+static uint64_t pages(void)
+{
+    struct statfs fs;
+
+    must(statfs(root, &fs));
+    return fs.f_blocks - fs.f_bfree;
+}
+
+/* Peers would call a node lost whose engine makes pages of a gigabyte, or of many small slots. */
+Test(pool_workers, no_pages_are_made_but_by_the_workers)
+{
+    uint64_t sizes[] = { MIB, 16 * MIB, 40 * MIB }, before;
+    struct hth_slot *slot = NULL;
+
+    root = tmp_root_mount(256 * MIB, NULL);
+    if (!root)
+        cr_skip_test("no right to mount a tmpfs");
+    setup(256 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
+    for (int how = 0; how < 2; how++) {
+        before = pages();
+        if (how)
+            must(s->ops->want(s, sizes, 3, HTH_WANT_FIRST, NULL));
+        for (int i = 0; i < 3; i++)
+            refused(sizes[i]);
+        (void)s->ops->work(s, HTH_WORK_ALL);
+        refused(sizes[0]);
+        cr_assert(eq(u64, pages(), before));
+        do_all();
+        cr_assert(gt(u64, pages(), before));
+        for (int i = 0; i < 3; i++) {
+            slot = take(sizes[i]);
+            pattern(slot->base, sizes[i], 3);
+        }
+    }
+    must(s->ops->seal(s, slot, save, "object", NULL));
+    before = pages();
+    s->ops->condemn(s, slot, "test"); /* another takes its place */
+    cr_assert(lt(u64, pages(), before + 8));
+    do_all();
     teardown();
 }
 
-/* The thread of an engine would stand still for it. */
 Test(pool_workers, a_large_slot_that_workers_are_at_is_waited_for)
 {
     uint64_t size = 100 * MIB;
@@ -187,7 +218,7 @@ Test(pool_workers, what_is_foreseen_again_is_there_already)
     struct hth_slot *first;
 
     setup(128 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
-    first = take(16 * MIB); /* the first save's: it counts */
+    first = take_made(16 * MIB); /* the first save's: it counts */
     must(s->ops->foresee(s, two, 2, NULL));
     cr_assert(lt(u64, hth_store_tmpfs_missing(s), 20 * MIB));
     do_all();

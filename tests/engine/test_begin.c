@@ -62,6 +62,45 @@ Test(begin, who_can_wait_is_lent_a_slot_when_one_is_there)
     cr_assert(lt(u64, w.now_ms - began_ms, WAIT_MS));
 }
 
+/* What workers are making: `made` after so many looks. */
+static int looks, making;
+
+static int lend_made(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth_slot **out,
+        struct hearth_error *err)
+{
+    if (looks > 0) {
+        making = 1;
+        return hth_fail(err, HEARTH_EBUSY, 0, "a slot is being prepared");
+    }
+    return real->lend(s, bytes, rank, out, err);
+}
+
+static int made_soon(struct hth_store *s, uint64_t bytes)
+{
+    (void)s, (void)bytes;
+    if (looks > 0 && making)
+        looks--;
+    return looks > 0 && making;
+}
+
+static int made_ready(struct hth_store *s, uint64_t bytes)
+{
+    return looks <= 0 && real->ready(s, bytes);
+}
+
+Test(begin, a_slot_that_the_workers_make_is_waited_for_by_who_gave_no_time)
+{
+    slots_are_late(0);
+    late.lend = lend_made;
+    late.soon = made_soon;
+    late.ready = made_ready;
+    looks = 8;
+    begin(UINT64_MAX, BYTES, 0);
+    cr_assert(zero(u32, heard.head.type), "%s", heard.error.text);
+    wait_for(HTH_LOCAL_LENT);
+    cr_assert(ne(ptr, hth_node_lent(world_node(&w, 1), heard.lent.slot), NULL));
+}
+
 Test(begin, who_waited_in_vain_hears_why_when_its_time_is_up)
 {
     uint64_t began_ms;
