@@ -114,8 +114,11 @@ static void candidate_look(const struct hth_network *network, const struct hth_m
     own.transport = f->transport;
     own.provider = f->provider;
     candidate_rate(machine, network->bind, offer, out->rate);
+    out->untrusted = offer && !offer->against[0] && hth_listener_check(&own, NULL);
     /* What the library has not is said before what the network would not allow. */
-    if (offer && !offer->hardware && offer->against[0])
+    if (library && !library->answered)
+        snprintf(out->against, sizeof(out->against), "%.600s", library->why);
+    else if (offer && !offer->hardware && offer->against[0])
         snprintf(out->against, sizeof(out->against), "%s", offer->against);
     else if (!hth_choice_refused(&own, machine, library, out->against, sizeof(out->against)) &&
              !offer)
@@ -147,18 +150,20 @@ static const char *own_against(const struct hth_candidates *c)
     return against;
 }
 
-/* What a setting mends: a cluster's Ethernet, called hostile, where our own sockets are not installed. */
+/* What a setting mends: Ethernet or loopback, called hostile, where our own sockets are not installed. */
 static int why_hostile(const struct hth_candidates *c, const struct hth_network *network,
         const struct hth_machine *machine, char *out, size_t len)
 {
-    if (network->trusted || hth_address_reach(network->bind) != HTH_REACH_OTHERS ||
-            !hth_machine_interface_of(machine, network->bind))
+    int is_loopback = hth_address_reach(network->bind) == HTH_REACH_LOOPBACK, untrusted = 0;
+
+    for (uint32_t i = 0; i < c->count; i++)
+        untrusted |= c->one[i].untrusted;
+    if (!untrusted || (!is_loopback && !hth_machine_interface_of(machine, network->bind)))
         return 0;
     snprintf(out, len,
-            "tcp: %.200s; %.64s is no loopback address: TCP of libfabric and UCX is taken there only "
-            "where no stranger reaches it (set network = trusted, HEARTH_NETWORK=trusted), and no "
-            "fabric that checks keys is here",
-            own_against(c), network->bind);
+            "tcp: %.200s; TCP of libfabric and UCX is taken on %.64s only where %s reaches "
+            "it (set network = trusted, HEARTH_NETWORK=trusted), and no fabric that checks keys is here",
+            own_against(c), network->bind, is_loopback ? "no other user" : "no stranger");
     return 1;
 }
 

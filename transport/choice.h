@@ -24,6 +24,7 @@ struct hth_candidate {
     const struct hth_fabric *fabric;
     char rate[HTH_MACHINE_WORD]; /* "400 Gb/sec (4X NDR)", "25000 Mbit/s"; empty: not known */
     char against[HTH_ASK_TEXT];  /* empty: it can be taken */
+    int untrusted;               /* the library has it, and the option `network` is against it */
 };
 
 struct hth_candidates {

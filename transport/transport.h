@@ -56,9 +56,9 @@ struct hth_transport_opts {
             *also;       /* other providers that may be opened later in this process, in place of
                               * this one; ends with NULL. NULL: none */
     const char *library; /* full path of the backend's library; NULL: the loader's */
-    int trusted; /* 1: a listener that obeys anybody is fine off loopback, too, and what a key
+    int trusted;         /* 1: a listener that obeys anybody is fine, and what a key
                           * has proved is not encrypted; all alike */
-    int strong;  /* 1: payload is proved by a SHA-256, so that nobody on the way changes it */
+    int strong; /* 1: payload is proved by a SHA-256, so that nobody on the way changes it */
     const struct hth_key
             *key;        /* the job's, of a backend that proves and seals by itself (tcp); may be
                           * reloaded; borrowed until close. NULL: none */

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Off loopback any machine may connect. Our own hello asks for the job's key, but a transport library
- * that listens on sockets handles its peer's messages before our hello: it writes bytes where the peer
- * says, or aborts on a message out of turn. Network hardware that checks memory keys itself prevents
- * that, and our own sockets (transport tcp) with a key. All others are allowed only where the site says
- * that its network is trusted.
+ * Off loopback any machine may connect, and on loopback any user of this machine. Our own hello asks for
+ * the job's key, but a transport library that listens on sockets handles its peer's messages before our
+ * hello: it writes bytes where the peer says, or aborts on a message out of turn. Network hardware that
+ * checks memory keys itself prevents that, and our own sockets (transport tcp) with a key. The libraries'
+ * other listeners are allowed only where the site says that its network is trusted, loopback included.
+ * libfabric's shm has no port, but maps whatever file of /dev/shm has the name of its peer, whoever made
+ * it, and follows the offsets in it: it is treated alike. Our own sockets without a key let others take
+ * part in the job, and do no more than that: they may open on loopback.
  *
  * What such hardware does not do is encrypt: who is on the way could change a checkpoint and its CRC. So
  * it is taken with SHA-256 beside that (integrity = strong), which leaves reading to him.
@@ -17,9 +20,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ELSE                                                                             \
-    "or, on a network of the job's own that no stranger reaches, set network = trusted " \
-    "(--network trusted, HEARTH_NETWORK=trusted)"
+#define TRUSTED "set network = trusted (--network trusted, HEARTH_NETWORK=trusted)"
+#define ELSE    "or, on a network of the job's own that no stranger reaches, " TRUSTED
+#define ALONE   "or, on a machine that no other user's programs run on, " TRUSTED
 
 /* Providers whose hardware refuses a memory key that was not granted; all others count as sockets. */
 static const struct {
@@ -62,6 +65,16 @@ static int is_guarded(const struct hth_network *n)
     return 0;
 }
 
+static int is_library(const struct hth_network *n)
+{
+    return strcmp(n->transport, "tcp") != 0 && strcmp(n->transport, HTH_TRANSPORT_AUTO) != 0;
+}
+
+static const char *bind_of(const struct hth_network *n)
+{
+    return n->bind && n->bind[0] ? n->bind : "loopback";
+}
+
 static const char *library_of(const struct hth_network *n, char *out, size_t len)
 {
     const char *provider = n->provider && n->provider[0] ? n->provider : "tcp";
@@ -85,22 +98,42 @@ static int is_sealed(const struct hth_network *n)
     return strcmp(n->transport, "tcp") == 0 && n->has_key && !n->trusted;
 }
 
+/* What a stranger does to a listener that looks at no key: the end of a sentence. */
+static const char *obeys(const struct hth_network *n)
+{
+    if (strcmp(n->transport, "ofi") == 0 && n->provider && strcmp(n->provider, "shm") == 0)
+        return "takes the file that has its peer's name in /dev/shm for its peer, whoever made it";
+    return "obeys whoever reaches its port, before any key is asked for";
+}
+
+static int unguarded_refuse(const struct hth_network *n, struct hearth_error *err)
+{
+    char library[80];
+
+    if (is_near(n))
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "%.64s is reached by every user of this machine, and %s %s: use transport tcp, " ALONE,
+                bind_of(n), library_of(n, library, sizeof(library)), obeys(n));
+    return hth_fail(err, HEARTH_EINVAL, 0,
+            "%.64s is no loopback address, and %s %s: use transport tcp with a key, or a fabric whose "
+            "hardware checks keys (transport ofi, provider verbs), " ELSE,
+            n->bind, library_of(n, library, sizeof(library)), obeys(n));
+}
+
 int hth_listener_check(const struct hth_network *n, struct hearth_error *err)
 {
     char library[80];
 
-    if (n->trusted || is_near(n) || (is_guarded(n) && (n->strong || is_sealed(n))))
+    if (n->trusted)
         return HEARTH_OK;
-    if (is_guarded(n))
-        return hth_fail(err, HEARTH_EINVAL, 0,
-                "%.64s is no loopback address, and %s does not encrypt: who is on the way could change "
-                "checkpoints and their CRC32C; set integrity = strong (--integrity strong, "
-                "HEARTH_INTEGRITY=strong), use transport tcp with a key, " ELSE,
-                n->bind, library_of(n, library, sizeof(library)));
+    if (!is_guarded(n))
+        return is_near(n) && !is_library(n) ? HEARTH_OK : unguarded_refuse(n, err);
+    if (is_near(n) || n->strong || is_sealed(n))
+        return HEARTH_OK;
     return hth_fail(err, HEARTH_EINVAL, 0,
-            "%.64s is no loopback address, and %s obeys whoever reaches its port, before any key "
-            "is asked for: use transport tcp with a key, or a fabric whose hardware checks keys (transport "
-            "ofi, provider verbs), " ELSE,
+            "%.64s is no loopback address, and %s does not encrypt: who is on the way could change "
+            "checkpoints and their CRC32C; set integrity = strong (--integrity strong, "
+            "HEARTH_INTEGRITY=strong), use transport tcp with a key, " ELSE,
             n->bind, library_of(n, library, sizeof(library)));
 }
 
@@ -114,25 +147,29 @@ int hth_network_check(const struct hth_network *n, struct hearth_error *err)
     return strcmp(n->transport, HTH_TRANSPORT_AUTO) == 0 ? HEARTH_OK : hth_listener_check(n, err);
 }
 
+static int says_unguarded(const struct hth_network *n, char out[HTH_LEFT_OUT_TEXT])
+{
+    char library[80];
+
+    if (is_guarded(n) || (is_near(n) && !is_library(n)))
+        return 0;
+    snprintf(out, HTH_LEFT_OUT_TEXT, "%s listens on %.64s and %s",
+            library_of(n, library, sizeof(library)), bind_of(n), obeys(n));
+    return 1;
+}
+
 unsigned hth_network_left_out(
         const struct hth_network *n, char out[HTH_LEFT_OUT][HTH_LEFT_OUT_TEXT])
 {
     unsigned count = 0;
-    char library[80];
 
-    if (is_near(n))
-        return 0;
-    if (!n->has_key)
+    if (!n->has_key && !is_near(n))
         snprintf(out[count++], HTH_LEFT_OUT_TEXT,
                 "there is no job key: whoever reaches %.64s may take part in the job, read its "
                 "checkpoints and damage them",
                 n->bind);
-    if (!is_guarded(n))
-        snprintf(out[count++], HTH_LEFT_OUT_TEXT,
-                "%s listens on %.64s and obeys whoever reaches its port, before any key is asked "
-                "for",
-                library_of(n, library, sizeof(library)), n->bind);
-    if (is_sealed(n))
+    count += (unsigned)says_unguarded(n, out[count]);
+    if (is_near(n) || is_sealed(n))
         return count;
     snprintf(out[count++], HTH_LEFT_OUT_TEXT,
             n->strong

@@ -8,7 +8,7 @@
 enum hth_reach {
     HTH_REACH_NONE = -1, /* no numeric address */
     HTH_REACH_WILDCARD,  /* every interface, those to come too */
-    HTH_REACH_LOOPBACK,  /* 127.0.0.0/8, ::1: this machine alone */
+    HTH_REACH_LOOPBACK,  /* 127.0.0.0/8, ::1: every user of this machine */
     HTH_REACH_OTHERS,
 };
 enum hth_reach hth_address_reach(const char *text);

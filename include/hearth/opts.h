@@ -21,7 +21,7 @@ enum hearth_start {
 };
 
 enum hearth_network {
-    HEARTH_NETWORK_HOSTILE = 0, /* off loopback: a key is needed, and no library's TCP listens */
+    HEARTH_NETWORK_HOSTILE = 0, /* off loopback a key is needed; a library's TCP does not listen */
     HEARTH_NETWORK_TRUSTED =
             10, /* no stranger reaches it: both may be left out, and open says so */
 };

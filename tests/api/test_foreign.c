@@ -79,7 +79,7 @@ static void start(void)
             .world = NODES,
             .node = i ? "node-b" : "node-a",
             .engine = bin ? hearthd : NULL,
-            .transport = "ofi",
+            .transport = "tcp",
             .open_ms = 20000,
             .recover_ms = 20000,
             .linger_s = 20 };

@@ -33,7 +33,7 @@ static void start(void)
     fake_stop(r.fake);
     r.fake = NULL;
     r.opts.start = HEARTH_START_AUTO;
-    r.opts.transport = "ofi"; /* what auto would ask first takes time */
+    r.opts.transport = "tcp"; /* what auto would ask first takes time */
     r.opts.open_ms = 20000;
     r.opts.linger_s = 20; /* a test that is killed leaves no engine for long */
     if (bin) {

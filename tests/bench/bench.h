@@ -19,6 +19,7 @@ struct backend {
     char transport[16];
     const char *provider; /* NULL, or within the name */
     int keyed;
+    int trusted; /* network = trusted: a library's listener opens with that alone */
 };
 extern const unsigned char bench_key[32];
 

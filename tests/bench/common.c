@@ -60,6 +60,7 @@ struct backend backend_of(const char *name)
         *plus = '\0';
         b.keyed = 1;
     }
+    b.trusted = strcmp(b.transport, "tcp") != 0;
     return b;
 }
 

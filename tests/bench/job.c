@@ -106,6 +106,8 @@ static int rank_open(const struct job *j, uint32_t rank, uint16_t port, struct h
     rc = hearth_bootstrap_tcp("127.0.0.1", port, rank, j->nodes, 20000, &me.boot, err);
     o.root = me.root, o.job = "bench", o.node = node, o.bind = bind;
     o.transport = b.transport, o.provider = b.provider;
+    if (b.trusted)
+        o.network = HEARTH_NETWORK_TRUSTED;
     o.rank = rank, o.world = j->nodes, o.bootstrap = me.boot, o.copies = j->copies;
     o.object_bytes = &need, o.object_count = !j->unsaid, o.linger_s = 60;
     o.heartbeat_ms = j->heartbeat_ms, o.dead_ms = j->dead_ms;

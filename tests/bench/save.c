@@ -62,6 +62,8 @@ static void open_job(uint64_t object_bytes)
 
     o.root = arg.root, o.job = "bench", o.node = "n0", o.world = 1;
     o.transport = b.transport, o.provider = b.provider;
+    if (b.trusted)
+        o.network = HEARTH_NETWORK_TRUSTED;
     o.allow_degraded = 1, o.object_bytes = &object_bytes, o.object_count = object_bytes != 0;
     o.copy_threads = THREADS, o.linger_s = 60;
     must(hearth_open(&o, &h, &err), &err);

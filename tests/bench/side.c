@@ -74,6 +74,7 @@ void side_open(struct side *s, const char *backend, const char *bind)
     struct hth_transport_opts o = { .bind = bind,
         .port = s->port,
         .provider = b.provider,
+        .trusted = b.trusted,
         .key = b.keyed ? &key : NULL,
         .library = !strcmp(b.transport, "ucx") ? getenv("HEARTH_UCX_LIBRARY") : NULL,
         .clock = { .now_ms = clock_ms, .wall_ms = wall_ms } };

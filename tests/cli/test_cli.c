@@ -541,7 +541,7 @@ Test(cli, what_cannot_be_read_is_named_and_is_no_success)
 static void must_answer(const char *at, const char *log)
 {
     static const struct timespec nap = { .tv_nsec = 50000000 };
-    const char *args[] = { "--root", at, "--job", JOB, "--transport", "ofi", NULL };
+    const char *args[] = { "--root", at, "--job", JOB, "--transport", "tcp", NULL };
     json_t *got = NULL;
     int status;
     pid_t pid = start("hearthd", args);

@@ -270,9 +270,8 @@ Test(doctor, what_an_engine_would_refuse_is_said_before_it_does)
     cr_assert(zero(int, hearth("doctor", "net")), "%s", out);
     without_own();
     cr_assert(eq(int, hearth("doctor", "net"), 1));
-    must_print("does not open tcp: there is no library; 10.0.0.7 is no loopback address: TCP of "
-               "libfabric and UCX is taken there only where no stranger reaches it (set network = "
-               "trusted");
+    must_print("does not open tcp: there is no library; TCP of libfabric and UCX is taken on "
+               "10.0.0.7 only where no stranger reaches it (set network = trusted");
     made_up_file(node, "/offers.tcp", TCP);
     setenv("HEARTH_PROVIDER", "tcp", 1);
     cr_assert(eq(int, hearth("doctor", "net"), 1));

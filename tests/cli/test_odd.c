@@ -33,7 +33,7 @@ static void make_odd(const char *path, int kind, const char *target)
 /* hearthd until it serves (0) or ends (its exit status); else it hangs. */
 static int run_engine(void)
 {
-    const char *const args[] = { "--root", root, "--job", JOB, "--transport", "ofi", NULL };
+    const char *const args[] = { "--root", root, "--job", JOB, "--transport", "tcp", NULL };
     char own[96], others[80];
     int status = -1;
     pid_t pid;

@@ -35,9 +35,20 @@ static const struct {
     const char *says;
     unsigned left_out;
 } rows[] = {
-    { { NULL, "ofi", NULL, 0, 0, 0 }, NULL, 0 },
-    { { "127.0.0.1", "ucx", "", 0, 0, 0 }, NULL, 0 },
-    { { "::1", "ofi", "tcp", 0, 1, 0 }, NULL, 0 },
+    { { NULL, "ofi", NULL, 0, 0, 0 }, "loopback is reached by every user", 0 },
+    { { "127.0.0.1", "ucx", "", 0, 0, 0 }, "127.0.0.1 is reached by every user", 0 },
+    { { "127.0.0.1", "ucx", "tcp", 1, 0, 0 }, "UCX's provider tcp obeys", 0 },
+    { { "127.0.0.1", "ucx", "rc_mlx5", 1, 0, 1 }, "UCX's provider rc_mlx5 obeys", 0 },
+    { { "127.0.0.1", "ofi", NULL, 1, 0, 1 }, "libfabric's provider tcp obeys", 0 },
+    { { "127.0.0.1", "ofi", "shm", 1, 0, 0 }, "/dev/shm", 0 },
+    { { "10.0.0.1", "ofi", "shm", 1, 0, 1 }, "/dev/shm", 0 },
+    { { "127.0.0.1", "ofi", "tcp", 1, 1, 0 }, NULL, 1 },
+    { { "127.0.0.1", "ofi", "shm", 1, 1, 0 }, NULL, 1 },
+    { { "::1", "ofi", "tcp", 0, 1, 0 }, NULL, 1 },
+    { { "127.0.0.1", "ofi", "verbs", 0, 0, 0 }, NULL, 0 },
+    { { "127.0.0.1", "tcp", NULL, 0, 0, 0 }, NULL, 0 },
+    { { "127.0.0.1", "tcp", NULL, 1, 0, 0 }, NULL, 0 },
+    { { "127.0.0.1", "auto", NULL, 0, 0, 0 }, NULL, 0 },
     { { "10.0.0.1", "ofi", NULL, 0, 0, 0 }, "no job key", 0 },
     { { "10.0.0.1", "ofi", "verbs", 0, 0, 0 }, "no job key", 0 },
     { { "10.0.0.1", "ofi", NULL, 1, 0, 0 }, "libfabric's provider tcp obeys", 0 },
@@ -70,7 +81,7 @@ static const struct {
     { { "fd00::1", "ucx", NULL, 0, 1, 0 }, NULL, 3 },
 };
 
-Test(network, off_loopback_a_key_and_a_fabric_that_checks_keys_are_needed)
+Test(network, a_listener_needs_a_key_off_loopback_and_one_that_checks_keys_everywhere)
 {
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct hearth_error err = { 0 };

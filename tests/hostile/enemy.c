@@ -110,6 +110,7 @@ static void raw_open(const struct side *s)
         raw_pull };
     struct hth_transport_opts o = { .bind = "127.0.0.1",
         .provider = s->backend->provider,
+        .trusted = strcmp(s->backend->module, "tcp") != 0,
         .key = s->backend->keyed ? &hostile_key : NULL,
         .clock = s->clock };
 

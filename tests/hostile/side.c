@@ -102,6 +102,7 @@ static void side_open_transport(struct side *s)
     struct hth_transport_events below = hth_session_events_for(s->session);
     struct hth_transport_opts o = { .bind = "127.0.0.1",
         .provider = s->backend->provider,
+        .trusted = strcmp(s->backend->module, "tcp") != 0,
         .key = s->backend->keyed ? &hostile_key : NULL,
         .clock = s->clock };
     struct hearth_error err = { 0 };

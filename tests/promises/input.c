@@ -67,6 +67,7 @@ static const struct wrong_option {
     { "domain empty", HEARTH_EINVAL, "domains[0]", "name" },
     { "struct_size 0", HEARTH_EINVAL, "struct_size", NULL },
     { "allow_slower 2", HEARTH_EINVAL, "allow_slower", NULL },
+    { "loopback, key, UCX", HEARTH_EINVAL, "every user of this machine", "network = trusted" },
     { "log_level 99", HEARTH_EINVAL, "log_level is 99", "10 to 50" },
 };
 
@@ -101,7 +102,7 @@ static void set_wrong(struct me *me, size_t i)
     case 21: o->bind = "::", o->network = HEARTH_NETWORK_TRUSTED; break;
     case 22: o->bind = "10.9.8.7"; break;
     case 23: o->bind = "10.9.8.7", o->network = HEARTH_NETWORK_TRUSTED; break;
-    case 24: o->bind = "10.9.8.7", o->key_file = good_key; break;
+    case 24: o->bind = "10.9.8.7", o->key_file = good_key, o->transport = "ofi"; break;
     case 25: o->bind = "10.9.8.7", o->key_file = good_key, o->transport = "ucx"; break;
     case 26: o->network = 1; break;
     case 27: o->port = taken_port; break;
@@ -114,6 +115,7 @@ static void set_wrong(struct me *me, size_t i)
     case 34: o->domains = empty_domain, o->domain_count = 1; break;
     case 35: o->struct_size = 0; break;
     case 36: o->allow_slower = 2; break;
+    case 37: o->key_file = good_key, o->transport = "ucx"; break;
     default: o->log_level = 99; break;
     }
     /* clang-format on */
@@ -268,8 +270,8 @@ static void misfitting(const struct party *x, struct me *me)
         me->opts.copies = 2;
     else if (misfit == 3)
         me->opts.key_file = me->rank ? keys[0] : NULL;
-    else if (misfit == 4 && me->rank == 1)
-        me->opts.transport = "ucx";
+    else if (misfit == 4)
+        me->opts.network = HEARTH_NETWORK_TRUSTED, me->opts.transport = me->rank ? "ucx" : "tcp";
     else if (misfit == 5 && me->rank == 1)
         me->opts.keep = 2;
     else if (misfit == 6 && me->rank == 1)
@@ -297,7 +299,7 @@ static const struct {
     { "copies", HEARTH_EINVAL, "rank 0 and rank 1 disagree", "copies: 1 and 2" },
     { "key on one side", HEARTH_EAUTH, "job key and we have", "all ranks the same key_file" },
     { "transport", HEARTH_EINVAL, "rank 0 (node 'n0') and rank 1 (node 'n1') disagree",
-            "'ofi' and 'ucx'" },
+            "'tcp' and 'ucx'" },
     { "keep", HEARTH_EINVAL, "rank 0 and rank 1 disagree", "keep: 1 and 2" },
     { "allow_degraded", HEARTH_EINVAL, "rank 0 and rank 1 disagree", "allow_degraded: 0 and 1" },
     { "dead_ms", HEARTH_EINVAL, "rank 0 and rank 1 disagree", "and 4000" },

@@ -272,7 +272,7 @@ void party_open(struct party *p, uint32_t nodes, uint32_t ranks, unsigned mib)
         make_node(p, k);
     }
     base.job = "job";
-    base.transport = "ofi"; /* what auto would ask first takes time */
+    base.transport = "tcp"; /* what auto would ask first takes time */
     base.world = ranks;
     base.allow_degraded = nodes == 1;
     base.open_ms = base.recover_ms = base.save_ms = 20000;

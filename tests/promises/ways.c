@@ -608,7 +608,7 @@ static int be_pmix_rank(const char *root)
     if (a.rc == HEARTH_EUNSUPPORTED)
         return 77;
     me.opts.root = root, me.opts.job = "job", me.opts.node = "n0", me.opts.any_root = 1;
-    me.opts.transport = "ofi";
+    me.opts.transport = "tcp";
     me.opts.engine = getenv("PARTY_ENGINE");
     me.opts.linger_s = 30;
     me.opts.allow_degraded = 1, me.opts.rank = me.rank, me.opts.world = me.world;

@@ -234,7 +234,7 @@ static struct hearth_checkpoint *open_and_recover(void)
     opts.world = 1;
     opts.allow_degraded = 1;
     opts.start = HEARTH_START_IN_PROCESS;
-    opts.transport = "ofi";
+    opts.transport = "tcp";
     opts.log_level = HEARTH_LOG_DEBUG;
     if (hearth_open(&opts, &h, &err) || hearth_recover(h, NULL, &ckpt, &err))
         fail("%s", err.text);

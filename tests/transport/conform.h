@@ -30,7 +30,7 @@ struct conform_backend {
     const char *library; /* variable that names another one; NULL: none does */
     const char *setting; /* variable to set; NULL: none */
     int keyed;           /* it has a key of its own */
-    int trusted;         /* which it proves, and does no more */
+    int trusted;         /* which it proves, and does no more: conform_trusts() */
 };
 
 struct conn_record {
@@ -80,6 +80,8 @@ struct world {
     } while (0)
 _Noreturn void conform_failed(const char *file, int line, const char *what);
 const struct hth_key *conform_key(const struct conform_backend *b); /* NULL: it has none */
+/* Opened with network = trusted: a library's listener opens on loopback with that alone. */
+int conform_trusts(const struct conform_backend *b);
 _Noreturn void conform_skip(const char *reason); /* this cell cannot be had here */
 /* Skips where peers' memory is simply there. */
 void conform_needs_guard(const struct conform_backend *b);

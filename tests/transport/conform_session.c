@@ -107,7 +107,7 @@ static struct talker *talker_open(const struct conform_backend *backend,
     struct hth_transport_opts to = { .bind = "127.0.0.1",
         .provider = backend->provider,
         .key = conform_key(backend),
-        .trusted = backend->trusted };
+        .trusted = conform_trusts(backend) };
     struct hearth_error err = { 0 };
     int rc;
 

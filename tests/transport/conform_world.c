@@ -164,7 +164,7 @@ void side_open(struct world *w, int i)
         .connect_ms = w->backend->connect_ms,
         .library = w->backend->library ? getenv(w->backend->library) : NULL,
         .key = conform_key(w->backend),
-        .trusted = w->backend->trusted,
+        .trusted = conform_trusts(w->backend),
         .clock = w->clock,
         .log = { log_line, NULL },
     };

@@ -122,6 +122,11 @@ static void be_strict(const struct conform_backend *b)
         setenv("STRICTFI_FORGIVE", "mr-closed,key", 1);
 }
 
+int conform_trusts(const struct conform_backend *b)
+{
+    return b->trusted || (b->module && strcmp(b->module, "tcp") != 0);
+}
+
 const struct hth_key *conform_key(const struct conform_backend *b)
 {
     static const unsigned char bytes[HTH_KEY] = { 9, 8, 7 };

@@ -74,6 +74,7 @@ struct hth_transport *slices_open(
     struct hth_transport_opts opts = {
         .bind = "127.0.0.1",
         .provider = fabric->provider,
+        .trusted = 1,
         .connect_ms = 1000,
         .clock = { side_now, side_wall, NULL },
         .log = { side_log, NULL },

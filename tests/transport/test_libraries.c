@@ -39,6 +39,7 @@ static int open_provider(
 {
     struct hth_transport_opts opts = { .bind = "127.0.0.1",
         .provider = provider,
+        .trusted = 1,
         .library = library,
         .clock = { .now_ms = clock_ms } };
     struct hth_transport_events events = { 0 };

@@ -53,7 +53,8 @@ int hth_tcp_listen_open(struct hth_tcp *t, struct hearth_error *err)
     if (!rc)
         return HEARTH_OK;
     if (rc == EADDRINUSE)
-        return hth_fail(err, HEARTH_EEXIST, rc, "somebody listens on %s already", label);
+        return hth_fail(err, HEARTH_EEXIST, rc,
+                "another program listens on %s already; choose another port, or 0 for any", label);
     return hth_fail(err, HEARTH_EINVAL, rc, "this machine cannot listen on %s: %s", label,
             strerrordesc_np(rc));
 }

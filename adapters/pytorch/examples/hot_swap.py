@@ -229,7 +229,7 @@ class World:
                 **environment, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": found[1],
                 "HEARTH_JOB": "swap", "HEARTH_HEARTBEAT_MS": "200",
                 "HEARTH_DEAD_MS": str(args.dead_ms),
-                "HEARTH_ANY_ROOT": "1", "HEARTH_LINGER_S": "60", "HEARTH_TRANSPORT": "ofi",
+                "HEARTH_ANY_ROOT": "1", "HEARTH_LINGER_S": "60", "HEARTH_TRANSPORT": "tcp",
                 "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR",
                 "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_ALGO": "Ring",
                 "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}

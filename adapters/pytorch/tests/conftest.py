@@ -62,7 +62,7 @@ def base(folder: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("HEARTH_ALLOW_DEGRADED", "1")
     monkeypatch.setenv("HEARTH_LINGER_S", "5")
     monkeypatch.setenv("HEARTH_NODE", "node0")
-    monkeypatch.setenv("HEARTH_TRANSPORT", "ofi")  # what auto would ask first takes time
+    monkeypatch.setenv("HEARTH_TRANSPORT", "tcp")  # what auto would ask first takes time
     for name in ("RANK", "WORLD_SIZE", "HEARTH_ROOT", "HEARTH_JOB"):
         monkeypatch.delenv(name, raising=False)
     os.makedirs(f"{folder}/root")

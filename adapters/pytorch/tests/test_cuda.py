@@ -115,7 +115,7 @@ def test_fsdp_over_nccl_goes_on_from_each_of_its_saves(folder, processes):  # no
                  "WORLD_SIZE": "2",
                  "HEARTH_ROOT": f"{folder}/node{rank}", "HEARTH_JOB": "job",
                  "HEARTH_NODE": f"node{rank}", "NCCL_HOSTID": f"node{rank}",
-                 "HEARTH_LINGER_S": "10", "HEARTH_TRANSPORT": "ofi", "GLOO_SOCKET_IFNAME": "lo"}))
+                 "HEARTH_LINGER_S": "10", "HEARTH_TRANSPORT": "tcp", "GLOO_SOCKET_IFNAME": "lo"}))
     for process in processes:
         code, said = ends(process)
         assert code == 0 and said.count("same True") == 3, said
