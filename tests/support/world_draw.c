@@ -107,7 +107,9 @@ static void draw_times(struct world_opts *o)
 
 /* With these a save may be recovered where nothing of it has its place, or copies move for good, and what is owed is
  * not enough (tests/sim/README.md). */
-#define MOVES (WORLD_BIT(RENUMBER) | WORLD_BIT(SHRINK) | WORLD_BIT(GROW) | WORLD_BIT(APART))
+#define MOVES                                                                       \
+    (WORLD_BIT(RENUMBER) | WORLD_BIT(SHRINK) | WORLD_BIT(GROW) | WORLD_BIT(APART) | \
+            WORLD_BIT(GROUPS) | WORLD_BIT(MTU))
 
 static void draw_kinds(struct world_opts *o)
 {

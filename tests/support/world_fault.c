@@ -355,6 +355,8 @@ static const uint8_t fault_weight[WORLD_KINDS_COUNT] = {
     [WORLD_KIND_GIVEUP] = 3,
     [WORLD_KIND_TWICE] = 3,
     [WORLD_KIND_APART] = 4,
+    [WORLD_KIND_GROUPS] = 4,
+    [WORLD_KIND_MTU] = 4,
 };
 
 static uint32_t weight_of(const struct world *w, uint32_t kind)

@@ -52,9 +52,20 @@ static int ill_begin_part(struct world *w, struct world_ill *l)
     return 1;
 }
 
+/* Until the job is restarted, also when no fault comes any more. */
 static int ill_lasts(const struct world_ill *l)
 {
-    return l->kind == WORLD_KIND_APART && l->until_ms;
+    return l->until_ms && (l->kind == WORLD_KIND_APART || l->kind == WORLD_KIND_GROUPS ||
+                                  l->kind == WORLD_KIND_MTU);
+}
+
+static uint32_t ills_of(const struct world *w, enum world_kind kind)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < WORLD_ILLS; i++)
+        n += w->ill[i].until_ms && w->ill[i].kind == kind;
+    return n;
 }
 
 static void ill_apart(struct world *w, const struct world_ill *l, int on)
@@ -64,14 +75,69 @@ static void ill_apart(struct world *w, const struct world_ill *l, int on)
         world_mute(w, l->b, l->a, on);
 }
 
+/* Both sides are some of the nodes; the others hear all. */
+static void ill_groups(struct world *w, const struct world_ill *l, int on)
+{
+    for (uint32_t a = 0; a < w->machines; a++)
+        for (uint32_t b = 0; b < w->machines && l->part[a]; b++)
+            if (l->part[b] && l->part[a] != l->part[b])
+                world_mute(w, a, b, on);
+}
+
+/* At most three nodes a side, and none of them the coordinator, which calls lost what it cannot reach. */
+static int ill_begin_groups(struct world *w, struct world_ill *l)
+{
+    uint32_t nodes = w->opts.nodes, sides[2] = { 1 + fault_roll(w, 3), 1 + fault_roll(w, 3) };
+
+    if (nodes < 4 || w->restart_ms != HTH_NEVER || ills_of(w, WORLD_KIND_GROUPS) > 2)
+        return 0;
+    l->part = calloc(w->machines, 1);
+    if (!l->part)
+        abort();
+    for (uint8_t side = 0; side < 2; side++)
+        for (uint32_t i = 0; i < sides[side]; i++)
+            l->part[w->member[1 + fault_roll(w, nodes - 1)]] = (uint8_t)(side + 1);
+    l->until_ms = HTH_NEVER - 1;
+    ill_groups(w, l, 1);
+    return 1;
+}
+
+/* What is small passes: messages, and pulls of at most 1,000 bytes (world_net.c). */
+static int ill_begin_mtu(struct world *w, struct world_ill *l)
+{
+    uint32_t nodes = w->opts.nodes, a, b;
+
+    if (nodes < 4 || w->restart_ms != HTH_NEVER || ills_of(w, WORLD_KIND_MTU) > 1)
+        return 0;
+    a = fault_roll(w, nodes);
+    b = fault_roll(w, nodes - 1);
+    l->a = w->member[a];
+    l->b = w->member[b + (b >= a)];
+    l->times = 1 + fault_roll(w, 2);
+    l->until_ms = HTH_NEVER - 1;
+    return 1;
+}
+
+int ill_stalls(const struct world *w, uint32_t puller, uint32_t owner)
+{
+    for (uint32_t i = 0; i < WORLD_ILLS; i++) {
+        const struct world_ill *l = &w->ill[i];
+
+        if (l->until_ms && l->kind == WORLD_KIND_MTU &&
+                ((l->a == puller && l->b == owner) ||
+                        (l->times == 2 && l->b == puller && l->a == owner)))
+            return 1;
+    }
+    return 0;
+}
+
 /* The coordinator calls lost whom it cannot reach, so it is none of them. One pair at a time. */
 static int ill_begin_apart(struct world *w, struct world_ill *l)
 {
     uint32_t nodes = w->opts.nodes, a, b;
 
-    for (uint32_t i = 0; i < WORLD_ILLS; i++)
-        if (&w->ill[i] != l && ill_lasts(&w->ill[i]))
-            return 0;
+    if (ills_of(w, WORLD_KIND_APART) > 1)
+        return 0;
     if (nodes < 3 || w->restart_ms != HTH_NEVER)
         return 0;
     a = 1 + fault_roll(w, nodes - 1);
@@ -138,6 +204,10 @@ static int ill_begins(struct world *w, struct world_ill *l)
         return ill_begin_part(w, l);
     case WORLD_KIND_APART:
         return ill_begin_apart(w, l);
+    case WORLD_KIND_GROUPS:
+        return ill_begin_groups(w, l);
+    case WORLD_KIND_MTU:
+        return ill_begin_mtu(w, l);
     case WORLD_KIND_FLAP:
         return ill_begin_flap(w, l);
     case WORLD_KIND_CRASH:
@@ -196,6 +266,9 @@ static void ill_ends(struct world *w, struct world_ill *l)
     case WORLD_KIND_APART:
         ill_apart(w, l, 0);
         break;
+    case WORLD_KIND_GROUPS:
+        ill_groups(w, l, 0);
+        break;
     case WORLD_KIND_CRASH:
         world_come(w, l->a);
         break;
@@ -227,6 +300,14 @@ static int ill_goes_on(struct world *w, struct world_ill *l)
     return 1;
 }
 
+static void ill_again(struct world *w, const struct world_ill *l)
+{
+    if (l->until_ms && l->kind == WORLD_KIND_APART)
+        ill_apart(w, l, 1);
+    else if (l->until_ms && l->kind == WORLD_KIND_GROUPS)
+        ill_groups(w, l, 1);
+}
+
 static void ill_end(struct world *w, struct world_ill *l)
 {
     world_say(w, "machine %u: %s is over", l->a, world_kind_name[l->kind].name);
@@ -235,8 +316,7 @@ static void ill_end(struct world *w, struct world_ill *l)
     free(l->part);
     l->part = NULL;
     for (uint32_t i = 0; i < WORLD_ILLS; i++)
-        if (ill_lasts(&w->ill[i])) /* it may have been of the same two */
-            ill_apart(w, &w->ill[i], 1);
+        ill_again(w, &w->ill[i]); /* it may have been of the same two */
     w->well_ms = w->now_ms;
 }
 

@@ -2,6 +2,8 @@
 /* What goes wrong between machines: messages and pulls, one by one, and memory that is registered. */
 #include "world_parts.h"
 
+#define SMALL 1000u /* bytes of a pull that passes where packets above that are lost */
+
 /* An engine that has come to the point where it dies says nothing more. */
 static int is_dying(const struct world *w, uint32_t port)
 {
@@ -58,7 +60,11 @@ static struct hth_loop_verdict script(void *arg, enum hth_loop_kind kind, uint32
     int pull = kind == HTH_LOOP_PULL;
     uint32_t die, delay_ms = 0;
 
-    (void)to;
+    if (pull && len > SMALL && from && to && ill_stalls(w, from - 1, to - 1)) {
+        w->count[WORLD_DROP]++;
+        v.fault = HTH_LOOP_STALL;
+        return v;
+    }
     if (!pull && is_dying(w, from))
         v.fault = HTH_LOOP_DROP;
     else if (kind == HTH_LOOP_MESSAGE)

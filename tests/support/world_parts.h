@@ -134,6 +134,8 @@ void ill_act(struct world *w);
 uint64_t ill_due_ms(const struct world *w);
 void ill_end_all(struct world *w, int lasting); /* those too that last until a restart */
 void ill_restarted(struct world *w);
+int ill_stalls(
+        const struct world *w, uint32_t puller, uint32_t owner); /* what is large does, machines */
 
 /* world_fault.c */
 void faults_plan(struct world *w);     /* the next one */

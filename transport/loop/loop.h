@@ -31,7 +31,8 @@ struct hth_loop_verdict {
     int late;         /* this message may be overtaken */
 };
 
-/* Asked once for each connect, message and pull. from, to: the addresses' numbers. */
+/* Asked once for each connect, message and pull. from, to: the addresses' numbers; of a pull, `from` pulls `len`
+ * bytes and `bytes` is its descriptor. */
 typedef struct hth_loop_verdict hth_loop_script(void *arg, enum hth_loop_kind kind, uint32_t from,
         uint32_t to, const void *bytes, size_t len);
 

@@ -154,7 +154,7 @@ int hth_loop_pull(struct hth_transport *t, hth_conn conn, const unsigned char *d
         free(pull);
         return HEARTH_ENOMEM;
     }
-    v = hth_loop_ask(loop->net, HTH_LOOP_PULL, loop->place->node, end->peer->node, desc, desc_len);
+    v = hth_loop_ask(loop->net, HTH_LOOP_PULL, loop->place->node, end->peer->node, desc, len);
     pull->end = end;
     pull->cookie = cookie;
     pull->fault = v.fault;
