@@ -26,6 +26,7 @@
 
 #define BEGIN_SIZES 64u
 #define SOON_MS     20000u /* less than a rank waits for any answer */
+#define LOOK_MS     100u   /* the kernel does not tell when another process unmaps a slot */
 
 union start {
     struct hth_local_head head;
@@ -399,6 +400,7 @@ void begin_tick(struct hth_node *n, uint64_t now_ms)
 {
     struct pending **at = &n->pending;
 
+    n->begin_look_ms = now_ms + LOOK_MS;
     while (*at) {
         struct pending *p = *at;
         struct client *c = client_find(n, p->client);
@@ -420,7 +422,7 @@ uint64_t begin_due_ms(const struct hth_node *n)
 
     for (const struct pending *p = n->pending; p; p = p->next)
         due_ms = p->until_ms < due_ms ? p->until_ms : due_ms;
-    return due_ms;
+    return n->pending && n->begin_look_ms < due_ms ? n->begin_look_ms : due_ms;
 }
 
 void begin_fail_all(struct hth_node *n, const struct hearth_error *why)

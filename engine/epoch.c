@@ -180,6 +180,7 @@ static void epoch_answer(struct hth_node *n, struct client *c, const struct hth_
 
     c->epoch = answer.epoch = n->epoch.epoch;
     c->nonce = answer.nonce = n->epoch.nonce;
+    rank_is_here(n);
     answer.opts = n->opts;
     answer.nodes = n->epoch.nodes;
     answer.self = n->epoch.self;

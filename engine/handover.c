@@ -298,6 +298,8 @@ void handover_gone(struct hth_node *n, uint32_t client)
             continue;
         if (l->has_id && !l->dead && !l->committed)
             hth_commit_fail(n->commit, l->save, HEARTH_EFAILED, "a rank died while it was writing");
+        if (!l->given) /* what was given is written by no process until another takes it */
+            loan_abandon(n, l);
         loan_free(n, l);
     }
 }

@@ -87,6 +87,29 @@ void loan_give_back(struct hth_node *n, struct loan *l)
     }
 }
 
+/* What other ranks have mapped of it belongs to the same open file as what this one may still write. */
+static void loan_let_go(struct hth_node *n, const struct loan *l, uint64_t slot)
+{
+    struct hth_local_let_go m = { .head = { sizeof(m), HTH_LOCAL_LET_GO, 0, 0 }, .slot = slot };
+
+    for (const struct client *c = n->clients; c; c = c->next)
+        if (c->attached && c->id != l->client)
+            reply_packet(n, c->id, &m, sizeof(m));
+}
+
+void loan_abandon(struct hth_node *n, struct loan *l)
+{
+    for (uint32_t i = 0; i < l->objects; i++) {
+        struct hth_slot *slot = l->object[i].slot;
+
+        if (!slot)
+            continue;
+        l->object[i].slot = NULL;
+        n->env.store->ops->abandon(n->env.store, slot);
+        loan_let_go(n, l, slot->id);
+    }
+}
+
 void loan_free(struct hth_node *n, struct loan *l)
 {
     struct loan **at = &n->loans;

@@ -10,8 +10,9 @@
  *     ├─ SET_STEP gives a staged loan its save
  *     └─ GIVE, TAKE: it goes on in another process of the rank
  *
- * A slot comes back from a rank only by SEAL, ABORT or the rank's end: never because an epoch or a
- * save is over, since the rank may be writing into it.
+ * A slot comes back from a rank only by SEAL, ABORT or the end of its connection: never because an epoch or a
+ * save is over, since the rank may be writing into it. After the end of a connection the store lends the slot again
+ * when the kernel says that no process but the engine has it open.
  */
 /* For this folder alone. */
 #ifndef HEARTH_ENGINE_LOAN_H
@@ -74,6 +75,8 @@ struct lent *loan_next(struct loan *l);
 void loan_free(struct hth_node *n, struct loan *l);
 /* Slots that were lent for it and not handed over: nobody writes into them any more. */
 void loan_give_back(struct hth_node *n, struct loan *l);
+/* The same where the rank's connection has ended: its process may live, and write on. */
+void loan_abandon(struct hth_node *n, struct loan *l);
 void loan_close(struct hth_node *n); /* frees all */
 
 /* This connection's; NULL: none, or given to another process. */

@@ -22,6 +22,7 @@
 #include "loan.h"
 #include "node_state.h"
 #include "progress.h"
+#include "rank.h"
 #include "read.h"
 #include "recovery.h"
 #include "reserve.h"
@@ -283,6 +284,7 @@ int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct 
     rc = rc ? rc : node_open_parts(n, &cause);
     rc = rc ? rc : hth_holdings_adopt(&n->ctx, &cause);
     rc = rc ? rc : life_begin(n, &cause);
+    rank_expect(n);
     rc = rc ? rc : node_load_keep(n, &cause);
     rc = rc ? rc : hth_commit_adopt(n->commit, &cause);
     rc = rc ? rc : unsealed_read(n, &cause);

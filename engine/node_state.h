@@ -25,6 +25,7 @@ struct hth_node {
     struct client *clients;     /* client.c */
     struct loan *loans;         /* loan.c */
     struct pending *pending;    /* begin.c */
+    uint64_t begin_look_ms;     /* begin.c: when those are looked at again */
     struct find *finds;         /* find.c */
     struct doubt *doubts;       /* doubt.c */
     struct wish *wishes;        /* keep.c */
@@ -43,6 +44,8 @@ struct hth_node {
     uint64_t join_ms;            /* how long joining took */
     unsigned char
             first_row[HTH_GATHER]; /* epoch.c: of the table that was joined by; zeros: none was */
+
+    int expects; /* rank.c: ranks that the engine before this one may have left with slots mapped */
 
     /* Its recovery: written by recovery.c. */
     int recovering; /* asked for, not ended */

@@ -101,6 +101,35 @@ static void rank_tell_settings(
         out->opts = n->opts;
 }
 
+static int rank_is_attached(const struct hth_node *n, uint32_t rank)
+{
+    const struct client *c = rank_process(n, rank);
+
+    return c && c->epoch == n->epoch.epoch && c->nonce == n->epoch.nonce;
+}
+
+static void rank_expect_until(struct hth_node *n, int on)
+{
+    n->expects = on;
+    if (n->env.store->ops->expect)
+        n->env.store->ops->expect(n->env.store, on);
+}
+
+void rank_expect(struct hth_node *n)
+{
+    rank_expect_until(n, 1);
+}
+
+void rank_is_here(struct hth_node *n)
+{
+    if (!n->expects || !n->ctx.epoch)
+        return;
+    for (uint32_t r = 0; r < n->epoch.world; r++)
+        if (n->epoch.rank_node[r] == n->epoch.self && !rank_is_attached(n, r))
+            return;
+    rank_expect_until(n, 0);
+}
+
 void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_attach *m)
 {
     struct hth_local_attached answer = { .head = { sizeof(answer), HTH_LOCAL_ATTACHED,
@@ -122,6 +151,7 @@ void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_at
     c->epoch = m->epoch;
     c->nonce = m->nonce;
     c->has_recovered = m->epoch != 0; /* or was about to */
+    rank_is_here(n);
     answer.store = n->env.store->ops->id(n->env.store);
     answer.wall_ms = n->ctx.clock.wall_ms(n->ctx.clock.self);
     answer.random = hth_random_next(&n->ctx.random);

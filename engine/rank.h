@@ -12,6 +12,10 @@ struct hth_node;
 void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_attach *m);
 /* Does it join as what it is? Errors: HEARTH_EINVAL, HEARTH_ESTATE. */
 int rank_may_join(const struct client *c, const struct hth_local_join *m, struct hearth_error *err);
+/* The store makes no slots in place of those that ranks of the engine before this one have mapped, until all
+ * ranks of this node are attached. */
+void rank_expect(struct hth_node *n);
+void rank_is_here(struct hth_node *n); /* one has attached, or joined */
 void rank_close(struct hth_node *n, struct client *c, const struct hth_local_close *m);
 
 #endif

@@ -8,8 +8,8 @@
 
 #include "client/base/memfd.h"
 #include "client/link/link.h"
+#include "client/link/mapped.h"
 #include "client/opts/told.h"
-#include "client/slots/slots.h"
 #include "core/base/auth.h"
 #include "core/base/network.h"
 #include "core/format/fabric.h"

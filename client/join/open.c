@@ -9,11 +9,11 @@
 
 #include "client/base/clock.h"
 #include "client/link/link.h"
+#include "client/link/mapped.h"
 #include "client/opts/check.h"
 #include "client/opts/env.h"
 #include "client/opts/settings.h"
 #include "client/slots/copy.h"
-#include "client/slots/slots.h"
 #include "core/base/auth.h"
 #include <stdio.h>
 #include <stdlib.h>

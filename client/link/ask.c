@@ -9,12 +9,23 @@
 #include "client/base/clock.h"
 #include "connect.h"
 #include "link_parts.h"
+#include "mapped.h"
 #include "session.h"
 #include "wire.h"
 #include <time.h>
 #include <unistd.h>
 
 #define HANGUP_MS 3000u /* for an engine in place of one that ends as we come */
+
+/* The engine may lend them to other ranks as soon as it has ATTACH. */
+static void connect_unmap_locked(struct hearth *h)
+{
+    struct hth_slot_map *old = hth_slots_old_locked(h);
+
+    pthread_mutex_unlock(&h->lock);
+    hth_slots_unmap(old);
+    pthread_mutex_lock(&h->lock);
+}
 
 /* One engine found, and ours; *out_hung_up: it was, and went before it knew all that is ours. */
 static int connect_locked(
@@ -29,6 +40,7 @@ static int connect_locked(
     if (rc)
         return rc;
     h->link->incarnation++;
+    connect_unmap_locked(h);
     rc = hth_attach_locked(h, fd, until, err);
     if (!rc && h->epoch)
         rc = hth_restore_locked(h, fd, until, err);

@@ -23,6 +23,7 @@
 #include "events.h"
 #include "kept.h"
 #include "link_parts.h"
+#include "mapped.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -242,6 +243,7 @@ static void wire_deliver_posted(struct hearth *h, const void *packet, size_t len
 static void wire_deliver_locked(struct hearth *h, const void *packet, size_t len, int fd)
 {
     struct hth_local_head head;
+    struct hth_local_let_go let_go;
     struct hth_asked **at = &h->link->asked, *asked;
 
     memcpy(&head, packet, sizeof(head));
@@ -258,6 +260,10 @@ static void wire_deliver_locked(struct hearth *h, const void *packet, size_t len
         return;
     }
     wire_deliver_posted(h, packet, len);
+    if (head.type == HTH_LOCAL_LET_GO && len >= sizeof(let_go)) {
+        memcpy(&let_go, packet, sizeof(let_go));
+        hth_slot_let_go_locked(h, let_go.slot);
+    }
     if (head.type == HTH_LOCAL_EVENT)
         hth_event_locked(h, packet, len);
     if (fd >= 0)

@@ -179,7 +179,8 @@ static int pass_take(struct hearth_save *s, const struct hearth_ticket *t, struc
     if (hth_handle_lent(s->handle, a.head.token, ask.answered, a.save, s->step, &object, 0) && !rc)
         rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory to take a save");
     if (!rc)
-        rc = fd >= 0 ? hth_slot_get(s->h, fd, HTH_BLOCK, 0, &s->object[0].slot, err)
+        rc = fd >= 0 ? hth_slot_get(s->h, &(struct hth_slot_lent){ a.slot, ask.answered, fd },
+                               HTH_BLOCK, 0, &s->object[0].slot, err)
                      : hth_fail(err, HEARTH_EPROTO, 0, HTH_NO_DESCRIPTOR);
     if (fd >= 0)
         close(fd);

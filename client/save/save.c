@@ -120,6 +120,7 @@ static int save_lent(struct hearth_save *s, struct hth_written *w, const struct 
     struct hth_kept_object object = {
         .slot = a->slot, .generation = a->generation, .bytes = m->bytes, .said = !ahead
     };
+    const struct hth_slot_lent lent = { a->slot, incarnation, fd };
     int rc = HEARTH_OK;
 
     memcpy(object.name, m->name, strlen(m->name) + 1);
@@ -128,7 +129,7 @@ static int save_lent(struct hearth_save *s, struct hth_written *w, const struct 
     else if (a->capacity < m->bytes)
         rc = hth_fail(err, HEARTH_EPROTO, 0, "the engine lent a slot that is too small");
     else
-        rc = hth_slot_get(s->h, fd, m->bytes, 1, &w->slot, err);
+        rc = hth_slot_get(s->h, &lent, m->bytes, 1, &w->slot, err);
     if ((s->objects ? hth_handle_more(s->handle, &object)
                     : hth_handle_lent(s->handle, a->head.token, incarnation, a->save, s->step,
                               &object, ahead)) &&
@@ -244,6 +245,7 @@ static int save_lend(struct hearth_save *s, struct hth_written *w, uint64_t byte
     if ((rc = save_begin_fill(s, &m, bytes, o, err)))
         return rc;
     m.attempt = save_count(s);
+    hth_slots_let_go(s->h);
     if (s->objects || (!m.attempt && s->step != HEARTH_STEP_LATER) ||
             !save_take_ahead(s, &m, &a, &incarnation, &fd))
         return save_ask(s, w, &m, err);

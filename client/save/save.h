@@ -7,7 +7,7 @@
 
 #include "client/base/limits.h"
 #include "client/link/link.h"
-#include "client/slots/slots.h"
+#include "client/link/mapped.h"
 #include "handle.h"
 
 struct hth_written {

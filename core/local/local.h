@@ -8,7 +8,7 @@
  *     head (24 bytes) | fixed part of the type | variable part
  *
  * Every request gets exactly one answer with its `request` number: the type's own answer or
- * HTH_LOCAL_ERROR. Answers may come much later and in another order. EVENTs are unasked, and so is
+ * HTH_LOCAL_ERROR. Answers may come much later and in another order. EVENT and LET_GO are unasked, and so is
  * LENT where ATTACH asked for slots ahead.
  * Same machine, same build family: native little-endian structs, all fields naturally aligned.
  */
@@ -68,6 +68,8 @@ enum hth_local_type {
     HTH_LOCAL_WISH = 68, /* pin, release, ... a kept save; also before ATTACH; OK, or why not */
     HTH_LOCAL_KEPT = 70, /* what is kept; answered by KEPT_LIST */
     HTH_LOCAL_KEPT_LIST = 71,
+    HTH_LOCAL_LET_GO =
+            72, /* from the engine, request 0: this slot is unmapped once no save needs it */
 };
 
 struct hth_local_head {
@@ -251,6 +253,11 @@ struct hth_local_lent {
     uint64_t slot, generation, capacity;
     /* Epoch 0 while the step is not known; lent ahead: the last one that the rank has begun. */
     struct hth_local_save save;
+};
+
+struct hth_local_let_go {
+    struct hth_local_head head;
+    uint64_t slot;
 };
 
 struct hth_local_set_step {

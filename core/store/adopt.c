@@ -154,7 +154,7 @@ static void pool_entry(void *arg, const char *name)
     }
     slot = adopt_file(p, fd, &st, 0);
     if (slot)
-        hth_slot_settle(slot);
+        hth_slot_settle(p->t, slot);
 }
 
 static void block_entry(void *arg, const char *name)

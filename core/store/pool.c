@@ -70,6 +70,21 @@ static int any_fits(const struct hth_tmpfs *t, uint64_t bytes)
     return 0;
 }
 
+/* A rank of the engine before this one has such a slot mapped, and is about to let go of it. */
+static int pool_awaits(const struct hth_tmpfs *t, uint64_t bytes)
+{
+    for (const struct tmpfs_slot *s = t->expecting ? t->slots : NULL; s; s = s->next)
+        if (hth_slot_counts(s) && s->state == TMPFS_GIVEN && !s->pub.leases &&
+                s->pub.capacity >= bytes)
+            return 1;
+    return 0;
+}
+
+void hth_pool_expect(struct hth_store *s, int on)
+{
+    hth_tmpfs_of(s)->expecting = on;
+}
+
 /* Its memory is being made: those that were refused it come first. */
 static int pool_later(struct tmpfs_slot *slot, struct hearth_error *err)
 {
@@ -122,6 +137,11 @@ static int find_or_make(struct hth_tmpfs *t, uint64_t bytes, uint32_t taker,
         return hth_back_all(t, *out, err);
     if (*out && (t->reserved || taker != TAKER_ENGINE || t->opts.workers.submit))
         return pool_later(*out, err);
+    if (pool_awaits(t, bytes))
+        return hth_fail(err, HEARTH_EBUSY, 0,
+                "no free slot of %" PRIu64 " bytes until all ranks of this node have come back to "
+                "its engine",
+                bytes);
     if (t->reserved && any_fits(t, bytes))
         return hth_fail(err, HEARTH_EBUSY, 0,
                 "no free slot of %" PRIu64 " bytes: older saves and their readers hold them all",
@@ -137,9 +157,7 @@ int hth_pool_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth
     struct tmpfs_slot *slot = NULL;
     int rc;
 
-    for (struct tmpfs_slot *other = t->slots; other; other = other->next)
-        if (other->state == TMPFS_GIVEN && !other->pub.leases)
-            hth_slot_settle(other);
+    hth_slots_settle(t);
     do
         rc = find_or_make(t, bytes, rank, &slot, err);
     while (!rc && hth_broken_look(t, slot, NULL)); /* and not found again */
@@ -240,7 +258,7 @@ void hth_pool_give(struct hth_store *s, struct hth_slot *pub)
         return;
     }
     slot->dir = NULL;
-    hth_slot_settle(slot);
+    hth_slot_settle(t, slot);
     if (t->opts.test_truncate)
         truncate_for_test(slot);
 }
@@ -332,13 +350,19 @@ int hth_pool_soon(struct hth_store *s, uint64_t bytes)
 {
     struct hth_tmpfs *t = hth_tmpfs_of(s);
 
-    return t->opts.workers.submit && !best_free(t, bytes, TAKER_ENGINE, 1) &&
-           best_free(t, bytes, TAKER_ENGINE, 0);
+    hth_slots_settle(t);
+    if (best_free(t, bytes, TAKER_ENGINE, 1))
+        return 0;
+    return pool_awaits(t, bytes) ||
+           (t->opts.workers.submit && best_free(t, bytes, TAKER_ENGINE, 0));
 }
 
 int hth_pool_ready(struct hth_store *s, uint64_t bytes)
 {
-    return best_free(hth_tmpfs_of(s), bytes, TAKER_ENGINE, 1) != NULL;
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+
+    hth_slots_settle(t);
+    return best_free(t, bytes, TAKER_ENGINE, 1) != NULL;
 }
 
 uint64_t hth_pool_work(struct hth_store *s, unsigned slots)

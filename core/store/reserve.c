@@ -52,13 +52,15 @@ static int bytes_descending(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Which slots count: all of the pool, whatever their state; free ones; those that readers have, too. */
-enum which { ALL_SLOTS, FREE_SLOTS, GIVEN_TOO };
+/* Which slots count: all of the pool, whatever their state; free ones; those that returning ranks have mapped, too;
+ * those that readers have, too. */
+enum which { ALL_SLOTS, FREE_SLOTS, AWAITED_TOO, GIVEN_TOO };
 
 static int reserve_counts(const struct tmpfs_slot *s, enum which which)
 {
     return hth_slot_counts(s) && (which == ALL_SLOTS || s->state == TMPFS_FREE ||
-                                         (which == GIVEN_TOO && s->state == TMPFS_GIVEN));
+                                         (which >= AWAITED_TOO && s->state == TMPFS_GIVEN &&
+                                                 (which == GIVEN_TOO || !s->pub.leases)));
 }
 
 /* Match sizes, largest first, with the slots there are. What is left in bytes[*count] is missing; its
@@ -230,7 +232,11 @@ int hth_pool_want(struct hth_store *s, const uint64_t *bytes, size_t count, enum
 
     if (!count)
         return 0;
-    rc = have_slots(t, bytes, count, how == HTH_WANT_OR_READERS ? GIVEN_TOO : FREE_SLOTS,
+    hth_slots_settle(t);
+    rc = have_slots(t, bytes, count,
+            how == HTH_WANT_OR_READERS ? GIVEN_TOO
+            : t->expecting             ? AWAITED_TOO
+                                       : FREE_SLOTS,
             how == HTH_WANT_FIRST, err);
     if (rc == HEARTH_ENOSPC && how != HTH_WANT_OR_READERS && readers_have_it(t, bytes, count))
         return hth_fail(err, HEARTH_EBUSY, 0, "readers of older saves have the slots");

@@ -2,9 +2,16 @@
 /*
  * One slot: a file of the pool, mapped whole, and counted leases on it.
  *
- * A slot that somebody else has open is not FREE when it is given back: an engine that died had lent
+ * A slot that another process has open is not FREE when it is given back: an engine that died had lent
  * it to ranks who may still write or read it, and a program may be reading an object by its path.
  * The kernel says so: it gives a write lease on a file only to its one opener.
+ *
+ * The ranks of an engine that lives share its open file, which the kernel does not tell from the engine. A slot
+ * whose rank is cut off before it handed the slot back is therefore opened and mapped anew: from then on what
+ * the rank has is another open file, which ends with its mapping and its process.
+ *
+ *     lent ──► open file 1: engine, rank        cut off ──► open file 1: rank        GIVEN until it is closed
+ *                                                           open file 2: engine
  */
 #include "tmpfs.h"
 
@@ -165,12 +172,81 @@ int hth_slot_reader(
     return HEARTH_OK;
 }
 
-void hth_slot_settle(struct tmpfs_slot *slot)
+/* The file of a slot in the pool, opened once more; -1. */
+static int slot_open(struct hth_tmpfs *t, const struct tmpfs_slot *slot)
+{
+    char name[FILE_NAME_BYTES];
+    struct stat st;
+    int fd;
+
+    hth_slot_name(slot->pub.id, name);
+    fd = hth_sys_open_file(t->pool_fd, name, O_RDWR);
+    if (fd >= 0 && !fstat(fd, &st) && st.st_ino == slot->pub.id &&
+            (uint64_t)st.st_size >= slot->pub.capacity)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* Same address, same pages: what is registered with a transport stays so. */
+static int slot_part(struct hth_tmpfs *t, struct tmpfs_slot *slot)
+{
+    int fd = slot_open(t, slot);
+
+    if (fd < 0)
+        return -1;
+    hth_back_claim(t, slot);
+    if (hth_sys_map_over(slot->pub.base, fd, slot->pub.capacity)) {
+        hth_say(&t->opts.log, HEARTH_LOG_ERROR, "slot-lost",
+                "%s: a slot of %" PRIu64 " bytes cannot be mapped and is not used again: %s",
+                t->path, slot->pub.capacity, strerrordesc_np(errno));
+        close(fd);
+        slot->state = TMPFS_LOST;
+        return -1;
+    }
+    close(slot->pub.fd);
+    slot->pub.fd = fd;
+    slot->touched = 0;
+    return 0;
+}
+
+/* Descriptors that were lent share ours, until slot_part(). */
+static int slot_is_open_elsewhere(const struct tmpfs_slot *slot)
+{
+    int elsewhere = hth_sys_open_elsewhere(slot->pub.fd);
+
+    return elsewhere < 0 ? slot->orphan != ORPHAN_NOT : elsewhere;
+}
+
+void hth_slot_settle(struct hth_tmpfs *t, struct tmpfs_slot *slot)
 {
     uint32_t others = slot->pub.leases - (slot->busy != 0); /* a worker touches its pages */
 
-    /* Descriptors that were lent share ours, and leases count them. */
-    slot->state = others || hth_sys_open_elsewhere(slot->pub.fd) ? TMPFS_GIVEN : TMPFS_FREE;
+    if (slot->orphan == ORPHAN_SHARES && !others && !slot_part(t, slot))
+        slot->orphan = ORPHAN_ALONE;
+    if (slot->state == TMPFS_LOST)
+        return;
+    slot->state = others || slot->orphan == ORPHAN_SHARES || slot_is_open_elsewhere(slot)
+                          ? TMPFS_GIVEN
+                          : TMPFS_FREE;
+    if (slot->state == TMPFS_FREE)
+        slot->orphan = ORPHAN_NOT;
+}
+
+void hth_slots_settle(struct hth_tmpfs *t)
+{
+    for (struct tmpfs_slot *slot = t->slots; slot; slot = slot->next)
+        if (slot->state == TMPFS_GIVEN && !slot->pub.leases && !slot->foreign)
+            hth_slot_settle(t, slot);
+}
+
+void hth_slot_abandon(struct hth_store *s, struct hth_slot *pub)
+{
+    struct tmpfs_slot *slot = hth_tmpfs_slot(pub);
+
+    slot->orphan = ORPHAN_SHARES;
+    hth_pool_give(s, pub);
 }
 
 void hth_slot_lease(struct hth_store *s, struct hth_slot *slot)
@@ -186,7 +262,7 @@ void hth_slot_unlease(struct hth_store *s, struct hth_slot *pub)
     if (!pub->leases || --pub->leases)
         return;
     if (slot->state == TMPFS_GIVEN)
-        hth_slot_settle(slot);
+        hth_slot_settle(hth_tmpfs_of(s), slot);
     else if (slot->state == TMPFS_CONDEMNED)
         hth_slot_forget(hth_tmpfs_of(s), slot);
 }

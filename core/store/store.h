@@ -115,6 +115,15 @@ struct hth_store_ops {
     /* Back to the pool, from any state but FREE. */
     void (*give)(struct hth_store *s, struct hth_slot *slot);
 
+    /* The same of one that was lent to a rank which is gone and did not hand it back. Nobody has it again before
+     * that rank's process cannot write it any more. */
+    void (*abandon)(struct hth_store *s, struct hth_slot *slot);
+
+    /* 1, until 0: ranks of an engine before this one come back and unmap slots that they do not need. Free slots that
+     * other processes have mapped count as there, and none is made in their place. The op is NULL where nobody maps
+     * any. */
+    void (*expect)(struct hth_store *s, int on);
+
     /* Put aside as evidence (bounded; beyond that, give). `why` goes into the file's name. */
     void (*condemn)(struct hth_store *s, struct hth_slot *slot, const char *why);
 

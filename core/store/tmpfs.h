@@ -41,6 +41,9 @@ struct tmpfs_dir {
 #define TAKER_NONE   UINT32_MAX
 #define TAKER_ENGINE (UINT32_MAX - 1) /* which has all slots mapped and touched anyway */
 
+/* A rank that had it lent did not hand it back. SHARES: the rank has our open file. ALONE: it has another. */
+enum tmpfs_orphan { ORPHAN_NOT, ORPHAN_SHARES, ORPHAN_ALONE };
+
 struct tmpfs_slot {
     struct hth_slot pub; /* first */
     struct tmpfs_slot *next;
@@ -49,6 +52,7 @@ struct tmpfs_slot {
     uint64_t touched; /* ... that our mapping has pages for */
     uint32_t taker;   /* the rank that had it last and so has mapped its pages, or TAKER_... */
     int foreign;
+    enum tmpfs_orphan orphan;
     int busy;              /* a piece of its memory is given to a worker */
     int asked;             /* somebody was refused it, since it was not made yet */
     int broken, told;      /* its file was removed or cut; and the engine knows */
@@ -76,6 +80,7 @@ struct hth_tmpfs {
     uint64_t id;
     uint64_t starts; /* engines this memory has seen; upper half of new generations */
     int reserved;
+    int expecting; /* ranks that let go of what they have mapped: nothing is made in its place */
     int on_tmpfs;
     int no_populate, no_collapse; /* the kernel refused once, or will */
     int advised;                  /* huge pages are asked for: the mount's huge=advise */
@@ -125,8 +130,10 @@ int hth_sys_fail(
 /* Each entry but `.` and `..`; the caller's fd stays open and its position is its own. */
 int hth_sys_each(int dir, void (*entry)(void *arg, const char *name), void *arg);
 
-/* By an open file description that is not fd's. */
+/* By an open file description that is not fd's: 1, 0, or -1: the kernel does not say. */
 int hth_sys_open_elsewhere(int fd);
+/* `base` shows this file of `len` bytes from now on; -1: what it shows is not known. */
+int hth_sys_map_over(void *base, int fd, uint64_t len);
 
 /* spare.c: records, and small raw objects, in memory that was taken at open. write: as the system calls. */
 void hth_spares_open(struct hth_tmpfs *t);
@@ -165,7 +172,10 @@ int hth_slot_reader(
         struct hth_store *s, const struct hth_slot *slot, int *out_fd, struct hearth_error *err);
 void hth_slot_unlease(struct hth_store *s, struct hth_slot *slot);
 /* The slot is FREE, or GIVEN while it is leased or open in another process. */
-void hth_slot_settle(struct tmpfs_slot *slot);
+void hth_slot_settle(struct hth_tmpfs *t, struct tmpfs_slot *slot);
+/* The same of all that wait for other processes. */
+void hth_slots_settle(struct hth_tmpfs *t);
+void hth_slot_abandon(struct hth_store *s, struct hth_slot *slot);
 
 /* reserve.c */
 int hth_pool_reserve(
@@ -199,6 +209,7 @@ void hth_pool_condemn(struct hth_store *s, struct hth_slot *slot, const char *wh
 uint64_t hth_pool_work(struct hth_store *s, unsigned slots);
 int hth_pool_soon(struct hth_store *s, uint64_t bytes);
 int hth_pool_ready(struct hth_store *s, uint64_t bytes);
+void hth_pool_expect(struct hth_store *s, int on);
 
 /* slot_back.c: pages under slots. close: the workers have stopped. */
 int hth_back_open(struct hth_tmpfs *t, struct hearth_error *err);

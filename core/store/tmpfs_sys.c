@@ -135,6 +135,15 @@ void *hth_sys_map(struct hth_tmpfs *t, int fd, uint64_t len, int writable)
     return base;
 }
 
+int hth_sys_map_over(void *base, int fd, uint64_t len)
+{
+    if (mmap(base, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != base)
+        return -1;
+    madvise(base, len, MADV_DONTFORK);
+    madvise(base, len, MADV_DONTDUMP);
+    return 0;
+}
+
 void hth_sys_unmap(void *base, uint64_t len)
 {
     hth_guard_remove(base);
@@ -166,7 +175,7 @@ int hth_sys_open_elsewhere(int fd)
     /* A process that opens it in these microseconds waits until the write lease is given up, and
      * the kernel signals us: by SIGURG, which is ignored by default, where SIGIO would end us. */
     if (fcntl(fd, F_SETSIG, SIGURG) || fcntl(fd, F_SETLEASE, F_WRLCK))
-        return errno == EAGAIN;
+        return errno == EAGAIN ? 1 : -1;
     fcntl(fd, F_SETLEASE, F_UNLCK);
     return 0;
 }

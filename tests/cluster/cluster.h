@@ -74,6 +74,7 @@ struct world {
     uint32_t rows;           /* of the whole tensor; 0: each rank has kib of its own */
     uint32_t whole;          /* not 0: each rank has room for all rows, and may save them alone */
     const char *start;       /* NULL: auto */
+    uint32_t untold;         /* no rank says how large its objects are */
     uint32_t no_ofi, no_ucx; /* bits: machines whose library for it is not there */
     uint32_t no_tcp;         /* bits: machines where hearth-tcp.so is not installed */
     uint32_t allow_slower;
@@ -104,7 +105,8 @@ struct scenario {
 
 extern const struct scenario scenarios_loss[], scenarios_life[], scenarios_damage[],
         scenarios_stop[], scenarios_room[], scenarios_store[], scenarios_fabric[], scenarios_auto[],
-        scenarios_key[], scenarios_shape[], scenarios_some[], scenarios_many[], scenarios_planted[];
+        scenarios_key[], scenarios_shape[], scenarios_some[], scenarios_slots[], scenarios_many[],
+        scenarios_deaths[], scenarios_planted[];
 
 /* A world of its own for each seed; -1: there are SOAK_MAX already. */
 #define SOAK_MAX 1024

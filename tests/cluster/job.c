@@ -5,9 +5,13 @@
  *
  *     recover [1]        ok recover STEP TAG PULLED DEGRADED BEYOND      (STEP 0: from scratch)
  *     peek               ok peek              the next rank's piece, wherever it is
- *     read RANK TIMES STEP  ok read           that rank's piece, so often, the checkpoint opened anew
+ *     read RANK TIMES STEP [TAG]  ok read     that rank's piece, so often, the checkpoint opened anew; of that tag
  *     save STEP TAG      ok save
  *     save STEP TAG RANK,RANK...  ok save     of these ranks alone, which share the rows of all (`rows`)
+ *     hold STEP TAG RANK,...  ok hold         begins such a save and writes nothing yet
+ *     fill               ok fill              writes all of what is held
+ *     commit             ok commit            hands over what is held
+ *     cut                ok cut               its connection to the engine ends, and the process does not notice
  *     wait STEP LEVEL MS ok wait LEVEL DEGRADED
  *     fork               ok fork PID          a child that outlives us
  *     meet ADDRESS PORT  ok meet              from now on: rank 0 has moved
@@ -26,6 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -41,7 +46,7 @@ static struct {
     const char *root, *job, *node, *bind, *meet, *transport, *provider, *engine, *domain, *start,
             *fabric_library, *ucx_library, *key_file;
     unsigned long port, rank, world, copies, min_copies, keep, degraded, kib, any_root, save_ms,
-            recover_ms, open_ms, common_kib, allow_slower, strong, trusted, rows, whole;
+            recover_ms, open_ms, common_kib, allow_slower, strong, trusted, rows, whole, untold;
 } arg;
 
 static struct hearth *h;
@@ -219,6 +224,62 @@ static void do_save(uint64_t step, uint64_t tag, const char *list)
     }
 }
 
+static struct hearth_save *held;
+static struct who held_who;
+
+static void do_hold(uint64_t step, uint64_t tag, const char *list)
+{
+    struct hearth_begin_opts opts = { .struct_size = sizeof(opts), .wait_ms = 10000 };
+    struct hearth_error err = { 0 };
+
+    held_who =
+            (struct who){ step, tag, name_some(list) && some.count && !some.mine ? 0 : arg.rank };
+    opts.ranks = some.count ? some.rank : NULL;
+    opts.rank_count = some.count;
+    if (hearth_save_begin(h, step, bytes_of_save(), &opts, &held, &err))
+        complain("hold", &err);
+    else
+        say("ok hold");
+}
+
+static void do_fill(void)
+{
+    struct hearth_error err = { 0 };
+
+    if (!held || write_save(held, &held_who, &err))
+        complain("fill", &err);
+    else
+        say("ok fill");
+}
+
+static void do_commit(void)
+{
+    struct hearth_handle **at = &handle[held_who.step % HANDLES];
+    struct hearth_error err = { 0 };
+    struct hearth_save *save = held;
+
+    held = NULL;
+    hearth_handle_close(*at);
+    *at = NULL;
+    if (!save || hearth_save_commit(save, at, &err))
+        complain("commit", &err);
+    else
+        say("ok commit");
+}
+
+/* As after an error of the connection that the process has not seen: all that it has sent is heard. */
+static void do_cut(void)
+{
+    for (int fd = 3; fd < 1024; fd++) {
+        struct sockaddr_storage peer;
+        socklen_t len = sizeof(peer);
+
+        if (!getsockname(fd, (struct sockaddr *)&peer, &len) && peer.ss_family == AF_UNIX)
+            shutdown(fd, SHUT_RDWR);
+    }
+    say("ok cut");
+}
+
 static void do_wait(uint64_t step, unsigned level, unsigned ms)
 {
     struct hearth_handle *s = handle[step % HANDLES];
@@ -333,7 +394,7 @@ static void do_peek(void)
 }
 
 /* An open checkpoint keeps what it fetched last. */
-static void do_read(uint64_t rank, uint64_t times, uint64_t step)
+static void do_read(uint64_t rank, uint64_t times, uint64_t step, uint64_t tag)
 {
     struct hearth_error err = { 0 };
     int rc = 0;
@@ -345,6 +406,8 @@ static void do_read(uint64_t rank, uint64_t times, uint64_t step)
         ckpt = NULL;
         if (!(rc = hearth_checkpoint_open(h, step, &ckpt, &err)))
             rc = check_piece(rank, &w, &err);
+        if (!rc && tag && w.tag != tag)
+            rc = wrong(&err, "another save's, of tag", w.tag);
     }
     if (rc)
         complain("read", &err);
@@ -390,7 +453,7 @@ static int take_arg(const char *text)
         { "any_root", NULL, &arg.any_root }, { "save_ms", NULL, &arg.save_ms },
         { "recover_ms", NULL, &arg.recover_ms }, { "open_ms", NULL, &arg.open_ms },
         { "common_kib", NULL, &arg.common_kib }, { "rows", NULL, &arg.rows },
-        { "whole", NULL, &arg.whole } };
+        { "whole", NULL, &arg.whole }, { "untold", NULL, &arg.untold } };
     size_t len = strcspn(text, "=");
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]) && text[len]; i++)
@@ -453,7 +516,7 @@ static int open_job(struct hearth_error *err)
     o.keep = (uint32_t)arg.keep, o.allow_degraded = (uint32_t)arg.degraded;
     o.domains = arg.domain ? &arg.domain : NULL;
     o.domain_count = arg.domain != NULL;
-    o.object_bytes = &bytes, o.object_count = 1;
+    o.object_bytes = &bytes, o.object_count = !arg.untold;
     o.transport = arg.transport, o.provider = arg.provider, o.engine = arg.engine;
     o.fabric_library = arg.fabric_library;
     o.ucx_library = arg.ucx_library ? arg.ucx_library : getenv("HEARTH_UCX_LIBRARY");
@@ -473,19 +536,28 @@ static int open_job(struct hearth_error *err)
 /* 1: the last one. */
 static int obey(char *line)
 {
-    unsigned long long a = 0, b = 0, c = 0;
+    unsigned long long a = 0, b = 0, c = 0, d = 0;
     char word[16] = "", how[16] = "", list[200] = "";
 
     sscanf(line, "%15s %llu %llu %llu", word, &a, &b, &c);
     sscanf(line, "%*s %*s %*s %199s", list);
+    sscanf(line, "%*s %*s %*s %*s %llu", &d);
     if (!strcmp(word, "recover")) {
         do_recover(a == 1);
     } else if (!strcmp(word, "peek")) {
         do_peek();
     } else if (!strcmp(word, "read")) {
-        do_read(a, b, c);
+        do_read(a, b, c, d);
     } else if (!strcmp(word, "save")) {
         do_save(a, b, list);
+    } else if (!strcmp(word, "hold")) {
+        do_hold(a, b, list);
+    } else if (!strcmp(word, "fill")) {
+        do_fill();
+    } else if (!strcmp(word, "commit")) {
+        do_commit();
+    } else if (!strcmp(word, "cut")) {
+        do_cut();
     } else if (!strcmp(word, "wait")) {
         do_wait(a, (unsigned)b, (unsigned)c);
     } else if (!strcmp(word, "fork")) {

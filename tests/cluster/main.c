@@ -23,8 +23,8 @@
 #define RUNS_MAX 4096
 
 static const struct scenario *const lists[] = { scenarios_loss, scenarios_life, scenarios_damage,
-    scenarios_room, scenarios_store, scenarios_shape, scenarios_some, scenarios_key,
-    scenarios_stop };
+    scenarios_room, scenarios_store, scenarios_slots, scenarios_shape, scenarios_some,
+    scenarios_key, scenarios_stop };
 
 struct run {
     const struct scenario *scenario;
@@ -38,11 +38,12 @@ struct run {
 
 static struct {
     const char *bin, *logs, *only, *transport, *provider;
-    int list, jobs, namespaces, keep_logs, planted, many;
-    unsigned times, limit_ms; /* of one scenario */
-    unsigned soak_ms;         /* rolled worlds are started for so long */
-    unsigned rounds;          /* of each */
-    uint64_t seed;            /* of the first */
+    int list, jobs, namespaces, keep_logs, planted;
+    const struct scenario *on_demand; /* instead of all others; NULL: none */
+    unsigned times, limit_ms;         /* of one scenario */
+    unsigned soak_ms;                 /* rolled worlds are started for so long */
+    unsigned rounds;                  /* of each */
+    uint64_t seed;                    /* of the first */
 } opt = { .bin = "build/debug/bin", .jobs = 4, .times = 1, .limit_ms = 120000, .rounds = 6 };
 
 static struct run runs[RUNS_MAX];
@@ -102,10 +103,12 @@ static void choose(const char *transport, const char *provider, unsigned again)
 {
     struct run how = { .transport = transport, .provider = provider, .again = again };
 
-    if (opt.planted || opt.many)
-        choose_from(opt.many ? scenarios_many : scenarios_planted, &how);
-    if (opt.many)
+    if (opt.on_demand) {
+        choose_from(opt.on_demand, &how);
         return;
+    }
+    if (opt.planted)
+        choose_from(scenarios_planted, &how);
     for (size_t l = 0; !opt.planted && l < sizeof(lists) / sizeof(lists[0]); l++)
         choose_from(lists[l], &how);
     if (!opt.planted && provider && !strncmp(provider, "strict-", 7))
@@ -133,7 +136,7 @@ static void choose_all(unsigned again)
         choose_providers(again);
         return;
     }
-    if (!opt.transport && !opt.planted && !opt.many) {
+    if (!opt.transport && !opt.planted && !opt.on_demand) {
         struct run how = { .transport = "auto", .again = again };
 
         choose_from(scenarios_auto, &how);
@@ -448,7 +451,9 @@ static int take_args(int argc, char **argv)
         else if (!strcmp(argv[i], "--planted"))
             opt.planted = 1;
         else if (!strcmp(argv[i], "--many"))
-            opt.many = 1;
+            opt.on_demand = scenarios_many;
+        else if (!strcmp(argv[i], "--deaths"))
+            opt.on_demand = scenarios_deaths;
         else if (!strcmp(argv[i], "--keep-logs"))
             opt.keep_logs = 1;
         else if (!strcmp(argv[i], "--bin"))

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ARGS 32
+#define ARGS 40
 
 struct args {
     char text[ARGS][256];
@@ -68,6 +68,7 @@ static void fill(const struct world *w, uint32_t r, const struct node *n, struct
     add(a, "common_kib=%u", w->common_kib);
     add(a, "rows=%u", w->rows);
     add(a, "whole=%u", w->whole);
+    add(a, "untold=%u", w->untold);
     if (w->start)
         add(a, "start=%s", w->start);
     if (w->no_ofi & 1u << w->seat[r])

@@ -321,7 +321,8 @@ static size_t local_make(unsigned char *out)
         sizeof(struct hth_local_taken), sizeof(struct hth_local_close),
         sizeof(struct hth_local_regain), sizeof(struct hth_local_refit),
         sizeof(struct hth_local_refitted), sizeof(struct hth_local_bad),
-        sizeof(struct hth_local_wish), sizeof(struct hth_local_kept_list) };
+        sizeof(struct hth_local_wish), sizeof(struct hth_local_kept_list),
+        sizeof(struct hth_local_let_go) };
     struct hth_writer w = { .at = out, .cap = 8192 };
 
     hth_write32(&w, hth_version_written(HTH_FORMAT_LOCAL));
@@ -383,7 +384,7 @@ static const struct golden {
     [HTH_FORMAT_STORE] = { store_make, 5, "e24b91c6ef70408e" },
     [HTH_FORMAT_GREETING] = { greeting_make, 8, "bc331cf258201a66" },
     [HTH_FORMAT_HANDED] = { handed_make, 2, "c3972ce7d2374b2f" },
-    [HTH_FORMAT_LOCAL] = { local_make, 8, "907a89dfcfd74b36" },
+    [HTH_FORMAT_LOCAL] = { local_make, 9, "020861837be80f36" },
     [HTH_FORMAT_FABRIC] = { fabric_make, 1, "fceda6fa145ad7c3" },
 };
 

@@ -149,6 +149,104 @@ Test(pool, what_is_given_to_readers_is_neither_written_nor_cut)
     teardown();
 }
 
+/* As a rank has it: by a descriptor that shares the engine's open file. */
+static unsigned char *mapped_by_a_rank(const struct hth_slot *slot, int *out_fd)
+{
+    void *at;
+
+    *out_fd = dup(slot->fd);
+    at = mmap(NULL, slot->capacity, PROT_READ | PROT_WRITE, MAP_SHARED, *out_fd, 0);
+    cr_assert(at != MAP_FAILED);
+    return at;
+}
+
+static struct hth_slot *lend_small(uint32_t rank)
+{
+    struct hth_slot *slot;
+
+    must(s->ops->lend(s, MIB, rank, &slot, NULL));
+    return slot;
+}
+
+Test(pool, a_slot_of_a_rank_that_was_cut_off_is_lent_again_when_its_process_cannot_write_it)
+{
+    struct hth_slot *cut, *next;
+    const unsigned char *base;
+    unsigned char *rank;
+    uint64_t id;
+    int fd;
+
+    setup(64 * MIB, (struct hth_store_tmpfs_opts){ .margin_bytes = 4096 });
+    cut = lend_small(0);
+    id = cut->id;
+    base = cut->base;
+    rank = mapped_by_a_rank(cut, &fd);
+    pattern(rank, cut->capacity, 1);
+    s->ops->abandon(s, cut);
+    next = lend_small(1);
+    cr_assert(ne(u64, next->id, id));
+    pattern(rank, next->capacity, 2);
+    cr_assert(zero(u64, wrong(base, next->capacity, 2)), "the engine maps the same pages");
+    close(fd);
+    cr_assert(ne(u64, lend_small(1)->id, id));
+    munmap(rank, next->capacity);
+    next = lend_small(1);
+    cr_assert(eq(u64, next->id, id));
+    cr_assert(eq(ptr, next->base, (unsigned char *)(uintptr_t)base));
+    cr_assert(zero(u64, wrong(next->base, next->capacity, 2)));
+    teardown();
+}
+
+Test(pool, a_rank_that_comes_back_to_its_engine_has_its_slot_again)
+{
+    struct hth_slot *cut, *again;
+    uint64_t id, generation;
+    unsigned char *rank;
+    int fd;
+
+    setup(64 * MIB, (struct hth_store_tmpfs_opts){ .margin_bytes = 4096 });
+    cut = lend_small(0);
+    id = cut->id;
+    generation = cut->generation;
+    rank = mapped_by_a_rank(cut, &fd);
+    s->ops->abandon(s, cut);
+    must(s->ops->claim(s, id, generation, 0, &again, NULL));
+    pattern(rank, again->capacity, 3);
+    cr_assert(zero(u64, wrong(again->base, again->capacity, 3)));
+    s->ops->give(s, again);
+    cr_assert(ne(u64, lend_small(1)->id, id), "it is mapped still");
+    munmap(rank, again->capacity);
+    close(fd);
+    cr_assert(eq(u64, lend_small(1)->id, id));
+    teardown();
+}
+
+Test(pool, no_slot_is_made_in_place_of_one_that_a_returning_rank_has_mapped)
+{
+    struct hth_slot *slot;
+    struct hearth_error err;
+    uint64_t id, bytes = MIB;
+    unsigned char *rank;
+    int fd;
+
+    setup(64 * MIB, (struct hth_store_tmpfs_opts){ .margin_bytes = 4096 });
+    slot = lend_small(0);
+    id = slot->id;
+    rank = mapped_by_a_rank(slot, &fd);
+    s->ops->abandon(s, slot);
+    s->ops->expect(s, 1);
+    must_fail(s->ops->lend(s, MIB, 1, &slot, &err), HEARTH_EBUSY);
+    cr_assert(ne(ptr, strstr(err.text, "have come back"), NULL), "%s", err.text);
+    cr_assert(eq(int, s->ops->soon(s, MIB), 1));
+    must(s->ops->want(s, &bytes, 1, HTH_WANT_BESIDE, NULL));
+    munmap(rank, slot->capacity);
+    close(fd);
+    cr_assert(eq(int, s->ops->soon(s, MIB), 0));
+    cr_assert(eq(u64, lend_small(1)->id, id));
+    cr_assert(ne(u64, lend_small(1)->id, id), "room is there, and only one was waited for");
+    teardown();
+}
+
 Test(pool, the_third_save_faults_no_pages_in)
 {
     uint64_t sizes[] = { SIZE, SIZE };

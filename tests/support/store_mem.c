@@ -52,6 +52,7 @@ int mem_slot_make(struct mem *m, uint64_t capacity, struct slot **out, struct he
     slot->pub.id = ++m->slot_ids;
     slot->pub.capacity = capacity;
     slot->pub.fd = -1;
+    slot->opened = ++m->opens;
     while (*end)
         end = &(*end)->next;
     *end = slot;
@@ -83,13 +84,39 @@ static struct slot *best_free(struct mem *m, uint64_t bytes)
     return best;
 }
 
+static void slot_settle(struct mem *m, struct slot *slot)
+{
+    int elsewhere = m->elsewhere && m->elsewhere(m->world, slot->pub.id, slot->opened);
+
+    slot->state = slot->pub.leases || elsewhere ? GIVEN : FREE;
+}
+
+void mem_settle(struct mem *m)
+{
+    for (struct slot *s = m->slots; s; s = s->next)
+        if (s->state == GIVEN && !s->pub.leases && !s->condemned)
+            slot_settle(m, s);
+}
+
+static int mem_awaits(const struct mem *m, uint64_t bytes)
+{
+    for (const struct slot *s = m->expecting ? m->slots : NULL; s; s = s->next)
+        if (s->state == GIVEN && !s->pub.leases && !s->condemned && s->pub.capacity >= bytes)
+            return 1;
+    return 0;
+}
+
 static int mem_take(
         struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err)
 {
     struct mem *m = mem_of(s);
-    struct slot *slot = best_free(m, bytes);
+    struct slot *slot;
     int rc;
 
+    mem_settle(m);
+    slot = best_free(m, bytes);
+    if (!slot && mem_awaits(m, bytes))
+        return hth_fail(err, HEARTH_EBUSY, 0, "no free slot of %" PRIu64 " bytes yet", bytes);
     if (!slot && m->reserved)
         for (struct slot *other = m->slots; other; other = other->next)
             if (other->pub.capacity >= bytes && !other->condemned)
@@ -218,7 +245,18 @@ static void mem_give(struct hth_store *s, struct hth_slot *slot)
     if (m->freed && slot_of(slot)->state == SEALED)
         m->freed(m->watcher, slot_of(slot));
     slot_of(slot)->dir = NULL;
-    slot_of(slot)->state = slot->leases ? GIVEN : FREE;
+    slot_settle(m, slot_of(slot));
+}
+
+static void mem_abandon(struct hth_store *s, struct hth_slot *slot)
+{
+    slot_of(slot)->opened = ++mem_of(s)->opens;
+    mem_give(s, slot);
+}
+
+static void mem_expect(struct hth_store *s, int on)
+{
+    mem_of(s)->expecting = on;
 }
 
 /* Only where another slot can take its place, so that the pool never gets smaller by it. */
@@ -250,9 +288,10 @@ static void mem_unlease(struct hth_store *s, struct hth_slot *slot)
 {
     if (!slot->leases || --slot->leases || slot_of(slot)->state != GIVEN)
         return;
-    slot_of(slot)->state = FREE;
     if (slot_of(slot)->condemned)
         mem_slot_drop(mem_of(s), slot_of(slot));
+    else
+        slot_settle(mem_of(s), slot_of(slot));
 }
 
 void mem_file_end(struct mem *m, struct file *f)
@@ -529,12 +568,13 @@ static void forget_users(struct mem *m)
         next = slot->next;
         slot->pub.leases = 0;
         slot->pub.user = NULL;
-        if (slot->state == HELD || slot->state == GIVEN)
-            slot->state = FREE;
+        slot->opened = ++m->opens;
         if (slot->condemned)
             mem_slot_drop(m, slot);
+        else if (slot->state == HELD || slot->state == GIVEN)
+            slot_settle(m, slot);
     }
-    m->reserved = 0;
+    m->reserved = m->expecting = 0;
 }
 
 static int mem_scan(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),
@@ -564,12 +604,13 @@ size_t hth_store_mem_foreseen(struct hth_store *s)
 
 static int mem_soon(struct hth_store *s, uint64_t bytes)
 {
-    (void)s, (void)bytes;
-    return 0;
+    mem_settle(mem_of(s));
+    return !best_free(mem_of(s), bytes) && mem_awaits(mem_of(s), bytes);
 }
 
 static int mem_ready(struct hth_store *s, uint64_t bytes)
 {
+    mem_settle(mem_of(s));
     return best_free(mem_of(s), bytes) != NULL;
 }
 
@@ -610,6 +651,8 @@ static const struct hth_store_ops mem_ops = {
     .receive = mem_receive,
     .seal = mem_seal,
     .give = mem_give,
+    .abandon = mem_abandon,
+    .expect = mem_expect,
     .condemn = mem_condemn,
     .lease = mem_lease,
     .unlease = mem_unlease,
@@ -684,6 +727,20 @@ void hth_store_mem_watch(struct hth_store *s, hth_store_mem_written *written,
     mem_of(s)->written = written;
     mem_of(s)->freed = freed;
     mem_of(s)->watcher = watcher;
+}
+
+void hth_store_mem_processes(struct hth_store *s, hth_store_mem_elsewhere *elsewhere, void *world)
+{
+    mem_of(s)->elsewhere = elsewhere;
+    mem_of(s)->world = world;
+}
+
+uint64_t hth_store_mem_opened(struct hth_store *s, uint64_t slot)
+{
+    for (const struct slot *at = mem_of(s)->slots; at; at = at->next)
+        if (at->pub.id == slot)
+            return at->opened;
+    return 0;
 }
 
 void hth_store_mem_share(void)

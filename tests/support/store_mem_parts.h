@@ -8,7 +8,13 @@
 #define RECORD_MAX 127 /* bytes of a record's name */
 #define MEM_ROUND  64u
 
-enum state { FREE, HELD, RECEIVED, SEALED, GIVEN }; /* GIVEN: free when its last lease ends */
+enum state {
+    FREE,
+    HELD,
+    RECEIVED,
+    SEALED,
+    GIVEN /* free when its last lease ends and no other process has it open */
+};
 
 struct dir {
     struct dir *next;
@@ -22,6 +28,7 @@ struct slot {
     struct slot *next;
     enum state state;
     int condemned; /* freed with its last lease */
+    uint64_t opened;
     struct dir *dir;
     char name[HTH_NAME_MAX + 1];
     int surplus;                       /* by the last mem_keep_only() */
@@ -55,6 +62,10 @@ struct mem {
     hth_store_mem_written *written;
     hth_store_mem_freed *freed;
     void *watcher;
+    hth_store_mem_elsewhere *elsewhere;
+    void *world;
+    uint64_t opens;
+    int expecting;
     size_t foreseen;
     struct slot *slots;
     struct dir *dirs;
@@ -72,6 +83,8 @@ static inline uint64_t mem_capacity_for(uint64_t bytes)
 }
 
 /* store_mem.c */
+void mem_settle(struct mem
+                *m); /* of what was given back, that which no process has open any more is free */
 int mem_slot_make(struct mem *m, uint64_t capacity, struct slot **out, struct hearth_error *err);
 void mem_slot_drop(struct mem *m, struct slot *slot);
 int mem_charge(struct mem *m, uint64_t bytes, struct hearth_error *err); /* an allocation */

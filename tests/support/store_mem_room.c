@@ -20,10 +20,19 @@ static int descending(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
+enum which { ALL, FREE_ONES, READERS_TOO };
+
+/* What returning ranks have mapped counts as free. */
+static int is_counted(const struct mem *m, const struct slot *s, enum which which)
+{
+    return which == ALL || s->state == FREE ||
+           (s->state == GIVEN && (which == READERS_TOO || (m->expecting && !s->pub.leases)));
+}
+
 /* Match sorted sizes with slots there are, in any state or free ones; returns how many bytes are missing
  * and leaves the sizes to make in bytes[*count]. taken[] marks the matched, in list order. */
 static uint64_t match(
-        struct mem *m, uint64_t *bytes, size_t *count, int free_ones, unsigned char *taken)
+        struct mem *m, uint64_t *bytes, size_t *count, enum which which, unsigned char *taken)
 {
     uint64_t missing = 0;
     size_t left = 0;
@@ -34,8 +43,7 @@ static uint64_t match(
 
         for (struct slot *s = m->slots; s; s = s->next, at++)
             if (!taken[at] && !s->condemned && s->pub.capacity >= bytes[i] &&
-                    (s->state == FREE || !free_ones) &&
-                    (!best || s->pub.capacity < best->pub.capacity))
+                    is_counted(m, s, which) && (!best || s->pub.capacity < best->pub.capacity))
                 best = s, best_at = at;
         if (best) {
             taken[best_at] = 1;
@@ -95,7 +103,7 @@ static int make_all(struct mem *m, const uint64_t *bytes, size_t count, struct h
     return rc;
 }
 
-static int have_slots(struct mem *m, const uint64_t *bytes, size_t count, int free_ones,
+static int have_slots(struct mem *m, const uint64_t *bytes, size_t count, enum which which,
         int may_drop, struct hearth_error *err)
 {
     size_t slots = 0;
@@ -113,7 +121,7 @@ static int have_slots(struct mem *m, const uint64_t *bytes, size_t count, int fr
         if (count)
             memcpy(sizes, bytes, count * sizeof(*sizes));
         qsort(sizes, count, sizeof(*sizes), descending);
-        missing = match(m, sizes, &count, free_ones, taken);
+        missing = match(m, sizes, &count, which, taken);
         if (m->limit && missing > room_left(m) + (may_drop ? way_to_make(m, taken) : 0))
             rc = hth_fail(err, HEARTH_ENOSPC, 0,
                     "slots of %" PRIu64 " bytes more do not fit: %" PRIu64 " of %" PRIu64
@@ -145,7 +153,7 @@ void mem_keep_only(struct hth_store *s, const uint64_t *bytes, size_t count)
         abort();
     memcpy(sizes, bytes, count * sizeof(*sizes));
     qsort(sizes, count, sizeof(*sizes), descending);
-    (void)match(m, sizes, &count, 0, taken);
+    (void)match(m, sizes, &count, ALL, taken);
     for (struct slot *slot = m->slots; slot; slot = next, at++) {
         next = slot->next;
         slot->surplus = !taken[at] && slot->state == FREE && !slot->pub.leases;
@@ -167,7 +175,7 @@ struct hth_slot *mem_surplus(struct hth_store *s)
 
 int mem_reserve(struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err)
 {
-    int rc = have_slots(mem_of(s), bytes, count, 0, 1, err);
+    int rc = have_slots(mem_of(s), bytes, count, ALL, 1, err);
 
     if (!rc)
         mem_of(s)->reserved = 1;
@@ -180,6 +188,9 @@ int mem_want(struct hth_store *s, const uint64_t *bytes, size_t count, enum hth_
 {
     struct mem *m = mem_of(s);
 
-    return m->limit && count ? have_slots(m, bytes, count, 1, how == HTH_WANT_FIRST, err)
+    mem_settle(m);
+    return m->limit && count ? have_slots(m, bytes, count,
+                                       how == HTH_WANT_OR_READERS ? READERS_TOO : FREE_ONES,
+                                       how == HTH_WANT_FIRST, err)
                              : HEARTH_OK;
 }
