@@ -130,13 +130,18 @@ static int save_lent(struct hearth_save *s, struct hth_written *w, const struct 
         rc = hth_fail(err, HEARTH_EPROTO, 0, "the engine lent a slot that is too small");
     else
         rc = hth_slot_get(s->h, &lent, m->bytes, 1, &w->slot, err);
-    if ((s->objects ? hth_handle_more(s->handle, &object)
-                    : hth_handle_lent(s->handle, a->head.token, incarnation, a->save, s->step,
-                              &object, ahead)) &&
-            !rc)
+    /* The first object's slot goes back with its save. A further one's does when the next is asked for, by the same
+     * number, so nothing is kept of it. */
+    if (s->objects ? !rc && hth_handle_more(s->handle, &object)
+                   : hth_handle_lent(s->handle, a->head.token, incarnation, a->save, s->step,
+                             &object, ahead) &&
+                             !rc)
         rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory to begin a save");
-    if (!w->slot)
+    if (rc) {
+        hth_slot_put(s->h, w->slot);
+        w->slot = NULL;
         return rc;
+    }
     w->base = w->slot->base;
     w->slot_id = a->slot;
     w->generation = a->generation;

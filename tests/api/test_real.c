@@ -11,7 +11,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -98,6 +100,62 @@ Test(real, a_second_process_recovers_what_the_first_one_saved)
     must(hearth_open(&r.opts, &r.h, NULL));
     cr_assert(epsilon_eq(flt, load_float(rank_recover(r.h, 4)), 2.5f, 0.0f));
     save_float(5, 3.5f);
+    end();
+}
+
+/* All descriptors that the limit leaves; how many. */
+static int take_descriptors(int fd[64])
+{
+    struct rlimit few;
+    int n = 0;
+
+    must(getrlimit(RLIMIT_NOFILE, &few));
+    few.rlim_cur = 64;
+    must(setrlimit(RLIMIT_NOFILE, &few));
+    while (n < 64 && (fd[n] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+        n++;
+    return n;
+}
+
+static void save_two(uint64_t step, int again)
+{
+    float x = 1.5f, y = 2.5f;
+    struct hearth_piece a = rank_piece("x", &x, 0, NULL), b = rank_piece("y", &y, 0, NULL);
+    struct hearth_handle *handle = NULL;
+    struct hearth_save *save;
+    struct hearth_error err = { 0 };
+    int fd[64], n;
+
+    must(hearth_save_begin(r.h, step, 8192, NULL, &save, &err));
+    must(hearth_save_add(save, &a, 1, &err));
+    n = take_descriptors(fd);
+    must_fail(hearth_save_next_object(save, "second", 8192, &err), HEARTH_EPROTO);
+    cr_assert(ne(ptr, strstr(err.text, "no descriptor"), NULL), "%s", err.text);
+    while (n)
+        close(fd[--n]);
+    if (again) {
+        must(hearth_save_next_object(save, "second", 8192, &err));
+        must(hearth_save_add(save, &b, 1, &err));
+    }
+    cr_assert(eq(int, hearth_save_commit(save, &handle, &err), 0), "%s", err.text);
+    cr_assert(eq(int, hearth_wait(handle, HEARTH_PROTECTED, 20000, &err), 0), "%s", err.text);
+    hearth_handle_close(handle);
+}
+
+Test(real, a_further_object_that_has_not_come_may_be_asked_for_again_or_left_out)
+{
+    struct hearth_checkpoint *c;
+    float y = 0;
+    struct hearth_piece piece = rank_piece("y", &y, 0, NULL);
+
+    start();
+    rank_open(&r);
+    save_two(4, 0);
+    save_two(5, 1);
+    c = rank_recover(r.h, 5);
+    must(hearth_load(c, &piece, 1, 0, NULL, NULL));
+    cr_assert(epsilon_eq(flt, y, 2.5f, 0.0f));
+    hearth_checkpoint_close(c);
     end();
 }
 
