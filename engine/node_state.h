@@ -64,8 +64,8 @@ struct hth_node {
     int ends, comes_back; /* fabric.c: see hth_node_ends() */
 
     /* reserve.c alone */
-    uint64_t *shard_bytes; /* [world] as the gather said; NULL: nobody has said any */
-    int not_foreseen;      /* there was no room for slots ahead: said once an epoch */
+    struct hth_sizes *objects; /* [world] as the gather said; NULL: no rank has said any */
+    int not_foreseen;          /* there was no room for slots ahead: said once an epoch */
     uint32_t places;       /* ranks whose objects were here, at most, since slots were given back */
     uint64_t places_map;   /* the map that they were counted by; UINT64_MAX: none yet */
     uint64_t give_back_ms; /* HTH_NEVER: nothing is given back */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Slots are made ahead of the saves that will want them: at joining, for as many bytes as each rank
- * said that its part has; where a rank said none, as large as what it has just written. What was made for places
+ * Slots are made ahead of the saves that will want them: at joining, for each object that a rank said its
+ * part has; where a rank said none, as large as what it has just written. What was made for places
  * that other nodes have again, or in another epoch, is given back when all is well for a while.
  */
 #include "reserve.h"
@@ -20,8 +20,8 @@ void reserve_no_sizes(struct hth_node *n)
     n->places = 0;
     n->places_map = UINT64_MAX;
     n->give_back_ms = HTH_NEVER;
-    free(n->shard_bytes);
-    n->shard_bytes = NULL;
+    free(n->objects);
+    n->objects = NULL;
 }
 
 int reserve_sizes(
@@ -29,21 +29,21 @@ int reserve_sizes(
 {
     reserve_no_sizes(n);
     for (uint32_t r = 0; r < world; r++) {
-        uint64_t bytes = hth_gather_shard_bytes(table + (size_t)r * HTH_GATHER);
+        struct hth_sizes said;
 
-        if (bytes && !n->shard_bytes)
-            n->shard_bytes = calloc(world, sizeof(*n->shard_bytes));
-        if (bytes && !n->shard_bytes)
+        hth_gather_objects(table + (size_t)r * HTH_GATHER, &said);
+        if (!said.count[0])
+            continue;
+        if (!n->objects && !(n->objects = calloc(world, sizeof(*n->objects))))
             return hth_fail(err, HEARTH_ENOMEM, 0, "%" PRIu32 " ranks", world);
-        if (bytes)
-            n->shard_bytes[r] = bytes;
+        n->objects[r] = said;
     }
     return HEARTH_OK;
 }
 
 uint64_t reserve_said(const struct hth_node *n, uint32_t rank)
 {
-    return n->shard_bytes && rank < n->epoch.world ? n->shard_bytes[rank] : 0;
+    return n->objects && rank < n->epoch.world ? n->objects[rank].bytes[0] : 0;
 }
 
 /* What the rank owns is our rank's, or we hold it. */
@@ -59,7 +59,16 @@ static int reserve_is_here(const struct hth_node *n, uint32_t rank)
     return here;
 }
 
-#define OWED_MAX(n) ((size_t)((n)->epoch.world + 1) * ((n)->ctx.opts.keep + 1) + EXTRA_SLOTS)
+/* Most entries of reserve_owed() and reserve_more() together. */
+static size_t reserve_owed_max(const struct hth_node *n)
+{
+    size_t objects = 1;
+
+    for (uint32_t r = 0; r < n->epoch.world; r++)
+        if (reserve_said(n, r) && reserve_is_here(n, r))
+            objects += hth_sizes_objects(&n->objects[r]);
+    return objects * (n->ctx.opts.keep + 1) + EXTRA_SLOTS;
+}
 
 /* One largest for each save, for maps that are not settled; for readers and repair. */
 static size_t reserve_more(const struct hth_node *n, uint64_t largest, uint64_t *bytes)
@@ -76,18 +85,21 @@ static size_t reserve_more(const struct hth_node *n, uint64_t largest, uint64_t 
     return count;
 }
 
-/* bytes[OWED_MAX]: slots for keep + 1 saves of what our ranks own and we hold for others. */
+/* Slots for keep + 1 saves of what our ranks own and we hold for others, object by object. */
 static size_t reserve_owed(const struct hth_node *n, uint64_t *bytes, uint64_t *out_largest)
 {
     size_t count = 0;
 
     *out_largest = 0;
     for (uint32_t r = 0; r < n->epoch.world; r++) {
+        const struct hth_sizes *s = n->objects ? &n->objects[r] : NULL;
+
         if (!reserve_said(n, r) || !reserve_is_here(n, r))
             continue;
-        *out_largest = reserve_said(n, r) > *out_largest ? reserve_said(n, r) : *out_largest;
-        for (uint32_t g = 0; g <= n->ctx.opts.keep; g++)
-            bytes[count++] = reserve_said(n, r);
+        *out_largest = s->bytes[0] > *out_largest ? s->bytes[0] : *out_largest;
+        for (size_t i = 0; i < HTH_SIZES; i++)
+            for (uint64_t k = 0; k < (uint64_t)s->count[i] * (n->ctx.opts.keep + 1); k++)
+                bytes[count++] = s->bytes[i];
     }
     return count;
 }
@@ -98,11 +110,11 @@ int reserve_slots(struct hth_node *n, struct hearth_error *err)
     size_t count;
     int rc;
 
-    if (!n->shard_bytes) { /* nobody has said any */
+    if (!n->objects) { /* no rank has said any */
         hth_point(&n->ctx.points, "reserve");
         return HEARTH_OK;
     }
-    bytes = calloc(OWED_MAX(n), sizeof(*bytes));
+    bytes = calloc(reserve_owed_max(n), sizeof(*bytes));
     if (!bytes)
         return hth_fail(err, HEARTH_ENOMEM, 0, "reservation");
     count = reserve_owed(n, bytes, &largest);
@@ -176,7 +188,7 @@ static size_t reserve_shown_max(const struct hth_node *n, const struct hth_held_
 static int reserve_give_back(struct hth_node *n, const struct hth_held_save *s)
 {
     size_t max = reserve_shown_max(n, s), count;
-    uint64_t *bytes = calloc(OWED_MAX(n) + max, sizeof(*bytes)), largest;
+    uint64_t *bytes = calloc(reserve_owed_max(n) + max, sizeof(*bytes)), largest;
     int later = 0;
 
     if (!bytes)
@@ -258,6 +270,6 @@ uint64_t reserve_due_ms(const struct hth_node *n)
 
 void reserve_close(struct hth_node *n)
 {
-    free(n->shard_bytes);
-    n->shard_bytes = NULL;
+    free(n->objects);
+    n->objects = NULL;
 }

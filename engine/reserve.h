@@ -13,7 +13,8 @@ struct hth_node;
 int reserve_sizes(
         struct hth_node *n, const unsigned char *table, uint32_t world, struct hearth_error *err);
 void reserve_no_sizes(struct hth_node *n);
-uint64_t reserve_said(const struct hth_node *n, uint32_t rank); /* 0: it has said nothing */
+/* Bytes of its largest object; 0: it has said nothing. */
+uint64_t reserve_said(const struct hth_node *n, uint32_t rank);
 
 /* Asks the store for slots of those sizes. Errors: HEARTH_ENOMEM, the store's. */
 int reserve_slots(struct hth_node *n, struct hearth_error *err);

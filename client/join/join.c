@@ -6,6 +6,7 @@
  */
 #include "join.h"
 
+#include "client/base/limits.h"
 #include "client/base/memfd.h"
 #include "client/link/link.h"
 #include "client/link/mapped.h"
@@ -20,6 +21,8 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+_Static_assert(HTH_OBJECTS_MAX == HTH_SIZES_OBJECTS, "of one save of a rank");
 
 #define MEETINGS 64u /* of one joining; each takes a fabric from a node's list, or is the last */
 
@@ -57,6 +60,16 @@ static uint32_t join_fabrics(const struct hearth *h)
                    : a->fabrics;
 }
 
+static void join_sizes(const struct hearth *h, struct hth_sizes *out)
+{
+    uint64_t bytes[HTH_OBJECTS_MAX];
+    size_t count = h->opts.object_count < HTH_OBJECTS_MAX ? h->opts.object_count : HTH_OBJECTS_MAX;
+
+    for (size_t i = 0; i < count; i++)
+        bytes[i] = hth_file_bytes(h->opts.object_bytes[i]);
+    hth_sizes_of(out, bytes, count);
+}
+
 static void join_own_row(struct hearth *h, unsigned char out[HTH_GATHER])
 {
     const struct hth_local_attached *a = &h->attached;
@@ -90,8 +103,7 @@ static void join_own_row(struct hearth *h, unsigned char out[HTH_GATHER])
     memcpy(g.provider, a->provider, sizeof(g.provider));
     for (size_t i = 0; i < h->opts.domain_count; i++)
         g.domain[i] = join_domain_hash(h->opts.domains[i]);
-    for (size_t i = 0; i < h->opts.object_count; i++)
-        g.shard_bytes += hth_file_bytes(h->opts.object_bytes[i]);
+    join_sizes(h, &g.objects);
     if (h->joining->rounds) { /* what attach said is of the round before */
         g.wall_ms = join_wall_ms();
         hth_random_bytes(&g.random, sizeof(g.random));

@@ -9,6 +9,7 @@
 
 #include "core/base/auth.h"
 #include "core/base/id.h"
+#include "sizes.h"
 #include "versions.h"
 #include <stddef.h>
 
@@ -64,7 +65,7 @@ struct hth_gather {
             version_high; /* ... these have to meet: protocols that its engine speaks */
     uint32_t addr_len;
     unsigned char addr[HTH_ADDR_MAX];
-    uint64_t shard_bytes; /* largest save of this rank, 0: not said */
+    struct hth_sizes objects; /* of one save of this rank; none: not said, by version 8 one alone */
     /* transport = auto, by version 4 (fabric.h): bits of what the node may still take; 0: by hand. The
      * transport, provider and address above are those that it listens on now. */
     uint32_t fabrics;
@@ -80,8 +81,8 @@ int hth_gather_decode_as(const struct hth_versions *versions, struct hth_gather 
 int hth_gather_decode(
         struct hth_gather *out, const unsigned char in[HTH_GATHER], struct hearth_error *err);
 
-/* shard_bytes of a row that hth_epoch_make() has taken. */
-uint64_t hth_gather_shard_bytes(const unsigned char row[HTH_GATHER]);
+/* `objects` of a row that hth_epoch_make() has taken. */
+void hth_gather_objects(const unsigned char row[HTH_GATHER], struct hth_sizes *out);
 
 /* The purpose of the key (hth_subkey) that rows are proved with, and the rendezvous itself. */
 #define HTH_GATHER_PURPOSE "hearth rendezvous 1"

@@ -7,14 +7,16 @@
  *     0 "HTHGATHR"   8 u32 version   12 u32 flags   16 64 job   80 64 node
  *   144 u64 store   152 u64 highest epoch   160 u64 wall clock   168 u64 random number
  *   176 u64 domain[4]   208 u32 copies, min_copies, keep   220 u32 length of the address
- *   224 128 address, zero-padded   352 u64 bytes of a save   360 u32 lowest, highest protocol
+ *   224 128 address, zero-padded   352 u64 bytes of the largest object   360 u32 lowest, highest protocol
  *   368 u32 heartbeat, dead ms   376 15 transport   391 31 provider (version 3)   422 two zeros
- *   424 u32 fabrics, first fabric (version 4)   432 u32 bad_after (version 5)   436 ... zero to 488
+ *   424 u32 fabrics, first fabric (version 4)   432 u32 bad_after (version 5)
+ *   436 4 x { u64 bytes, u32 objects } (version 9: sizes.h)   484 u32 zero
  *   488 u32 rank, world   496 16 proof of the job's key over bytes 0..495, or zeros
  * or, of a rank that cannot take part (version 3), from 144 on: i32 error, 148 336 why, zero to 488
  *
  * Version 6 has the order of fabrics in which tcp stands (fabric.h), version 7 integrity in the flags,
- * version 8 engines that know of saves of some ranks.
+ * version 8 engines that know of saves of some ranks. To version 8 a rank's save is one object of the bytes at
+ * 352.
  * Ranks are sorted by (node, rank), so a node's ranks lie together and its lowest comes first.
  */
 #include "epoch.h"
@@ -22,13 +24,16 @@
 
 #include <stdlib.h>
 
-#define MAGIC    "HTHGATHR"
-#define NODE_AT  80u
-#define SHARD_AT 352u
-#define TAIL_AT  488u
-#define PROOF_AT (HTH_GATHER - HTH_MAC)
-#define DAY_MS   86400000u
-#define WITH_WHY 3u /* the version that has it */
+#define MAGIC      "HTHGATHR"
+#define VERSION_AT 8u
+#define NODE_AT    80u
+#define SHARD_AT   352u
+#define SIZES_AT   436u
+#define WITH_SIZES 9u /* the version that has them */
+#define TAIL_AT    488u
+#define PROOF_AT   (HTH_GATHER - HTH_MAC)
+#define DAY_MS     86400000u
+#define WITH_WHY   3u /* the version that has it */
 
 static void write_facts(struct hth_writer *w, const struct hth_gather *g)
 {
@@ -44,7 +49,7 @@ static void write_facts(struct hth_writer *w, const struct hth_gather *g)
     hth_write32(w, g->addr_len);
     hth_write(w, g->addr, g->addr_len);
     hth_write_zeros(w, HTH_ADDR_MAX - g->addr_len);
-    hth_write64(w, g->shard_bytes);
+    hth_write64(w, g->objects.bytes[0]);
     hth_write32(w, g->version_low);
     hth_write32(w, g->version_high);
     hth_write32(w, g->heartbeat_ms);
@@ -55,6 +60,10 @@ static void write_facts(struct hth_writer *w, const struct hth_gather *g)
     hth_write32(w, g->fabrics);
     hth_write32(w, g->first_fabric);
     hth_write32(w, g->bad_after);
+    for (size_t i = 0; i < HTH_SIZES; i++) {
+        hth_write64(w, g->objects.bytes[i]);
+        hth_write32(w, g->objects.count[i]);
+    }
 }
 
 static void write_why(struct hth_writer *w, const struct hth_gather *g)
@@ -86,8 +95,26 @@ void hth_gather_encode(const struct hth_gather *g, unsigned char out[HTH_GATHER]
     hth_write(&w, g->proof, HTH_MAC);
 }
 
-static void read_facts(struct hth_gather *g, struct hth_reader *r)
+static void read_sizes(
+        struct hth_sizes *s, struct hth_reader *r, uint32_t version, uint64_t largest)
 {
+    for (size_t i = 0; i < HTH_SIZES; i++) {
+        s->bytes[i] = hth_read64(r);
+        s->count[i] = hth_read32(r);
+    }
+    if (version < WITH_SIZES) {
+        if (hth_sizes_objects(s))
+            r->bad = 1;
+        hth_sizes_of(s, &largest, largest != 0);
+    } else if (!hth_sizes_are(s) || s->bytes[0] != largest) {
+        r->bad = 1;
+    }
+}
+
+static void read_facts(struct hth_gather *g, struct hth_reader *r, uint32_t version)
+{
+    uint64_t largest;
+
     g->store = hth_read64(r);
     g->highest_epoch = hth_read64(r);
     g->wall_ms = hth_read64(r);
@@ -104,7 +131,7 @@ static void read_facts(struct hth_gather *g, struct hth_reader *r)
     }
     hth_read_into(r, g->addr, g->addr_len);
     hth_read_zeros(r, HTH_ADDR_MAX - g->addr_len);
-    g->shard_bytes = hth_read64(r);
+    largest = hth_read64(r);
     g->version_low = hth_read32(r);
     g->version_high = hth_read32(r);
     g->heartbeat_ms = hth_read32(r);
@@ -115,6 +142,7 @@ static void read_facts(struct hth_gather *g, struct hth_reader *r)
     g->fabrics = hth_read32(r); /* versions 2 and 3 have zeros there */
     g->first_fabric = hth_read32(r);
     g->bad_after = hth_read32(r); /* and older ones there */
+    read_sizes(&g->objects, r, version, largest);
 }
 
 static void read_why(struct hth_gather *g, struct hth_reader *r)
@@ -149,7 +177,7 @@ int hth_gather_decode_as(const struct hth_versions *versions, struct hth_gather 
     if (g.flags & HTH_GATHER_ABSENT)
         read_why(&g, &r);
     else
-        read_facts(&g, &r);
+        read_facts(&g, &r, version);
     if (r.bad || (version < WITH_WHY && (g.flags & HTH_GATHER_ABSENT)))
         return greeting_is_odd(err);
     hth_read_zeros(&r, TAIL_AT - r.pos);
@@ -168,9 +196,11 @@ int hth_gather_decode(
     return hth_gather_decode_as(hth_versions_of(HTH_FORMAT_GREETING), out, in, err);
 }
 
-uint64_t hth_gather_shard_bytes(const unsigned char row[HTH_GATHER])
+void hth_gather_objects(const unsigned char row[HTH_GATHER], struct hth_sizes *out)
 {
-    return hth_get64(row + SHARD_AT);
+    struct hth_reader r = { .at = row, .len = HTH_GATHER, .pos = SIZES_AT };
+
+    read_sizes(out, &r, hth_get32(row + VERSION_AT), hth_get64(row + SHARD_AT));
 }
 
 void hth_gather_prove(unsigned char row[HTH_GATHER], const unsigned char key[HTH_KEY])

@@ -29,7 +29,7 @@
     X(HANDED, 1, 2, "commit record")     \
     X(FABRIC, 1, 1, "fabric record")     \
     X(STORE, 5, 5, "store")              \
-    X(GREETING, 2, 8, "rank's greeting") \
+    X(GREETING, 2, 9, "rank's greeting") \
     X(LOCAL, 5, 9, "local protocol")
 
 enum hth_format {

@@ -32,7 +32,7 @@ static void setup(void)
             .flags = 2,
             .addr_len = 1,
             .addr = { (unsigned char)node[i][0] },
-            .shard_bytes = 10 * i,
+            .objects = { .bytes = { 10 * i, i > 1 ? 7 : 0 }, .count = { i > 0, i > 1 ? 3 : 0 } },
             .rank = i,
             .world = WORLD,
         };
@@ -245,7 +245,10 @@ Test(epoch, a_greeting_comes_back_and_nonsense_is_refused, .init = setup)
     must(hth_gather_decode(&g, bytes, NULL));
     hth_gather_encode(&g, again);
     cr_assert(eq(int, memcmp(bytes, again, sizeof(bytes)), 0));
-    cr_assert(eq(u64, g.shard_bytes, 40));
+    cr_assert(eq(u64, g.objects.bytes[0], 40));
+    cr_assert(eq(u32, g.objects.count[0], 1));
+    cr_assert(eq(u64, g.objects.bytes[1], 7));
+    cr_assert(eq(u32, g.objects.count[1], 3));
     bytes[16] = '/';
     must_fail(hth_gather_decode(&g, bytes, NULL), HEARTH_ECORRUPT);
     hth_gather_encode(&rank[4], bytes);

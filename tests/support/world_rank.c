@@ -299,7 +299,8 @@ static const unsigned char *gathered(struct world *w)
             .keep = w->opts.keep,
             .flags = w->opts.strong ? HTH_GATHER_STRONG : 0,
             .bad_after = w->opts.bad_after,
-            .shard_bytes = w->opts.room ? object_bytes(w, w->opts.data_max + 64) : 0,
+            .objects = { .bytes = { w->opts.room ? object_bytes(w, w->opts.data_max + 64) : 0 },
+                    .count = { w->opts.room != 0 } },
             .addr_len = a->addr_len,
             .rank = i,
             .world = w->ranks };

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job of one node with hearthd itself on a tmpfs that is as large as it must be, and no larger. */
+#include "check.h"
+#include "engines.h"
+#include "rank.h"
+#include "tmp_root.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define MIB     (UINT64_C(1) << 20)
+#define OBJECTS 4u
+
+static struct hearth_opts opts;
+static struct hearth *h;
+static struct hearth_error err;
+static const char *root;
+static unsigned char *data;
+static uint64_t size[OBJECTS]; /* of the objects' payloads */
+
+static void mount_of(uint64_t bytes)
+{
+    static char hearthd[512];
+    const char *bin = getenv("HEARTH_TEST_BIN");
+
+    alarm(60);
+    root = tmp_root_mount(bytes, NULL);
+    if (!root)
+        cr_skip_test("no right to mount a tmpfs");
+    opts = (struct hearth_opts)HEARTH_OPTS_INIT;
+    opts.root = root;
+    opts.job = "job";
+    opts.node = "node";
+    opts.world = 1;
+    opts.allow_degraded = 1;
+    opts.transport = "tcp";
+    opts.open_ms = 20000;
+    opts.linger_s = 20;
+    if (bin) {
+        snprintf(hearthd, sizeof(hearthd), "%s/hearthd", bin);
+        opts.engine = hearthd;
+    }
+    data = calloc(1, 64 * MIB);
+    cr_assert(ne(ptr, data, NULL));
+}
+
+static void open_job(void)
+{
+    struct hearth_checkpoint *c = NULL;
+
+    cr_assert(eq(int, hearth_open(&opts, &h, &err), 0), "%s", err.text);
+    cr_assert(eq(int, hearth_recover(h, NULL, &c, &err), 0), "%s", err.text);
+}
+
+static void end(void)
+{
+    hearth_close(h, HEARTH_KEEP);
+    if (root)
+        cr_assert(ge(int, engines_signal(root, NULL, SIGKILL), 0));
+    free(data);
+}
+
+static int add_object(struct hearth_save *save, uint32_t i)
+{
+    int64_t bytes = (int64_t)size[i];
+    char key[16];
+    struct hearth_piece piece;
+
+    snprintf(key, sizeof(key), "key%u", i);
+    piece = rank_piece(key, data, 1, &bytes);
+    piece.dtype = HEARTH_UINT8;
+    return hearth_save_add(save, &piece, 1, &err);
+}
+
+/* A save of so many objects; its first error. */
+static int save(uint64_t step, uint32_t objects, uint32_t wait_ms)
+{
+    struct hearth_begin_opts o = { .struct_size = sizeof(o), .wait_ms = wait_ms };
+    struct hearth_handle *handle = NULL;
+    struct hearth_save *s = NULL;
+    char name[24];
+    int rc = hearth_save_begin(h, step, size[0] + 4096, &o, &s, &err);
+
+    for (uint32_t i = 0; !rc && i < objects; i++) {
+        snprintf(name, sizeof(name), "object%u", i);
+        if (i)
+            rc = hearth_save_next_object(s, name, size[i] + 4096, &err);
+        if (!rc)
+            rc = add_object(s, i);
+    }
+    if (rc && s)
+        hearth_save_abort(s);
+    if (!rc && !(rc = hearth_save_commit(s, &handle, &err)))
+        rc = hearth_wait(handle, HEARTH_PROTECTED, 20000, &err);
+    hearth_handle_close(handle);
+    return rc;
+}
+
+static void saves(uint64_t last, uint32_t objects)
+{
+    for (uint64_t step = 1; step <= last; step++)
+        cr_assert(eq(int, save(step, objects, 0), 0), "step %d: %s", (int)step, err.text);
+}
+
+TestSuite(room, .fini = end);
+
+/* As the header has it: each object is a slot of its own, and none is as large as all together. */
+Test(room, sizes_that_are_told_are_of_one_object_each)
+{
+    uint64_t told[OBJECTS];
+
+    mount_of(160 * MIB);
+    for (uint32_t i = 0; i < OBJECTS; i++) {
+        size[i] = (i + 1) * 3 * MIB;
+        told[i] = size[i] + 4096;
+    }
+    opts.object_bytes = told;
+    opts.object_count = OBJECTS;
+    open_job();
+    saves(4, OBJECTS);
+}
