@@ -19,6 +19,7 @@
 #include "hands.h"
 #include "key_watch.h"
 #include "node.h"
+#include "round.h"
 #include "server.h"
 #include "stop_point.h"
 #include <hearth/version.h>
@@ -33,10 +34,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define ROUND_PROGRESS 256
-#define ROUND_EVENTS   64
+#define ROUND_EVENTS 64
 
-#define LOOK_MS        2000 /* at most between two looks at whether its directory is there */
+#define LOOK_MS      2000 /* at most between two looks at whether its directory is there */
 
 enum { TAG_WAKE = 1, TAG_TRANSPORT = 2, TAG_STOP = 3 }; /* the server's are others */
 
@@ -506,10 +506,7 @@ int hth_driver_run(struct hth_driver *d, struct hearth_error *err)
     int rc = HEARTH_OK;
 
     while (!rc && !(why = driver_end_reason(d)) && !(rc = driver_look(d, err))) {
-        struct hth_transport *t = hth_node_transport(d->node);
-
-        for (int i = 0; i < ROUND_PROGRESS && t->ops->progress(t) > 0; i++)
-            continue;
+        hth_round(hth_node_transport(d->node), &d->clock);
         hth_pool_deliver(d->pool);
         driver_rekey(d);
         hth_node_tick(d->node);

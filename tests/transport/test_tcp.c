@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <malloc.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -231,6 +232,48 @@ Test(tcp, a_short_pull_does_not_wait_for_a_long_one)
         before += hth_get32(head + 4);
     }
     cr_expect(le(u64, before, 2 * HTH_TCP_PIECE + 64));
+}
+
+#define PULLERS 24
+
+static uint64_t waiting_of(const struct tcp_member *who)
+{
+    int n = 0;
+
+    cr_assert(zero(int, ioctl(who->bulk, FIONREAD, &n)));
+    return (uint64_t)n;
+}
+
+/* The rest of the engine is heard between two turns: pings, ranks. */
+Test(tcp, a_turn_serves_few_pullers_and_the_next_one_the_others)
+{
+    static struct tcp_member puller[PULLERS];
+    unsigned char desc[HTH_DESC_MAX];
+    uint64_t sent = 0;
+    int served = 0;
+    uint32_t len;
+
+    for (int i = 0; i < PULLERS; i++)
+        tcp_join(&side, &puller[i]);
+    for (int i = 0; i < PULLERS; i++) {
+        must(side.t->ops->grant(
+                side.t, side.region, 0, SIDE_BYTES, puller[i].conn, desc, &len, NULL));
+        tcp_ask(&puller[i], 1, desc, 0, SIDE_BYTES);
+    }
+    side.t->ops->progress(side.t);
+    for (int i = 0; i < PULLERS; i++) {
+        served += waiting_of(&puller[i]) > 0;
+        sent += waiting_of(&puller[i]);
+    }
+    cr_expect(gt(int, served, 0));
+    cr_expect(le(int, served, 8));
+    cr_expect(le(u64, sent, 9 * HTH_TCP_TURN));
+    for (int turn = 1; turn < 2 * PULLERS / 8; turn++)
+        side.t->ops->progress(side.t);
+    for (int i = 0; i < PULLERS; i++) {
+        cr_expect(gt(u64, waiting_of(&puller[i]), 0), "puller %d waits for others", i);
+        tcp_leave(&puller[i]);
+    }
 }
 
 Test(tcp, who_asks_for_more_at_once_than_he_may_is_gone)

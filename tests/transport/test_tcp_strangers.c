@@ -159,7 +159,8 @@ Test(tcp_strangers, one_turn_accepts_no_more_than_its_share)
         tcp_say(fd[i], "x", 1);
     }
     usleep(10000); /* all of them wait */
-    cr_expect(eq(int, side.t->ops->progress(side.t), 64));
+    cr_expect(zero(
+            int, side.t->ops->progress(side.t))); /* what is done for strangers does not count */
     tcp_turns(&side, 10);
     cr_expect(eq(int, closed_of(fd, 100), 100));
     for (int i = 0; i < 100; i++)

@@ -2,8 +2,9 @@
 /*
  * The listener and its strangers. Until a socket is half of a connection it costs its greeting, a few
  * hundred bytes, and nothing else; it has HTH_TCP_PATIENCE, and where too many stand one of them goes
- * (places.c). What one turn does for strangers is bounded. Without descriptors the listener rests, the
- * kernel's queue waits for it, and nobody spins.
+ * (places.c). Strangers have an epoll set of their own, which is one entry of the transport's: however
+ * many there are, a turn serves ACCEPTS + EVENTS of them, and connections keep their places in the
+ * kernel's order. Without descriptors the listener rests, and the kernel's queue waits for it.
  */
 #include "tcp.h"
 
@@ -15,15 +16,16 @@
 #include <unistd.h>
 
 #define BACKLOG      1024
-#define ACCEPTS      64  /* a turn */
+#define ACCEPTS      16  /* a turn */
+#define EVENTS       16  /* of greetings, a turn */
 #define LISTENS_REST 100 /* ms without looking at the listener, when descriptors are used up */
 
 static int listen_watch(struct hth_tcp *t, int op, uint32_t events)
 {
-    struct epoll_event e = { .events = events, .data.u64 = 1 }; /* no id is so small */
+    struct epoll_event e = { .events = events, .data.u64 = 0 }; /* no socket has id 0 */
 
     t->listens = events != 0;
-    return epoll_ctl(t->epoll_fd, op, t->listen_fd, &e);
+    return epoll_ctl(t->strangers_fd, op, t->listen_fd, &e);
 }
 
 static int listen_errno(struct hth_tcp *t)
@@ -83,7 +85,7 @@ static void stranger_add(struct hth_tcp *t, int fd, const union hth_addr *peer)
     g->stage = HTH_TCP_LISTENS;
     g->peer = *peer;
     g->due_ms = hth_now_ms(&t->clock) + HTH_TCP_PATIENCE;
-    if (hth_tcp_sock_open(t, &g->sock, fd, HTH_TCP_GREETS, g, EPOLLIN)) {
+    if (hth_tcp_sock_open(t, &g->sock, fd, HTH_TCP_STRANGER, g, EPOLLIN)) {
         free(g);
         return;
     }
@@ -105,11 +107,9 @@ static void listen_rest(struct hth_tcp *t)
     t->listen_due_ms = hth_now_ms(&t->clock) + LISTENS_REST;
 }
 
-int hth_tcp_accept(struct hth_tcp *t)
+static void listen_accept(struct hth_tcp *t)
 {
-    int n = 0;
-
-    for (; n < ACCEPTS && t->listens; n++) {
+    for (int n = 0; n < ACCEPTS && t->listens; n++) {
         union hth_addr peer = { 0 };
         socklen_t len = sizeof(peer);
         int fd = accept4(t->listen_fd, &peer.sa, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -121,7 +121,21 @@ int hth_tcp_accept(struct hth_tcp *t)
         else if (errno == EAGAIN)
             break;
     }
-    return n;
+}
+
+void hth_tcp_strangers_turn(struct hth_tcp *t)
+{
+    struct epoll_event e[EVENTS];
+    int n = epoll_wait(t->strangers_fd, e, EVENTS, 0);
+
+    for (int i = 0; i < n; i++) {
+        struct hth_tcp_sock *s = hth_ids_get(&t->socks, e[i].data.u64);
+
+        if (!e[i].data.u64)
+            listen_accept(t);
+        else if (s) /* one that was joined or let go a moment ago is in no list */
+            hth_tcp_greeting_event(s->owner);
+    }
 }
 
 int hth_tcp_strangers_expire(struct hth_tcp *t, uint64_t now)

@@ -37,6 +37,8 @@ static void tcp_free(struct hth_tcp *t)
     hth_tcp_listen_close(t);
     if (t->wake_fd >= 0)
         close(t->wake_fd);
+    if (t->strangers_fd >= 0)
+        close(t->strangers_fd);
     if (t->epoll_fd >= 0)
         close(t->epoll_fd);
     hth_tcp_crew_free(t->crew);
@@ -113,10 +115,14 @@ static int tcp_check(const struct hth_transport_opts *opts, struct hearth_error 
 static int tcp_poll_open(struct hth_tcp *t, struct hearth_error *err)
 {
     struct epoll_event e = { .events = EPOLLIN }; /* no socket has id 0 */
+    struct epoll_event strangers = { .events = EPOLLIN, .data.u64 = HTH_TCP_DOOR };
 
     t->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    t->strangers_fd = epoll_create1(EPOLL_CLOEXEC);
     t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (t->epoll_fd < 0 || t->wake_fd < 0 || epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, t->wake_fd, &e))
+    if (t->epoll_fd < 0 || t->strangers_fd < 0 || t->wake_fd < 0 ||
+            epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, t->wake_fd, &e) ||
+            epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, t->strangers_fd, &strangers))
         return hth_fail(err, HEARTH_EIO, errno, "no descriptors for a transport: %s",
                 strerrordesc_np(errno));
     return HEARTH_OK;
@@ -184,7 +190,7 @@ static int tcp_open(const struct hth_transport_opts *opts,
     t->log = opts->log;
     t->connect_ms = opts->connect_ms ? opts->connect_ms : CONNECT_MS;
     t->due_ms = HTH_NEVER;
-    t->epoll_fd = t->wake_fd = t->listen_fd = -1;
+    t->epoll_fd = t->strangers_fd = t->wake_fd = t->listen_fd = -1;
     t->doomed_end = &t->doomed;
     hth_ids_init(&t->socks, 2 * t->base.conns_max + HTH_TCP_STRANGERS + HTH_TCP_KEPT_ALL + 1);
     hth_ids_init(&t->conns, t->base.conns_max);

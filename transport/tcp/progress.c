@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One turn: what epoll reports, in bounded batches, messages before bulk; then deadlines, and the
- * connections that end. epoll goes on reporting what a turn has left, so there is no other list of it.
+ * connections that end. epoll goes on reporting what a turn has left, so there is no other list of it,
+ * and where more sockets are ready than a turn serves, the kernel gives the next turn the others.
+ * A turn is short, since its caller has other work: pings, ranks. So it serves few sockets, and what it
+ * does for strangers does not count: who waits until nothing is left to do does not wait for them.
  */
 #include "tcp.h"
 
 #include <sys/epoll.h>
 
-#define EVENTS   64 /* a turn */
-#define LISTENER 1  /* ids of the two that are no sockets of connections */
+#define SOCKETS 8 /* a turn: of each at most HTH_TCP_TURN bytes are read, and as many written */
 
 static struct hth_tcp_sock *event_sock(struct hth_tcp *t, const struct epoll_event *e)
 {
-    return hth_ids_get(&t->socks, e->data.u64); /* NULL: the listener, wake(), or gone since */
+    return hth_ids_get(&t->socks, e->data.u64); /* NULL: strangers, wake(), or gone since */
 }
 
 static int bulk_last(struct hth_tcp *t, const struct epoll_event *e, int n)
@@ -37,8 +39,8 @@ static int others_first(struct hth_tcp *t, const struct epoll_event *e, int n)
     for (int i = 0; i < n; i++) {
         struct hth_tcp_sock *s = event_sock(t, &e[i]);
 
-        if (e[i].data.u64 == LISTENER)
-            done += hth_tcp_accept(t);
+        if (e[i].data.u64 == HTH_TCP_DOOR)
+            hth_tcp_strangers_turn(t);
         if (!s || s->role == HTH_TCP_BULK)
             continue;
         if (s->role == HTH_TCP_MESSAGES)
@@ -63,12 +65,12 @@ static int deadlines(struct hth_tcp *t)
 int hth_tcp_progress(struct hth_transport *transport)
 {
     struct hth_tcp *t = hth_tcp_of(transport);
-    struct epoll_event e[EVENTS];
+    struct epoll_event e[SOCKETS];
     int got, n;
 
     hth_wake_taken(t->wake_fd, &t->woken);
     n = hth_tcp_finish(t);
-    got = epoll_wait(t->epoll_fd, e, EVENTS, 0);
+    got = epoll_wait(t->epoll_fd, e, SOCKETS, 0);
     n += others_first(t, e, got);
     n += bulk_last(t, e, got);
     n += deadlines(t);

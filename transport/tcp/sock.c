@@ -6,11 +6,17 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+/* Sockets that have proved nothing have an epoll set of their own (listen.c). */
+static int sock_set(const struct hth_tcp_sock *s)
+{
+    return s->role == HTH_TCP_STRANGER ? s->t->strangers_fd : s->t->epoll_fd;
+}
+
 static int sock_control(struct hth_tcp_sock *s, int op)
 {
     struct epoll_event e = { .events = s->events, .data.u64 = s->id };
 
-    return epoll_ctl(s->t->epoll_fd, op, s->fd, &e) ? errno : 0;
+    return epoll_ctl(sock_set(s), op, s->fd, &e) ? errno : 0;
 }
 
 int hth_tcp_sock_open(struct hth_tcp *t, struct hth_tcp_sock *s, int fd, enum hth_tcp_role role,
@@ -36,16 +42,19 @@ void hth_tcp_sock_watch(struct hth_tcp_sock *s, uint32_t events)
 int hth_tcp_sock_move(
         struct hth_tcp_sock *from, struct hth_tcp_sock *to, enum hth_tcp_role role, void *owner)
 {
-    int rc;
+    int rc, moves;
 
     *to = *from;
     to->role = role;
     to->owner = owner;
+    moves = sock_set(to) != sock_set(from);
+    if (moves)
+        epoll_ctl(sock_set(from), EPOLL_CTL_DEL, from->fd, NULL);
     to->id = hth_ids_put(&to->t->socks, to);
     hth_ids_drop(&from->t->socks, from->id);
     from->id = 0;
     from->fd = -1;
-    rc = to->id ? sock_control(to, EPOLL_CTL_MOD) : ENOMEM;
+    rc = to->id ? sock_control(to, moves ? EPOLL_CTL_ADD : EPOLL_CTL_MOD) : ENOMEM;
     if (rc)
         hth_tcp_sock_close(to);
     return rc;

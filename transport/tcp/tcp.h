@@ -38,8 +38,11 @@
 #define HTH_TCP_UNKNOWN_MS 60000u       /* between two words of a key that is not known */
 #define HTH_TCP_DETAIL     256u
 
+#define HTH_TCP_DOOR       1u /* in the epoll set: their set; no socket has such an id */
+
 enum hth_tcp_role {
-    HTH_TCP_GREETS = 1, /* owner: its greeting */
+    HTH_TCP_GREETS = 1, /* dialled; owner: its greeting */
+    HTH_TCP_STRANGER,   /* accepted; owner: its greeting */
     HTH_TCP_MESSAGES,   /* owner: its connection */
     HTH_TCP_BULK,
 };
@@ -102,7 +105,7 @@ struct hth_tcp_greeting *hth_tcp_place_least(const struct hth_tcp *t); /* NULL: 
 /* ---- listen.c: strangers ---- */
 
 int hth_tcp_listen_open(struct hth_tcp *t, struct hearth_error *err);
-int hth_tcp_accept(struct hth_tcp *t);
+void hth_tcp_strangers_turn(struct hth_tcp *t);
 int hth_tcp_strangers_expire(struct hth_tcp *t, uint64_t now);
 /* When strangers or a listener at rest want the next turn. */
 uint64_t hth_tcp_strangers_due(const struct hth_tcp *t);
@@ -386,6 +389,7 @@ struct hth_tcp {
     uint32_t connect_ms;
     int closing;
     int epoll_fd, wake_fd, listen_fd;
+    int strangers_fd; /* an epoll set in the other one: the listener, and sockets that it accepted */
     atomic_int woken;
     uint64_t due_ms; /* of connections that are being dialled; HTH_NEVER: none is */
 

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A round is bounded in time, not in turns. A node that serves many pullers always finds another turn to
+ * do, and a turn may take tens of milliseconds. The engine's pings leave by the tick that follows the
+ * round, and ranks are heard after it: neither may wait for the pullers to have enough.
+ */
+#include "round.h"
+
+void hth_round(struct hth_transport *t, const struct hth_clock *clock)
+{
+    uint64_t until = hth_now_ms(clock) + HTH_ROUND_MS;
+
+    for (unsigned i = 0; i < HTH_ROUND_TURNS && t->ops->progress(t) > 0; i++)
+        if (hth_now_ms(clock) >= until)
+            return;
+}
