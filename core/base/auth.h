@@ -46,7 +46,8 @@ void hth_session_key(unsigned char out[HTH_KEY], const unsigned char job_key[HTH
 /*
  * The one copy of the job key in this process, or of two while it is being changed: in memory that is not
  * swapped, dumped or inherited by a child, and wiped at close. Callers borrow the pointers. An id says which
- * key is meant, to everybody; it comes from the key, which cannot be computed from it.
+ * key is meant in logs and to an operator. It is computed from the key, so whoever reads it can test guesses: no
+ * message has it.
  */
 struct hth_key {
     const unsigned char *bytes; /* [HTH_KEY] to dial and prove with */

@@ -96,7 +96,7 @@ static double cpu_s(void)
 /* Whose nonce and public key are anything. */
 static size_t stranger_words(enum kind kind, unsigned char out[HTH_SEAL_HELLO])
 {
-    static const unsigned char head[] = { 'H', 'T', 'C', 'P', 1, 1, 1, 1, 7 };
+    static const unsigned char head[] = { 'H', 'T', 'C', 'P', 2, 2, 1, 1, 7 };
 
     if (kind == SILENT)
         return 0;

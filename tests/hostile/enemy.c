@@ -150,7 +150,7 @@ static int plain_dial(const struct side *s)
 
 static void plain_says(const struct side *s)
 {
-    unsigned char bytes[1024] = "HTCP\1\1\1\1\7";
+    unsigned char bytes[1024] = "HTCP\2\2\1\1\7";
     int *fd = &plain[hostile_roll(&dice, PLAINS)];
     size_t len = 128;
     uint16_t type;

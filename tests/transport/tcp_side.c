@@ -65,7 +65,7 @@ static void side_log(void *self, enum hearth_log_level level, const char *event,
     struct tcp_side *s = self;
 
     (void)level;
-    s->warned += strcmp(event, "tcp-accept") == 0 || strcmp(event, "key-unknown") == 0;
+    s->warned += strcmp(event, "tcp-accept") == 0;
     if (!strcmp(event, "stranger-refused")) {
         s->refusals++;
         snprintf(s->refused, sizeof(s->refused), "%s", text);

@@ -66,11 +66,11 @@ Test(handshake, another_version_is_refused_and_both_sides_hear_why)
     net_run(w, 200);
     cr_assert(eq(int, w->node[1].down_code, HEARTH_EPROTO));
     must_say(w->node[1].down_text,
-            "node 0 (host0): host0 speaks protocol 5 to 5, host1 7 to 9; install one version "
+            "node 0 (host0): host0 speaks protocol 6 to 6, host1 7 to 9; install one version "
             "everywhere");
     cr_assert(eq(int, w->node[0].down_code, HEARTH_EPROTO));
     must_say(w->node[0].down_text,
-            "node 1 (host1): host1 speaks protocol 7 to 9, host0 5 to 5; install one version "
+            "node 1 (host1): host1 speaks protocol 7 to 9, host0 6 to 6; install one version "
             "everywhere");
     cr_assert(eq(int, w->node[0].ups[1] + w->node[1].ups[0], 0));
     net_world_close(w);
@@ -258,7 +258,7 @@ Test(handshake, versions_that_do_not_meet_are_refused_in_words)
     raw_hello(r, 7, 9, body);
     raw_run(w, r, 10);
     must_say(
-            r->words, "host0 speaks protocol 5 to 5, host1 7 to 9; install one version everywhere");
+            r->words, "host0 speaks protocol 6 to 6, host1 7 to 9; install one version everywhere");
     raw_dial(w, r, 0); /* one that knows ours as well is welcome */
     raw_hello(r, 1, 9, body);
     raw_run(w, r, 10);

@@ -282,16 +282,36 @@ Test(seal, without_the_job_key_nobody_gets_in, .init = seal_setup)
     shake_fini(&s);
 }
 
+/* Nor does he hear a hello: the mac is looked at before a key pair is made. */
+Test(seal, whose_hello_has_no_mac_of_the_job_key_is_not_answered, .init = seal_setup)
+{
+    static const unsigned char none[HTH_SEAL_HELLO];
+    struct shake s;
+
+    for (size_t at = 0; at < HTH_SEAL_HELLO; at++) {
+        shake_init(&s);
+        must_fail(shake_with(&s, 0, at, 0x10), HEARTH_EAUTH);
+        cr_assert(zero(int, memcmp(s.hello_a, none, sizeof(none))), "byte %zu", at);
+        cr_assert(zero(int, hth_seal_knows(job_key, s.hello_d)));
+        shake_fini(&s);
+    }
+}
+
 /* Who stands at an address of the job's and has no key can pretend to know the answer. */
 Test(seal, a_dialler_does_not_believe_an_acceptor_without_the_key, .init = seal_setup)
 {
+    unsigned char hello[HTH_SEAL_HELLO];
     struct shake s;
     struct hth_seal *theirs = NULL;
 
     shake_init(&s);
     s.accepts.key = other_key;
-    must_fail(shake(&s), HEARTH_EAUTH);
-    memset(s.proof_a, 0, sizeof(s.proof_a));
+    must(hth_seal_dial(&s.d, &s.dials, s.hello_d, NULL));
+    memcpy(hello, s.hello_d, sizeof(hello));
+    hth_seal_hello_sign(hello, other_key); /* so that it has something to answer */
+    must(hth_seal_accept(&s.a, &s.accepts, hello, s.hello_a, NULL));
+    must(hth_seal_answer(&s.d, s.hello_a, s.proof_d, NULL));
+    must_fail(hth_seal_admit(&s.a, s.proof_d, s.proof_a, &s.acceptor, NULL), HEARTH_EAUTH);
     must_fail(hth_seal_finish(&s.d, s.proof_a, &theirs, NULL), HEARTH_EAUTH);
     must_fail(hth_seal_finish(&s.d, s.proof_a, &theirs, NULL), HEARTH_ESTATE); /* one try */
     cr_assert(eq(ptr, theirs, NULL));
@@ -357,6 +377,8 @@ Test(seal, what_a_side_said_is_not_taken_from_its_peer, .init = seal_setup)
     shake_init(&s); /* an acceptor's hello, dialled with */
     must(shake(&s));
     shake_init(&t);
+    must_fail(hth_seal_accept(&t.a, &t.accepts, s.hello_a, t.hello_a, NULL), HEARTH_EAUTH);
+    hth_seal_hello_sign(s.hello_a, job_key);
     must_fail(hth_seal_accept(&t.a, &t.accepts, s.hello_a, t.hello_a, NULL), HEARTH_EPROTO);
     must_fail(hth_seal_admit(&t.a, s.proof_a, t.proof_a, &t.acceptor, NULL), HEARTH_ESTATE);
     shake_fini(&s);
@@ -464,8 +486,9 @@ Test(seal, another_version_is_refused_in_words, .init = seal_setup)
     shake_init(&s);
     must(hth_seal_dial(&s.d, &s.dials, s.hello_d, NULL));
     must(hth_seal_hello_decode(&h, s.hello_d, HTH_SEAL_DIALS, NULL));
-    h.low = h.high = 2;
+    h.low = h.high = 3;
     hth_seal_hello_encode(&h, s.hello_d);
+    hth_seal_hello_sign(s.hello_d, job_key);
     must_fail(hth_seal_accept(&s.a, &s.accepts, s.hello_d, s.hello_a, &s.err), HEARTH_EUNSUPPORTED);
     cr_assert(ne(ptr, strstr(s.err.text, "version"), NULL));
     must_fail(hth_seal_answer(&s.d, s.hello_a, s.proof_d, &s.err), HEARTH_EUNSUPPORTED);

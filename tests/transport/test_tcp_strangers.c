@@ -212,15 +212,14 @@ Test(tcp_strangers, bulk_joins_its_own_connection_and_once)
 
 static const unsigned char key[HTH_KEY] = { 1, 2, 3 }, other_key[HTH_KEY] = { 1, 2, 4 };
 
-/* 1: its messages half was admitted. id: of the key that it says it proves. */
-static int enters_as(struct tcp_side *s, const unsigned char *with, uint32_t id, uint32_t suites)
+/* 1: its messages half was admitted. */
+static int enters(struct tcp_side *s, const unsigned char *with, uint32_t suites)
 {
     struct hth_seal_opts o = tcp_greeting(s, HTH_PURPOSE_MESSAGES);
     struct hth_seal *seal;
     int fd;
 
     o.key = with;
-    o.key_id = id ? id : o.key_id;
     o.suites = suites ? suites : o.suites;
     fd = tcp_greet(s, &o, &seal);
     if (fd < 0)
@@ -228,11 +227,6 @@ static int enters_as(struct tcp_side *s, const unsigned char *with, uint32_t id,
     hth_seal_close(seal);
     close(fd);
     return 1;
-}
-
-static int enters(struct tcp_side *s, const unsigned char *with, uint32_t suites)
-{
-    return enters_as(s, with, 0, suites);
 }
 
 /* He hears nothing; the log says it once for as many as come. */
@@ -244,8 +238,8 @@ Test(tcp_strangers, who_is_refused_is_in_the_log)
     for (int i = 0; i < 3; i++)
         cr_expect(not(enters(&keyed, other_key, 0)));
     cr_expect(eq(int, keyed.refusals, 1));
-    cr_expect(strstr(keyed.refused, "127.0.0.1:") &&
-                      strstr(keyed.refused, "prove the job key; 1 in all"),
+    cr_expect(strstr(keyed.refused, "127.0.0.1:") && strstr(keyed.refused, "prove the job key: ") &&
+                      strstr(keyed.refused, "the same key file; 1 in all"),
             "%s", keyed.refused);
     keyed.now_ms += 10000;
     cr_expect(not(enters(&keyed, key, HTH_SUITE_PROOF)));
@@ -255,28 +249,21 @@ Test(tcp_strangers, who_is_refused_is_in_the_log)
     tcp_side_close(&keyed);
 }
 
-/* One that names the key it has. */
-static int enters_by_id(struct tcp_side *s, const unsigned char *with)
-{
-    return enters_as(s, with, hth_key_id(with), 0);
-}
-
-Test(tcp_strangers, both_keys_are_taken_while_the_key_is_changed_and_an_unknown_one_is_named_once)
+Test(tcp_strangers, both_keys_are_taken_while_the_key_is_changed_and_no_other)
 {
     struct tcp_side keyed;
 
     tcp_side_open_keyed(&keyed, "127.0.0.1", key);
-    cr_assert(eq(int, enters_by_id(&keyed, key), 1));
-    cr_assert(zero(int, enters_by_id(&keyed, other_key)));
-    cr_assert(zero(int, enters_by_id(&keyed, other_key)));
-    cr_assert(eq(int, keyed.warned, 1));
+    cr_assert(eq(int, enters(&keyed, key, 0), 1));
+    cr_assert(zero(int, enters(&keyed, other_key, 0)));
+    cr_assert(zero(int, enters(&keyed, other_key, 0)));
     keyed.job_key.other = other_key;
     keyed.job_key.other_id = hth_key_id(other_key);
-    cr_assert(eq(int, enters_by_id(&keyed, key), 1));
-    cr_assert(eq(int, enters_by_id(&keyed, other_key), 1));
+    cr_assert(eq(int, enters(&keyed, key, 0), 1));
+    cr_assert(eq(int, enters(&keyed, other_key, 0), 1));
     keyed.job_key = (struct hth_key){ .bytes = other_key, .id = hth_key_id(other_key) };
-    cr_assert(eq(int, enters_by_id(&keyed, other_key), 1));
-    cr_assert(zero(int, enters_by_id(&keyed, key)), "the key that was dropped still opens");
+    cr_assert(eq(int, enters(&keyed, other_key, 0), 1));
+    cr_assert(zero(int, enters(&keyed, key, 0)), "the key that was dropped still opens");
     tcp_side_close(&keyed);
 }
 
@@ -291,6 +278,58 @@ Test(tcp_strangers, who_has_another_key_or_would_not_seal_is_not_let_in)
     cr_expect(not(enters(&keyed, none, 0)));
     cr_expect(not(enters(&keyed, key, HTH_SUITE_PROOF)));
     cr_expect(not(enters(&side, key, 0))); /* nor the reverse: no key here */
+    cr_expect(zero(int, keyed.conns));
+    tcp_side_close(&keyed);
+}
+
+/* Bytes of the hello that say who made it: nothing in it comes from the key but the mac. */
+Test(tcp_strangers, whose_hello_no_job_key_made_hears_nothing_and_costs_a_hash)
+{
+    struct hth_seal_opts o;
+    unsigned char hello[HTH_SEAL_HELLO], byte;
+    struct tcp_side keyed;
+
+    tcp_side_open_keyed(&keyed, "127.0.0.1", key);
+    o = tcp_greeting(&keyed, HTH_PURPOSE_MESSAGES);
+    o.key = other_key;
+    tcp_hello(&o, hello);
+    for (int older = 0; older < 2; older++) {
+        int fd = tcp_dial(&keyed);
+
+        hello[4] = hello[5] = older ? 1 : hello[5];
+        keyed.now_ms += 10000;
+        tcp_say(fd, hello, sizeof(hello));
+        cr_expect(not(tcp_hear(&keyed, fd, &byte, 1)));
+        cr_expect(
+                ne(ptr, strstr(keyed.refused, older ? "of an older version" : "the same key file"),
+                        NULL),
+                "%s", keyed.refused);
+        close(fd);
+    }
+    for (int i = 12; i < 16; i++)
+        cr_expect(zero(u8, hello[i]), "the hello names its key");
+    tcp_side_close(&keyed);
+}
+
+/* A recording of a member's hello is answered; nothing is had by it. */
+Test(tcp_strangers, who_says_a_recorded_hello_proves_nothing)
+{
+    struct hth_seal_opts o;
+    unsigned char hello[HTH_SEAL_HELLO], answer[HTH_SEAL_HELLO];
+    struct tcp_side keyed;
+
+    tcp_side_open_keyed(&keyed, "127.0.0.1", key);
+    o = tcp_greeting(&keyed, HTH_PURPOSE_MESSAGES);
+    tcp_hello(&o, hello);
+    for (int i = 0; i < 3; i++) {
+        int fd = tcp_dial(&keyed);
+
+        tcp_say(fd, hello, sizeof(hello));
+        cr_assert(tcp_hear(&keyed, fd, answer, sizeof(answer)));
+        tcp_say(fd, i ? answer : hello, HTH_SEAL_PROOF);
+        cr_expect(not(tcp_hear(&keyed, fd, answer, 1)));
+        close(fd);
+    }
     cr_expect(zero(int, keyed.conns));
     tcp_side_close(&keyed);
 }

@@ -20,8 +20,8 @@
 
 #define HTH_FRAME_HEAD   64u
 #define HTH_BODY_MAX     (HTH_MESSAGE_MAX - HTH_FRAME_HEAD)
-#define HTH_VERSION_LOW  5u /* protocol versions we speak */
-#define HTH_VERSION_HIGH 5u
+#define HTH_VERSION_LOW  6u /* protocol versions we speak; 6: the hellos of tcp have a mac */
+#define HTH_VERSION_HIGH 6u
 
 enum hth_message {
     /* 1..15: the session's own */

@@ -2,13 +2,14 @@
 /*
  * How two engines prove to each other that they have the job key, before anything else is heard:
  *
- *   HELLO      u8 low | u8 high | u16 0 | u32 from | u32 to | u32 id of the job key | u64 store of `from` |
+ *   HELLO      u8 low | u8 high | u16 0 | u32 from | u32 to | u32 0 | u64 store of `from` |
  *              backend[16] | job[64] | nonce[32]
  *   HELLO_ACK  the same of the acceptor (low = high = the version to speak), proof[16]
  *   AUTH       proof[16]
  *   REFUSE     i32 code | text
  *
- * The dialler says which of its job keys it proves (0: it has none), and the acceptor takes that one, if it has it.
+ * While the job key is changed there are two. The acceptor takes the one whose mac the hello has; no message names a
+ * key, since whatever is computed from one would tell who listens something of it.
  * All keys of a connection come from the job's and both hellos. A proof is a mac of both hellos,
  * so a recording of an earlier connection proves nothing. It names its side, and each direction has
  * a key of its own, so that a message sent back to its sender is not taken for the peer's. Epoch and nonce stand in the head, under the same mac as
@@ -19,15 +20,7 @@
 
 #include <stdio.h>
 
-enum {
-    AT_LOW = 0,
-    AT_HIGH = 1,
-    AT_FROM = 4,
-    AT_TO = 8,
-    AT_KEY = 12,
-    AT_STORE = 16,
-    AT_BACKEND = 24
-};
+enum { AT_LOW = 0, AT_HIGH = 1, AT_FROM = 4, AT_TO = 8, AT_STORE = 16, AT_BACKEND = 24 };
 enum { AT_JOB = 40, AT_NONCE = 104, NONCE_LEN = 32, BACKEND_LEN = 16, JOB_LEN = 64 };
 
 #define REFUSE_TEXT 200u
@@ -42,7 +35,6 @@ static void hello_write(struct hth_session *s, const struct link *link, uint8_t 
     out[AT_HIGH] = high;
     hth_put32(out + AT_FROM, e->self);
     hth_put32(out + AT_TO, link->node);
-    hth_put32(out + AT_KEY, link->key_id);
     hth_put64(out + AT_STORE, e->member[e->self].store);
     snprintf((char *)out + AT_BACKEND, BACKEND_LEN, "%s", s->transport->ops->name);
     memcpy(out + AT_JOB, s->opts.job, strnlen(s->opts.job, JOB_LEN));
@@ -140,22 +132,16 @@ static void hello_refuse(struct hth_session *s, struct link *link, const struct 
         hth_peer_drop_link(s, link, HEARTH_EPEER);
 }
 
-/* The key that it says sealed it. Which one it was is told in the log alone. */
-static const unsigned char *hello_key(
-        const struct hth_session *s, const struct hth_frame *frame, struct hearth_error *err)
+/* 1: a job key of ours sealed it, which the link proves from here on. */
+static int hello_key(const struct hth_session *s, struct link *link, const void *bytes, size_t len)
 {
-    uint32_t id = 0;
-    const unsigned char *key;
+    const struct hth_key *key = s->opts.key;
+    int first = hth_frame_check(bytes, len, key->bytes);
 
-    if (frame->type == HTH_MSG_HELLO && frame->body_len == HTH_HELLO_BODY)
-        id = hth_get32(frame->body + AT_KEY);
-    key = hth_key_of(s->opts.key, id);
-    if (!key)
-        hth_fail(err, HEARTH_EAUTH, 0,
-                "a hello of job key %08" PRIx32 ", and here is %08" PRIx32
-                "%s; give all nodes the same key file",
-                id, s->opts.key->id, s->opts.key->other ? " (and another one)" : "");
-    return key;
+    if (!first && (!key->other || !hth_frame_check(bytes, len, key->other)))
+        return 0;
+    link->key_id = first ? key->id : key->other_id;
+    return 1;
 }
 
 static const char *hello_name(const struct hth_epoch *e, uint32_t node, const char *otherwise)
@@ -165,19 +151,16 @@ static const char *hello_name(const struct hth_epoch *e, uint32_t node, const ch
 
 /* Is this hello of a member, and for us? Errors: HEARTH_EAUTH, HEARTH_EPROTO for good, HEARTH_ESTATE
  * and HEARTH_EBUSY not yet. */
-static int hello_check(struct hth_session *s, const struct hth_frame *frame, const void *bytes,
-        size_t len, struct hearth_error *err)
+static int hello_check(struct hth_session *s, struct link *link, const struct hth_frame *frame,
+        const void *bytes, size_t len, struct hearth_error *err)
 {
     const unsigned char *b = frame->body;
     const struct hth_epoch *e = s->epoch;
     const char *job = (const char *)b + AT_JOB, *backend = (const char *)b + AT_BACKEND;
     const char *ours = s->transport->ops->name;
-    const unsigned char *key = hello_key(s, frame, err);
     uint32_t from;
 
-    if (!key)
-        return HEARTH_EAUTH;
-    if (!hth_frame_check(bytes, len, key))
+    if (!hello_key(s, link, bytes, len))
         return hth_fail(err, HEARTH_EAUTH, 0,
                 "a hello that our job key did not seal; give all nodes the same key file");
     if (frame->type != HTH_MSG_HELLO || frame->body_len != HTH_HELLO_BODY)
@@ -218,8 +201,6 @@ static void hello_answer(struct hth_session *s, struct link *link, const unsigne
 
     link->node = hth_get32(hello + AT_FROM);
     link->version = version;
-    if (!(link->key_id = hth_get32(hello + AT_KEY)))
-        link->key_id = s->opts.key->id;
     hello_write(s, link, version, version, ack);
     memcpy(link->transcript, hello, HTH_HELLO_BODY);
     memcpy(link->transcript + HTH_HELLO_BODY, ack, HTH_HELLO_BODY);
@@ -252,7 +233,7 @@ static void handshake_on_hello(struct hth_session *s, struct link *link,
 {
     struct hearth_error err;
 
-    if (!hello_check(s, frame, bytes, len, &err)) {
+    if (!hello_check(s, link, frame, bytes, len, &err)) {
         hello_answer(s, link, frame->body);
         return;
     }

@@ -25,9 +25,7 @@
 
 static struct hth_seal_opts hello_opts(const struct hth_tcp *t, enum hth_purpose purpose)
 {
-    return (struct hth_seal_opts){
-        .key = t->key->bytes, .key_id = t->key->id, .suites = t->suites, .purpose = purpose
-    };
+    return (struct hth_seal_opts){ .key = t->key->bytes, .suites = t->suites, .purpose = purpose };
 }
 
 /* The first bytes of a socket: they have room. */
@@ -178,9 +176,10 @@ static void dialled_event(struct hth_tcp_greeting *g)
     whole = hello_receive(g);
     if (whole < 0)
         hth_tcp_conn_end(g->conn, HEARTH_EPEER,
-                errno                        ? strerrordesc_np(errno)
-                : g->stage == HTH_TCP_AWAITS ? "it closed before its hello was whole"
-                                             : "it closed at our proof: it may have another key");
+                errno ? strerrordesc_np(errno)
+                : g->stage == HTH_TCP_AWAITS
+                        ? "it closed at our hello: it may have another key, or another version"
+                        : "it closed at our proof: it may have another key");
     else if (whole && g->stage == HTH_TCP_AWAITS)
         dialled_proves(g);
     else if (whole)
@@ -241,29 +240,24 @@ static void accepted_refuse(struct hth_tcp_greeting *g, const struct hearth_erro
     t->refused = 0;
 }
 
-/* The key that he says he proves. Of an id that is none of ours he hears what all hear, and a key that nobody
- * has is what he does not prove; those whose job key is an older one than ours are told of in the log. */
-static const unsigned char *accepted_key(const struct hth_tcp_greeting *g, uint32_t id)
+/* The job key that has made this hello: before anything is computed that takes longer than a hash. NULL: none
+ * of ours, and he hears nothing. */
+static const unsigned char *accepted_key(const struct hth_tcp_greeting *g, struct hearth_error *err)
 {
-    struct hth_tcp *t = g->sock.t;
-    const unsigned char *key = hth_key_of(t->key, id);
-    uint64_t now = hth_now_ms(&t->clock);
-    char from[HTH_ADDR_LABEL];
+    const struct hth_key *key = g->sock.t->key;
 
-    if (key)
-        return key;
-    if (!t->unknown_said_ms || now >= t->unknown_said_ms + HTH_TCP_UNKNOWN_MS) {
-        t->unknown_said_ms = now;
-        hth_addr_text(&g->peer, from);
-        hth_say(&t->log, HEARTH_LOG_WARN, "key-unknown",
-                "%s dialled with job key %08" PRIx32 ", and here is %08" PRIx32
-                "%s: give all nodes the same key file",
-                from, id, t->key->id, t->key->other ? " (and another one)" : "");
-    }
-    return t->nobodys;
+    if (hth_seal_knows(key->bytes, g->in))
+        return key->bytes;
+    if (key->other && hth_seal_knows(key->other, g->in))
+        return key->other;
+    hth_fail(err, HEARTH_EAUTH, 0, "its hello does not prove the job key: %s",
+            hth_seal_is_older(g->in) ? "it is of an older version; install one version everywhere"
+                                     : "if it is a node of this job, give all nodes the same key "
+                                       "file");
+    return NULL;
 }
 
-/* Our hello to his; a stranger hears no more before his proof. 0: close. */
+/* Our hello to his, who has the key, or a recording: he hears no more before his proof. 0: close. */
 static int accepted_says(struct hth_tcp_greeting *g)
 {
     struct hth_seal_opts opts = hello_opts(g->sock.t, HTH_PURPOSE_MESSAGES);
@@ -274,11 +268,11 @@ static int accepted_says(struct hth_tcp_greeting *g)
     struct hth_seal_bond bond;
     int rc;
 
-    if (hth_seal_asks(g->in, &asked, &err)) {
+    opts.key = accepted_key(g, &err);
+    if (!opts.key || hth_seal_asks(g->in, &asked, &err)) {
         accepted_refuse(g, &err);
         return 0;
     }
-    opts.key = accepted_key(g, asked.key_id);
     g->purpose = asked.purpose;
     memcpy(g->id, asked.id, sizeof(g->id));
     if (asked.purpose == HTH_PURPOSE_BULK)

@@ -151,7 +151,6 @@ static int tcp_key(
     int rc = hth_seal_init(err);
 
     t->key = opts->key ? opts->key : &none;
-    hth_random_bytes(t->nobodys, sizeof(t->nobodys));
     t->suites = opts->key && !opts->trusted ? hth_seal_suites() : HTH_SUITE_PROOF;
     t->crew = t->suites != HTH_SUITE_PROOF ? hth_tcp_crew_new(tcp_crew_size()) : NULL;
     return rc;

@@ -15,8 +15,9 @@
 
 #include <string.h>
 
-#define VERSION 1u
+#define VERSION 2u /* 2: the hello has a mac, and no id of the job key */
 
+enum { HIGH_AT = 5 }; /* of a hello, in every version */
 enum { DIALLED = 1, ANSWERED, ACCEPTED, ENDED };
 
 int hth_seal_init(struct hearth_error *err)
@@ -90,7 +91,6 @@ int hth_seal_dial(struct hth_seal_hand *h, const struct hth_seal_opts *opts,
         .side = HTH_SEAL_DIALS,
         .purpose = opts->purpose,
         .suites = opts->suites,
-        .key_id = opts->key_id,
     };
 
     if (opts_check(opts, err))
@@ -104,8 +104,19 @@ int hth_seal_dial(struct hth_seal_hand *h, const struct hth_seal_opts *opts,
     }
     hello_fill(h, &hello);
     hth_seal_hello_encode(&hello, out);
+    hth_seal_hello_sign(out, opts->key);
     memcpy(hello_of_dialler(h), out, HTH_SEAL_HELLO);
     return HEARTH_OK;
+}
+
+int hth_seal_knows(const unsigned char job_key[HTH_KEY], const unsigned char hello[HTH_SEAL_HELLO])
+{
+    return hth_seal_hello_is_of(hello, job_key);
+}
+
+int hth_seal_is_older(const unsigned char hello[HTH_SEAL_HELLO])
+{
+    return hello[HIGH_AT] < VERSION;
 }
 
 int hth_seal_asks(const unsigned char hello[HTH_SEAL_HELLO], struct hth_seal_asked *out,
@@ -117,7 +128,6 @@ int hth_seal_asks(const unsigned char hello[HTH_SEAL_HELLO], struct hth_seal_ask
         return HEARTH_EPROTO;
     out->purpose = h.purpose;
     out->suites = h.suites;
-    out->key_id = h.key_id;
     memcpy(out->id, h.id, sizeof(out->id));
     return HEARTH_OK;
 }
@@ -164,6 +174,8 @@ int hth_seal_accept(struct hth_seal_hand *h, const struct hth_seal_opts *opts,
     memset(h, 0, sizeof(*h));
     if (opts_check(opts, err))
         return HEARTH_EINVAL;
+    if (!hth_seal_hello_is_of(hello, opts->key))
+        return hth_fail(err, HEARTH_EAUTH, 0, "a hello that our job key did not make");
     if (hth_seal_hello_decode(&asked, hello, HTH_SEAL_DIALS, err))
         return HEARTH_EPROTO;
     hand_init(h, opts, ACCEPTED);

@@ -9,20 +9,23 @@
  *   hth_seal_finish  ◄──     PROOF[32]                           the acceptor is proved
  *                    records      ◄─►        records
  *
- * Who dials proves first. Whoever goes first gives the other side a code to try keys on, offline: anybody can
- * dial a listener, but to be dialled takes an address of the job's or a place on the path. So a stranger
- * hears a hello, in which nothing is that the job key went into; who only listens hears no more, since each proof is under the exchange's secret as well.
+ * The dialler's hello ends with a mac under a key of the job key. The acceptor checks it before any curve
+ * operation and before it answers: a stranger costs two hashes, and hears nothing. Whoever records a hello can say
+ * it again, hears a hello in which nothing is that the job key went into, and proves nothing.
+ * Whoever records a hello, or is dialled, can try job keys on its mac, offline: a job key is 32 random bytes.
+ * docs/protocol.md has the handshake in the terms of the Noise framework, with test vectors.
  *
  * A hello, little-endian, all of it in the proofs, so that nobody on the path turns down version or suite:
  *
  *    0 u32 'HTCP'   4 u8 lowest version   5 u8 highest   6 u8 side (1 dials, 2 accepts)   7 u8 purpose
  *    8 u32 suites: those offered, or of the acceptor the one it takes (0: none of them)
- *   12 u32 of the dialler: id of its job key (0: there is none), of the acceptor zero
+ *   12 u32 zero
  *   16 16  of bulk: the id of its message connection, else zeros
  *   32 32  nonce
  *   64 32  X25519 public key, of this connection alone
- *   96 32  zeros
+ *   96 32  of the dialler: HMAC-SHA-256 of bytes 0 to 95, of the acceptor zeros
  *
+ *   mac's key = HKDF-Expand(job key, "hello")
  *   secret    = HKDF-Extract(salt: job key, X25519 of both | secret of the message connection, or zeros)
  *   each key  = HKDF-Expand(secret, its name | SHA-256 of both hellos)
  *   proofs    = HMAC-SHA-256 of both hellos; the acceptor's also of the dialler's proof
@@ -73,7 +76,6 @@ enum hth_cipher_lib { HTH_CIPHER_ANY, HTH_CIPHER_LIBCRYPTO, HTH_CIPHER_LIBSODIUM
 struct hth_seal_opts {
     const unsigned char *
             key; /* [HTH_KEY] the job's, zeros without one; borrowed until the handshake has ended */
-    uint32_t key_id; /* of the dialler: hth_key_id(); 0: there is no key */
     uint32_t
             suites; /* that we offer or would take: hth_seal_suites(), or HTH_SUITE_PROOF, or both */
     enum hth_purpose purpose; /* of the dialler; the acceptor reads it from the hello */
@@ -111,11 +113,16 @@ struct hth_seal_hand {
 struct hth_seal;
 struct hth_tcp_crew;
 
+/* 1: a dialler with this job key has written it, now or before. Two hashes. */
+int hth_seal_knows(const unsigned char job_key[HTH_KEY], const unsigned char hello[HTH_SEAL_HELLO]);
+/* 1: its version has no mac: an older Hearth's. Unproved. */
+int hth_seal_is_older(const unsigned char hello[HTH_SEAL_HELLO]);
+
 /* What a dialler's hello asks for, unproved: to find the bond. Errors: HEARTH_EPROTO for whatever no dialler
  * writes. */
 struct hth_seal_asked {
     enum hth_purpose purpose;
-    uint32_t suites, key_id;
+    uint32_t suites;
     unsigned char id[16];
 };
 int hth_seal_asks(const unsigned char hello[HTH_SEAL_HELLO], struct hth_seal_asked *out,
@@ -125,7 +132,8 @@ int hth_seal_asks(const unsigned char hello[HTH_SEAL_HELLO], struct hth_seal_ask
 int hth_seal_dial(struct hth_seal_hand *h, const struct hth_seal_opts *opts,
         unsigned char out[HTH_SEAL_HELLO], struct hearth_error *err);
 
-/* Acceptor: our hello to his. Errors: HEARTH_EPROTO, not a hello that we know, close; HEARTH_EUNSUPPORTED, no
+/* Acceptor: our hello to his. Errors: HEARTH_EAUTH, not of our job key, and HEARTH_EPROTO, not a hello that
+ * we know: close; HEARTH_EUNSUPPORTED, no
  * suite or version in common: `out` says so, send it and close. */
 int hth_seal_accept(struct hth_seal_hand *h, const struct hth_seal_opts *opts,
         const unsigned char hello[HTH_SEAL_HELLO], unsigned char out[HTH_SEAL_HELLO],

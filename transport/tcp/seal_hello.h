@@ -12,11 +12,15 @@ struct hth_seal_hello {
     enum hth_seal_side side;
     enum hth_purpose purpose;
     uint32_t suites; /* a dialler's may have some that we do not know */
-    uint32_t key_id; /* a dialler's: which job key it proves; 0: it has none */
     unsigned char id[16], nonce[32], public_key[HTH_KEY];
 };
 
+/* Without a mac. */
 void hth_seal_hello_encode(const struct hth_seal_hello *hello, unsigned char out[HTH_SEAL_HELLO]);
+/* A dialler's mac: written; 1: it is of this job key. */
+void hth_seal_hello_sign(unsigned char hello[HTH_SEAL_HELLO], const unsigned char job_key[HTH_KEY]);
+int hth_seal_hello_is_of(
+        const unsigned char hello[HTH_SEAL_HELLO], const unsigned char job_key[HTH_KEY]);
 
 /* Of the side that the caller expects. Errors: HEARTH_EPROTO for what that side never writes. */
 int hth_seal_hello_decode(struct hth_seal_hello *out, const unsigned char bytes[HTH_SEAL_HELLO],

@@ -22,23 +22,22 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#define HTH_TCP_CONNS      4096u /* at once, both directions; less where descriptors are few */
-#define HTH_TCP_STRANGERS  256u  /* accepted, not yet a connection, with no place of their own */
-#define HTH_TCP_KEPT       4u    /* places of their own for each member at an address */
-#define HTH_TCP_KEPT_ALL   1024u /* of all of them, that are taken at once */
-#define HTH_TCP_PATIENCE   2000u /* ms until a stranger's hello is over */
-#define HTH_TCP_GRANTS     (1u << 20)
-#define HTH_TCP_PULLS      64u          /* at once, a connection and direction */
-#define HTH_TCP_PART       (512u << 10) /* bytes that one request of ours asks for */
-#define HTH_TCP_PIECE      (1u << 20)   /* bytes of an answer before the next one has its turn */
-#define HTH_TCP_TURN       (1u << 20)   /* bytes read or written of one socket before the next */
-#define HTH_TCP_SIP        (256u << 10) /* bytes read at once: the cache has them for their checksum */
-#define HTH_TCP_QUEUE      (256u << 10) /* bytes of messages that wait, a connection */
-#define HTH_TCP_READ       (128u << 10) /* bytes of messages read at once */
-#define HTH_TCP_UNKNOWN_MS 60000u       /* between two words of a key that is not known */
-#define HTH_TCP_DETAIL     256u
+#define HTH_TCP_CONNS     4096u /* at once, both directions; less where descriptors are few */
+#define HTH_TCP_STRANGERS 256u  /* accepted, not yet a connection, with no place of their own */
+#define HTH_TCP_KEPT      4u    /* places of their own for each member at an address */
+#define HTH_TCP_KEPT_ALL  1024u /* of all of them, that are taken at once */
+#define HTH_TCP_PATIENCE  2000u /* ms until a stranger's hello is over */
+#define HTH_TCP_GRANTS    (1u << 20)
+#define HTH_TCP_PULLS     64u          /* at once, a connection and direction */
+#define HTH_TCP_PART      (512u << 10) /* bytes that one request of ours asks for */
+#define HTH_TCP_PIECE     (1u << 20)   /* bytes of an answer before the next one has its turn */
+#define HTH_TCP_TURN      (1u << 20)   /* bytes read or written of one socket before the next */
+#define HTH_TCP_SIP       (256u << 10) /* bytes read at once: the cache has them for their checksum */
+#define HTH_TCP_QUEUE     (256u << 10) /* bytes of messages that wait, a connection */
+#define HTH_TCP_READ      (128u << 10) /* bytes of messages read at once */
+#define HTH_TCP_DETAIL    256u
 
-#define HTH_TCP_DOOR       1u /* in the epoll set: their set; no socket has such an id */
+#define HTH_TCP_DOOR      1u /* in the epoll set: their set; no socket has such an id */
 
 enum hth_tcp_role {
     HTH_TCP_GREETS = 1, /* dialled; owner: its greeting */
@@ -405,9 +404,7 @@ struct hth_tcp {
     const struct hth_tcp_pull *pulled; /* whose on_pull(0) runs; NULL: none */
     pthread_mutex_t regions_lock;
     struct hth_region *regions;
-    const struct hth_key *key;      /* one of zeros without any */
-    unsigned char nobodys[HTH_KEY]; /* a key that nobody has */
-    uint64_t unknown_said_ms;       /* that somebody dialled with another one; 0: never */
+    const struct hth_key *key; /* one of zeros without any */
     uint32_t suites;
     unsigned char read[HTH_TCP_READ]; /* messages of the connection whose turn it is */
     struct hth_tcp_crew *crew; /* that seals and opens with this thread; NULL: it does so alone */
