@@ -313,6 +313,111 @@ static void five_hundred_a_second(void)
     job_must_be_well(step);
 }
 
+/* ---- a flood ------------------------------------------------------------------------------------- */
+
+#define FLOODERS 3
+#define FLOOD_S  4
+#define FLOOD_AT 256  /* connections of a flooder that stand: the engine reads their hellos */
+#define GAP_MS   3000 /* between two saves that are PROTECTED, a machine with other work included */
+
+struct flooded {
+    unsigned saves, gap_ms, cpu_ms, ms;
+    unsigned long long came;
+};
+
+/* One whole hello on a new connection, from one of many addresses; reset later, so that no port waits. */
+static void flood_once(uint32_t k, uint64_t n, int place[FLOOD_AT])
+{
+    const struct linger reset = { .l_onoff = 1 };
+    struct sockaddr_in from = { .sin_family = AF_INET }, to = { .sin_family = AF_INET };
+    int *fd = &place[n % FLOOD_AT];
+    unsigned char hello[HELLO];
+
+    if (*fd > 0)
+        close(*fd);
+    *fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (*fd < 0)
+        return;
+    setsockopt(*fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+    from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 0x100 + (uint32_t)(n % 4000));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = htons(port[k]);
+    hello_make(hello);
+    (void)!bind(*fd, (struct sockaddr *)&from, sizeof(from));
+    (void)!connect(*fd, (struct sockaddr *)&to, sizeof(to));
+    (void)!send(*fd, hello, sizeof(hello), MSG_NOSIGNAL);
+}
+
+/* rate: connections a second; 0: as many as can be. */
+static pid_t flooder_start(uint32_t k, unsigned rate, unsigned long long *came)
+{
+    static int place[FLOOD_AT];
+    uint64_t began = now_ms();
+    pid_t child;
+
+    fflush(NULL);
+    child = fork();
+    if (child)
+        return child;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (uint64_t n = 0;; n++) {
+        while (rate && (now_ms() - began) * rate < n * 1000)
+            nap_ms(1);
+        flood_once(k, n, place);
+        __atomic_fetch_add(came, 1, __ATOMIC_RELAXED);
+    }
+}
+
+/* Saves of a job while `flooders` come at that rate each. */
+static struct flooded flood_for(unsigned seconds, int flooders, unsigned rate, uint64_t *step)
+{
+    unsigned long long *came =
+            mmap(NULL, sizeof(*came), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct flooded f = { .cpu_ms = engine_cpu_ms(0) };
+    uint64_t began = now_ms(), last = began;
+    pid_t child[FLOODERS];
+
+    CHECK(came != MAP_FAILED, "no memory");
+    for (int i = 0; i < flooders; i++)
+        child[i] = flooder_start(0, rate, came);
+    while (now_ms() - began < seconds * 1000) {
+        party_save(&p, *step, *step);
+        ++*step;
+        f.saves++;
+        if (now_ms() - last > f.gap_ms)
+            f.gap_ms = (unsigned)(now_ms() - last);
+        last = now_ms();
+    }
+    f.ms = (unsigned)(now_ms() - began);
+    for (int i = 0; i < flooders; i++) {
+        kill(child[i], SIGKILL);
+        waitpid(child[i], NULL, 0);
+    }
+    f.came = *came;
+    f.cpu_ms = engine_cpu_ms(0) - f.cpu_ms;
+    munmap(came, sizeof(*came));
+    printf("%8llu connections a second: %5.1f saves a second, longest gap %4u ms, engine n0 %3u %% of a core\n",
+            f.came * 1000 / f.ms, f.saves * 1000.0 / f.ms, f.gap_ms, f.cpu_ms * 100 / f.ms);
+    fflush(stdout);
+    return f;
+}
+
+/* More than an engine's thread can take. In HEARTH_FLOOD_RATES rates may stand, for a table. */
+static void flood_above_a_core(void)
+{
+    const char *rates = getenv("HEARTH_FLOOD_RATES");
+    struct flooded f;
+    uint64_t step = 2;
+
+    job_open();
+    for (; rates && *rates; rates += strcspn(rates, ","), rates += *rates == ',')
+        flood_for(10, *rates != '0', (unsigned)strtoul(rates, NULL, 10), &step);
+    f = flood_for(FLOOD_S, FLOODERS, 0, &step);
+    CHECK(f.gap_ms < GAP_MS, "no save for %u ms", f.gap_ms);
+    must_hold_few(0);
+    job_must_be_well(step);
+}
+
 /* A hello whose mac is anything is not answered, nor is a proof behind it. */
 static void guessed_proofs(void)
 {
@@ -451,6 +556,7 @@ int main(int argc, char **argv)
     CASE(thousand_silent)
     CASE(half_a_greeting)
     CASE(five_hundred_a_second)
+    CASE(flood_above_a_core)
     CASE(guessed_proofs)
     CASE(resets)
     CASE(another_user)
