@@ -15,7 +15,8 @@
 
 static void on_attach(struct fake_engine *f, struct client *c, const struct hth_local_attach *m)
 {
-    struct hth_local_attached a = { .store = STORE,
+    struct hth_local_attached a = { .transport = "tcp",
+        .store = STORE,
         .highest_epoch = f->epoch,
         .wall_ms = 1000,
         .random = 0x5eed + f->epoch,
