@@ -4,6 +4,7 @@
 
 #include "core/base/open.h"
 #include "core/base/options.h"
+#include "core/base/root.h"
 #include "core/store/store_tmpfs.h"
 
 #include <fcntl.h>
@@ -304,13 +305,11 @@ static enum status ls_names(const struct args *a, int root, char **names)
 static enum status ls_root(const struct args *a)
 {
     struct hearth_error err = { 0 };
-    int root = hth_open_named(a->root, O_PATH | O_DIRECTORY);
+    int root = -1;
     char **names = NULL;
     enum status status;
 
-    if (root < 0)
-        place_failed(a->root, &err);
-    else
+    if (!hth_root_open(a->root, O_PATH, &root, &err))
         names = names_in(root, a->root, &err);
     status = names ? ls_names(a, root, names) : complain(&err);
     names_free(names);

@@ -8,6 +8,7 @@
 
 #include "core/base/file.h"
 #include "core/base/open.h"
+#include "core/base/root.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +24,8 @@ int place_failed(const char *path, struct hearth_error *err)
 {
     int why = errno, none = why == ENOENT || why == ENOTDIR;
 
+    if (!why) /* place_below() has said it */
+        return err->code;
     if (why == ELOOP || why == EXDEV)
         return hth_fail(
                 err, HEARTH_EIO, why, "%.300s: a link, or '..', which is not followed", path);
@@ -30,14 +33,16 @@ int place_failed(const char *path, struct hearth_error *err)
             err, none ? HEARTH_ENOENT : HEARTH_EIO, why, "%.300s: %s", path, strerrordesc_np(why));
 }
 
-int place_below(const char *root, const char *name, int flags)
+int place_below(const char *root, const char *name, int flags, struct hearth_error *err)
 {
-    int dir = root ? hth_open_named(root, O_PATH | O_DIRECTORY) : -1, fd, why;
+    int dir, fd, why;
 
     if (!root)
         return hth_open_named(name, flags);
-    if (dir < 0)
+    if (hth_root_open(root, O_PATH, &dir, err)) {
+        errno = 0;
         return -1;
+    }
     fd = hth_open_below(dir, name, flags, 0);
     why = errno;
     close(dir);
@@ -49,7 +54,7 @@ int place_below(const char *root, const char *name, int flags)
 int job_open(const char *root, const char *job, int *out_fd, struct hearth_error *err)
 {
     char path[4096];
-    int fd = place_below(root, job, O_PATH | O_DIRECTORY);
+    int fd = place_below(root, job, O_PATH | O_DIRECTORY, err);
 
     if (fd < 0 && (errno == ELOOP || errno == EXDEV))
         errno = ENOENT;
@@ -145,7 +150,7 @@ int object_file(const char *root, const char *path, struct place *out, struct he
     snprintf(whole, sizeof(whole), "%.3000s%s%.1000s", root ? root : "", root ? "/" : "", path);
     if (slash)
         snprintf(dir, sizeof(dir), "%.*s", slash == path ? 1 : (int)(slash - path), path);
-    fd = place_below(root, dir, O_PATH | O_DIRECTORY);
+    fd = place_below(root, dir, O_PATH | O_DIRECTORY, err);
     *out = (struct place){ .container = fd, .job = -1 };
     if (fd < 0)
         return place_failed(whole, err);

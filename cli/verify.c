@@ -428,7 +428,7 @@ static int verify_one_file(
 /* One object, container or job. */
 static int verify_one(struct run *r, const char *root, const char *name, struct hearth_error *err)
 {
-    int fd = place_below(root, name, O_PATH | O_DIRECTORY), rc;
+    int fd = place_below(root, name, O_PATH | O_DIRECTORY, err), rc;
     char path[4096];
 
     if (fd < 0 && (errno == ENOTDIR || errno == ELOOP))

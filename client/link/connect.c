@@ -13,6 +13,7 @@
 
 #include "client/base/clock.h"
 #include "core/base/open.h"
+#include "core/base/root.h"
 #include "core/local/packet.h"
 #include "core/store/store_tmpfs.h"
 #include "inside.h"
@@ -37,9 +38,9 @@
 /* `.hearth/`, through no link below the root; -1 and errno. */
 static int records_open(const struct hearth *h)
 {
-    int root = hth_open_named(h->opts.root, O_PATH | O_DIRECTORY), fd, why;
+    int root, fd, why;
 
-    if (root < 0)
+    if (hth_root_open(h->opts.root, O_PATH, &root, NULL))
         return -1;
     fd = hth_open_below(root, h->records + strlen(h->opts.root) + 1, O_PATH | O_DIRECTORY, 0);
     why = errno;

@@ -9,7 +9,9 @@
 #include "core/base/auth.h"
 #include "core/base/options.h"
 #include "core/base/opts.h"
+#include "core/base/root.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/magic.h>
 #include <net/if.h>
 #include <stdlib.h>
@@ -184,24 +186,23 @@ static int check_network(const struct hearth_opts *o, struct hearth_error *err)
 static int check_root(const struct hearth_opts *o, struct hearth_error *err)
 {
     struct statfs fs;
-    struct stat st;
+    int root, rc = HEARTH_OK;
 
-    if (stat(o->root, &st) != 0)
-        return hth_fail(err, HEARTH_EINVAL, errno,
-                "root '%.200s': %s: mount a tmpfs there, for example `mount -t tmpfs -o "
-                "size=512g,huge=within_size,mode=0700 hearth %.200s`",
-                o->root, strerror(errno), o->root);
-    if (!S_ISDIR(st.st_mode))
-        return hth_fail(err, HEARTH_EINVAL, 0, "root '%.200s' is not a directory", o->root);
-    if (access(o->root, W_OK | X_OK) != 0)
-        return hth_fail(err, HEARTH_EINVAL, errno, "root '%.200s' cannot be written by user %u: %s",
+    if (hth_root_open(o->root, O_PATH, &root, err)) {
+        if (err)
+            err->code = HEARTH_EINVAL;
+        return HEARTH_EINVAL;
+    }
+    if (faccessat(root, ".", W_OK | X_OK, 0) != 0)
+        rc = hth_fail(err, HEARTH_EINVAL, errno, "root '%.200s' cannot be written by user %u: %s",
                 o->root, (unsigned)geteuid(), strerror(errno));
-    if (!o->any_root && statfs(o->root, &fs) == 0 && fs.f_type != TMPFS_MAGIC)
-        return hth_fail(err, HEARTH_EINVAL, 0,
+    else if (!o->any_root && fstatfs(root, &fs) == 0 && fs.f_type != TMPFS_MAGIC)
+        rc = hth_fail(err, HEARTH_EINVAL, 0,
                 "root '%.200s' is not on a tmpfs, and checkpoints belong in memory: mount one "
                 "there, or set any_root = 1 for a test",
                 o->root);
-    return HEARTH_OK;
+    close(root);
+    return rc;
 }
 
 /* Own copies, so that the caller's strings may go. */

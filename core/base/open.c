@@ -130,6 +130,11 @@ int hth_open_named(const char *path, int flags)
     return open(path, flags | QUIET);
 }
 
+int hth_open_part(int dir, const char *part, int flags)
+{
+    return openat(dir, part, flags | O_CLOEXEC);
+}
+
 int hth_open_kernel(const char *path, int flags)
 {
     return open(path, flags | O_CLOEXEC);

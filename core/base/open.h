@@ -22,6 +22,9 @@ int hth_open_file(int dir, const char *name, int flags);
 /* What a user or an administrator names. Links are followed; the last one not with O_NOFOLLOW. */
 int hth_open_named(const char *path, int flags);
 
+/* One part of such a name, as the kernel takes it; with O_PATH | O_NOFOLLOW a link itself. */
+int hth_open_part(int dir, const char *part, int flags);
+
 /* What the kernel has: /proc, /sys, /dev/null. NULL instead of -1. */
 int hth_open_kernel(const char *path, int flags);
 FILE *hth_open_kernel_text(const char *path);

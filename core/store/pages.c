@@ -4,6 +4,7 @@
 
 #include "core/base/map.h"
 #include "core/base/open.h"
+#include "core/base/root.h"
 #include "store_tmpfs.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -82,8 +83,10 @@ static int huge_of_kernel(const char *under)
  * whatever the mount's huge= says: 1, 0, or -1 where it cannot be seen. */
 static int pages_collapse(const char *root)
 {
-    int dir = hth_open_named(root, O_PATH | O_DIRECTORY), can = -1;
-    int fd = dir < 0 ? -1 : hth_open_below(dir, ".", O_TMPFILE | O_RDWR, 0600);
+    int dir = -1, can = -1;
+    int fd = hth_root_open(root, O_PATH, &dir, NULL)
+                     ? -1
+                     : hth_open_below(dir, ".", O_TMPFILE | O_RDWR, 0600);
     void *at = NULL;
 
     if (fd >= 0 && !ftruncate(fd, HTH_SLOT_ROUND) && pwrite(fd, "", 1, 0) == 1)

@@ -6,7 +6,7 @@
  */
 #include "tmpfs.h"
 
-#include "core/base/open.h"
+#include "core/base/root.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -67,9 +67,10 @@ static int open_records(
 
     if (rc)
         return rc;
-    fd[0] = hth_open_named(root, O_RDONLY | O_DIRECTORY);
-    if (fd[0] >= 0)
-        fd[1] = hth_sys_open_dir(fd[0], job);
+    rc = hth_root_open(root, O_RDONLY, &fd[0], err);
+    if (rc)
+        return rc;
+    fd[1] = hth_sys_open_dir(fd[0], job);
     if (fd[1] >= 0 && !fstat(fd[1], &st[0]))
         fd[2] = hth_sys_open_dir(fd[1], HTH_RECORDS_DIR);
     why = errno;

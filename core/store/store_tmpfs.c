@@ -12,7 +12,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/crc.h"
-#include "core/base/open.h"
+#include "core/base/root.h"
 #include "core/format/versions.h"
 #include "pages.h"
 
@@ -268,12 +268,9 @@ static int open_root(struct hth_tmpfs *t, const char *root, struct hearth_error 
     struct hth_room room;
     int rc;
 
-    t->root_fd = hth_open_named(root, O_RDONLY | O_DIRECTORY);
-    if (t->root_fd < 0)
-        return hth_fail(err, errno == ENOENT ? HEARTH_ENOENT : HEARTH_EIO, errno,
-                "cannot open the store's root %.200s: %s; mount a tmpfs there, or name another "
-                "root",
-                root, strerrordesc_np(errno));
+    rc = hth_root_open(root, O_RDONLY, &t->root_fd, err);
+    if (rc)
+        return rc;
     rc = hth_room_look(t->root_fd, t->opts.proc, &room, err);
     t->on_tmpfs = !rc && room.tmpfs;
     if (!rc && room.tmpfs)

@@ -590,6 +590,21 @@ Test(cli, a_root_may_have_any_name)
 
 /* ---- bad input ------------------------------------------------------------------------------- */
 
+Test(cli, a_root_that_another_user_may_exchange_is_not_looked_at)
+{
+    static const char *const commands[][2] = { { "ls", NULL }, { "ls", JOB }, { "keep", JOB },
+        { "verify", JOB } };
+
+    cr_assert(zero(int, chmod(root, 0777)));
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        cr_assert(eq(int, hearth(commands[i][0], "--root", root, commands[i][1]), 2), "row %zu: %s",
+                i, err_text);
+        cr_assert(eq(int, has(err_text, "has mode 0777: every user may exchange the jobs"), 1),
+                "row %zu: %s", i, err_text);
+    }
+    cr_assert(zero(int, chmod(root, 0700)));
+}
+
 Test(cli, bad_input_is_one_sentence_and_the_documented_status)
 {
     static const struct {

@@ -264,6 +264,25 @@ static const char *key_file(void)
     return path;
 }
 
+Test(hearthd, no_root_that_another_user_may_exchange_is_taken)
+{
+    char link[160];
+    const char *args[] = { "--root", link, "--job", "job", "--transport", "tcp", NULL };
+
+    snprintf(link, sizeof(link), "%s", root);
+    cr_assert(zero(int, chmod(root, 0777)));
+    cr_assert(eq(int, status_of(start(args)), 2));
+    cr_assert(ne(ptr, strstr((char *)(uintptr_t)read_text(errors), "has mode 0777"), NULL));
+    cr_assert(zero(int, chmod(root, 0700)));
+    if (geteuid() != 0)
+        return; /* only root gives a link away */
+    snprintf(link, sizeof(link), "%s/link", root);
+    cr_assert(zero(int, symlink(root, link) | lchown(link, 65533, 65533)));
+    cr_assert(eq(int, status_of(start(args)), 2));
+    cr_assert(ne(ptr, strstr((char *)(uintptr_t)read_text(errors), "'link' of user 65533"), NULL));
+    unlink(link);
+}
+
 Test(hearthd, off_loopback_a_key_does_not_make_up_for_a_library_that_listens)
 {
     static const char *const transports[] = { "ofi", "ucx" };

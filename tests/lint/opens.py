@@ -19,9 +19,6 @@ PATHS = "stat lstat stat64 lstat64 access euidaccess statfs statvfs realpath rea
         "chmod lchmod chown lchown link symlink truncate mkfifo mknod utimes chdir chroot".split()
 ALLOWED = {
     ("engine/key_watch.c", "lstat"): "the key file, as its administrator names it",
-    ("client/opts/check.c", "stat"): "the root, as it is named",
-    ("client/opts/check.c", "access"): "the root, as it is named",
-    ("client/opts/check.c", "statfs"): "the root, as it is named",
     ("client/link/command.c", "realpath"): "where the library is installed",
     ("client/link/command.c", "readlink"): "where the library is installed",
     ("client/link/command.c", "access"): "where the engine is installed",

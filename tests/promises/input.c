@@ -20,7 +20,8 @@ static struct party p;
 
 /* ---- options --------------------------------------------------------------------------------------- */
 
-static char file_everybody_reads[128], short_key[128], good_key[128], some_file[128];
+static char root_of_all[128], file_everybody_reads[128], short_key[128], good_key[128],
+        some_file[128];
 static const uint64_t huge_object[] = { UINT64_C(1) << 45 };
 static const char *const empty_domain[] = { "" };
 static uint16_t taken_port;
@@ -68,6 +69,7 @@ static const struct wrong_option {
     { "struct_size 0", HEARTH_EINVAL, "struct_size", NULL },
     { "allow_slower 2", HEARTH_EINVAL, "allow_slower", NULL },
     { "loopback, key, UCX", HEARTH_EINVAL, "every user of this machine", "network = trusted" },
+    { "root that all may write to", HEARTH_EINVAL, "has mode 0777", "sticky" },
     { "log_level 99", HEARTH_EINVAL, "log_level is 99", "10 to 50" },
 };
 
@@ -116,6 +118,7 @@ static void set_wrong(struct me *me, size_t i)
     case 35: o->struct_size = 0; break;
     case 36: o->allow_slower = 2; break;
     case 37: o->key_file = good_key, o->transport = "ucx"; break;
+    case 38: o->root = root_of_all; break;
     default: o->log_level = 99; break;
     }
     /* clang-format on */
@@ -159,6 +162,8 @@ static void options(void)
     snprintf(some_file, sizeof(some_file), "%s/file", p.root[0]);
     snprintf(short_key, sizeof(short_key), "%s/short", p.root[0]);
     snprintf(file_everybody_reads, sizeof(file_everybody_reads), "%s/open", p.root[0]);
+    snprintf(root_of_all, sizeof(root_of_all), "%s/all", p.root[0]);
+    CHECK(mkdir(root_of_all, 0700) == 0 && chmod(root_of_all, 0777) == 0, "%s", root_of_all);
     damage_put(some_file, bytes, 1);
     damage_put(short_key, bytes, 5);
     damage_put(file_everybody_reads, bytes, 32);
