@@ -105,6 +105,10 @@ void loan_abandon(struct hth_node *n, struct loan *l)
         if (!slot)
             continue;
         l->object[i].slot = NULL;
+        if (hth_breaks(&n->ctx, HTH_BREAK_WRITER)) {
+            n->env.store->ops->give(n->env.store, slot);
+            continue;
+        }
         n->env.store->ops->abandon(n->env.store, slot);
         loan_let_go(n, l, slot->id);
     }

@@ -55,6 +55,8 @@ static const struct {
     { "moved-not-freed", HTH_BREAK_MOVED, AWAY },
     { "begin-by-bytes", HTH_BREAK_BYTES, AWAY | WORLD_BIT(GIVEUP) },
     { "late-grant-dropped", WORLD_BREAK_GRANT, WORLD_BIT(GIVEUP) | WORLD_BIT(GOON) },
+    { "lent-while-written", HTH_BREAK_WRITER, WORLD_BIT(CUT) | WORLD_BIT(CRASH) | WORLD_BIT(GOON) },
+    { "mapped-for-ever", WORLD_BREAK_MAPS, WORLD_BIT(CRASH) | WORLD_BIT(ROOM) | WORLD_BIT(GOON) },
     { "room-unchecked", HTH_BREAK_ROOM, TIGHT },
     { "common-unpromised", HTH_BREAK_COMMON, WORLD_FIRST },
     { "nothing-gives-way", HTH_BREAK_WAY, TIGHT | AWAY },

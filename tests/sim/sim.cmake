@@ -10,13 +10,14 @@ endforeach()
 # seed on that is soon found, a second or two each.
 set(rules verify free-early epoch keep-chosen-only deadline:22 fence register serial-in-memory promise-by-number
     head-not-on-record cancelled-unrecorded freed-by-cancelled found-not-told:62 moved-not-freed begin-by-bytes
-    late-grant-dropped common-unpromised unreached-not-told)
+    late-grant-dropped lent-while-written mapped-for-ever common-unpromised unreached-not-told)
 if(HEARTH_SANITIZE)
   hearth_case(sim.worlds sim COMMAND sim --seeds 40 --nodes 4 TIMEOUT 300)
 else()
   hearth_case(sim.worlds sim COMMAND sim --seeds 200 --nodes 5 TIMEOUT 300)
   hearth_case(sim.all_alike sim COMMAND sim --seeds 60 --nodes 5 --copies 2 --keep 2 --ranks 2 TIMEOUT 300)
   hearth_case(sim.strong sim COMMAND sim --seeds 60 --nodes 5 --strong TIMEOUT 300)
+  hearth_case(sim.slots sim COMMAND sim --seeds 40 --nodes 4 --count 14 --faults crash+cut+goon+room TIMEOUT 300)
   hearth_case(sim.back sim COMMAND sim --back 4 TIMEOUT 300)
   hearth_case(sim.back_two_ranks sim COMMAND sim --back 3 --copies 2 --ranks 2 TIMEOUT 300)
   hearth_case(sim.back_with_coordinator sim COMMAND sim --back 4 --two TIMEOUT 300)

@@ -11,7 +11,7 @@
 
 const char *const world_event_name[WORLD_EVENTS] = { "save", "protected", "failed", "recovered",
     "scratch", "loss", "kill", "restart", "stale", "late", "double", "drop", "flip", "skip",
-    "again", "some", "back" };
+    "again", "some", "back", "cut" };
 
 const struct world_kind_name world_kind_name[WORLD_KINDS_COUNT] = {
 #define WORLD_KIND(kind, name, text) { #name, text },
@@ -91,8 +91,12 @@ static void launch(struct world *w)
     ill_restarted(w);
     for (uint32_t r = 0; r < w->ranks; r++)
         rank_kill(&w->rank[r]);
-    for (uint32_t i = 0; i < w->opts.nodes; i++)
+    for (uint32_t i = 0; i < w->machines; i++)
+        w->machine[i].first_rank = UINT32_MAX;
+    for (uint32_t i = 0; i < w->opts.nodes; i++) {
+        w->machine[w->member[i]].first_rank = i * w->opts.ranks_per_node;
         machine_start(w, w->member[i]);
+    }
     for (uint32_t r = 0; r < w->ranks; r++) {
         struct rank_state *s = &w->rank[r];
 

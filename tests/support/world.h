@@ -17,36 +17,37 @@
 #define WORLD_WHY 400
 
 /* What can go wrong: a bit each in world_opts.kinds. A world draws its own among those that are on. */
-#define WORLD_KINDS(X)                                                                    \
-    X(NET, net, "messages late, lost, doubled, overtaken; pulls cut and flipped")         \
-    X(LOSS, loss, "a machine and its memory lost, and replaced")                          \
-    X(KILL, kill, "an engine and its ranks killed, the memory kept")                      \
-    X(RESTART, restart, "the job restarted")                                              \
-    X(STALE, stale, "a machine replaced while it goes on, or back from that")             \
-    X(BACK, back, "engines killed under ranks that recover, and started again")           \
-    X(RANK, rank, "a rank killed")                                                        \
-    X(CRASH, crash, "one to three engines killed under running ranks, and started again") \
-    X(STOP, stop, "an engine stopped, and going on")                                      \
-    X(SILENCE, silence, "a node silent for a time")                                       \
-    X(PAIR, pair, "two nodes that do not hear each other")                                \
-    X(ONEWAY, oneway, "a node that does not hear another one")                            \
-    X(PARTITION, partition, "a part of the nodes cut off from the rest")                  \
-    X(FLAP, flap, "a node silent and back, again and again")                              \
-    X(TWO, two, "as many machines lost at once as there are promised copies")             \
-    X(SHRINK, shrink, "the job goes on without a node")                                   \
-    X(GROW, grow, "the job goes on with one more node")                                   \
-    X(RENUMBER, renumber, "the ranks are dealt out to other nodes")                       \
-    X(ROOM, room, "memory is bounded, and a stranger takes some of it for a time")        \
-    X(WRITE, write, "records cannot be written for a time")                               \
-    X(ROT, rot, "a byte of an object at rest changes")                                    \
-    X(CLOCK, clock, "clocks that run apart, and wall clocks that jump")                   \
-    X(SLOW, slow, "workers that take their time")                                         \
-    X(GIVEUP, giveup, "a rank gives up waiting for its slot")                             \
-    X(TWICE, twice, "saves begun twice, cancelled, out of step")                          \
-    X(GOON, goon, "no restart after the last fault: saving has to go on by itself")       \
-    X(APART, apart, "until a restart, two nodes that do not hear each other")             \
-    X(GROUPS, groups, "until a restart, two groups of nodes that do not hear each other") \
-    X(MTU, mtu, "until a restart, pulls between two nodes that stall where messages pass")
+#define WORLD_KINDS(X)                                                                     \
+    X(NET, net, "messages late, lost, doubled, overtaken; pulls cut and flipped")          \
+    X(LOSS, loss, "a machine and its memory lost, and replaced")                           \
+    X(KILL, kill, "an engine and its ranks killed, the memory kept")                       \
+    X(RESTART, restart, "the job restarted")                                               \
+    X(STALE, stale, "a machine replaced while it goes on, or back from that")              \
+    X(BACK, back, "engines killed under ranks that recover, and started again")            \
+    X(RANK, rank, "a rank killed")                                                         \
+    X(CRASH, crash, "one to three engines killed under running ranks, and started again")  \
+    X(STOP, stop, "an engine stopped, and going on")                                       \
+    X(SILENCE, silence, "a node silent for a time")                                        \
+    X(PAIR, pair, "two nodes that do not hear each other")                                 \
+    X(ONEWAY, oneway, "a node that does not hear another one")                             \
+    X(PARTITION, partition, "a part of the nodes cut off from the rest")                   \
+    X(FLAP, flap, "a node silent and back, again and again")                               \
+    X(TWO, two, "as many machines lost at once as there are promised copies")              \
+    X(SHRINK, shrink, "the job goes on without a node")                                    \
+    X(GROW, grow, "the job goes on with one more node")                                    \
+    X(RENUMBER, renumber, "the ranks are dealt out to other nodes")                        \
+    X(ROOM, room, "memory is bounded, and a stranger takes some of it for a time")         \
+    X(WRITE, write, "records cannot be written for a time")                                \
+    X(ROT, rot, "a byte of an object at rest changes")                                     \
+    X(CLOCK, clock, "clocks that run apart, and wall clocks that jump")                    \
+    X(SLOW, slow, "workers that take their time")                                          \
+    X(GIVEUP, giveup, "a rank gives up waiting for its slot")                              \
+    X(TWICE, twice, "saves begun twice, cancelled, out of step")                           \
+    X(GOON, goon, "no restart after the last fault: saving has to go on by itself")        \
+    X(APART, apart, "until a restart, two nodes that do not hear each other")              \
+    X(GROUPS, groups, "until a restart, two groups of nodes that do not hear each other")  \
+    X(MTU, mtu, "until a restart, pulls between two nodes that stall where messages pass") \
+    X(CUT, cut, "a rank cut off from its engine that writes on")
 
 enum world_kind {
 #define WORLD_KIND(kind, name, text) WORLD_KIND_##kind,
@@ -81,6 +82,7 @@ enum world_event {
     WORLD_AGAIN,     /* a step saved again with other bytes */
     WORLD_SOME,      /* a rank hears that a save of some ranks is PROTECTED */
     WORLD_BACK,      /* an engine gone under ranks that recover, and started again by them */
+    WORLD_CUT,       /* a rank cut off from its engine */
     WORLD_EVENTS
 };
 
@@ -137,6 +139,7 @@ struct world_opts {
             WORLD_BIT(BACK))
 
 #define WORLD_BREAK_GRANT (UINT32_C(1) << 31) /* ranks keep slots that came too late */
+#define WORLD_BREAK_MAPS  (UINT32_C(1) << 30) /* ranks keep slots mapped across engines */
 
 struct rank_state;
 struct machine;

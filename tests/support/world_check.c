@@ -356,6 +356,30 @@ static int pool_slots(struct world *w, uint32_t m, const struct hth_save_id *kee
     return !lent;
 }
 
+/* Nothing has moved copies to other nodes than those that had them first. */
+static int pool_stays(const struct world *w)
+{
+    const uint64_t stay = WORLD_BIT(CRASH) | WORLD_BIT(CUT) | WORLD_BIT(GIVEUP) | WORLD_BIT(TWICE) |
+                          WORLD_BIT(RANK) | WORLD_BIT(KILL) | WORLD_BIT(RESTART) | WORLD_BIT(ROOM) |
+                          WORLD_BIT(CLOCK) | WORLD_BIT(GOON);
+
+    return !(w->opts.kinds & ~stay) && !w->opts.racks; /* else some hold more than others */
+}
+
+/* The slots of a machine are those that the job owes, after however many engines. */
+static int pool_size(struct world *w, uint32_t m)
+{
+    uint64_t owed = world_slots_owed(w), bytes = 0;
+
+    for (const struct slot *s = mem_of(w->machine[m].store)->slots; s; s = s->next)
+        bytes += s->pub.capacity;
+    if (bytes <= owed)
+        return 1;
+    snprintf(w->pool, sizeof(w->pool), "machine %u has slots of %llu bytes, and owes %llu", m,
+            (unsigned long long)bytes, (unsigned long long)owed);
+    return 0;
+}
+
 /* Each object of what was saved last as often as it should be, no more. */
 static int pool_copies(struct world *w, struct hth_save_id id)
 {
@@ -404,7 +428,8 @@ int check_pool(struct world *w)
     if (!saves || w->restart_ms != HTH_NEVER)
         return 0;
     for (uint32_t i = 0; i < w->opts.nodes; i++)
-        if (!w->machine[w->member[i]].store || !pool_slots(w, w->member[i], keep, saves))
+        if (!w->machine[w->member[i]].store || !pool_slots(w, w->member[i], keep, saves) ||
+                (pool_stays(w) && !pool_size(w, w->member[i])))
             return 0;
     return pool_copies(w, keep[0]) && pool_older(w, keep, saves);
 }

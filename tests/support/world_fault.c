@@ -153,6 +153,8 @@ static void fault_stale(struct world *w)
             rank_due(s, s->act_ms);
             w->rank[r].step = R_NONE; /* the launcher's no more */
             w->rank[r].client = 0;
+            w->rank[r].maps = 0;
+            w->rank[r].writes = 0;
             rank_due(&w->rank[r], HTH_NEVER);
         }
 }
@@ -213,7 +215,8 @@ static int may_crash(const struct world *w, uint32_t m)
 {
     for (uint32_t r = 0; r < w->ranks; r++)
         if (w->rank[r].machine == m && w->rank[r].step != R_JOIN && w->rank[r].step != R_RECOVER &&
-                w->rank[r].step != R_RUN && w->rank[r].step != R_BEGUN && w->rank[r].step != R_WAIT)
+                w->rank[r].step != R_RUN && w->rank[r].step != R_BEGUN &&
+                w->rank[r].step != R_WAIT && w->rank[r].step != R_CUT)
             return 0;
     return w->machine[m].node && !w->machine[m].stopped;
 }
@@ -245,7 +248,8 @@ void world_come(struct world *w, uint32_t m)
     world_say(w, "the engine of machine %u is started again", m);
     machine_start(w, m);
     for (uint32_t r = 0; r < w->ranks; r++)
-        if (w->rank[r].machine == m && !w->rank[r].client && w->rank[r].step != R_NONE)
+        if (w->rank[r].machine == m && !w->rank[r].client && w->rank[r].step != R_NONE &&
+                w->rank[r].step != R_CUT)
             rank_back(&w->rank[r]);
 }
 
@@ -355,6 +359,7 @@ static const uint8_t fault_weight[WORLD_KINDS_COUNT] = {
     [WORLD_KIND_GIVEUP] = 3,
     [WORLD_KIND_TWICE] = 3,
     [WORLD_KIND_APART] = 4,
+    [WORLD_KIND_CUT] = 4,
     [WORLD_KIND_GROUPS] = 4,
     [WORLD_KIND_MTU] = 4,
 };
@@ -403,7 +408,7 @@ static void fault_of(struct world *w, enum world_kind kind)
 
     if (at_once[kind])
         at_once[kind](w);
-    else if (kind == WORLD_KIND_GIVEUP || kind == WORLD_KIND_TWICE)
+    else if (kind == WORLD_KIND_GIVEUP || kind == WORLD_KIND_TWICE || kind == WORLD_KIND_CUT)
         fault_trick(w, kind);
     else
         ill_begin(w, kind);

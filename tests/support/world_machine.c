@@ -101,8 +101,10 @@ static void reply(void *self, uint32_t client, const void *bytes, size_t len, in
     if (m->dying)
         return;
     (void)fd, (void)attach, (void)attach_len;
-    if (((const struct hth_local_head *)bytes)->type == HTH_LOCAL_LENT)
+    if (((const struct hth_local_head *)bytes)->type == HTH_LOCAL_LENT) {
         check_lent(m, hth_local_save_to(((const struct hth_local_lent *)bytes)->save));
+        check_writers(m, client, ((const struct hth_local_lent *)bytes)->slot);
+    }
     if (!l || len > HTH_LOCAL_MAX)
         abort();
     l->machine = m->index;
@@ -267,18 +269,25 @@ static struct hth_session_opts session_of(const struct world *w)
         .job = "sim" };
 }
 
-/* What a node owes at most: its ranks' objects and as many copies of others', for keep + 1 saves, one
- * largest for each of these, and small things; the 16th more that the store makes of each. */
-uint64_t world_room(const struct world *w)
+/* Of its ranks' objects and as many copies of others', for keep + 1 saves, and one largest for each of these; with
+ * the 16th more that the store makes of each. */
+uint64_t world_slots_owed(const struct world *w)
 {
     const struct world_opts *o = &w->opts;
     uint64_t object = HTH_ALIGN(HTH_BLOCK + 64 + (uint64_t)o->data_max) + 256;
-    uint64_t small = 8192 + HTH_ALIGN(WORLD_COMMON_MAX) +
-                     (uint64_t)HTH_MANIFEST_OBJECT * (w->nodes_max * o->ranks_per_node + 4);
     uint64_t objects = (uint64_t)o->ranks_per_node * (1 + o->copies) + 1;
 
-    object = (object + object / 16 + 63) / 64 * 64;
-    return o->room ? (objects * object + small) * (o->keep + 1) * o->room / 100 : 0;
+    return objects * ((object + object / 16 + 63) / 64 * 64) * (o->keep + 1);
+}
+
+/* What a node owes at most, with small things. */
+uint64_t world_room(const struct world *w)
+{
+    const struct world_opts *o = &w->opts;
+    uint64_t small = 8192 + HTH_ALIGN(WORLD_COMMON_MAX) +
+                     (uint64_t)HTH_MANIFEST_OBJECT * (w->nodes_max * o->ranks_per_node + 4);
+
+    return o->room ? (world_slots_owed(w) + small * (o->keep + 1)) * o->room / 100 : 0;
 }
 
 static void store_make(struct world *w, struct machine *x)
@@ -287,6 +296,7 @@ static void store_make(struct world *w, struct machine *x)
         abort();
     hth_store_mem_room(x->store, world_room(w));
     hth_store_mem_watch(x->store, check_record, check_freed, x);
+    hth_store_mem_processes(x->store, slots_elsewhere, x);
 }
 
 void machine_start(struct world *w, uint32_t m)

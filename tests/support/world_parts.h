@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the world share: world.c (time, launcher), world_machine.c (machines and what engines
  * are handed), world_wake.c (who is due), world_fault.c and world_ill.c (what goes wrong at once, and for a
- * time), world_net.c (what goes wrong on the way), world_rank.c (ranks), world_check.c (the model),
+ * time), world_net.c (what goes wrong on the way), world_rank.c (ranks), world_slots.c (what they map), world_check.c (the model),
  * world_look.c (its eyes) and world_heard.c (its ears). */
 #ifndef WORLD_PARTS_H
 #define WORLD_PARTS_H
@@ -20,6 +20,7 @@ struct machine {
     uint64_t seed;                 /* of its random numbers */
     uint32_t uses;                 /* times it was made fresh */
     uint32_t port;                 /* its number on the net */
+    uint32_t first_rank;           /* of those that run here; UINT32_MAX: none do */
     int keep_next;                 /* its workers keep what they get next */
     int stopping;                  /* its workers take nothing any more */
     int stopped;                   /* as by SIGSTOP: it does nothing, and what it is asked waits */
@@ -56,9 +57,12 @@ enum rank_step {
     R_RUN,
     R_BEGUN,
     R_WAIT,
+    R_CUT, /* its connection has ended, and it does not know so: it writes on until it is due */
     R_BACK,
     R_FAILED
 };
+
+#define RANK_MAPS 16u /* the last ones count */
 
 struct rank_state {
     struct world *world;
@@ -79,6 +83,11 @@ struct rank_state {
     int trick;         /* what it does otherwise with this save */
     int follows;       /* it has asked what became of its save: the next event of that is its own */
     int has_common;    /* its save has */
+    struct {
+        uint64_t slot, opened; /* the open file that it maps the slot by */
+    } map[RANK_MAPS];
+    uint32_t maps;
+    uint64_t writes; /* the slot into which it writes for longer than a moment; 0: none */
     struct hth_save_id save;
     struct hth_local_attached attached;
     struct hth_local_attached gathered; /* what it brought to the all-gather */
@@ -119,7 +128,8 @@ void machine_ask(struct machine *x, uint32_t client, const void *bytes, size_t l
 void world_work_step(struct world *w, int *out_did);
 uint64_t world_work_due_ms(const struct world *w);
 uint64_t world_work_run(struct world *w, struct hth_work *work); /* how long it has taken, ms */
-uint64_t world_room(const struct world *w); /* bytes of a memory; 0: without bound */
+uint64_t world_slots_owed(const struct world *w); /* bytes of slots of a machine, at most */
+uint64_t world_room(const struct world *w);       /* bytes of a memory; 0: without bound */
 
 /* world.c */
 void world_restart(struct world *w, uint64_t in_ms, const char *why);
@@ -182,6 +192,15 @@ int some_and_all(uint64_t lineage, uint64_t step);
 int some_have(uint64_t lineage, uint64_t step, uint32_t ranks, uint32_t rank);
 uint64_t rank_bytes(uint64_t lineage, uint64_t step, uint32_t rank, uint32_t max);
 void rank_fill(unsigned char *out, uint64_t len, uint64_t tag, uint64_t step, uint32_t rank);
+
+/* world_slots.c */
+void slots_map(struct rank_state *r, uint64_t slot);
+void slots_unmap(struct rank_state *r, uint64_t slot);
+void slots_unmap_all(struct rank_state *r);
+int slots_elsewhere(void *machine, uint64_t slot, uint64_t opened);
+void slots_cut(struct rank_state *r, uint64_t slot); /* while it has that one to write */
+void slots_end(struct rank_state *r);                /* of what it wrote since */
+void check_writers(struct machine *x, uint32_t client, uint64_t slot); /* is lent to that client */
 
 /* world_look.c: decodes by itself, with sums and an order of its own */
 int look_before(struct hth_save_id a, struct hth_save_id b);

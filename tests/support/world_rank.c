@@ -122,6 +122,8 @@ void rank_kill(struct rank_state *r)
     if (r->client) /* else its engine is down, and it does not wait for the next */
         machine_ask(machine_of(r), r->client, NULL, 0, NULL, 0);
     r->client = 0;
+    r->maps = 0;
+    r->writes = 0;
     r->step = R_NONE;
     rank_due(r, HTH_NEVER);
 }
@@ -129,6 +131,8 @@ void rank_kill(struct rank_state *r)
 /* It remembers what it had handed over, and asks the next engine what became of it. */
 void rank_leave(struct rank_state *r)
 {
+    if (r->step == R_CUT)
+        return; /* it has left already */
     r->follows = r->step == R_WAIT;
     r->client = 0;
     rank_due(r, HTH_NEVER);
@@ -136,6 +140,7 @@ void rank_leave(struct rank_state *r)
 
 void rank_back(struct rank_state *r)
 {
+    slots_unmap_all(r);
     rank_connect(r);
     r->step = R_BACK;
     rank_due(r, r->world->now_ms + world_roll(r->world, 20));
@@ -360,7 +365,7 @@ static void send_begin(struct rank_state *r)
     rank_send(r, &packet, packet.m.head.length, NULL, 0);
 }
 
-enum trick { T_NONE, T_GIVE_UP, T_TWICE, T_CANCEL, T_ABORT, T_AHEAD };
+enum trick { T_NONE, T_GIVE_UP, T_TWICE, T_CANCEL, T_ABORT, T_AHEAD, T_CUT };
 
 /* What it does otherwise this time. */
 static enum trick trick_of(struct rank_state *r)
@@ -372,6 +377,8 @@ static enum trick trick_of(struct rank_state *r)
         return T_NONE;
     w->trick = 0;
     w->hits[kind]++;
+    if (kind == WORLD_KIND_CUT)
+        return T_CUT;
     return kind == WORLD_KIND_GIVEUP ? T_GIVE_UP : T_TWICE + w->trick_dice % 4;
 }
 
@@ -500,6 +507,11 @@ static void do_write(struct rank_state *r, const struct hth_local_lent *lent)
         world_broken(w, "rank %u: the slot it was lent is not there", r->rank);
         return;
     }
+    slots_map(r, lent->slot);
+    if (r->trick == T_CUT) {
+        slots_cut(r, lent->slot);
+        return;
+    }
     rank_fill(slot->base + HTH_BLOCK, len, tag, r->next, r->rank);
     hth_item_encode(&item, slot->base + HTH_ALIGN(HTH_BLOCK + len) + HTH_TABLE_HEAD);
     r->token = lent->head.token;
@@ -510,6 +522,28 @@ static void do_write(struct rank_state *r, const struct hth_local_lent *lent)
     hand_over(r, tag);
 }
 
+/* The same step once more, with other bytes, or the next one: all ranks think alike. */
+static void after_failure(struct rank_state *r)
+{
+    if ((r->next * 7 + r->lineage) % 2 && r->tried != r->next) {
+        r->tried = r->next;
+        r->world->count[WORLD_AGAIN]++;
+    } else {
+        some_next(r);
+    }
+}
+
+/* Its connection has ended: it gives its save up, and looks for its engine, which may be away. */
+static void do_notice(struct rank_state *r)
+{
+    slots_end(r);
+    after_failure(r);
+    r->step = R_RUN;
+    if (machine_of(r)->node)
+        rank_back(r);
+    r->world->well_ms = r->world->now_ms;
+}
+
 void rank_act(struct rank_state *r)
 {
     if (r->waits) {
@@ -517,7 +551,9 @@ void rank_act(struct rank_state *r)
         return;
     }
     rank_due(r, HTH_NEVER);
-    if (r->step == R_ATTACH || r->step == R_BACK)
+    if (r->step == R_CUT)
+        do_notice(r);
+    else if (r->step == R_ATTACH || r->step == R_BACK)
         do_attach(r);
     else if (r->step == R_JOIN)
         do_join(r);
@@ -535,17 +571,6 @@ static void next_save(struct rank_state *r, uint64_t in_ms)
 
     r->step = R_RUN;
     rank_due(r, r->world->now_ms + (every_ms > in_ms ? every_ms : in_ms));
-}
-
-/* The same step once more, with other bytes, or the next one: all ranks think alike. */
-static void after_failure(struct rank_state *r)
-{
-    if ((r->next * 7 + r->lineage) % 2 && r->tried != r->next) {
-        r->tried = r->next;
-        r->world->count[WORLD_AGAIN]++;
-    } else {
-        some_next(r);
-    }
 }
 
 static void hear_error(struct rank_state *r, const struct hth_local_error *e)
@@ -684,6 +709,9 @@ void rank_hear(struct rank_state *r, const struct letter *l)
         break;
     case HTH_LOCAL_LENT:
         do_write(r, (const void *)l->bytes);
+        break;
+    case HTH_LOCAL_LET_GO:
+        slots_unmap(r, ((const struct hth_local_let_go *)(const void *)l->bytes)->slot);
         break;
     case HTH_LOCAL_EVENT:
         hear_event(r, (const void *)l->bytes);
