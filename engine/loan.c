@@ -87,13 +87,12 @@ void loan_give_back(struct hth_node *n, struct loan *l)
     }
 }
 
-/* What other ranks have mapped of it belongs to the same open file as what this one may still write. */
-static void loan_let_go(struct hth_node *n, const struct loan *l, uint64_t slot)
+void loan_let_go(struct hth_node *n, const struct loan *but, uint64_t slot)
 {
     struct hth_local_let_go m = { .head = { sizeof(m), HTH_LOCAL_LET_GO, 0, 0 }, .slot = slot };
 
     for (const struct client *c = n->clients; c; c = c->next)
-        if (c->attached && c->id != l->client)
+        if (c->attached && (!but || c->id != but->client))
             reply_packet(n, c->id, &m, sizeof(m));
 }
 
@@ -110,7 +109,8 @@ void loan_abandon(struct hth_node *n, struct loan *l)
             continue;
         }
         n->env.store->ops->abandon(n->env.store, slot);
-        loan_let_go(n, l, slot->id);
+        loan_let_go(n, l,
+                slot->id); /* others' mappings are of the open file that this rank may still write */
     }
 }
 

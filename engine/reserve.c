@@ -241,12 +241,23 @@ static const struct hth_held_save *reserve_like(struct hth_node *n)
                    : NULL;
 }
 
+/* Slots of other sizes that ranks have mapped would make way. */
+static void reserve_let_go(struct hth_node *n)
+{
+    struct hth_store *store = n->env.store;
+    const struct hth_slot *slot;
+
+    while (store->ops->mapped && (slot = store->ops->mapped(store)))
+        loan_let_go(n, NULL, slot->id);
+}
+
 void reserve_tick(struct hth_node *n, uint64_t now_ms)
 {
     const struct hth_held_save *s;
     uint64_t mapped;
     int settled;
 
+    reserve_let_go(n);
     if (!n->ctx.epoch || !n->recovered)
         return;
     settled = hth_commit_settled(n->commit, &mapped);

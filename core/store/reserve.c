@@ -96,7 +96,25 @@ static int in_the_way(const struct tmpfs_slot *s)
     return !s->matched && !s->foreign && s->state == TMPFS_FREE && !s->pub.leases && !s->busy;
 }
 
-/* Room for `missing` bytes; where it is short, free slots that match no size are dropped. */
+/* Its memory would not be free while a rank has it mapped, which shows once it is opened anew. */
+static void way_look(struct hth_tmpfs *t, struct tmpfs_slot *s)
+{
+    if (s->matched || s->foreign || s->state != TMPFS_FREE || s->pub.user)
+        return;
+    if (s->busy)
+        hth_back_claim(t, s);
+    if (s->taker >= TAKER_ENGINE || s->pub.leases)
+        return;
+    s->orphan = ORPHAN_SHARES;
+    hth_slot_settle(t, s);
+    if (s->state == TMPFS_FREE)
+        s->taker = TAKER_NONE;
+    s->unmap = s->state == TMPFS_GIVEN;
+    t->unmaps += (unsigned)s->unmap;
+}
+
+/* Room for `missing` bytes; where it is short, free slots that match no size are dropped: with the bytes that they
+ * have, and those that are promised to them. */
 static int make_way(struct hth_tmpfs *t, uint64_t missing, struct hearth_error *err)
 {
     struct tmpfs_slot *next;
@@ -105,8 +123,11 @@ static int make_way(struct hth_tmpfs *t, uint64_t missing, struct hearth_error *
 
     if (!rc || !missing)
         return 0;
-    for (const struct tmpfs_slot *s = t->slots; s; s = s->next)
-        freed += in_the_way(s) && !s->pub.user ? s->made : 0;
+    hth_slots_settle(t);
+    for (struct tmpfs_slot *s = t->slots; s; s = s->next) {
+        way_look(t, s);
+        freed += in_the_way(s) && !s->pub.user ? s->pub.capacity : 0;
+    }
     rc = hth_pool_fits(t, missing, freed, err);
     for (struct tmpfs_slot *s = t->slots; !rc && s; s = next) {
         next = s->next;
@@ -208,6 +229,21 @@ struct hth_slot *hth_pool_surplus(struct hth_store *s)
     while (slot && (!in_the_way(slot) || !slot->pub.user))
         slot = slot->next;
     return slot ? &slot->pub : NULL;
+}
+
+struct hth_slot *hth_pool_mapped(struct hth_store *s)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    struct tmpfs_slot *slot = t->unmaps ? t->slots : NULL;
+
+    while (slot && !slot->unmap)
+        slot = slot->next;
+    if (!slot) {
+        t->unmaps = 0;
+        return NULL;
+    }
+    slot->unmap = 0;
+    return &slot->pub;
 }
 
 /* Is all of it there once readers have ended? */

@@ -87,6 +87,10 @@ struct hth_store_ops {
      * gone, if `user` were NULL; NULL: none. The op is NULL where there never are any. */
     struct hth_slot *(*surplus)(struct hth_store *s);
 
+    /* The next slot that makes no way because a rank has it mapped, each one once; NULL: none. It is free, or makes way,
+     * when the ranks have unmapped it. The op is NULL where nobody maps any. */
+    struct hth_slot *(*mapped)(struct hth_store *s);
+
     /* Best-fitting free slot of at least `bytes`. Where reserve() was never called and there is room, a new one
      * is made: by the workers where there are any, and until then HEARTH_EBUSY. Errors: HEARTH_EBUSY no free slot
      * in what was reserved, or it is being made (soon()); HEARTH_ENOSPC. */

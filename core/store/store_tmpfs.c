@@ -120,6 +120,7 @@ static const struct hth_store_ops tmpfs_ops = {
     .want = hth_pool_want,
     .keep_only = hth_pool_keep_only,
     .surplus = hth_pool_surplus,
+    .mapped = hth_pool_mapped,
     .take = hth_pool_take,
     .lend = hth_pool_lend,
     .claim = hth_pool_claim,

@@ -53,6 +53,7 @@ struct tmpfs_slot {
     uint32_t taker;   /* the rank that had it last and so has mapped its pages, or TAKER_... */
     int foreign;
     enum tmpfs_orphan orphan;
+    int unmap;             /* ranks are to be told to unmap it */
     int busy;              /* a piece of its memory is given to a worker */
     int asked;             /* somebody was refused it, since it was not made yet */
     int broken, told;      /* its file was removed or cut; and the engine knows */
@@ -80,7 +81,8 @@ struct hth_tmpfs {
     uint64_t id;
     uint64_t starts; /* engines this memory has seen; upper half of new generations */
     int reserved;
-    int expecting; /* ranks that let go of what they have mapped: nothing is made in its place */
+    unsigned unmaps; /* slots with `unmap` set, at most */
+    int expecting;   /* ranks that let go of what they have mapped: nothing is made in its place */
     int on_tmpfs;
     int no_populate, no_collapse; /* the kernel refused once, or will */
     int advised;                  /* huge pages are asked for: the mount's huge=advise */
@@ -191,6 +193,7 @@ int hth_pool_want(struct hth_store *s, const uint64_t *bytes, size_t count, enum
 
 void hth_pool_keep_only(struct hth_store *s, const uint64_t *bytes, size_t count);
 struct hth_slot *hth_pool_surplus(struct hth_store *s);
+struct hth_slot *hth_pool_mapped(struct hth_store *s);
 
 /* broken.c: HEARTH_ECORRUPT and why, where somebody removed or cut its file; and the next such one that
  * nobody was told of. */

@@ -383,6 +383,59 @@ Test(pool, room_that_was_promised_is_not_given_twice)
     teardown();
 }
 
+static void tight(struct hth_store_tmpfs_opts opts)
+{
+    root = tmp_root_mount(200 * MIB, NULL);
+    if (!root)
+        cr_skip_test("no right to mount a tmpfs of a given size");
+    opts.margin_bytes = 4 * MIB;
+    setup(200 * MIB, opts);
+}
+
+/* A job that opens again at once with other sizes. */
+Test(pool, memory_that_is_not_made_yet_is_counted_once)
+{
+    uint64_t first = 100 * MIB, second = 120 * MIB;
+
+    tight((struct hth_store_tmpfs_opts){ .limit_bytes = 150 * MIB });
+    must(s->ops->reserve(s, &first, 1, NULL));
+    must(s->ops->reserve(s, &second, 1, NULL)); /* none of it is made */
+    (void)s->ops->work(s, HTH_WORK_ALL);
+    must(s->ops->reserve(s, &first, 1, NULL)); /* fits in what is there */
+    work_all();
+    pattern(take(second)->base, second, 1);
+    cr_assert(eq(ptr, strstr(said, "slot-lost"), NULL), "%s", said);
+    teardown();
+}
+
+/* Its memory stays until the rank unmaps it. */
+Test(pool, a_slot_that_a_rank_has_mapped_makes_no_way)
+{
+    uint64_t first = 100 * MIB, second = 120 * MIB;
+    struct hth_slot *slot;
+    void *mapped;
+    int fd;
+
+    tight((struct hth_store_tmpfs_opts){ 0 });
+    must(s->ops->reserve(s, &first, 1, NULL));
+    work_all();
+    must(s->ops->lend(s, first, 0, &slot, NULL));
+    fd = dup(slot->fd);
+    mapped = mmap(NULL, slot->capacity, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    cr_assert(ne(ptr, mapped, MAP_FAILED));
+    close(fd);
+    s->ops->give(s, slot);
+    must_fail(s->ops->reserve(s, &second, 1, NULL), HEARTH_ENOSPC);
+    cr_assert(eq(ptr, s->ops->mapped(s), slot));
+    cr_assert(eq(ptr, s->ops->mapped(s), NULL));
+    munmap(mapped, slot->capacity); /* as the rank is told to */
+    must(s->ops->reserve(s, &second, 1, NULL));
+    work_all();
+    pattern(take(second)->base, second, 1);
+    cr_assert(eq(ptr, strstr(said, "slot-lost"), NULL), "%s", said);
+    teardown();
+}
+
 static void fill_mount(void)
 {
     char path[256];
