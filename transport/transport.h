@@ -42,6 +42,7 @@ enum hth_transport_caps {
     HTH_CAP_REVOKES = 32,        /* after revoke() no pull under that grant reads any more; without
                                   * it the peer's network card knows the region's key: only
                                   * drop() ends its reading */
+    HTH_CAP_PROVES = 64,         /* a peer has proved the job key before on_accept() */
 };
 
 #define HTH_PROVIDER_DEFAULT "tcp" /* of both backends */

@@ -411,7 +411,7 @@ static void flood_above_a_core(void)
 
     job_open();
     for (; rates && *rates; rates += strcspn(rates, ","), rates += *rates == ',')
-        flood_for(10, *rates != '0', (unsigned)strtoul(rates, NULL, 10), &step);
+        flood_for(FLOOD_S, *rates != '0', (unsigned)strtoul(rates, NULL, 10), &step);
     f = flood_for(FLOOD_S, FLOODERS, 0, &step);
     CHECK(f.gap_ms < GAP_MS, "no save for %u ms", f.gap_ms);
     must_hold_few(0);

@@ -6,24 +6,36 @@
  */
 #include "session_parts.h"
 
-#define HALF_OPEN_MAX 64u /* accepted and not yet known; more: the oldest goes */
+#define STRANGERS_MAX \
+    64u /* accepted and nothing proved, or as many as the epoch has members; more: the oldest goes */
 
-static int link_is_half_open(const struct link *link)
+/* An ANSWERED one has said a hello with a mac of the job key. */
+static int link_has_proved_nothing(const struct hth_session *s, const struct link *link)
 {
-    return !link->dialled && (link->state == LINK_ACCEPTED || link->state == LINK_ANSWERED ||
-                                     link->state == LINK_REFUSED);
+    return !link->dialled && (link->state == LINK_ACCEPTED || link->state == LINK_REFUSED) &&
+           !(s->transport->ops->caps(s->transport) & HTH_CAP_PROVES);
+}
+
+/* All members may come at once when a job starts again, and each is a stranger until its hello is heard. */
+static uint32_t strangers_most(const struct hth_session *s)
+{
+    uint32_t members = s->epoch ? s->epoch->nodes : 0;
+
+    if (members > s->opts.links_max)
+        members = s->opts.links_max;
+    return members > STRANGERS_MAX ? members : STRANGERS_MAX;
 }
 
 static void session_on_accept(void *self, hth_conn conn)
 {
     struct hth_session *s = self;
-    uint32_t half_open = 0;
     struct link *oldest = NULL;
+    uint32_t strangers = 0;
 
     for (struct link *l = s->links; l; l = l->next)
-        if (link_is_half_open(l) && !half_open++)
+        if (link_has_proved_nothing(s, l) && !strangers++)
             oldest = l;
-    if (half_open >= HALF_OPEN_MAX)
+    if (strangers >= strangers_most(s))
         hth_peer_drop_link(s, oldest, HEARTH_ECANCELED);
     if (hth_links_are_full(s)) {
         s->crowded++;

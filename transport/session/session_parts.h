@@ -97,7 +97,6 @@ struct hth_session {
     uint64_t joins;
     struct hth_map conns; /* id -> struct link */
     struct link *links, *links_last;
-    uint32_t half_open;
     struct hth_map nodes; /* index + 1 -> struct peer */
     struct peer *peers, **peers_end;
     struct hth_map pulls;                            /* cookie -> struct hth_session_pull */

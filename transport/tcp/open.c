@@ -20,8 +20,8 @@
 
 static uint32_t tcp_caps(struct hth_transport *t)
 {
-    (void)t;
-    return HTH_CAP_READ_ONLY | HTH_CAP_BOUNDS | HTH_CAP_GRANT_PER_CONN | HTH_CAP_REVOKES;
+    return HTH_CAP_READ_ONLY | HTH_CAP_BOUNDS | HTH_CAP_GRANT_PER_CONN | HTH_CAP_REVOKES |
+           (hth_tcp_of(t)->key->id ? HTH_CAP_PROVES : 0);
 }
 
 static int tcp_address(struct hth_transport *t, unsigned char *out_addr, uint32_t *out_len,
