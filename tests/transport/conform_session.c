@@ -301,7 +301,7 @@ static void misfit(const struct conform_backend *backend, const struct link_pipe
         CHECK(k->down_code == HEARTH_EAUTH && strstr(k->down_text, "another job key"));
     } else {
         CHECK(k->down_code == HEARTH_EPROTO);
-        CHECK(strstr(k->down_text, "protocol 5 to 5") || strstr(k->down_text, "n0 5 to 5"));
+        CHECK(strstr(k->down_text, "protocol 6 to 6") || strstr(k->down_text, "n0 6 to 6"));
         CHECK(strstr(k->down_text, "protocol 7 to 9") || strstr(k->down_text, "n1 7 to 9"));
     }
     CHECK(k->ups == 0 && k->offers == 0);
