@@ -105,6 +105,20 @@ static void connection_free(struct connection *c)
     free(c);
 }
 
+/* The client has closed, and what it sent before is still read. Otherwise it lives and waits for its answer,
+ * which the kernel does not take (ETOOMANYREFS, ENOBUFS): the library makes another connection. */
+static void connection_refused(struct hth_server *s, struct connection *c, int e)
+{
+    if (e == EPIPE || e == ECONNRESET) {
+        c->is_deaf = 1;
+        return;
+    }
+    hth_say(&s->log, HEARTH_LOG_WARN, "client-cut",
+            "an answer to client %u (pid %ld) cannot be sent: %s; its connection is ended, and the rank makes another",
+            c->id, (long)c->pid, strerrordesc_np(e));
+    connection_lose(s, c, "its answer cannot be sent");
+}
+
 /* ---- asking ---------------------------------------------------------------------------------- */
 
 /* Takes fd. */
@@ -250,7 +264,8 @@ static void connection_flush(struct hth_server *s, struct connection *c)
 
         if (e == EAGAIN)
             return;
-        c->is_deaf |= e != 0;
+        if (e)
+            connection_refused(s, c, e);
         c->first = a->next;
         c->waiting--;
         if (a->fd >= 0)
@@ -325,7 +340,7 @@ void hth_server_reply(struct hth_server *s, uint32_t client, const void *bytes, 
         else
             connection_enqueue(s, c, bytes, len, own);
     } else if (e) {
-        c->is_deaf = 1;
+        connection_refused(s, c, e);
     }
     if (made >= 0)
         close(made);

@@ -429,6 +429,43 @@ Test(server, a_client_whose_answer_cannot_wait_loses_its_connection)
     close(fd);
 }
 
+/* Descriptors on their way in sockets are counted for all processes of the user, up to the limit of open files: those of
+ * a trainer's own sockets count, too. The client hears what went out; then its connection ends, and the library makes another. */
+static int answers_beyond_the_limit(uint32_t client, int fd, int slot)
+{
+    struct rlimit few = { 64, 64 };
+    struct hth_local_head head = { .length = sizeof(head), .type = 2 };
+    int heard = 0, none;
+
+    if (setrlimit(RLIMIT_NOFILE, &few) || (!geteuid() && setresuid(65534, 65534, 65534)))
+        return 1;
+    for (int i = 0; i < 100; i++)
+        hth_server_reply(w.server, client, &head, sizeof(head), slot, NULL, 0);
+    hth_server_reap(w.server);
+    if (w.gones != 1)
+        return 2;
+    for (; hear(fd, &head, sizeof(head), &none) == (ssize_t)sizeof(head); heard++)
+        close(none);
+    return heard == 0 || heard == 100 ? 3 : 0;
+}
+
+Test(server, a_client_whose_answer_cannot_be_sent_loses_its_connection)
+{
+    int fd = dial(), slot = memfd_of("slot"), status = 0;
+    pid_t child;
+
+    say(fd, 1, sizeof(struct hth_local_head), -1);
+    rounds(50);
+    child = fork();
+    if (child == 0)
+        _exit(answers_beyond_the_limit(w.client, fd, slot));
+    cr_assert(eq(int, waitpid(child, &status, 0), child));
+    cr_assert(eq(int, WEXITSTATUS(status), 0));
+    cr_assert(zero(int, WTERMSIG(status)));
+    close(slot);
+    close(fd);
+}
+
 /* ---- Where it listens ------------------------------------------------------------------------ */
 
 Test(server, what_a_client_said_before_it_closed_is_heard_though_no_answer_reaches_it)
