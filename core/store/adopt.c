@@ -31,16 +31,11 @@ struct pass {
     ino_t ino;
     struct hth_save_id by_block, by_record;
     int blocks, mixed, recorded;
+    int protected; /* blocks of files without u+w are looked at, else of all others */
     /* report() */
     void (*found)(void *arg, const struct hth_store_found *f);
     void *arg;
 };
-
-int hth_adopt_is_slot(const struct stat *st)
-{
-    return S_ISREG(st->st_mode) && st->st_size > 0 && (uint64_t)st->st_size % HTH_SLOT_ROUND == 0 &&
-           (st->st_mode & S_IWUSR);
-}
 
 static int ends_in(const char *name, const char *end)
 {
@@ -79,17 +74,6 @@ static int known_slot(const struct hth_tmpfs *t, ino_t ino)
     return 0;
 }
 
-/* The block at the front of a file, if it is one of our job's. */
-static int own_block(const struct hth_tmpfs *t, int fd, uint64_t size, struct hth_block *out)
-{
-    unsigned char bytes[HTH_BLOCK];
-    ssize_t n = pread(fd, bytes, sizeof(bytes), 0);
-
-    return n == (ssize_t)sizeof(bytes) &&
-           !hth_block_decode(out, bytes, sizeof(bytes), size, NULL) && out->own &&
-           !strcmp(out->job, t->job);
-}
-
 /* `<save>.<end>` */
 static int save_of_name(const char *name, const char *end, struct hth_save_id *out)
 {
@@ -114,11 +98,13 @@ static struct tmpfs_slot *adopt_file(struct pass *p, int fd, const struct stat *
         close(fd);
         return NULL;
     }
-    if (!foreign && own_block(p->t, fd, slot->pub.capacity, &block))
+    if (!foreign && hth_kind_block(p->t, fd, slot->pub.capacity, &block))
         slot->pub.generation = block.generation;
     return slot;
 }
 
+/* Whose maker died before it had its length, or which was copied here with its directory: a slot's name is its
+ * inode's number, and bytes in the pool are nobody's. */
 static void pool_entry(void *arg, const char *name)
 {
     struct pass *p = arg;
@@ -129,27 +115,22 @@ static void pool_entry(void *arg, const char *name)
 
     if (p->rc)
         return;
-    fd = hth_sys_open_file(p->t->pool_fd, name, O_RDWR);
-    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+    if (fstatat(p->t->pool_fd, name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode)) {
+        adopt_skip(p->t, "pool", name, "not a file");
+        return;
+    }
+    if (known_slot(p->t, st.st_ino) || not_alone(p->t, "pool", name, &st))
+        return;
+    hth_slot_name(st.st_ino, own);
+    if (!hth_kind_sized(&st) || strcmp(own, name) != 0) {
+        unlinkat(p->t->pool_fd, name, 0);
+        return;
+    }
+    fd = hth_kind_open(p->t, p->t->pool_fd, name, &st);
+    if (fd < 0 || fstat(fd, &st) || !hth_kind_sized(&st)) {
         adopt_skip(p->t, "pool", name, "not a file that can be opened");
         if (fd >= 0)
             close(fd);
-        return;
-    }
-    if (known_slot(p->t, st.st_ino) || not_alone(p->t, "pool", name, &st)) {
-        close(fd);
-        return;
-    }
-    if (!hth_adopt_is_slot(&st)) { /* its maker died before it had its length */
-        unlinkat(p->t->pool_fd, name, 0);
-        close(fd);
-        return;
-    }
-    hth_slot_name(st.st_ino, own);
-    if (strcmp(own, name) != 0 &&
-            renameat2(p->t->pool_fd, name, p->t->pool_fd, own, RENAME_NOREPLACE)) {
-        adopt_skip(p->t, "pool", name, "another slot has its number");
-        close(fd);
         return;
     }
     slot = adopt_file(p, fd, &st, 0);
@@ -166,8 +147,8 @@ static void block_entry(void *arg, const char *name)
 
     if (fd < 0)
         return;
-    if (!fstat(fd, &st) && hth_adopt_is_slot(&st) &&
-            own_block(p->t, fd, (uint64_t)st.st_size, &block)) {
+    if (!fstat(fd, &st) && hth_kind_sized(&st) && (st.st_mode & S_IWUSR ? 0 : 1) == p->protected &&
+            hth_kind_block(p->t, fd, (uint64_t)st.st_size, &block)) {
         p->mixed |= p->blocks && hth_save_cmp(p->by_block, block.save) != 0;
         p->blocks = 1;
         p->by_block = block.save;
@@ -202,7 +183,19 @@ static struct hth_save_id adopt_identify(struct pass *p, const char *name, int i
         return p->by_record;
     if (in_own && !hth_save_parse(name, &by_name))
         return by_name;
+    if (!p->blocks) { /* somebody took away u+w; or they are raw objects, which may be copies of slots */
+        p->protected = 1;
+        hth_sys_each(p->fd, block_entry, p);
+    }
     return p->blocks ? p->by_block : none;
+}
+
+/* 1: no slot, or one that is not to be written to. */
+static int not_alone_slot(struct pass *p, const char *name, int tmp, const struct stat *st)
+{
+    int is_slot = tmp ? hth_kind_sized(st) : hth_kind_is_slot(p->t, p->dir->save, p->fd, name, st);
+
+    return !is_slot || not_alone(p->t, p->dir->name, name, st);
 }
 
 /* A slot or a raw object in a directory of ours. */
@@ -222,16 +215,16 @@ static void own_entry(void *arg, const char *name)
         adopt_skip(p->t, p->dir->name, name, "not an object of Hearth's");
         return;
     }
-    if (!hth_adopt_is_slot(&st) || known_slot(p->t, st.st_ino))
+    if (known_slot(p->t, st.st_ino) || not_alone_slot(p, name, tmp, &st))
         return;
-    fd = hth_sys_open_file(p->fd, name, O_RDWR);
+    fd = hth_kind_open(p->t, p->fd, name, &st);
     if (fd < 0 || fstat(fd, &st)) {
         adopt_skip(p->t, p->dir->name, name, strerrordesc_np(errno));
         if (fd >= 0)
             close(fd);
         return;
     }
-    if (!hth_adopt_is_slot(&st) || not_alone(p->t, p->dir->name, name, &st)) {
+    if (!hth_kind_sized(&st)) {
         close(fd);
         return;
     }
@@ -479,8 +472,11 @@ static void adopt_dir(struct pass *all, int parent, const char *name)
         hth_dir_forget(p.t, p.dir);
         return;
     }
-    if (!hth_save_none(save))
+    if (!hth_save_none(save)) {
+        if (!(st.st_mode & S_IWUSR))
+            (void)fchmod(p.fd, 0700); /* somebody's chmod: its objects are moved and removed */
         put_right(p.t, p.dir);
+    }
     hth_sys_each(p.fd, hth_save_none(save) ? foreign_entry : own_entry, &p);
     all->rc = p.rc;
 }
@@ -541,7 +537,8 @@ static void raw_entry(void *arg, const char *name)
     struct stat st;
 
     if (!fstatat(p->fd, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode) &&
-            !hth_adopt_is_slot(&st) && !hth_object_name_check(name, NULL))
+            !known_slot(p->t, st.st_ino) && !hth_object_name_check(name, NULL) &&
+            !hth_kind_is_slot(p->t, p->dir->save, p->fd, name, &st))
         p->found(p->arg, &f);
 }
 
@@ -584,7 +581,7 @@ static void adopt_report(struct pass *p)
         f.save = s->dir->save;
         f.tmp = s->state == TMPFS_RECEIVED;
         f.link = s->link;
-        if (!s->foreign && own_block(p->t, s->pub.fd, s->pub.capacity, &block))
+        if (!s->foreign && hth_kind_block(p->t, s->pub.fd, s->pub.capacity, &block))
             f.save = block.save;
         p->found(p->arg, &f);
     }

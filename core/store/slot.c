@@ -139,6 +139,9 @@ int hth_slot_new(
     if (new_file(t, capacity, &fd, &st))
         return hth_sys_fail(t, err, "make", "a slot");
     rc = hth_slot_adopt(t, fd, &st, 0, out, err);
+    if (!rc)
+        (*out)->pub.generation = t->starts
+                                 << 32; /* no older slot of that number, as a rank may know it */
     if (rc) {
         hth_slot_name(st.st_ino, name);
         unlinkat(t->pool_fd, name, 0);

@@ -19,8 +19,8 @@
  * What a directory holds is decided by the blocks in it, then by `<save>.dir`, and by its name
  * only inside .hearth/: a process may die between the exchange of two saves of one step and the
  * rename that puts the older one's name right. A slot's file is never shorter than it was made,
- * and is a multiple of 2 MiB; a raw object whose size happens to be one is made read-only, which
- * tells it from a slot.
+ * and is a multiple of 2 MiB; a raw object whose size happens to be one is made read-only; kind.c
+ * tells it from a slot by the block, the mode and the manifest.
  *
  * scan() reports files of foreign containers as slots that are mapped read-only and not in the
  * pool: their capacity is the file's length, give() unlinks the name. A container with an

@@ -269,8 +269,15 @@ void hth_releases_end(struct hth_tmpfs *t); /* those with a worker; the workers 
 /* adopt.c */
 int hth_adopt_scan(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),
         void *arg, struct hearth_error *err);
-/* A slot by its size and mode, or a raw object. */
-int hth_adopt_is_slot(const struct stat *st);
+
+/* kind.c: a file of a slot's size; the block at the front of a file, if it is one of our job's; a slot of this save,
+ * else a raw object. */
+int hth_kind_sized(const struct stat *st);
+int hth_kind_block(const struct hth_tmpfs *t, int fd, uint64_t size, struct hth_block *out);
+int hth_kind_is_slot(struct hth_tmpfs *t, struct hth_save_id save, int dir, const char *name,
+        const struct stat *st);
+/* A slot, opened to be written: with the mode that it was made with. As the system call. */
+int hth_kind_open(struct hth_tmpfs *t, int dir, const char *name, const struct stat *st);
 
 /* store_lock.c: lock the open `.hearth/lock`. */
 int hth_lock_take(int fd, const char *path, struct hearth_error *err);

@@ -4,6 +4,7 @@
 #include "raws.h"
 #include "tmp_root.h"
 
+#include "core/format/manifest.h"
 #include "core/store/store_tmpfs.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -427,6 +428,107 @@ Test(adopt, a_raw_object_of_a_slots_size_is_still_a_raw_object)
     cr_assert(eq(int, seen.count, 1));
     cr_assert(found(&seen, "raw")->slot == NULL);
     free(bytes);
+}
+
+static mode_t mode_of(const char *name)
+{
+    struct stat st;
+
+    must(stat(at(name), &st));
+    return st.st_mode & 0777;
+}
+
+/* As root, too, so that it shows in the modes alone. */
+Test(adopt, a_chmod_of_somebody_elses_loses_no_object)
+{
+    char *bytes = calloc(1, 2 * MIB);
+    struct seen seen;
+
+    must(open_store(NULL));
+    sealed(save_a, "a", 1);
+    must(raw_put(s, save_a, "raw", bytes, 2 * MIB, NULL));
+    must(s->ops->publish(s, save_a, NULL));
+    close_store();
+    must(chmod(at("step-40_ckpt/a"), 0444));
+    must(chmod(at("step-40_ckpt/raw"), 0444));
+    must(chmod(at("step-40_ckpt"), 0555));
+    must(open_store(NULL));
+    seen = scan();
+    cr_assert(eq(int, seen.count, 2));
+    cr_assert(ne(ptr, found(&seen, "a")->slot, NULL));
+    cr_assert(zero(int, hth_save_cmp(found(&seen, "a")->save, save_a)));
+    cr_assert(eq(ptr, found(&seen, "raw")->slot, NULL));
+    cr_assert(eq(u32, mode_of("step-40_ckpt/a"), 0600));
+    cr_assert(eq(u32, mode_of("step-40_ckpt"), 0700));
+    free(bytes);
+}
+
+/* The manifest says what it is. */
+Test(adopt, a_raw_object_of_a_slots_size_that_became_writable_is_still_a_raw_object)
+{
+    struct hth_object object = {
+        .id = 1, .kind = HTH_OBJECT_RAW, .data_len = 2 * MIB, .name = "raw"
+    };
+    struct hth_manifest m = {
+        .save = save_a, .world = 1, .nodes = 1, .job = "job", .objects = 1, .object = &object
+    };
+    unsigned char *bytes = calloc(1, 2 * MIB);
+    char name[HTH_SAVE_TEXT + 16];
+    struct seen seen;
+
+    must(open_store(NULL));
+    must(raw_put(s, save_a, "raw", bytes, 2 * MIB, NULL));
+    must(hth_manifest_encode(&m, bytes, NULL));
+    hth_save_text(save_a, name);
+    strcat(name, ".manifest");
+    must(s->ops->record_put(s, name, bytes, hth_manifest_bytes(&m), NULL));
+    must(s->ops->publish(s, save_a, NULL));
+    close_store();
+    must(chmod(at("step-40_ckpt/raw"), 0644));
+    must(open_store(NULL));
+    seen = scan();
+    cr_assert(eq(ptr, found(&seen, "raw")->slot, NULL));
+    free(bytes);
+}
+
+/* By rsync, or in an image: the files have other inodes, of which some are those of the names of others. */
+Test(adopt, a_job_directory_that_was_copied_works)
+{
+    struct hth_slot *slot[4], *one;
+    struct hearth_error err = { 0 };
+    char from[64], to[64];
+    uint64_t id[4];
+    struct seen seen;
+
+    must(open_store(NULL));
+    sealed(save_a, "a", 1);
+    for (int i = 0; i < 4; i++) {
+        must(s->ops->take(s, MIB, &slot[i], NULL));
+        id[i] = slot[i]->id;
+    }
+    close_store();
+    must(rename(at(".hearth/pool"), at(".hearth/copied")));
+    must(mkdir(at(".hearth/pool"), 0700));
+    for (int i = 0; i < 4; i++) {
+        snprintf(from, sizeof(from), ".hearth/copied/%016" PRIx64, id[i]);
+        snprintf(to, sizeof(to), ".hearth/pool/%016" PRIx64, id[(i + 1) % 4]);
+        must(rename(at(from), at(to)));
+    }
+    must(rmdir(at(".hearth/copied")));
+    must(open_store(NULL));
+    seen = scan();
+    cr_assert(eq(int, seen.count, 1));
+    cr_assert(zero(int, hth_save_cmp(seen.f[0].save, save_a)));
+    cr_assert(eq(ptr, strstr(said, "left alone"), NULL), "%s", said);
+    for (int i = 0; i < 4; i++) {
+        cr_assert(eq(int, s->ops->take(s, MIB, &one, &err), 0), "%s", err.text);
+        for (int k = 0; k < 4; k++)
+            cr_assert(ne(
+                    u64, one->id, id[k])); /* what a rank or a record knows by its number is gone */
+    }
+    s->ops->give(s, seen.f[0].slot);
+    must(s->ops->take(s, MIB, &one, NULL));
+    cr_assert(eq(ptr, one, seen.f[0].slot));
 }
 
 Test(adopt, broken_things_in_the_pool_are_no_slots)
