@@ -6,6 +6,7 @@
  */
 #include "join.h"
 
+#include "client/base/clock.h"
 #include "client/base/limits.h"
 #include "client/base/memfd.h"
 #include "client/link/link.h"
@@ -262,6 +263,26 @@ static int join_meet(struct hearth *h, unsigned char *table, struct hearth_error
     return HEARTH_OK;
 }
 
+/* What this rank brings to the others is of the engine that there is now. */
+static int join_find_engine(struct hearth *h, struct hearth_error *err)
+{
+    struct hearth_error why;
+    int rc;
+
+    pthread_mutex_lock(&h->lock);
+    hth_hear_locked(h); /* the end of one that is gone */
+    rc = hth_connected_locked(h, hth_until_ms(h->opts.open_ms), &why);
+    if (!rc)
+        hth_ahead_back_locked(h); /* recovery may want it */
+    pthread_mutex_unlock(&h->lock);
+    if (!rc)
+        return HEARTH_OK;
+    hth_join_absent(h, &why);
+    if (err)
+        *err = why;
+    return rc;
+}
+
 int hth_join(struct hearth *h, struct hearth_error *err)
 {
     size_t len = (size_t)h->opts.world * HTH_GATHER;
@@ -271,16 +292,16 @@ int hth_join(struct hearth *h, struct hearth_error *err)
 
     if (!table)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a table of %zu bytes", len);
-    pthread_mutex_lock(&h->lock);
-    hth_ahead_back_locked(h); /* recovery may want it */
-    pthread_mutex_unlock(&h->lock);
-    rc = join_meet(h, table, err);
+    rc = join_find_engine(h, err);
+    rc = rc ? rc : join_meet(h, table, err);
     fd = rc ? -1 : hth_memfd("hearth-table", table, len);
     free(table);
     if (!rc && fd < 0)
         rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a table of %zu bytes", len);
+    hth_link_joins(h, 1);
     if (!rc && (rc = join_ask(h, fd, &a, err)))
         close(fd);
+    hth_link_joins(h, 0);
     if (!rc) {
         hth_link_joined(h, &a, fd);
         hth_set_recovered(h, 0);

@@ -78,7 +78,7 @@ static int session_join(struct hearth *h, int fd, uint64_t until, struct hearth_
         .what = "join again after the engine's restart" };
     int rc;
 
-    if (h->attached.epoch == h->epoch && h->attached.nonce == h->nonce)
+    if (h->link->joins || (h->attached.epoch == h->epoch && h->attached.nonce == h->nonce))
         return HEARTH_OK;
     if (h->link->table_fd < 0)
         return hth_fail(err, HEARTH_ESTATE, 0,
@@ -170,6 +170,13 @@ int hth_restore_locked(struct hearth *h, int fd, uint64_t until, struct hearth_e
     hth_line_add(&h->lines, HEARTH_LOG_WARN, "engine-back",
             "this node's engine is back (pid %u), epoch %" PRIu64, h->attached.pid, h->epoch);
     return HEARTH_OK;
+}
+
+void hth_link_joins(struct hearth *h, int on)
+{
+    pthread_mutex_lock(&h->lock);
+    h->link->joins = on;
+    pthread_mutex_unlock(&h->lock);
 }
 
 void hth_link_joined(struct hearth *h, const struct hth_local_joined *a, int table_fd)

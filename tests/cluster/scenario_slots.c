@@ -20,7 +20,7 @@
 
 #define ROWS       4608u
 #define SLOT_ROUND (UINT64_C(2) << 20)
-#define OTHER_KIB  2048u /* logs and records, which grow to a bound of their own */
+#define OTHER_KIB  1024u /* logs and records, which grow to a bound of their own */
 #define FREED_MS   5000u /* memory is given back by workers */
 
 static uint64_t slot_blocks, other_blocks; /* nftw() has no argument of ours */
@@ -103,6 +103,13 @@ static int death(struct world *w, unsigned i, int sig)
     return rc < 0 ? rc : 0;
 }
 
+static int saves_as_at_first(struct world *w, const uint64_t first[2])
+{
+    TRY(world_save(w, w->newest + 1));
+    TRY(uses(w, 0, first[0]));
+    return uses(w, 1, first[1]);
+}
+
 /* arg "ranks slack keep signal deaths told"; told 0: no rank says how large its objects are */
 static int deaths(struct world *w, const char *arg)
 {
@@ -115,8 +122,9 @@ static int deaths(struct world *w, const char *arg)
     sscanf(arg, "%u %u %u %d %u %u", &per_node, &slack, &w->keep, &sig, &times, &told);
     w->untold = !told;
     w->loses_engines = 1;
-    w->kib = 3 * 1024;
+    w->kib = 1700; /* just below a slot of 2 MiB */
     w->mib = 1024;
+    w->save_ms = times > 10 ? 60000 : 0; /* on a machine that does something else, too */
     TRY(world_begin(w, 2, per_node, w->keep + 3));
     for (uint32_t k = 0; k < 2; k++) {
         first[k] = slots_kib(w, k);
@@ -124,10 +132,11 @@ static int deaths(struct world *w, const char *arg)
     }
     for (unsigned i = 0; i < times; i++) {
         TRY(death(w, i, sig));
-        TRY(world_save(w, w->newest + 1));
-        TRY(uses(w, 0, first[0]));
-        TRY(uses(w, 1, first[1]));
+        TRY(saves_as_at_first(w, first));
     }
+    TRY(node_engine_signal(w, 0, sig)); /* and all join a new epoch where they are */
+    TRY(world_recover(w, STEP_ANY));
+    TRY(saves_as_at_first(w, first));
     note(w, "%u deaths; %lu KiB of slots on each machine", times, (unsigned long)first[0]);
     return 0;
 }
