@@ -141,6 +141,10 @@ struct hth_transport_ops {
      * destination as it came, while the processor's cache had it; 0: it was not. NULL: it never is. */
     int (*pulled_crc)(struct hth_transport *t, uint32_t *out);
 
+    /* When bytes of a pull of ours came on this connection last, in ms of the transport's clock; 0: never. Of pulls that
+     * have not ended, too. NULL: the backend learns of a pull's end alone. */
+    uint64_t (*pulled_ms)(struct hth_transport *t, hth_conn conn);
+
     /* Move what can be moved and run callbacks. Returns how much was done; 0: nothing. */
     int (*progress)(struct hth_transport *t);
 
@@ -173,7 +177,7 @@ struct hth_transport_backend {
             struct hth_transport **out, struct hearth_error *err);
 };
 #define HTH_TRANSPORT_ABI \
-    7u /* 2: reg() comes from any thread, once; 3: conns_max; 4: also; 5: key; 6: members(); 7: pulled_crc() */
+    8u /* 2: reg() comes from any thread, once; 3: conns_max; 4: also; 5: key; 6: members(); 7: pulled_crc(); 8: pulled_ms() */
 
 /* Its module, and so that hth_transport_open() reads no file any more. Errors: HEARTH_ENOENT. */
 int hth_transport_preload(const char *name, const char *dir, struct hearth_error *err);

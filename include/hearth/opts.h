@@ -72,7 +72,7 @@ struct hearth_opts {
     uint32_t save_ms;      /* 600000: a save not PROTECTED by then is cancelled */
     uint32_t heartbeat_ms; /* 1000 */
     uint32_t dead_ms;      /* 5000 */
-    uint32_t stall_ms;     /* 5000 */
+    uint32_t stall_ms;     /* 5000; since the last byte */
     uint32_t linger_s;     /* engine without ranks; what it has, 86400 at first */
     uint32_t copy_threads; /* of this rank's copies, 0: 2 */
     uint32_t inflight_mib; /* bytes being pulled by a node; 0: 64 */

@@ -62,8 +62,15 @@ static void fuzz_conn(void *self, hth_conn conn)
     (void)self, (void)conn;
 }
 
+static uint64_t fuzz_now(void *self)
+{
+    (void)self;
+    return 1;
+}
+
 static void fuzz_start(void)
 {
+    t.clock = (struct hth_clock){ fuzz_now, fuzz_now, NULL };
     t.events = (struct hth_transport_events){ NULL, fuzz_conn, fuzz_conn, fuzz_down, fuzz_message,
         fuzz_conn, fuzz_pull };
     t.epoll_fd = epoll_create1(EPOLL_CLOEXEC);

@@ -103,6 +103,95 @@ Test(pulls, a_stalled_pull_is_cut_once_and_the_peer_stays)
     net_world_close(x.w);
 }
 
+#define SLOW  4
+#define EACH  3000u /* ms that the path takes for one of them */
+#define STALL 5000u /* what a session waits where nothing is said */
+
+static uint32_t slowly_asked;
+
+static struct hth_loop_verdict slowly(void *arg, enum hth_loop_kind kind, uint32_t from,
+        uint32_t to, const void *bytes, size_t len)
+{
+    (void)arg, (void)from, (void)to, (void)bytes, (void)len;
+    return (struct hth_loop_verdict){ .delay_ms =
+                                              kind == HTH_LOOP_PULL ? ++slowly_asked * EACH : 0 };
+}
+
+/* The last one ends long after stall_ms; until then others do. */
+Test(pulls, one_that_waits_for_others_on_a_slow_path_is_not_stalled)
+{
+    static struct wire x;
+    struct tried t[SLOW];
+
+    wire_open(&x);
+    hth_loop_net_script(x.w->net, slowly, NULL);
+    for (int i = 0; i < SLOW; i++)
+        must(wire_pull(&x, &t[i]));
+    net_run(x.w, SLOW * EACH + 100);
+    for (int i = 0; i < SLOW; i++) {
+        cr_expect(eq(int, t[i].done, 1));
+        must(t[i].code);
+    }
+    net_world_close(x.w);
+}
+
+static uint64_t came_ms; /* what the transport of node 1 says */
+
+static uint64_t says_came(struct hth_transport *t, hth_conn conn)
+{
+    (void)t, (void)conn;
+    return came_ms;
+}
+
+Test(pulls, one_is_cut_when_no_byte_has_come_for_stall_ms_and_not_before)
+{
+    static struct wire x;
+    struct net_fault stall = { HTH_LOOP_PULL, HTH_LOOP_STALL, 1, 0, 1 };
+    struct hth_transport_ops ops;
+    const struct hth_transport_ops *own;
+    struct tried t;
+
+    wire_open(&x);
+    own = x.w->node[1].transport->ops;
+    ops = *own;
+    ops.pulled_ms = says_came;
+    x.w->node[1].transport->ops = &ops;
+    hth_loop_net_script(x.w->net, net_play, &stall);
+    must(wire_pull(&x, &t));
+    for (int i = 0; i < 12; i++) { /* a byte each second */
+        net_run(x.w, 1000);
+        came_ms = x.w->now_ms;
+        cr_assert(zero(int, t.done), "after %d s", i + 1);
+    }
+    net_run(x.w, STALL - 100);
+    cr_assert(zero(int, t.done));
+    net_run(x.w, 200);
+    cr_assert(eq(int, t.done, 1));
+    cr_assert(eq(int, t.code, HEARTH_ETIMEOUT));
+    x.w->node[1].transport->ops = own;
+    net_world_close(x.w);
+}
+
+Test(pulls, one_that_is_forgotten_while_bytes_come_is_cut_in_the_end)
+{
+    static struct wire x;
+    struct net_fault stall = { HTH_LOOP_PULL, HTH_LOOP_STALL, 1, 0, 1 };
+    struct tried t, other;
+    int seconds = 0;
+
+    wire_open(&x);
+    hth_loop_net_script(x.w->net, net_play, &stall);
+    must(wire_pull(&x, &t));
+    for (; !t.done && seconds < 100; seconds++) {
+        (void)wire_pull(&x, &other);
+        net_run(x.w, 1000);
+    }
+    cr_expect(ge(int, seconds, 58));
+    cr_expect(le(int, seconds, 61));
+    cr_expect(eq(int, t.code, HEARTH_ETIMEOUT));
+    net_world_close(x.w);
+}
+
 Test(pulls, pulls_end_with_the_connection_the_epoch_and_the_owner)
 {
     static struct wire x;

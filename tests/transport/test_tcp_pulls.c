@@ -145,6 +145,24 @@ Test(tcp_pulls, a_long_one_is_asked_for_in_parts_and_ends_once)
     must(side.t->ops->dereg(side.t, side.region));
 }
 
+Test(tcp_pulls, each_piece_that_comes_is_progress)
+{
+    struct request r;
+
+    cr_expect(zero(u64, side.t->ops->pulled_ms(side.t, m.conn)));
+    pull(0, PART);
+    hear_part(0, PART, &r);
+    cr_expect(zero(u64, side.t->ops->pulled_ms(side.t, m.conn)));
+    for (int i = 0; i < 3; i++) {
+        side.now_ms += 700;
+        say_data(&r, 1000, 1000);
+        for (int k = 0; k < 100 && side.t->ops->pulled_ms(side.t, m.conn) != side.now_ms; k++)
+            tcp_turns(&side, 1);
+        cr_expect(eq(u64, side.t->ops->pulled_ms(side.t, m.conn), side.now_ms));
+    }
+    cr_expect(zero(int, side.pulls));
+}
+
 Test(tcp_pulls, no_more_is_asked_for_than_may_wait_here)
 {
     struct request r[4], next;

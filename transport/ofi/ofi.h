@@ -189,6 +189,7 @@ struct hth_ofi_conn {
     int stuck;                 /* counted in o->stuck */
     uint64_t due_ms;           /* CONNECTING, ACCEPTING: until then */
     uint64_t turn;             /* LEAVING since */
+    uint64_t pulled_ms;        /* a piece of a pull came last; 0: never */
     struct hth_ofi_conn *next; /* in leaving or doomed */
     char peer[HTH_ADDR_LABEL];
     char detail[HTH_OFI_DETAIL];
@@ -295,6 +296,7 @@ int hth_ofi_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
         uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
         uint64_t cookie);
 int hth_ofi_pulled_crc(struct hth_transport *t, uint32_t *out);
+uint64_t hth_ofi_pulled_ms(struct hth_transport *t, hth_conn conn);
 void hth_ofi_pulls_post(struct hth_ofi_conn *c);
 void hth_ofi_pulled(struct hth_ofi_conn *c, uint32_t index);
 void hth_ofi_pull_failed(struct hth_ofi_conn *c, uint32_t index, int fi_err);

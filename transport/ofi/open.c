@@ -66,6 +66,7 @@ static const struct hth_transport_ops ops = {
     .revoke = hth_ofi_revoke,
     .pull = hth_ofi_pull,
     .pulled_crc = hth_ofi_pulled_crc,
+    .pulled_ms = hth_ofi_pulled_ms,
     .progress = hth_ofi_progress,
     .arm = hth_ofi_arm,
     .wake = hth_ofi_wake,

@@ -107,6 +107,13 @@ static void read_complete(struct hth_ofi_conn *c, struct hth_ofi_pull *p, int co
     o->pulled_crc = NULL;
 }
 
+uint64_t hth_ofi_pulled_ms(struct hth_transport *t, hth_conn conn)
+{
+    const struct hth_ofi_conn *c = hth_ofi_conn_get(hth_ofi_of(t), conn);
+
+    return c ? c->pulled_ms : 0;
+}
+
 int hth_ofi_pulled_crc(struct hth_transport *t, uint32_t *out)
 {
     const uint32_t *crc = hth_ofi_of(t)->pulled_crc;
@@ -124,6 +131,7 @@ void hth_ofi_pulled(struct hth_ofi_conn *c, uint32_t index)
         return;
     if (c->o->sockets)
         p->crc = hth_crc32c_more(p->crc, p->into, p->piece);
+    c->pulled_ms = hth_now_ms(&c->o->clock);
     p->left -= p->piece;
     p->into += p->piece;
     p->from += p->piece;

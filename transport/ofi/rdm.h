@@ -194,6 +194,7 @@ struct hth_rdm_conn {
     int stuck;                 /* counted in r->stuck */
     uint64_t stuck_ms;         /* nothing of it was taken since; 0: something was */
     uint64_t due_ms;           /* DIALLED, HALF_OPEN: until then */
+    uint64_t pulled_ms;        /* a piece of a pull came last; 0: never */
     struct hth_rdm_conn *next; /* in doomed or half-open */
     char detail[HTH_OFI_DETAIL];
 
@@ -316,6 +317,7 @@ int hth_rdm_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
         uint64_t cookie);
 void hth_rdm_pulls_post(struct hth_rdm_conn *c);
 void hth_rdm_pulled(struct hth_rdm_conn *c, uint32_t index, int fi_err);
+uint64_t hth_rdm_pulled_ms(struct hth_transport *t, hth_conn conn);
 int hth_rdm_pulls_ripen(struct hth_rdm *r);
 /* The peer has heard who we read by. 0 or HEARTH_EPROTO. */
 int hth_rdm_reader_taken(struct hth_rdm_conn *c, const unsigned char *bytes, size_t len);

@@ -97,6 +97,7 @@ static const struct hth_transport_ops rdm_ops = {
     .revoke = hth_ofi_revoke,
     .pull = hth_rdm_pull,
     .pulled_crc = hth_ofi_pulled_crc,
+    .pulled_ms = hth_rdm_pulled_ms,
     .progress = hth_rdm_progress,
     .arm = hth_rdm_arm,
     .wake = hth_ofi_wake,

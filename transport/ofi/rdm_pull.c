@@ -179,6 +179,13 @@ static void pull_failed(struct hth_rdm_conn *c, struct hth_rdm_pull *p, int fi_e
     hth_rdm_conn_doom_ready(c);
 }
 
+uint64_t hth_rdm_pulled_ms(struct hth_transport *t, hth_conn conn)
+{
+    const struct hth_rdm_conn *c = hth_rdm_conn_get(hth_rdm_of(t), conn);
+
+    return c ? c->pulled_ms : 0;
+}
+
 void hth_rdm_pulled(struct hth_rdm_conn *c, uint32_t index, int fi_err)
 {
     struct hth_rdm_pull *p = &c->pull[index];
@@ -196,6 +203,7 @@ void hth_rdm_pulled(struct hth_rdm_conn *c, uint32_t index, int fi_err)
     }
     if (c->r->o.sockets)
         p->crc = hth_crc32c_more(p->crc, p->into, p->piece);
+    c->pulled_ms = hth_now_ms(&c->r->o.clock);
     p->left -= p->piece;
     p->into += p->piece;
     p->from += p->piece;

@@ -1,20 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pulls of a session: each waits stall_ms for its completion; who waited in vain costs the
- * connection, since dropping it is the only cancel. `done` comes from the transport alone, once
- * the destination is safe; a cookie is good for one completion.
+ * Pulls of a session. The deadline is for progress: a pull is given up when no byte of any pull has come
+ * on its connection for stall_ms, by the transport's word where it has one (tcp; libfabric piece by piece), else by the
+ * ends of pulls, of which none is longer than a chunk of 4 MiB. So a slow path, and a long queue at the owner, cost
+ * nothing. A pull that is forgotten while others come is given up after MOST_STALLS times as long.
+ *
+ * Giving up costs the connection, since dropping it is the only cancel. `done` comes from the transport
+ * alone, once the destination is safe; a cookie is good for one completion.
  */
 #include "session_parts.h"
 
+#define MOST_STALLS 12u
+
+/* By due time: behind all that are due no later. */
 static void pull_wait_add(struct hth_session *s, struct hth_session_pull *pull)
 {
-    pull->next = NULL;
-    pull->prev = s->pull_last;
-    if (s->pull_last)
-        s->pull_last->next = pull;
-    else
-        s->pull_first = pull;
-    s->pull_last = pull;
+    struct hth_session_pull *before = s->pull_last;
+
+    while (before && before->due_ms > pull->due_ms)
+        before = before->prev;
+    pull->prev = before;
+    pull->next = before ? before->next : s->pull_first;
+    *(before ? &before->next : &s->pull_first) = pull;
+    *(pull->next ? &pull->next->prev : &s->pull_last) = pull;
     hth_session_expect(s, pull->due_ms);
 }
 
@@ -53,6 +61,7 @@ int hth_session_pull(struct hth_session *s, uint32_t node, const struct hth_gran
     link->busy++;
     pull->code = 0;
     pull->due_ms = hth_session_now(s) + s->opts.stall_ms;
+    pull->most_ms = hth_session_now(s) + (uint64_t)MOST_STALLS * s->opts.stall_ms;
     pull_wait_add(s, pull);
     return HEARTH_OK;
 }
@@ -77,6 +86,8 @@ void hth_pulls_on_pull(void *self, uint64_t cookie, int code)
     if (link) {
         link->busy--;
         link->used_ms = hth_session_now(s);
+        if (!code)
+            link->pulled_ms = link->used_ms;
     }
     if (code && link && link->state == LINK_ENDING && link->why)
         code = link->why; /* not "canceled": why we cut it */
@@ -88,6 +99,35 @@ void hth_pulls_on_pull(void *self, uint64_t cookie, int code)
     pull->done(pull, code);
 }
 
+/* Bytes have come since: it waits for stall_ms from the last of them. */
+static int pull_goes_on(
+        struct hth_session *s, struct hth_session_pull *pull, const struct link *link, uint64_t now)
+{
+    uint64_t (*pulled_ms)(struct hth_transport *, hth_conn) = s->transport->ops->pulled_ms;
+    uint64_t last = pulled_ms ? pulled_ms(s->transport, link->conn) : 0;
+
+    if (last < link->pulled_ms)
+        last = link->pulled_ms;
+    if (last + s->opts.stall_ms <= now || pull->most_ms <= now)
+        return 0;
+    pull->due_ms = last + s->opts.stall_ms;
+    if (pull->due_ms > pull->most_ms)
+        pull->due_ms = pull->most_ms;
+    pull_wait_add(s, pull);
+    return 1;
+}
+
+static void pull_say_stalled(const struct hth_session *s, const struct hth_session_pull *pull,
+        const struct link *link, uint64_t now)
+{
+    int forgotten = pull->most_ms <= now;
+
+    hth_say(&s->log, HEARTH_LOG_WARN, "pull-stalled",
+            "node %" PRIu32 ": %s for %u ms, its connection is cut", link->node,
+            forgotten ? "a pull has not ended, while others do," : "no byte of a pull has come",
+            forgotten ? MOST_STALLS * s->opts.stall_ms : s->opts.stall_ms);
+}
+
 void hth_pulls_tick(struct hth_session *s, uint64_t now)
 {
     while (s->pull_first && s->pull_first->due_ms <= now) {
@@ -95,19 +135,19 @@ void hth_pulls_tick(struct hth_session *s, uint64_t now)
         struct link *link = hth_map_get(&s->conns, pull->conn);
 
         pull_wait_remove(s, pull);
-        if (!link || link->state == LINK_ENDING)
+        if (!link || link->state == LINK_ENDING || pull_goes_on(s, pull, link, now))
             continue;
-        hth_say(&s->log, HEARTH_LOG_WARN, "pull-stalled",
-                "node %" PRIu32 ": no byte for %u ms, its connection is cut", link->node,
-                s->opts.stall_ms);
+        pull_say_stalled(s, pull, link, now);
         hth_peer_drop_link(s, link, HEARTH_ETIMEOUT);
     }
 }
 
 void hth_pulls_rearm(struct hth_session *s, uint64_t now)
 {
-    for (struct hth_session_pull *p = s->pull_first; p; p = p->next)
+    for (struct hth_session_pull *p = s->pull_first; p; p = p->next) {
         p->due_ms = now + s->opts.stall_ms;
+        p->most_ms = now + (uint64_t)MOST_STALLS * s->opts.stall_ms;
+    }
 }
 
 uint64_t hth_pulls_due_ms(const struct hth_session *s)

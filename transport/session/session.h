@@ -58,6 +58,7 @@ struct hth_session_events {
 struct hth_session_pull {
     void (*done)(struct hth_session_pull *pull, int code); /* HEARTH_ETIMEOUT after a stall too */
     uint64_t due_ms;
+    uint64_t most_ms; /* then it is given up although bytes of others come */
     uint64_t cookie;
     hth_conn conn;
     int code;

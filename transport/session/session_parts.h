@@ -58,6 +58,7 @@ struct link {
     enum link_rest rest;      /* OPEN */
     uint64_t rest_ms;         /* rest != REST_NONE: until then */
     uint64_t used_ms;         /* OPEN: last message of an owner, pull or grant */
+    uint64_t pulled_ms;       /* a pull of it has ended well; 0: none has */
     uint32_t busy;            /* pulls under way, and grants that we have given on it */
     int why;                  /* ENDING: for its pulls */
     struct link *next, *prev; /* of the session, oldest first */

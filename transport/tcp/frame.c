@@ -47,6 +47,7 @@ static int body_came(struct hth_tcp_conn *c, uint64_t n)
     if (in->pull) {
         in->pull->into += n;
         in->pull->came += n;
+        c->pulled_ms = hth_now_ms(&c->t->clock);
     }
     if (in->left)
         return 0;

@@ -80,6 +80,7 @@ static const struct hth_transport_ops tcp_ops = {
     .revoke = hth_tcp_revoke,
     .pull = hth_tcp_pull,
     .pulled_crc = hth_tcp_pulled_crc,
+    .pulled_ms = hth_tcp_pulled_ms,
     .progress = hth_tcp_progress,
     .arm = hth_tcp_arm,
     .wake = hth_tcp_wake,

@@ -144,6 +144,13 @@ int hth_tcp_pull_ended(struct hth_tcp_conn *c, uint64_t name, unsigned code)
     return 0;
 }
 
+uint64_t hth_tcp_pulled_ms(struct hth_transport *t, hth_conn conn)
+{
+    const struct hth_tcp_conn *c = hth_tcp_conn_get(hth_tcp_of(t), conn);
+
+    return c ? c->pulled_ms : 0;
+}
+
 int hth_tcp_pulled_crc(struct hth_transport *t, uint32_t *out)
 {
     const struct hth_tcp_pull *p = hth_tcp_of(t)->pulled;

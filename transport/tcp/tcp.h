@@ -275,6 +275,7 @@ struct hth_tcp_conn {
     struct hth_tcp_pull pull[HTH_TCP_PULLS];
     uint32_t pulls, waiting;                     /* waiting: of which some is to be asked for */
     uint32_t requests;                           /* whose end has not come */
+    uint64_t pulled_ms;                          /* bytes of a pull came last; 0: never */
     uint32_t turn;                               /* the place that may ask next */
     uint64_t asked, ahead;                       /* bytes of requests, and how many there may be */
     struct hth_tcp_answer answer[HTH_TCP_PULLS]; /* a ring */
@@ -358,6 +359,7 @@ struct hth_tcp_pull *hth_tcp_pull_find(struct hth_tcp_conn *c, uint64_t name, ui
 int hth_tcp_pull_ended(struct hth_tcp_conn *c, uint64_t name, unsigned code);
 void hth_tcp_pulls_end(struct hth_tcp_conn *c); /* the connection is gone */
 int hth_tcp_pulled_crc(struct hth_transport *t, uint32_t *out);
+uint64_t hth_tcp_pulled_ms(struct hth_transport *t, hth_conn conn);
 
 /* ---- serve.c: the peer's pulls ---- */
 
