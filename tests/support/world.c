@@ -165,10 +165,10 @@ static int step_net(struct world *w)
         struct machine *x = owner_of(w, t);
 
         if (x)
-            machine_watch(x, 1, 0);
+            machine_enter(x);
         t->ops->progress(t);
         if (x)
-            machine_watch(x, 0, 0);
+            machine_leave(x);
         w->events++;
         if (x)
             machine_due(x, 0);
@@ -183,9 +183,9 @@ static void tick(struct world *w, struct machine *x)
 {
     if (x->due_ms && w->now_ms > x->due_ms + w->late_ms)
         w->late_ms = w->now_ms - x->due_ms;
-    machine_watch(x, 1, 0);
+    machine_enter(x);
     hth_node_tick(x->node);
-    machine_watch(x, 0, 0);
+    machine_leave(x);
     machine_touch(w, x->index);
     if (x->due_ms <= w->now_ms)
         machine_due(x, w->now_ms + 1); /* not for ever in one instant */

@@ -47,7 +47,8 @@
     X(APART, apart, "until a restart, two nodes that do not hear each other")              \
     X(GROUPS, groups, "until a restart, two groups of nodes that do not hear each other")  \
     X(MTU, mtu, "until a restart, pulls between two nodes that stall where messages pass") \
-    X(CUT, cut, "a rank cut off from its engine that writes on")
+    X(CUT, cut, "a rank cut off from its engine that writes on")                           \
+    X(BLOCK, block, "an engine's thread blocked in the middle of its work")
 
 enum world_kind {
 #define WORLD_KIND(kind, name, text) WORLD_KIND_##kind,
@@ -223,9 +224,10 @@ struct world {
     uint64_t count[WORLD_EVENTS];
     uint32_t next_client;
     struct world_work *work_first, *work_last;
-    struct world_work *slow;  /* have run, and will be done at their time */
-    int working;              /* a worker runs: this is not an engine's thread */
-    uint64_t work_cost_ms;    /* what it has taken */
+    struct world_work *slow; /* have run, and will be done at their time */
+    int working;             /* a worker runs: this is not an engine's thread */
+    struct machine *runs;  /* its engine's thread does, or is about to leave its work; else NULL */
+    uint64_t work_cost_ms; /* what it has taken */
     uint32_t regs, slot_regs; /* registrations; of memory that is no smaller than opts.slot_bytes */
     uint32_t reg_ms;
     uint64_t late_ms;      /* the latest that any engine was woken, after what was due */
@@ -252,6 +254,10 @@ void world_close(struct world *w);
 void world_silence(struct world *w, uint32_t m, int on); /* what goes there or comes waits */
 void world_mute(struct world *w, uint32_t from, uint32_t to, int on); /* one way of a pair */
 void world_stop(struct world *w, uint32_t m, int on);                 /* as SIGSTOP and SIGCONT */
+/* The thread of its engine is blocked, from the at-th reading of its clock on until then; busy: it uses the
+ * processor meanwhile. */
+void world_block(struct world *w, uint32_t m, uint32_t at, uint64_t until_ms, int busy);
+void world_unblock(struct world *w, uint32_t m);
 void world_crash(struct world *w, uint32_t m); /* the engine is killed under its ranks */
 void world_come(struct world *w, uint32_t m);  /* and started again by them */
 

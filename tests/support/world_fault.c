@@ -362,6 +362,7 @@ static const uint8_t fault_weight[WORLD_KINDS_COUNT] = {
     [WORLD_KIND_CUT] = 4,
     [WORLD_KIND_GROUPS] = 4,
     [WORLD_KIND_MTU] = 4,
+    [WORLD_KIND_BLOCK] = 5,
 };
 
 static uint32_t weight_of(const struct world *w, uint32_t kind)

@@ -68,6 +68,12 @@ static uint32_t ills_of(const struct world *w, enum world_kind kind)
     return n;
 }
 
+/* A block's end has been seen on the clock of its engine. */
+static int ill_has_its_time(const struct world_ill *l)
+{
+    return ill_lasts(l) || l->kind == WORLD_KIND_BLOCK;
+}
+
 static void ill_apart(struct world *w, const struct world_ill *l, int on)
 {
     world_mute(w, l->a, l->b, on);
@@ -190,6 +196,11 @@ static int ill_begins(struct world *w, struct world_ill *l)
             return 0;
         world_stop(w, l->a, 1);
         return 1;
+    case WORLD_KIND_BLOCK:
+        if (!x->node || x->stopped || x->block_at)
+            return 0;
+        world_block(w, l->a, 1 + fault_roll(w, 20), l->until_ms, (int)fault_roll(w, 2));
+        return 1;
     case WORLD_KIND_SILENCE:
         world_silence(w, l->a, 1);
         return 1;
@@ -236,7 +247,7 @@ void ill_begin(struct world *w, enum world_kind kind)
         l->until_ms = 0;
         return;
     }
-    w->hits[kind] += kind != WORLD_KIND_CRASH;
+    w->hits[kind] += kind != WORLD_KIND_CRASH && kind != WORLD_KIND_BLOCK;
     world_say(w, "machine %u (%u): %s for %llu ms", l->a, l->b, world_kind_name[kind].name,
             ill_lasts(l) ? 0ull : (unsigned long long)(l->until_ms - w->now_ms));
 }
@@ -248,6 +259,9 @@ static void ill_ends(struct world *w, struct world_ill *l)
     switch ((int)l->kind) {
     case WORLD_KIND_STOP:
         world_stop(w, l->a, 0);
+        break;
+    case WORLD_KIND_BLOCK:
+        world_unblock(w, l->a);
         break;
     case WORLD_KIND_SILENCE:
     case WORLD_KIND_FLAP:
@@ -343,7 +357,7 @@ uint64_t ill_due_ms(const struct world *w)
 void ill_end_all(struct world *w, int lasting)
 {
     for (uint32_t i = 0; i < WORLD_ILLS; i++)
-        if (w->ill[i].until_ms && (lasting || !ill_lasts(&w->ill[i])))
+        if (w->ill[i].until_ms && (lasting || !ill_has_its_time(&w->ill[i])))
             ill_end(w, &w->ill[i]);
 }
 

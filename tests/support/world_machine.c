@@ -16,9 +16,9 @@
 /* Its clock is 1 when ours is 0, and goes as fast as it likes. */
 static uint64_t machine_now_ms(void *self)
 {
-    const struct machine *x = self;
+    struct machine *x = self;
 
-    return (x->world->now_ms + 1) * x->rate / 1000;
+    return block_clock_ms(x, (x->world->now_ms + 1) * x->rate / 1000);
 }
 
 /* The first moment of ours at which its clock shows that. */
@@ -135,9 +135,9 @@ uint64_t world_work_run(struct world *w, struct hth_work *work)
 static void work_end(struct world_work *j)
 {
     machine_due(j->machine, 0); /* its `done` may leave something to do */
-    machine_watch(j->machine, 1, 0);
+    machine_enter(j->machine);
     j->work->done(j->work);
-    machine_watch(j->machine, 0, 0);
+    machine_leave(j->machine);
     free(j);
 }
 
@@ -266,6 +266,7 @@ static struct hth_session_opts session_of(const struct world *w)
         .idle_ms = o->seed % 3 ? 0 : IDLE_MS,
         .links_max = o->seed % 6 ? 0 : w->nodes_max,
         .no_fence = (o->breaks & HTH_BREAK_FENCE) != 0,
+        .busy_ms = fault_is_on(w, WORLD_KIND_BLOCK) ? block_used_ms : NULL,
         .job = "sim" };
 }
 
@@ -353,6 +354,7 @@ static void engine_close(struct world *w, struct machine *x)
 {
     x->stopping = 1;
     forget_asked(x);
+    block_forget(x);
     world_stop(w, x->index, 0);
     if (x->node)
         hth_node_close(x->node);
@@ -396,12 +398,12 @@ static void ask_now(struct machine *x, uint32_t client, const void *bytes, size_
     if (attach_len) /* a join is through with its table when it returns */
         content = head->type == HTH_LOCAL_JOIN ? content_view(attach, attach_len)
                                                : content_of(attach, attach_len);
-    machine_watch(x, 1, 0);
+    machine_enter(x);
     if (len)
         hth_node_request(x->node, client, bytes, len, content);
     else
         hth_node_client_gone(x->node, client);
-    machine_watch(x, 0, 0);
+    machine_leave(x);
     machine_due(x, 0);
 }
 
@@ -460,17 +462,18 @@ static void go_on(struct world *w, struct machine *x)
 
     go_on_work(w, x);
     machine_due(x, 0);
-    while ((a = x->asked)) {
+    while (!x->stopped && (a = x->asked)) {
         x->asked = a->next;
+        if (!x->asked)
+            x->asked_end = &x->asked;
         ask_now(x, a->client, a->bytes, a->len, a->bytes + a->len, a->attach_len);
         free(a);
     }
-    x->asked_end = &x->asked;
 }
 
-void world_stop(struct world *w, uint32_t m, int on)
+void machine_still(struct machine *x, int on, int blocked)
 {
-    struct machine *x = &w->machine[m];
+    struct world *w = x->world;
 
     if (x->stopped == !!on)
         return;
@@ -479,11 +482,18 @@ void world_stop(struct world *w, uint32_t m, int on)
     else
         x->stood_ms += w->now_ms - x->stopped_ms;
     x->stopped = !!on;
-    hth_loop_net_silence(w->net, x->port, x->stopped || x->silent);
+    x->blocked = on && blocked;
+    hth_loop_net_silence(w->net, x->port, (x->stopped && !x->blocked) || x->silent);
+    hth_loop_net_block(w->net, x->port, x->blocked);
     if (on)
         machine_due(x, HTH_NEVER);
     else
         go_on(w, x);
+}
+
+void world_stop(struct world *w, uint32_t m, int on)
+{
+    machine_still(&w->machine[m], on, 0);
 }
 
 void world_silence(struct world *w, uint32_t m, int on)
@@ -491,7 +501,7 @@ void world_silence(struct world *w, uint32_t m, int on)
     struct machine *x = &w->machine[m];
 
     x->silent = !!on;
-    hth_loop_net_silence(w->net, x->port, x->stopped || x->silent);
+    hth_loop_net_silence(w->net, x->port, (x->stopped && !x->blocked) || x->silent);
 }
 
 void world_mute(struct world *w, uint32_t from, uint32_t to, int on)

@@ -52,7 +52,7 @@ static struct hth_loop_verdict message_verdict(
     return v;
 }
 
-static struct hth_loop_verdict script(void *arg, enum hth_loop_kind kind, uint32_t from,
+static struct hth_loop_verdict net_fault(void *arg, enum hth_loop_kind kind, uint32_t from,
         uint32_t to, const void *bytes, size_t len)
 {
     struct world *w = arg;
@@ -80,6 +80,15 @@ static struct hth_loop_verdict script(void *arg, enum hth_loop_kind kind, uint32
         w->hits[WORLD_KIND_NET]++;
     }
     v.delay_ms += delay_ms;
+    return v;
+}
+
+static struct hth_loop_verdict script(void *arg, enum hth_loop_kind kind, uint32_t from,
+        uint32_t to, const void *bytes, size_t len)
+{
+    struct hth_loop_verdict v = net_fault(arg, kind, from, to, bytes, len);
+
+    v.delay_ms += block_delay_ms(arg, from);
     return v;
 }
 

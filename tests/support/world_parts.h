@@ -26,6 +26,12 @@ struct machine {
     int stopped;                   /* as by SIGSTOP: it does nothing, and what it is asked waits */
     uint64_t stopped_ms, stood_ms; /* since when; for how long before that */
     int silent;
+    int blocked; /* stopped in the middle of its work; what else runs on its machine goes on */
+    uint32_t block_at; /* its clock's reading by its engine at which that begins; 0: none */
+    uint64_t block_until_ms,
+            ahead_ms; /* when it ends; its clock shows so much more for the rest of the work */
+    int block_busy;   /* it uses the processor meanwhile ... */
+    uint64_t busy_ms; /* ... that it has used in all */
     struct asked *asked, **asked_end;
     uint32_t rate;          /* of its clock, in thousandths of ours */
     int64_t wall_off_ms;    /* of its wall clock */
@@ -114,9 +120,18 @@ uint64_t wake_first_ms(const struct world_wake *wake);
 uint32_t wake_next(const struct world_wake *wake, uint32_t from, uint64_t now_ms);
 void wake_close(struct world_wake *wake);
 
+/* world_block.c */
+void machine_enter(struct machine *x);                       /* its engine's thread works ... */
+void machine_leave(struct machine *x);                       /* ... and waits for the next event */
+uint64_t block_clock_ms(struct machine *x, uint64_t its_ms); /* its engine reads its clock */
+void block_forget(struct machine *x);                        /* its engine ends */
+uint64_t block_used_ms(void);                                /* by the engine that runs */
+uint32_t block_delay_ms(const struct world *w, uint32_t port); /* of what it sends now */
+
 /* world_machine.c */
 void machine_start(struct world *w, uint32_t m);
 void machine_stop(struct world *w, uint32_t m);
+void machine_still(struct machine *x, int on, int blocked); /* stopped, or blocked */
 void machine_kill(struct world *w, uint32_t m); /* and what its workers have in hands is not done */
 void machine_lose(struct world *w, uint32_t m);
 void machine_touch(struct world *w, uint32_t m); /* it is due when its engine says */

@@ -49,7 +49,7 @@ static uint64_t decided_ms(const struct world *w)
 {
     const uint64_t silences = WORLD_BIT(STOP) | WORLD_BIT(SILENCE) | WORLD_BIT(PAIR) |
                               WORLD_BIT(ONEWAY) | WORLD_BIT(PARTITION) | WORLD_BIT(FLAP) |
-                              WORLD_BIT(CRASH) | WORLD_BIT(WRITE);
+                              WORLD_BIT(CRASH) | WORLD_BIT(WRITE) | WORLD_BIT(BLOCK);
     uint32_t times = w->opts.kinds & silences ? 4 : 1;
 
     return w->opts.save_ms + (uint64_t)times * w->opts.dead_ms;

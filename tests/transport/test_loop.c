@@ -369,6 +369,46 @@ Test(loop, a_silent_node_that_is_not_heard_either_speaks_when_both_have_ended)
     cr_assert(eq(int, ends[0].messages, 1));
 }
 
+Test(loop, a_blocked_node_receives_when_its_thread_goes_on_and_what_it_has_sent_arrives)
+{
+    say(1, 'z');
+    for (unsigned char c = 'a'; c < 'd'; c++)
+        say(0, c);
+    hth_loop_net_block(net, 1, 1);
+    say(0, 'd');
+    run(100000);
+    cr_assert(eq(int, ends[0].messages, 1));
+    cr_assert(eq(int, ends[1].messages, 0));
+    cr_assert(eq(u64, hth_loop_net_due_ms(net), HTH_NEVER)); /* a blocked thread asks for no step */
+    hth_loop_net_block(net, 1, 0);
+    run(0);
+    cr_assert(eq(int, ends[1].messages, 4));
+    cr_assert(zero(int, memcmp(ends[1].got, "abcd", 4)));
+}
+
+static void pull_of_a_blocked_node(int arrives)
+{
+    hth_loop_net_block(net, 0, 1);
+    pull_with(HTH_LOOP_NONE);
+    cr_assert(eq(int, ends[1].pulls, arrives));
+    hth_loop_net_block(net, 0, 0);
+    run(20);
+    cr_assert(eq(int, ends[1].pulls, 1));
+    must(ends[1].code);
+    cr_assert(zero(int, memcmp(from, to, sizeof(from))));
+}
+
+Test(loop, a_pull_of_a_blocked_nodes_memory_waits_for_its_thread)
+{
+    pull_of_a_blocked_node(0);
+}
+
+Test(loop, a_pull_that_a_network_card_serves_does_not_wait_for_a_blocked_thread)
+{
+    hth_loop_net_no_revoke(net);
+    pull_of_a_blocked_node(1);
+}
+
 Test(loop, a_node_that_left_while_silent_is_missed_only_later)
 {
     hth_loop_net_silence(net, 1, 1);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is in flight between nodes. An event goes to its node's heap; one that would come from or go
- * to a silent node is put aside until that speaks again; one for a node where nobody listens is
+ * to a silent node is put aside until that speaks again, and one that would go to a blocked node until its
+ * thread goes on; one for a node where nobody listens is
  * freed, and whoever dialled hears of it. An end has the events of its own break from the start, so
  * that a break needs no memory.
  */
@@ -21,13 +22,16 @@ static int event_is_muted(const struct hth_loop_net *net, const struct event *e)
 
 static int event_is_held(const struct hth_loop_net *net, const struct event *e)
 {
+    if (e->to->blocked || (e->kind == EVENT_PULL && e->from->blocked && !net->no_revoke))
+        return 1;
     return e->from != e->to && (e->from->silent || e->to->silent || event_is_muted(net, e));
 }
 
 /* With the sender only where that is silent and nothing else keeps it. */
 static void event_hold(const struct hth_loop_net *net, struct event *e)
 {
-    struct held *held = e->to->silent || event_is_muted(net, e) ? &e->to->held : &e->from->held;
+    int with_to = e->to->silent || e->to->blocked || event_is_muted(net, e);
+    struct held *held = with_to ? &e->to->held : &e->from->held;
 
     e->held_next = NULL;
     *held->end = e;
@@ -47,7 +51,7 @@ void hth_loop_refuse(struct hth_loop_net *net, struct event *arrive)
 /* To the heap of its node; held while that is silent; freed when nobody listens there. */
 static void event_place(struct hth_loop_net *net, struct event *e)
 {
-    if (e->to->silent && event_is_held(net, e)) {
+    if ((e->to->silent || e->to->blocked) && event_is_held(net, e)) {
         event_hold(net, e);
     } else if (e->to->loop) {
         hth_heap_push(&e->to->events, &e->due);
@@ -94,24 +98,22 @@ void hth_loop_leave(struct hth_loop_net *net, struct place *place)
     hth_loop_reorder(net, place);
 }
 
-void hth_loop_net_silence(struct hth_loop_net *net, uint32_t node, int silent)
+/* The node has become silent or blocked: what is on its way to it is put aside. */
+static void place_hold(struct hth_loop_net *net, struct place *place)
 {
-    struct place *place = hth_loop_place(net, node);
-    struct hth_due *all, *due;
-    struct event *e, *next;
+    struct hth_due *all = place->events, *due;
 
-    if (!place || place->silent == !!silent)
-        return;
-    place->silent = !!silent;
-    if (silent) {
-        all = place->events;
-        place->events = NULL;
-        while ((due = hth_heap_pop(&all)))
-            event_place(net, (struct event *)due);
-        hth_loop_reorder(net, place);
-        return;
-    }
-    e = place->held.first;
+    place->events = NULL;
+    while ((due = hth_heap_pop(&all)))
+        event_place(net, (struct event *)due);
+    hth_loop_reorder(net, place);
+}
+
+/* It is no longer: what was put aside is due now, in its order. */
+static void place_go_on(struct hth_loop_net *net, struct place *place)
+{
+    struct event *e = place->held.first, *next;
+
     place->held = (struct held){ NULL, &place->held.first };
     for (; e; e = next) {
         next = e->held_next;
@@ -120,6 +122,26 @@ void hth_loop_net_silence(struct hth_loop_net *net, uint32_t node, int silent)
         e->due.seq = ++net->seq;
         event_place(net, e);
     }
+}
+
+void hth_loop_net_silence(struct hth_loop_net *net, uint32_t node, int silent)
+{
+    struct place *place = hth_loop_place(net, node);
+
+    if (!place || place->silent == !!silent)
+        return;
+    place->silent = !!silent;
+    (silent ? place_hold : place_go_on)(net, place);
+}
+
+void hth_loop_net_block(struct hth_loop_net *net, uint32_t node, int blocked)
+{
+    struct place *place = hth_loop_place(net, node);
+
+    if (!place || place->blocked == !!blocked)
+        return;
+    place->blocked = !!blocked;
+    (blocked ? place_hold : place_go_on)(net, place);
 }
 
 /* What was sent first is due first, however long it has waited: no time is changed here. */

@@ -48,7 +48,7 @@ struct held {
 struct place {
     uint32_t node;
     struct loop *loop; /* NULL: nobody listens */
-    int silent;
+    int silent, blocked;
     struct hth_due *events; /* heap */
     struct held held;
     size_t at;          /* in net->order */
