@@ -57,7 +57,7 @@ void hth_commit_go(struct hth_commit *c, struct hth_save_id chosen)
     now_heard(c);
     if (hth_is_coordinator(c->ctx))
         coord_begin(c);
-    member_keep(c);
+    word_obey(c); /* what recovery ruled out is over */
     if (hth_save_none(chosen) || hth_save_foreign(chosen))
         return; /* what somebody else wrote is not copied: the next save is */
     t = track_get(c, chosen);

@@ -37,9 +37,11 @@ static void coord_say_begun(struct hth_commit *c)
     const struct hth_keep *k = &c->ctx->keep;
     struct hth_head next = c->head;
     int same = k->epoch == next.keep.epoch && k->serial == next.keep.serial;
+    /* An empty one too: the lists of others may name what recovery ruled out. */
+    int known = hth_breaks(c->ctx, HTH_BREAK_RULED_OUT) ? k->saves != 0 : k->epoch != 0;
 
     next.keep = *k;
-    if (k->saves && (!same || !c->head.position)) {
+    if (known && (!same || !c->head.position)) {
         c->coord.begins = append_head(c, &next, NULL) != HEARTH_OK;
         return;
     }

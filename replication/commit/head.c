@@ -29,12 +29,28 @@ static const struct hth_cancelled *head_cancelled(
     return NULL;
 }
 
+/* GO said it: the plan has freed what earlier epochs saved after the chosen save. The list that this node brought may
+ * name it until the first head of this epoch comes, and somebody may still give out its manifest: it is taken no more.
+ * An engine that was started again is told of no chosen save where that is on a list of this epoch already. */
+static int head_ruled_out(const struct hth_commit *c, struct hth_save_id save, int now)
+{
+    struct hth_save_id newest = c->chosen;
+
+    if (hth_save_none(newest) && now)
+        newest = c->ctx->keep.save[0];
+    return c->running && !hth_save_none(newest) && !hth_save_foreign(save) &&
+           !head_is_of_now(c, save) && hth_save_cmp(save, newest) > 0 &&
+           !hth_breaks(c->ctx, HTH_BREAK_RULED_OUT);
+}
+
 /* Where the list came from recovery, nobody has counted copies of what is on it yet. */
 enum fate head_fate(const struct hth_commit *c, struct hth_save_id save)
 {
     const struct hth_keep *k = &c->ctx->keep;
     int now = c->ctx->epoch && k->epoch == c->ctx->epoch->epoch && k->saves;
 
+    if (head_ruled_out(c, save, now))
+        return FATE_OVER;
     if (hth_keep_has(k, save))
         return now || hth_save_cmp(save, c->chosen) != 0 ? FATE_KEPT : FATE_OPEN;
     if (head_cancelled(c, save))

@@ -92,8 +92,8 @@ static void word_end(struct hth_commit *c, struct track *t, enum fate fate)
     const char *why;
     int code = head_code(c, t->id, &why);
 
-    if (fate == FATE_OVER && t->level >= HEARTH_PROTECTED) {
-        track_remove(c, t); /* it was kept, and is no more */
+    if (fate == FATE_OVER && (t->level >= HEARTH_PROTECTED || t->id.epoch != c->head.epoch)) {
+        track_remove(c, t); /* it was kept, or of an earlier epoch, and is no more */
     } else if (fate == FATE_KEPT && t->level < HEARTH_PROTECTED && k->epoch == c->head.epoch) {
         track_end(
                 c, t, HEARTH_PROTECTED, hth_keep_degraded(k, hth_keep_at(k, t->id)), HEARTH_OK, "");

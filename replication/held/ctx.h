@@ -36,6 +36,7 @@ enum hth_break {
     HTH_BREAK_SET_COUNT = 1 << 21,    /* all sets of ranks count a step's begins together */
     HTH_BREAK_WRITER = 1 << 23, /* a slot is lent again while a rank that was cut off writes it */
     HTH_TEST_WORKER = 1 << 22,  /* no rule: manifests are the workers', however small */
+    HTH_BREAK_RULED_OUT = 1 << 24, /* what recovery ruled out takes room after GO */
 };
 
 struct hth_ctx_opts {

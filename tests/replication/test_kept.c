@@ -475,6 +475,15 @@ Test(chosen, the_list_that_recovery_came_to_is_the_first_head)
     cr_assert(eq(u16, p->node[0].kind, HTH_KIND_HEAD));
 }
 
+Test(chosen, a_list_of_which_recovery_has_left_nothing_is_told_too)
+{
+    recover_to();
+    ctx->keep.saves = ctx->keep.pinned = 0; /* the chosen save is on nobody's list */
+    engine_start();
+    cr_assert(eq(u64, on_record(NULL).position, 1));
+    cr_assert(eq(u16, p->node[0].kind, HTH_KIND_HEAD));
+}
+
 Test(chosen, the_list_that_recovery_came_to_is_tried_again_where_it_could_not_be_written)
 {
     recover_to();

@@ -156,3 +156,25 @@ Test(member_end, gives_on_a_manifest_though_its_own_ranks_have_heard_the_last_of
     hth_commit_blob(commit, &id, bytes, len);
     cr_assert(hth_blob_find(ctx, &id, &len) != NULL);
 }
+
+/* ---- What recovery ruled out ------------------------------------------------------------------------- */
+
+/* Of steps 9 and 8 of an earlier epoch, which this node's list names, 8 was chosen, and another node still gives out
+ * the manifest of 9. */
+Test(member_end, what_recovery_ruled_out_holds_no_room_after_go)
+{
+    struct hth_commit_events events = { .on_level = on_level };
+    const struct hth_save_id gone = { 6, 66, 9, 1 }, chosen = { 6, 66, 8, 1 };
+    struct hth_object o = { .id = copy, .kind = HTH_OBJECT_SHARD, .data_len = 4096 };
+
+    hth_commit_close(commit);
+    ctx->keep = (struct hth_keep){ .epoch = 6, .serial = 2, .saves = 2, .save = { gone, chosen } };
+    must(hth_commit_open(ctx, &events, &commit, NULL));
+    must(hth_commit_join(commit, NULL));
+    (void)pair_seal(p, 1, chosen, own, 4096, own);
+    hth_commit_go(commit, chosen);
+    give_manifest_of(gone, &o, 1);
+    cr_assert(hth_holdings_find(ctx, gone) == NULL);
+    must_fail(hth_commit_offer_wanted(commit, 0, gone, &o), HEARTH_EDENIED);
+    must(hth_commit_room(commit, 1, 1, NULL, NULL));
+}

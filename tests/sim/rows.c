@@ -317,6 +317,37 @@ static void apart_moved(struct world *w)
     apart_of(w, 1, 2, 1);
 }
 
+/* The job is started again; `m` is the machine of that node from now on. */
+static void with_machine(struct world *w, uint32_t node, uint32_t m)
+{
+    w->member[node] = m;
+    world_restart(w, 1, "another machine");
+    world_advance(w, w->now_ms + 3);
+    script_rest(w);
+    world_advance(w, w->now_ms + WELL_MS); /* what was lost is brought back */
+}
+
+/* Two of three machines are replaced, and come back with their old memory when their replacements are lost: the newest
+ * step is beyond redundancy, and recovery goes back to the step before. */
+static void ruled_out(struct world *w)
+{
+    struct known_save before;
+
+    must_save(w, 1, "at first");
+    before = w->newest;
+    with_machine(w, 0, 3);
+    with_machine(w, 1, 4);
+    must_save(w, 1, "with two other machines");
+    machine_lose(w, 3);
+    machine_lose(w, 4);
+    w->newest = before;
+    w->member[0] = 0;
+    with_machine(w, 1, 1);
+    must_save(w, 3, "after recovery went back to an older step");
+    script_run(w, WELL_MS);
+    exactly(w, "after recovery went back to an older step");
+}
+
 static const struct row {
     const char *name;
     void (*run)(struct world *w);
@@ -340,6 +371,7 @@ static const struct row {
     { "apart-tree", apart_tree, 7, 1, 1, 1, 2, 0 },
     { "apart-other", apart_other, 3, 1, 2, 2, 0, 0 },
     { "apart-moved", apart_moved, 3, 1, 1, 1, 0, 0 },
+    { "ruled-out", ruled_out, 3, 1, 1, 1, 0, 0 },
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 
@@ -350,6 +382,7 @@ static const struct {
     { "record", HTH_BREAK_RECORD },
     { "moved", HTH_BREAK_MOVED },
     { "apart", HTH_BREAK_APART },
+    { "ruled-out", HTH_BREAK_RULED_OUT },
     { "number", HTH_BREAK_NUMBER | HTH_BREAK_SERIAL },
 };
 
