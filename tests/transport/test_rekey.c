@@ -144,3 +144,58 @@ Test(rekey, who_has_the_dropped_key_alone_is_refused)
     cr_assert(eq(int, w->node[1].down_code, HEARTH_EAUTH));
     net_world_close(w);
 }
+
+#define HOUR 3600000u
+
+static int dials;
+
+static struct hth_loop_verdict count_dials(void *arg, enum hth_loop_kind kind, uint32_t from,
+        uint32_t to, const void *bytes, size_t len)
+{
+    (void)arg, (void)from, (void)to, (void)bytes, (void)len;
+    dials += kind == HTH_LOOP_CONNECT;
+    return (struct hth_loop_verdict){ 0 };
+}
+
+Test(rekey, a_connection_is_made_anew_each_hour_and_nothing_is_lost)
+{
+    struct net_world *w = world_talks();
+
+    hth_loop_net_script(w->net, count_dials, NULL);
+    net_run(w, HOUR - 60000);
+    both_talk(w);
+    cr_expect(zero(int, dials), "it was made anew before its hour was over");
+    for (int i = 0; i < 200 && !dials; i++)
+        both_talk(w);
+    cr_expect(ge(int, dials, 1), "it is the same one after an hour");
+    net_run(w, 1000);
+    both_talk(w);
+    cr_expect(le(int, dials, 2));
+    dials = 0;
+    net_run(w, HOUR / 2);
+    cr_expect(zero(int, dials));
+    net_run(w, HOUR);
+    cr_expect(ge(int, dials, 1)); /* without a message, too: it is watched */
+    both_talk(w);
+    net_world_close(w);
+}
+
+/* Somebody holds a grant on it for good. */
+Test(rekey, a_connection_that_is_never_quiet_is_cut_in_the_end)
+{
+    static unsigned char bytes[64];
+    struct net_world *w = world_talks();
+    struct hth_region *region;
+    struct hth_grant grant;
+
+    hth_loop_net_script(w->net, count_dials, NULL);
+    dials = 0;
+    must(hth_session_reg(w->node[0].session, bytes, sizeof(bytes), &region, NULL));
+    must(hth_session_grant(w->node[0].session, 1, region, 0, sizeof(bytes), &grant, NULL));
+    net_run(w, HOUR + 9 * 60000);
+    cr_expect(zero(int, dials));
+    net_run(w, 9 * 60000);
+    cr_expect(ge(int, dials, 1));
+    both_talk(w);
+    net_world_close(w);
+}

@@ -83,6 +83,7 @@ static void handshake_open(struct hth_session *s, struct link *link, struct peer
     hth_session_key(link->key_out, key, ours, link->transcript, sizeof(link->transcript));
     hth_session_key(link->key_in, key, theirs, link->transcript, sizeof(link->transcript));
     link->state = LINK_OPEN;
+    link->opened_ms = hth_session_now(s);
     hth_peer_opened(s, peer, link);
 }
 

@@ -15,13 +15,18 @@
  * is to be said or watched has a new one made at once. While the other side still has that key it says no and is
  * asked again.
  *
+ * A connection of an hour (`renew_ms`) is stale too: the new one has keys of another exchange, so that whoever
+ * learns the keys of one has an hour. The side that dialled asks; the other side agrees from nine tenths of the time on, and asks
+ * itself when it is over by a tenth. One that is never quiet is cut ten minutes later.
+ *
  * The same frees a place where no more connections may stand: the least recently used one first. There the
  * second one of two with the same peer goes although it is used: the first one does for both.
  */
 #include "session_parts.h"
 
-#define RENEW_MS  200u  /* between two questions about a stale one */
-#define LATELY_MS 1000u /* what was used since then is not idle, however few places there are */
+#define RENEW_MS    200u    /* between two questions about a stale one */
+#define AGED_CUT_MS 600000u /* that an old one may be busy */
+#define LATELY_MS   1000u   /* what was used since then is not idle, however few places there are */
 
 enum { REST_ASK = 1, REST_YES = 2, REST_NO = 3 };
 
@@ -42,11 +47,27 @@ static int rest_is_second(const struct hth_session *s, const struct link *link)
     return rest_has_other(link) && link->dialled == higher;
 }
 
+static int rest_is_quiet(const struct link *link)
+{
+    return link->state == LINK_OPEN && link->peer && !link->busy && !link->peer->queue;
+}
+
 static int rest_may(const struct hth_session *s, const struct link *link, uint64_t now)
 {
-    return link->state == LINK_OPEN && link->peer && !link->busy && !link->peer->queue &&
+    return rest_is_quiet(link) &&
            (link->stale || ((now >= link->used_ms + LATELY_MS || rest_is_second(s, link)) &&
                                    (rest_has_other(link) || !hth_peer_is_watched(s, link->peer))));
+}
+
+/* When it is `tenths` of the time old after which connections are made anew. */
+static uint64_t rest_age_ms(const struct hth_session *s, const struct link *link, unsigned tenths)
+{
+    return link->opened_ms + (uint64_t)s->opts.renew_ms * tenths / 10;
+}
+
+static int rest_agrees(const struct hth_session *s, const struct link *link, uint64_t now)
+{
+    return rest_may(s, link, now) || (rest_is_quiet(link) && now >= rest_age_ms(s, link, 9));
 }
 
 static void rest_say(struct hth_session *s, struct link *link, unsigned char what)
@@ -73,7 +94,7 @@ void hth_rest_message(struct hth_session *s, struct link *link, const struct hth
 {
     unsigned char what = frame->body_len == 1 ? frame->body[0] : 0;
 
-    if (what == REST_ASK && (link->rest == REST_ASKED || rest_may(s, link, hth_session_now(s))))
+    if (what == REST_ASK && (link->rest == REST_ASKED || rest_agrees(s, link, hth_session_now(s))))
         rest_begin(s, link, REST_AGREED);
     else if (what == REST_ASK)
         rest_say(s, link, REST_NO);
@@ -93,7 +114,7 @@ void hth_rest_heard(struct hth_session *s, struct link *link)
 static int rest_renew(struct hth_session *s, struct link *link, uint64_t now)
 {
     if (now >= link->cut_ms) {
-        hth_peer_drop_link(s, link, HEARTH_EAUTH);
+        hth_peer_drop_link(s, link, hth_link_key(s, link) ? HEARTH_ECANCELED : HEARTH_EAUTH);
         return 1;
     }
     if (link->rest == REST_NONE && now >= link->renew_ms && rest_may(s, link, now)) {
@@ -104,8 +125,19 @@ static int rest_renew(struct hth_session *s, struct link *link, uint64_t now)
     return 0;
 }
 
+static void rest_look_age(const struct hth_session *s, struct link *link, uint64_t now)
+{
+    if (link->state != LINK_OPEN || link->stale ||
+            now < rest_age_ms(s, link, link->dialled ? 10 : 11))
+        return;
+    link->stale = 1;
+    link->renew_ms = now;
+    link->cut_ms = now + AGED_CUT_MS;
+}
+
 static void rest_tick_link(struct hth_session *s, struct link *link, uint64_t now)
 {
+    rest_look_age(s, link, now);
     if (link->state != LINK_OPEN || (link->stale && rest_renew(s, link, now)))
         return;
     if (link->rest == REST_NONE) {

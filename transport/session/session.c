@@ -44,6 +44,7 @@ int hth_session_open(const struct hth_session_opts *opts, const struct hth_sessi
     session_default(&s->opts.stall_ms, hth_option_none(HTH_AT_stall_ms));
     session_default(&s->opts.queue_max, 1024);
     session_default(&s->opts.idle_ms, 60000);
+    session_default(&s->opts.renew_ms, 3600000);
     session_default(&s->opts.links_max, 1024);
     s->links_asked = s->opts.links_max;
     if (!s->opts.version_low || !s->opts.version_high) {
@@ -104,7 +105,8 @@ uint32_t hth_session_rekeyed(struct hth_session *s)
     uint32_t stale = 0;
 
     for (struct link *l = s->links; l; l = l->next) {
-        if (l->state == LINK_ENDING || l->stale || hth_link_key(s, l))
+        if (l->state == LINK_ENDING || hth_link_key(s, l) ||
+                (l->stale && l->cut_ms <= now + CUT_MS))
             continue;
         if (l->state != LINK_OPEN) {
             hth_peer_drop_link(s, l, HEARTH_EAUTH);

@@ -32,6 +32,7 @@ struct hth_session_opts {
     uint32_t stall_ms;   /* a pull without its completion */
     uint32_t queue_max;  /* messages waiting for one peer; 0: 1024 */
     uint32_t idle_ms;    /* 0: 60000 */
+    uint32_t renew_ms;   /* 0: 3600000; a connection this old is made anew, over another exchange */
     uint32_t links_max;  /* connections that may stand; 0: 1024; 3/4 of the transport's at most */
     uint8_t version_low, version_high; /* 0: what we speak; tests say something else */
     int no_fence;              /* simulator: hear other epochs too, to see that somebody notices */

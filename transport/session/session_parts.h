@@ -48,7 +48,8 @@ struct link {
     unsigned char key_out[HTH_KEY], key_in[HTH_KEY]; /* OPEN: of what we say, and what we hear */
     unsigned char transcript[2 * HTH_HELLO_BODY];    /* both hellos */
     uint32_t key_id;                                 /* of the job key that it proves */
-    int stale;                                       /* OPEN: that key is gone */
+    uint64_t opened_ms;                              /* OPEN since */
+    int stale;                                       /* OPEN: that key is gone, or it is old */
     uint64_t renew_ms;                               /* stale: ask again */
     uint64_t cut_ms;                                 /* stale: be through with it */
     uint64_t seq_out, seq_in;
