@@ -159,6 +159,36 @@ void hth_keep_drop(struct hth_keep *k, uint64_t epoch)
     *k = left;
 }
 
+/* A place for bit `at`, which is not set. */
+static uint32_t mask_with(uint32_t mask, int at)
+{
+    uint32_t below = (UINT32_C(1) << at) - 1;
+
+    return (mask & below) | (mask & ~below) << 1;
+}
+
+static void keep_insert(struct hth_keep *k, const struct hth_keep *other, int from)
+{
+    int at = (int)k->saves;
+
+    for (; at > 0 && hth_save_cmp(k->save[at - 1], other->save[from]) < 0; at--) {
+        k->save[at] = k->save[at - 1];
+        k->since_ms[at] = k->since_ms[at - 1];
+    }
+    k->save[at] = other->save[from];
+    k->since_ms[at] = other->since_ms[from];
+    k->degraded = mask_with(k->degraded, at) | (uint32_t)hth_keep_degraded(other, from) << at;
+    k->pinned = mask_with(k->pinned, at) | (uint32_t)hth_keep_pinned(other, from) << at;
+    k->saves++;
+}
+
+void hth_keep_unite(struct hth_keep *k, const struct hth_keep *other)
+{
+    for (uint32_t i = 0; i < other->saves && k->saves < HTH_KEEP_MAX; i++)
+        if (!hth_keep_has(k, other->save[i]))
+            keep_insert(k, other, (int)i);
+}
+
 /* A bit mask without bit `at`. */
 static uint32_t mask_without(uint32_t mask, int at)
 {

@@ -41,6 +41,8 @@ void hth_keep_drop(struct hth_keep *k, uint64_t epoch);
 int hth_keep_has(const struct hth_keep *k, struct hth_save_id save);
 /* Its place on the list; -1: it is not there. */
 int hth_keep_at(const struct hth_keep *k, struct hth_save_id save);
+/* Of one decision: what `other` alone has is on the list too, as long as there are places. */
+void hth_keep_unite(struct hth_keep *k, const struct hth_keep *other);
 /* Save `at` leaves the list. */
 void hth_keep_leave(struct hth_keep *k, int at);
 static inline int hth_keep_pinned(const struct hth_keep *k, int at)

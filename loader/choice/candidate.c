@@ -61,8 +61,9 @@ static int candidates_of_node(struct hth_choice *co, uint32_t node)
     return HEARTH_OK;
 }
 
-/* The newest keep list of all nodes becomes ours. The newest save that any list names is the watermark.
- * Saves that were dropped since do not count, whichever node knows of that. */
+/* The newest keep list of all nodes becomes ours. Lists of that one decision differ where `hearth rm` has taken saves
+ * off some of them: what is removed on one node stays with the others, so they are united. The newest save that any
+ * list names is the watermark. Saves that were dropped since do not count, whichever node knows of that. */
 static void candidates_take_keep(struct hth_choice *co)
 {
     struct hth_keep *ours = &co->ctx->keep;
@@ -77,6 +78,8 @@ static void candidates_take_keep(struct hth_choice *co)
             dropped = k->dropped;
         if (k->epoch > ours->epoch || (k->epoch == ours->epoch && k->serial > ours->serial))
             *ours = *k;
+        else if (k->epoch == ours->epoch && k->serial == ours->serial)
+            hth_keep_unite(ours, k);
     }
     hth_keep_drop(ours, dropped);
     if (candidate_is_dropped(co, co->watermark))

@@ -188,3 +188,38 @@ Test(keep, a_save_is_marked_once_and_its_mark_can_go)
     cr_assert(eq(int, hth_keep_is_bad(&k, k.save[0]), 0));
     cr_assert(eq(int, hth_keep_is_bad(&k, k.save[2]), 1));
 }
+
+/* ---- Lists of one decision ---------------------------------------------------------------------------- */
+
+Test(keep, lists_of_one_decision_are_united_in_their_order_with_pins_and_ages)
+{
+    const struct hth_keep all = { .epoch = 4,
+        .serial = 1,
+        .saves = 3,
+        .degraded = 4,
+        .pinned = 2,
+        .save = { { 4, 1, 9, 1 }, { 4, 1, 8, 1 }, { 3, 1, 7, 1 } },
+        .since_ms = { 900, 800, 700 } };
+
+    for (int a = 0; a < 3; a++)
+        for (int b = 0; b < 3; b++) { /* two lists, each without one save */
+            struct hth_keep k = all, other = all;
+            uint32_t left = a == b ? 2 : 3;
+
+            hth_keep_leave(&k, a);
+            hth_keep_leave(&other, b);
+            hth_keep_unite(&k, &other);
+            cr_assert(eq(u32, k.saves, left));
+            for (int i = 0; i < 3; i++) {
+                int at = hth_keep_at(&k, all.save[i]);
+
+                cr_assert(eq(int, at < 0, a == b && a == i));
+                if (at < 0)
+                    continue;
+                cr_assert(eq(int, at, i - (a == b && a < i)));
+                cr_assert(eq(u64, k.since_ms[at], all.since_ms[i]));
+                cr_assert(eq(int, hth_keep_pinned(&k, at), hth_keep_pinned(&all, i)));
+                cr_assert(eq(int, hth_keep_degraded(&k, at), hth_keep_degraded(&all, i)));
+            }
+        }
+}

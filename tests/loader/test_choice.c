@@ -366,6 +366,24 @@ Test(choice, what_is_kept_stays_kept_however_old)
     cr_assert(eq(u32, p->node[0].ctx.keep.saves, 2));
 }
 
+/* `hearth rm` on the coordinator's machine alone: its list lacks the older one, and the others' have it. */
+Test(choice, a_kept_save_that_was_removed_on_one_node_stays_on_the_others)
+{
+    struct hth_keep keep = both_kept(), *ours = &p->node[0].ctx.keep;
+    uint32_t serial;
+
+    keep.pinned = 2;
+    *ours = keep;
+    hth_keep_leave(ours, 1);
+    start();
+    say_both(&keep);
+    cr_assert(eq(u64, planned(&serial), NEWER));
+    all_vote(serial);
+    cr_assert(eq(u32, ours->saves, 2));
+    cr_assert(eq(int, hth_keep_at(ours, save_of(OLDER)), 1));
+    cr_assert(eq(u32, ours->pinned, 2));
+}
+
 Test(choice, a_save_that_is_marked_bad_is_passed_over)
 {
     struct hth_keep keep = both_kept();
