@@ -284,7 +284,6 @@ int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct 
     rc = rc ? rc : node_open_parts(n, &cause);
     rc = rc ? rc : hth_holdings_adopt(&n->ctx, &cause);
     rc = rc ? rc : life_begin(n, &cause);
-    rank_expect(n);
     rc = rc ? rc : node_load_keep(n, &cause);
     rc = rc ? rc : hth_commit_adopt(n->commit, &cause);
     rc = rc ? rc : unsealed_read(n, &cause);
@@ -292,6 +291,7 @@ int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct 
         drop_resume(n);
         rc = epoch_resume(n, &cause);
     }
+    rank_expect(n);
     if (rc) {
         if (err)
             *err = cause;
@@ -361,6 +361,7 @@ void hth_node_tick(struct hth_node *n)
         hth_commit_tick(n->commit);
         drop_tick(n);
     }
+    rank_tick(n, hth_now_ms(&n->ctx.clock));
     begin_tick(n, hth_now_ms(&n->ctx.clock));
     ahead_tick(n);
     find_tick(n, hth_now_ms(&n->ctx.clock));
@@ -389,6 +390,7 @@ uint64_t hth_node_due_ms(struct hth_node *n)
         due_ms = least_ms(due_ms, hth_commit_due_ms(n->commit));
         due_ms = least_ms(due_ms, drop_due_ms(n));
     }
+    due_ms = least_ms(due_ms, rank_due_ms(n));
     due_ms = least_ms(due_ms, begin_due_ms(n));
     due_ms = least_ms(due_ms, find_due_ms(n));
     due_ms = least_ms(due_ms, doubt_due_ms(n));

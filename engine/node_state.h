@@ -45,7 +45,8 @@ struct hth_node {
     unsigned char
             first_row[HTH_GATHER]; /* epoch.c: of the table that was joined by; zeros: none was */
 
-    int expects; /* rank.c: ranks that the engine before this one may have left with slots mapped */
+    uint64_t
+            expects_ms; /* rank.c: until then, ranks of the engine before this one; HTH_NEVER: none */
 
     /* Its recovery: written by recovery.c. */
     int recovering; /* asked for, not ended */

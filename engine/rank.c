@@ -10,6 +10,7 @@
 #include "fabric.h"
 #include "node_state.h"
 #include "reply.h"
+#include "reserve.h"
 
 #include "core/base/auth.h"
 #include "core/base/bytes.h"
@@ -108,26 +109,37 @@ static int rank_is_attached(const struct hth_node *n, uint32_t rank)
     return c && c->epoch == n->epoch.epoch && c->nonce == n->epoch.nonce;
 }
 
-static void rank_expect_until(struct hth_node *n, int on)
+static void rank_expects(struct hth_node *n, uint64_t until_ms)
 {
-    n->expects = on;
+    n->expects_ms = until_ms;
     if (n->env.store->ops->expect)
-        n->env.store->ops->expect(n->env.store, on);
+        n->env.store->ops->expect(n->env.store, until_ms != HTH_NEVER);
 }
 
 void rank_expect(struct hth_node *n)
 {
-    rank_expect_until(n, 1);
+    rank_expects(n, hth_now_ms(&n->ctx.clock) + n->ctx.opts.dead_ms);
+}
+
+void rank_tick(struct hth_node *n, uint64_t now_ms)
+{
+    if (n->expects_ms <= now_ms)
+        rank_expects(n, HTH_NEVER);
+}
+
+uint64_t rank_due_ms(const struct hth_node *n)
+{
+    return n->expects_ms;
 }
 
 void rank_is_here(struct hth_node *n)
 {
-    if (!n->expects || !n->ctx.epoch)
+    if (n->expects_ms == HTH_NEVER || !n->ctx.epoch)
         return;
     for (uint32_t r = 0; r < n->epoch.world; r++)
         if (n->epoch.rank_node[r] == n->epoch.self && !rank_is_attached(n, r))
             return;
-    rank_expect_until(n, 0);
+    rank_expects(n, HTH_NEVER);
 }
 
 void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_attach *m)
@@ -152,6 +164,7 @@ void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_at
     c->nonce = m->nonce;
     c->has_recovered = m->epoch != 0; /* or was about to */
     rank_is_here(n);
+    reserve_look_again(n);
     answer.store = n->env.store->ops->id(n->env.store);
     answer.wall_ms = n->ctx.clock.wall_ms(n->ctx.clock.self);
     answer.random = hth_random_next(&n->ctx.random);

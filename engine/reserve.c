@@ -274,6 +274,12 @@ void reserve_tick(struct hth_node *n, uint64_t now_ms)
         n->give_back_ms = HTH_NEVER;
 }
 
+void reserve_look_again(struct hth_node *n)
+{
+    if (n->ctx.epoch && n->give_back_ms == HTH_NEVER)
+        n->give_back_ms = hth_now_ms(&n->ctx.clock) + 2 * (uint64_t)n->ctx.opts.dead_ms;
+}
+
 uint64_t reserve_due_ms(const struct hth_node *n)
 {
     return n->ctx.epoch && n->recovered ? n->give_back_ms : HTH_NEVER;

@@ -22,6 +22,8 @@ int reserve_slots(struct hth_node *n, struct hearth_error *err);
 void reserve_ahead(struct hth_node *n, struct hth_save_id save);
 /* What was made for places that other nodes have again is given back. */
 void reserve_tick(struct hth_node *n, uint64_t now_ms);
+/* A rank is back, which had slots mapped: others may have been made beside them. */
+void reserve_look_again(struct hth_node *n);
 uint64_t reserve_due_ms(const struct hth_node *n);
 void reserve_close(struct hth_node *n);
 

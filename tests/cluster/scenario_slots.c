@@ -207,6 +207,59 @@ static int cut_off(struct world *w, const char *arg)
     return world_restart(w, 6);
 }
 
+static int is_protected(struct world *w, uint32_t r, uint64_t step, uint64_t tag)
+{
+    char line[80];
+
+    snprintf(line, sizeof(line), "wait %lu %u %u", (unsigned long)step, PROTECTED, w->save_ms);
+    TRY(tell(w, r, line));
+    snprintf(line, sizeof(line), "read %u 1 %lu %lu", r, (unsigned long)step, (unsigned long)tag);
+    return tell(w, r, line);
+}
+
+/* A save of this rank alone, from begin to PROTECTED, with its own bytes. */
+static int saves_alone(struct world *w, uint64_t step, uint32_t r)
+{
+    TRY(hold(w, step, r));
+    TRY(tell(w, r, "fill"));
+    TRY(tell(w, r, "commit"));
+    return is_protected(w, r, step, w->tags);
+}
+
+/* Rank 0 has begun a save, in slots of an engine that ends, and does not notice while rank 1 saves with the next engine
+ * and the one after that. Then rank 0 writes and hands over what goes on where it lies; rank 1's bytes are its own. */
+static int between(struct world *w, const char *arg)
+{
+    uint64_t first, second;
+    char line[80];
+
+    (void)arg;
+    w->rows = w->whole = ROWS;
+    w->mib = 512;
+    w->keep = 4;
+    w->untold = 1;
+    w->loses_engines = 1;
+    TRY(world_begin(w, 2, 2, 0));
+    TRY(hold(w, 3, 0));
+    first = w->tags;
+    TRY(node_engine_signal(w, 0, SIGKILL));
+    TRY(saves_alone(w, 1, 1));
+    second = w->tags;
+    TRY(node_engine_signal(w, 0, SIGTERM));
+    TRY(hold(w, 2, 1));
+    TRY(tell(w, 1, "fill"));
+    TRY(tell(w, 0, "fill"));
+    TRY(node_engine_signal(w, 0, SIGKILL));
+    TRY(tell(w, 1, "commit"));
+    TRY(is_protected(w, 1, 2, w->tags));
+    TRY(tell(w, 0, "commit"));
+    TRY(is_protected(w, 0, 3, first));
+    snprintf(line, sizeof(line), "read 1 1 1 %lu", (unsigned long)second);
+    TRY(tell(w, 1, line));
+    TRY(world_save(w, 4));
+    return world_restart(w, 4);
+}
+
 #define DEATHS(ranks, slack, keep, name, sig, times)                 \
     {                                                                \
         "engine-ends-" #ranks "-" #slack "-" #keep "-" name, deaths, \
@@ -215,7 +268,7 @@ static int cut_off(struct world *w, const char *arg)
 
 const struct scenario scenarios_slots[] = { DEATHS(4, 15, 1, "KILL", "9", 5),
     DEATHS(4, 50, 1, "TERM-untold", "15", 5 0), { "rank-cut-off-writes-on", cut_off, NULL },
-    { 0 } };
+    { "engine-ends-between-begin-and-commit", between, NULL }, { 0 } };
 
 #define EACH_SIGNAL(ranks, slack, keep) \
     DEATHS(ranks, slack, keep, "KILL-20", "9", 20), DEATHS(ranks, slack, keep, "TERM-20", "15", 20)

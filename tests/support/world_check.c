@@ -363,7 +363,8 @@ static int pool_stays(const struct world *w)
                           WORLD_BIT(RANK) | WORLD_BIT(KILL) | WORLD_BIT(RESTART) | WORLD_BIT(ROOM) |
                           WORLD_BIT(CLOCK) | WORLD_BIT(GOON);
 
-    return !(w->opts.kinds & ~stay) && !w->opts.racks; /* else some hold more than others */
+    /* With racks some machines hold more than others; beside a save of some ranks one of all may need room. */
+    return !(w->opts.kinds & ~stay) && !w->opts.racks && !w->opts.some;
 }
 
 /* The slots of a machine are those that the job owes, after however many engines. */
