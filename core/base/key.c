@@ -89,12 +89,64 @@ static unsigned keys_parse(unsigned char out[KEYS][HTH_KEY], const unsigned char
     return count;
 }
 
+/* Fewer values than 32 random bytes ever have (12 of 256: once in 10^25), alone or as steps from one byte to the next:
+ * zeros, a few bytes again and again, a count. */
+static int key_is_even(const unsigned char key[HTH_KEY])
+{
+    unsigned char value[256] = { 0 }, step[256] = { 0 };
+    unsigned values = 0, steps = 0;
+
+    for (unsigned i = 0; i < HTH_KEY; i++) {
+        values += !value[key[i]];
+        value[key[i]] = 1;
+    }
+    for (unsigned i = 1; i < HTH_KEY; i++) {
+        unsigned char s = (unsigned char)(key[i] - key[i - 1]);
+
+        steps += !step[s];
+        step[s] = 1;
+    }
+    hth_wipe(value, sizeof(value));
+    hth_wipe(step, sizeof(step));
+    return values < 12 || steps < 12;
+}
+
+const char *hth_key_weak(const unsigned char key[HTH_KEY])
+{
+    unsigned letters = 0;
+
+    for (unsigned i = 0; i < HTH_KEY; i++)
+        letters += key[i] >= ' ' && key[i] <= '~';
+    if (letters == HTH_KEY)
+        return "a text";
+    return key_is_even(key) ? "a few bytes again and again, or a count" : NULL;
+}
+
 /* All that ever holds digits of the keys. */
 struct hth_key_place {
     unsigned char key[KEYS][HTH_KEY];  /* in use; what is free has random bytes */
     unsigned char read[KEYS][HTH_KEY]; /* from the file */
     unsigned char text[KEYS * (TEXT + 1) + 1];
 };
+
+/* Somebody can try keys that are not random, and zeros are the key of everybody. */
+static int keys_check(const char *path, const struct hth_key_place *place, unsigned count,
+        struct hearth_error *err)
+{
+    for (unsigned i = 0; i < count; i++) {
+        const char *weak = hth_key_weak(place->read[i]);
+
+        if (weak)
+            return hth_fail(err, HEARTH_EINVAL, 0,
+                    "key file %s holds %s in the place of %d random bytes, which can be guessed: make a "
+                    "key with `hearth key new`",
+                    path, weak, HTH_KEY);
+    }
+    if (count == 2 && hth_secret_equal(place->read[0], place->read[1], HTH_KEY))
+        return hth_fail(
+                err, HEARTH_EINVAL, 0, "key file %s holds the same key twice: leave one out", path);
+    return HEARTH_OK;
+}
 
 int hth_key_fd(const char *path)
 {
@@ -137,9 +189,7 @@ static int key_load(const char *path, struct hth_key_place *place, unsigned *out
                 "key file %s holds no key: write %d random bytes into it, or one or two lines of %d "
                 "hex digits; `hearth key new` makes one",
                 path, HTH_KEY, TEXT);
-    if (!rc && *out_count == 2 && hth_secret_equal(place->read[0], place->read[1], HTH_KEY))
-        rc = hth_fail(
-                err, HEARTH_EINVAL, 0, "key file %s holds the same key twice: leave one out", path);
+    rc = rc ? rc : keys_check(path, place, *out_count, err);
     close(fd);
     hth_wipe(place->text, sizeof(place->text));
     return rc;

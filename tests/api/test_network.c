@@ -39,7 +39,6 @@ static void find_address(void)
 static void start(void)
 {
     static char hearthd[512];
-    int fd;
 
     rank_start(&r);
     fake_stop(r.fake);
@@ -51,9 +50,7 @@ static void start(void)
     snprintf(hearthd, sizeof(hearthd), "%s/hearthd", getenv("HEARTH_TEST_BIN"));
     r.opts.engine = hearthd;
     snprintf(key, sizeof(key), "%s.key", r.root);
-    fd = open(key, O_WRONLY | O_CREAT, 0600);
-    cr_assert(eq(long, (long)write(fd, "01234567890123456789012345678901", 32), 32));
-    close(fd);
+    must(secret_write(key));
     find_address();
 }
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -424,12 +425,13 @@ Test(real, an_engine_is_given_the_key_by_descriptor_and_can_gain_no_rights)
 {
     int fd = memfd_create("key", MFD_CLOEXEC);
     struct hearth_error err = { 0 };
-    char name[64], line[128];
+    char name[64], line[128], secret[32];
     int bound = 0;
     FILE *f;
 
     start();
-    cr_assert(eq(long, (long)write(fd, "01234567890123456789012345678901", 32), 32L));
+    cr_assert(eq(long, (long)getrandom(secret, sizeof(secret), 0), 32L));
+    cr_assert(eq(long, (long)write(fd, secret, sizeof(secret)), 32L));
     snprintf(name, sizeof(name), "fd:%d", fd);
     r.opts.key_file = name;
     cr_assert(zero(int, hearth_open(&r.opts, &r.h, &err)), "%s", err.text);

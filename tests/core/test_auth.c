@@ -128,7 +128,7 @@ static void write_key(const void *bytes, size_t n, mode_t mode)
     close(fd);
 }
 
-static const char hex[] = "000102030405060708090a0b0c0d0e0f101112131415161718191A1B1C1D1E1F\n";
+static const char hex[] = "00e1c8a39b7446550c9f13d2a8b7e6315a2cfe0190847763D5B2194E3FA86D1F\n";
 
 Test(auth, a_key_is_32_bytes_or_64_hex_digits, .init = setup, .fini = teardown)
 {
@@ -136,7 +136,7 @@ Test(auth, a_key_is_32_bytes_or_64_hex_digits, .init = setup, .fini = teardown)
     struct hth_key key;
 
     for (size_t i = 0; i < sizeof(want); i++)
-        want[i] = (unsigned char)i;
+        cr_assert(eq(int, sscanf(hex + 2 * i, "%2hhx", &want[i]), 1));
     write_key(want, sizeof(want), 0600);
     must(hth_key_open(path, &key, NULL));
     cr_assert(eq(int, memcmp(key.bytes, want, HTH_KEY), 0));
@@ -171,6 +171,50 @@ Test(auth, a_key_of_another_length_is_refused, .init = setup, .fini = teardown)
     bytes[64] = '1'; /* one digit too many where the newline may be */
     write_key(bytes, 65, 0600);
     must_fail(hth_key_open(path, &key, NULL), HEARTH_EINVAL);
+}
+
+Test(auth, a_key_that_is_not_random_is_refused_with_the_reason, .init = setup, .fini = teardown)
+{
+    static const char texts[][33] = { "01234567890123456789012345678901",
+        "correct horse battery staple !!!", "passwordpasswordpasswordpassword" };
+    unsigned char bytes[HTH_KEY] = { 0 };
+    struct hearth_error err;
+    struct hth_key key;
+    char two[131];
+
+    for (unsigned i = 0; i < 6; i++) {
+        for (unsigned k = 0; k < HTH_KEY && i > 2; k++)
+            bytes[k] = (unsigned char)(i == 3 ? 255 : i == 4 ? 100 + k : k % 11 * 23);
+        if (i < 3)
+            memcpy(bytes, texts[i], HTH_KEY);
+        write_key(bytes, HTH_KEY, 0600);
+        must_fail(hth_key_open(path, &key, &err), HEARTH_EINVAL);
+        cr_assert(ne(ptr, strstr(err.text, i < 3 ? "holds a text" : "holds a few bytes"), NULL),
+                "%u: %s", i, err.text);
+        cr_assert(ne(ptr, strstr(err.text, "hearth key new"), NULL), "%s", err.text);
+    }
+    memset(bytes, 0, sizeof(bytes));
+    write_key(bytes, HTH_KEY, 0600);
+    must_fail(hth_key_open(path, &key, &err), HEARTH_EINVAL);
+    memset(two, '0', sizeof(two));
+    write_key(two, 64, 0600); /* the same as digits */
+    must_fail(hth_key_open(path, &key, &err), HEARTH_EINVAL);
+    memcpy(two, hex, 65); /* and as the second one */
+    write_key(two, 129, 0600);
+    must_fail(hth_key_open(path, &key, &err), HEARTH_EINVAL);
+    cr_assert(ne(ptr, strstr(err.text, "holds a few bytes"), NULL), "%s", err.text);
+}
+
+/* 2^14 draws: one that is refused would be found in a job's lifetime of keys. */
+Test(auth, a_random_key_is_never_called_weak)
+{
+    unsigned char key[HTH_KEY];
+
+    must(hth_auth_init(NULL));
+    for (unsigned i = 0; i < 1u << 14; i++) {
+        hth_random_bytes(key, sizeof(key));
+        cr_assert(eq(ptr, (void *)(uintptr_t)hth_key_weak(key), NULL));
+    }
 }
 
 Test(auth, a_key_that_others_can_reach_is_refused, .init = setup, .fini = teardown)
@@ -217,7 +261,7 @@ Test(auth, a_key_of_another_user_is_refused, .init = setup, .fini = teardown)
 
 /* --- two keys: while the job's is changed --- */
 
-static const char second[] = "ff0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n";
+static const char second[] = "ffe1c8a39b7446550c9f13d2a8b7e6315a2cfe0190847763d5b2194e3fa86d1f\n";
 
 static void write_two(const char *first, const char *other)
 {

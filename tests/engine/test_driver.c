@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hearthd as a program: its command line, its lock, how it ends; and the same as a module. */
 #include "check.h"
+#include "secret.h"
 
 #include "core/local/engine_module.h"
 #include "core/store/store_tmpfs.h"
@@ -255,12 +256,9 @@ Test(hearthd, strong_integrity_without_libcrypto_is_refused_with_the_reason)
 static const char *key_file(void)
 {
     static char path[128];
-    int fd;
 
     snprintf(path, sizeof(path), "%s/key", root);
-    fd = open(path, O_WRONLY | O_CREAT, 0600);
-    cr_assert(eq(long, (long)write(fd, "01234567890123456789012345678901", 32), 32));
-    close(fd);
+    must(secret_write(path));
     return path;
 }
 
@@ -303,14 +301,9 @@ Test(hearthd, off_loopback_a_key_does_not_make_up_for_a_library_that_listens)
 
 Test(hearthd, key_file_that_others_can_read_is_refused)
 {
-    char path[128];
-    int fd;
+    const char *path = key_file();
 
-    snprintf(path, sizeof(path), "%s/key", root);
-    fd = open(path, O_WRONLY | O_CREAT, 0644);
-    cr_assert(eq(long, (long)write(fd, "01234567890123456789012345678901", 32), 32));
-    fchmod(fd, 0644);
-    close(fd);
+    cr_assert(zero(int, chmod(path, 0644)));
     cr_assert(eq(int, status_of(start_usual("--key-file", path)), 2), "%s", read_text(errors));
     cr_assert(ne(ptr, (void *)(uintptr_t)strstr(read_text(errors), path), NULL), "%s",
             read_text(errors));

@@ -155,9 +155,10 @@ static int listen_somewhere(uint16_t *port)
 
 static void options(void)
 {
-    static const unsigned char bytes[32] = { 1 };
+    unsigned char bytes[32];
     int listener;
 
+    CHECK(getrandom(bytes, sizeof(bytes), 0) == sizeof(bytes), "no random bytes");
     party_open(&p, 1, 1, 128);
     snprintf(some_file, sizeof(some_file), "%s/file", p.root[0]);
     snprintf(short_key, sizeof(short_key), "%s/short", p.root[0]);
