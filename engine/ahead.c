@@ -36,6 +36,8 @@ static uint64_t ahead_bytes(const struct hth_node *n, const struct client *c)
 {
     uint64_t said = reserve_said(n, c->rank);
 
+    if (said && n->objects[c->rank].count[1]) /* which size comes first shows the first save */
+        said = 0;
     return c->ahead_bytes ? c->ahead_bytes : said;
 }
 

@@ -21,6 +21,7 @@
 #include "reply.h"
 #include "reserve.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,20 +119,44 @@ static int begin_take_slot(struct hth_node *n, struct loan *l, const struct hth_
     return HEARTH_OK;
 }
 
+/* This save fits, and the next ones will not: said while something can be done about it. Bytes of text. */
+static uint32_t begin_warning(struct hth_node *n, const struct client *c, const struct loan *l,
+        char text[HTH_LOCAL_WARNING])
+{
+    uint64_t bytes = l->object[l->objects - 1].asked;
+    struct hearth_error err;
+    int len;
+
+    if (reserve_said(n, c->rank) || !reserve_look(n, bytes, &err))
+        return 0;
+    len = snprintf(text, HTH_LOCAL_WARNING,
+            "this save has room on node '%.64s' and the next will not: %" PRIu32
+            " saves (keep + 1) lie there at once, with objects like this one of %" PRIu64
+            " bytes: %.400s",
+            n->epoch.member[n->epoch.self].node, n->ctx.opts.keep + 1, bytes, err.text);
+    hth_say(&n->ctx.log, HEARTH_LOG_WARN, "room", "%s", text);
+    return len < (int)HTH_LOCAL_WARNING ? (uint32_t)len : HTH_LOCAL_WARNING - 1;
+}
+
 static void begin_answer(
         struct hth_node *n, const struct client *c, const struct loan *l, uint64_t request)
 {
     const struct hth_slot *slot = l->object[l->objects - 1].slot;
-    struct hth_local_lent answer = {
-        .head = { sizeof(answer), HTH_LOCAL_LENT, request, l->token },
+    struct {
+        struct hth_local_lent lent;
+        char text[HTH_LOCAL_WARNING];
+    } answer = { 0 };
+    uint32_t len = (uint32_t)sizeof(answer.lent) + begin_warning(n, c, l, answer.text);
+
+    answer.lent = (struct hth_local_lent){
+        .head = { len, HTH_LOCAL_LENT, request, l->token },
         .slot = slot->id,
         .generation = slot->generation,
         .capacity = slot->capacity,
     };
-
     if (l->has_id)
-        answer.save = hth_local_save_of(l->save);
-    reply_packet_fd(n, c->id, &answer, sizeof(answer), slot->fd);
+        answer.lent.save = hth_local_save_of(l->save);
+    reply_packet_fd(n, c->id, &answer, len, slot->fd);
 }
 
 static int begin_save(struct hth_node *n, const struct client *c, struct loan *l,

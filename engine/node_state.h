@@ -65,6 +65,7 @@ struct hth_node {
     int ends, comes_back; /* fabric.c: see hth_node_ends() */
 
     /* reserve.c alone */
+    int looked; /* whether there is room for keep + 1 saves, at the first begin of the epoch */
     struct hth_sizes *objects; /* [world] as the gather said; NULL: no rank has said any */
     int not_foreseen;          /* there was no room for slots ahead: said once an epoch */
     uint32_t places;       /* ranks whose objects were here, at most, since slots were given back */

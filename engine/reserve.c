@@ -17,6 +17,7 @@
 void reserve_no_sizes(struct hth_node *n)
 {
     n->not_foreseen = 0;
+    n->looked = 0;
     n->places = 0;
     n->places_map = UINT64_MAX;
     n->give_back_ms = HTH_NEVER;
@@ -70,14 +71,12 @@ static size_t reserve_owed_max(const struct hth_node *n)
     return objects * (n->ctx.opts.keep + 1) + EXTRA_SLOTS;
 }
 
-/* One largest for each save, for maps that are not settled; for readers and repair. */
+/* For readers and repair. */
 static size_t reserve_more(const struct hth_node *n, uint64_t largest, uint64_t *bytes)
 {
     uint64_t extra = n->opts.lease_bytes + n->opts.spare_bytes;
     size_t count = 0;
 
-    for (uint32_t g = 0; g <= n->ctx.opts.keep && largest; g++)
-        bytes[count++] = largest;
     for (uint32_t i = 0; i < EXTRA_SLOTS && largest && extra; i++) {
         bytes[count++] = largest;
         extra = extra > largest ? extra - largest : 0;
@@ -85,21 +84,40 @@ static size_t reserve_more(const struct hth_node *n, uint64_t largest, uint64_t 
     return count;
 }
 
-/* Slots for keep + 1 saves of what our ranks own and we hold for others, object by object. */
+/* One largest for each save, for maps that are not settled. */
+static size_t reserve_for_maps(const struct hth_node *n, uint64_t largest, uint64_t *bytes)
+{
+    size_t count = 0;
+
+    for (uint32_t g = 0; g <= n->ctx.opts.keep && largest; g++)
+        bytes[count++] = largest;
+    return count;
+}
+
+/* Slots for keep + 1 saves of one rank's part, object by object: as it said, else one object of `unsaid` bytes. */
+static size_t reserve_of(const struct hth_node *n, uint32_t rank, uint64_t unsaid, uint64_t *bytes)
+{
+    const struct hth_sizes one = { .bytes = { unsaid }, .count = { unsaid != 0 } };
+    const struct hth_sizes *s = reserve_said(n, rank) ? &n->objects[rank] : &one;
+    size_t count = 0;
+
+    for (size_t i = 0; i < HTH_SIZES; i++)
+        for (uint64_t k = 0; k < (uint64_t)s->count[i] * (n->ctx.opts.keep + 1); k++)
+            bytes[count++] = s->bytes[i];
+    return count;
+}
+
+/* Of what our ranks own and we hold for others. */
 static size_t reserve_owed(const struct hth_node *n, uint64_t *bytes, uint64_t *out_largest)
 {
     size_t count = 0;
 
     *out_largest = 0;
     for (uint32_t r = 0; r < n->epoch.world; r++) {
-        const struct hth_sizes *s = n->objects ? &n->objects[r] : NULL;
-
         if (!reserve_said(n, r) || !reserve_is_here(n, r))
             continue;
-        *out_largest = s->bytes[0] > *out_largest ? s->bytes[0] : *out_largest;
-        for (size_t i = 0; i < HTH_SIZES; i++)
-            for (uint64_t k = 0; k < (uint64_t)s->count[i] * (n->ctx.opts.keep + 1); k++)
-                bytes[count++] = s->bytes[i];
+        *out_largest = reserve_said(n, r) > *out_largest ? reserve_said(n, r) : *out_largest;
+        count += reserve_of(n, r, 0, bytes + count);
     }
     return count;
 }
@@ -119,8 +137,39 @@ int reserve_slots(struct hth_node *n, struct hearth_error *err)
         return hth_fail(err, HEARTH_ENOMEM, 0, "reservation");
     count = reserve_owed(n, bytes, &largest);
     count += reserve_more(n, largest, bytes + count);
+    if (n->epoch.nodes > 1)
+        count += reserve_for_maps(n, largest, bytes + count);
     hth_point(&n->ctx.points, "reserve");
     rc = count ? hth_slots_reserve(&n->ctx, bytes, count, err) : HEARTH_OK;
+    if (!rc && count &&
+            n->epoch.nodes ==
+                    1) { /* its map is always settled; where there is room readers have these */
+        count += reserve_for_maps(n, largest, bytes + count);
+        (void)n->env.store->ops->foresee(n->env.store, bytes, count, NULL);
+    }
+    free(bytes);
+    return rc;
+}
+
+int reserve_look(struct hth_node *n, uint64_t object, struct hearth_error *err)
+{
+    size_t count = 0, max = 0;
+    uint64_t *bytes;
+    int rc;
+
+    if (n->looked || !n->env.store->ops->enough)
+        return HEARTH_OK;
+    n->looked = 1;
+    for (uint32_t r = 0; r < n->epoch.world; r++)
+        if (reserve_is_here(n, r))
+            max += reserve_said(n, r) ? hth_sizes_objects(&n->objects[r]) : 1;
+    bytes = calloc((max + 1) * (n->ctx.opts.keep + 1), sizeof(*bytes));
+    if (!bytes)
+        return HEARTH_OK;
+    for (uint32_t r = 0; r < n->epoch.world; r++)
+        if (reserve_is_here(n, r))
+            count += reserve_of(n, r, object, bytes + count);
+    rc = n->env.store->ops->enough(n->env.store, bytes, count, err);
     free(bytes);
     return rc;
 }
@@ -197,8 +246,10 @@ static int reserve_give_back(struct hth_node *n, const struct hth_held_save *s)
     count += reserve_sizes_of(n, s, bytes + count, max);
     for (size_t i = 0; i < count; i++)
         largest = bytes[i] > largest ? bytes[i] : largest;
-    if (count)
+    if (count) {
         count += reserve_more(n, largest, bytes + count);
+        count += reserve_for_maps(n, largest, bytes + count);
+    }
     if (count)
         later = hth_slots_keep_only(&n->ctx, bytes, count);
     free(bytes);

@@ -180,6 +180,7 @@ static int save_ask(struct hearth_save *s, struct hth_written *w, struct hth_loc
         unsigned char runs[HTH_RANK_RUNS * HTH_RANK_RUN_BYTES];
     } packet = { .m = *m };
     const struct hth_ranks *ranks = s->objects ? NULL : s->handle->ranks;
+    char warning[HTH_LOCAL_WARNING] = "";
     int fd = -1, rc;
     struct hth_ask ask = { .msg = &packet,
         .len = sizeof(*m) + (ranks ? hth_ranks_bytes(ranks) : 0),
@@ -191,6 +192,8 @@ static int save_ask(struct hearth_save *s, struct hth_written *w, struct hth_loc
         .answer = &a,
         .answer_len = sizeof(a),
         .out_fd = &fd,
+        .text = warning,
+        .text_size = sizeof(warning),
         .wait_ms = save_patience_ms(s->h, m->bytes, m->wait_ms),
         .what = "begin" };
 
@@ -198,6 +201,8 @@ static int save_ask(struct hearth_save *s, struct hth_written *w, struct hth_loc
         hth_ranks_encode(ranks, packet.runs);
     if ((rc = hth_ask(s->h, &ask, err)))
         return hth_save_late(m->wait_ms, rc, err);
+    if (warning[0])
+        hth_line_add(&s->h->lines, HEARTH_LOG_WARN, "room", "%s", warning);
     pthread_mutex_lock(&s->h->lock);
     hth_counted_locked(s->h, hth_local_save_to(a.save));
     pthread_mutex_unlock(&s->h->lock);

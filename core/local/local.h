@@ -248,6 +248,9 @@ struct hth_local_begin {
     char name[HTH_NAME_MAX + 8];
 };
 
+#define HTH_LOCAL_WARNING 768u /* bytes at most, NUL not sent */
+
+/* Then text up to the packet's end: a warning for the rank. An older library passes it over. */
 struct hth_local_lent {
     struct hth_local_head head; /* token: of the save from now on */
     uint64_t slot, generation, capacity;

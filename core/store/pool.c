@@ -53,13 +53,23 @@ static int is_better(
  * since each size that was reserved has a slot of that much. Among those, the taker's own. */
 static struct tmpfs_slot *best_free(struct hth_tmpfs *t, uint64_t bytes, uint32_t taker, int ready)
 {
-    uint64_t class = hth_slot_capacity(bytes);
+    uint64_t class = hth_need_slot(bytes);
     struct tmpfs_slot *best = NULL;
 
     for (struct tmpfs_slot *s = t->slots; s; s = s->next)
         if (is_free(s, bytes, ready) && (!best || is_better(s, best, class, taker)))
             best = s;
     return best;
+}
+
+/* One that is made already. A larger one does not take the place of one of this size that is still being made: each
+ * size that was reserved has as many slots as it needs, and no more. */
+static struct tmpfs_slot *best_ready(struct hth_tmpfs *t, uint64_t bytes, uint32_t taker)
+{
+    struct tmpfs_slot *ready = best_free(t, bytes, taker, 1), *best = best_free(t, bytes, taker, 0);
+    uint64_t class = hth_need_slot(bytes);
+
+    return ready && (ready->pub.capacity <= class || best->pub.capacity > class) ? ready : NULL;
 }
 
 static int any_fits(const struct hth_tmpfs *t, uint64_t bytes)
@@ -105,9 +115,9 @@ static int make_now(
     if (bytes > HTH_SLOT_MAX)
         return hth_fail(err, HEARTH_ENOSPC, 0,
                 "a slot of %" PRIu64 " bytes is more than any machine has", bytes);
-    rc = hth_pool_fits(t, hth_slot_capacity(bytes), 0, err);
+    rc = hth_pool_fits(t, hth_need_slot(bytes), 0, err);
     if (!rc)
-        rc = hth_slot_new(t, hth_slot_capacity(bytes), &slot, err);
+        rc = hth_slot_new(t, hth_need_slot(bytes), &slot, err);
     if (rc || !slot)
         return rc;
     if (t->opts.workers.submit)
@@ -129,7 +139,7 @@ static int can_finish(const struct hth_tmpfs *t, const struct tmpfs_slot *slot)
 static int find_or_make(struct hth_tmpfs *t, uint64_t bytes, uint32_t taker,
         struct tmpfs_slot **out, struct hearth_error *err)
 {
-    *out = best_free(t, bytes, taker, 1);
+    *out = best_ready(t, bytes, taker);
     if (*out)
         return 0;
     *out = best_free(t, bytes, taker, 0);
@@ -351,7 +361,7 @@ int hth_pool_soon(struct hth_store *s, uint64_t bytes)
     struct hth_tmpfs *t = hth_tmpfs_of(s);
 
     hth_slots_settle(t);
-    if (best_free(t, bytes, TAKER_ENGINE, 1))
+    if (best_ready(t, bytes, TAKER_ENGINE))
         return 0;
     return pool_awaits(t, bytes) ||
            (t->opts.workers.submit && best_free(t, bytes, TAKER_ENGINE, 0));
@@ -362,7 +372,7 @@ int hth_pool_ready(struct hth_store *s, uint64_t bytes)
     struct hth_tmpfs *t = hth_tmpfs_of(s);
 
     hth_slots_settle(t);
-    return best_free(t, bytes, TAKER_ENGINE, 1) != NULL;
+    return best_ready(t, bytes, TAKER_ENGINE) != NULL;
 }
 
 uint64_t hth_pool_work(struct hth_store *s, unsigned slots)

@@ -11,11 +11,18 @@
 
 static uint64_t reserve_margin(const struct hth_tmpfs *t, const struct hth_room *room)
 {
-    uint64_t sixteenth = room->size == HTH_ROOM_NONE ? UINT64_MAX : room->size / 16;
+    return t->opts.margin_bytes ? t->opts.margin_bytes : hth_need_reserve(room->size);
+}
 
-    if (t->opts.margin_bytes)
-        return t->opts.margin_bytes;
-    return sixteenth < UINT64_C(64) << 20 ? sixteenth : UINT64_C(64) << 20;
+/* The reserve is there for small files: what those have of it is not left free once more, up to its half. */
+static uint64_t reserve_taken(
+        const struct hth_tmpfs *t, const struct hth_room *room, uint64_t margin)
+{
+    uint64_t used = room->size == HTH_ROOM_NONE ? 0 : room->size - room->mount;
+
+    for (const struct tmpfs_slot *s = t->slots; s; s = s->next)
+        used -= !s->foreign && s->made < used ? s->made : 0;
+    return used < margin / 2 ? used : margin / 2;
 }
 
 /* Do slots of `bytes` more fit, once `freed` bytes of slots are gone? */
@@ -34,6 +41,7 @@ int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct he
                 "slots of %" PRIu64 " bytes in all exceed the limit of %" PRIu64
                 " set for %.200s; raise it, or keep fewer steps or copies",
                 slots - freed, t->opts.limit_bytes, t->path);
+    room.taken = reserve_taken(t, &room, reserve_margin(t, &room));
     if (room.mount != HTH_ROOM_NONE)
         room.mount += freed;
     if (room.cgroup != HTH_ROOM_NONE)
@@ -82,7 +90,7 @@ static uint64_t reserve_match(struct hth_tmpfs *t, uint64_t *bytes, size_t *coun
         if (best) {
             best->matched = 1;
         } else {
-            missing += hth_slot_capacity(bytes[i]);
+            missing += hth_need_slot(bytes[i]);
             bytes[left++] = bytes[i];
         }
     }
@@ -145,7 +153,7 @@ static int make_all(
     int rc = 0;
 
     while (!rc && done < count) {
-        rc = hth_slot_new(t, hth_slot_capacity(bytes[done]), &slot, err);
+        rc = hth_slot_new(t, hth_need_slot(bytes[done]), &slot, err);
         done += !rc;
     }
     if (!rc)
@@ -158,9 +166,12 @@ static int make_all(
     return rc;
 }
 
-/* Slots of these sizes. may_drop: others make way for them. */
+/* LOOK: they would fit. MAKE: what is missing is made. MAKE_WAY: others make way for them, too. */
+enum make { LOOK, MAKE, MAKE_WAY };
+
+/* Slots of these sizes. */
 static int have_slots(struct hth_tmpfs *t, const uint64_t *bytes, size_t count, enum which which,
-        int may_drop, struct hearth_error *err)
+        enum make make, struct hearth_error *err)
 {
     uint64_t *sizes, missing;
     int rc;
@@ -176,8 +187,10 @@ static int have_slots(struct hth_tmpfs *t, const uint64_t *bytes, size_t count, 
         memcpy(sizes, bytes, count * sizeof(*sizes));
     qsort(sizes, count, sizeof(*sizes), bytes_descending);
     missing = reserve_match(t, sizes, &count, which);
-    rc = !missing ? 0 : may_drop ? make_way(t, missing, err) : hth_pool_fits(t, missing, 0, err);
-    if (!rc)
+    rc = !missing           ? 0
+         : make == MAKE_WAY ? make_way(t, missing, err)
+                            : hth_pool_fits(t, missing, 0, err);
+    if (!rc && make != LOOK)
         rc = make_all(t, sizes, count, err);
     free(sizes);
     return rc;
@@ -187,7 +200,7 @@ int hth_pool_reserve(
         struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err)
 {
     struct hth_tmpfs *t = hth_tmpfs_of(s);
-    int rc = have_slots(t, bytes, count, ALL_SLOTS, 1, err);
+    int rc = have_slots(t, bytes, count, ALL_SLOTS, MAKE_WAY, err);
 
     if (!rc)
         t->reserved = 1;
@@ -197,7 +210,13 @@ int hth_pool_reserve(
 int hth_pool_foresee(
         struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err)
 {
-    return have_slots(hth_tmpfs_of(s), bytes, count, ALL_SLOTS, 0, err);
+    return have_slots(hth_tmpfs_of(s), bytes, count, ALL_SLOTS, MAKE, err);
+}
+
+int hth_pool_enough(
+        struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err)
+{
+    return have_slots(hth_tmpfs_of(s), bytes, count, ALL_SLOTS, LOOK, err);
 }
 
 /* A slot that a rank has mapped stays: its memory would, too. */
@@ -273,7 +292,7 @@ int hth_pool_want(struct hth_store *s, const uint64_t *bytes, size_t count, enum
             how == HTH_WANT_OR_READERS ? GIVEN_TOO
             : t->expecting             ? AWAITED_TOO
                                        : FREE_SLOTS,
-            how == HTH_WANT_FIRST, err);
+            how == HTH_WANT_FIRST ? MAKE_WAY : MAKE, err);
     if (rc == HEARTH_ENOSPC && how != HTH_WANT_OR_READERS && readers_have_it(t, bytes, count))
         return hth_fail(err, HEARTH_EBUSY, 0, "readers of older saves have the slots");
     return rc;

@@ -224,6 +224,7 @@ int hth_room_look(int dir_fd, const char *proc, struct hth_room *out, struct hea
     out->size = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize;
     out->mount = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
     out->cgroup = out->memory = HTH_ROOM_NONE;
+    out->taken = 0;
     if (!out->tmpfs)
         return 0;
     if (!out->size) /* mounted with size=0: no limit */
@@ -235,15 +236,20 @@ int hth_room_look(int dir_fd, const char *proc, struct hth_room *out, struct hea
     return 0;
 }
 
+static uint64_t room_less(uint64_t bytes, uint64_t margin)
+{
+    return bytes > margin ? bytes - margin : 0;
+}
+
 uint64_t hth_room_least(const struct hth_room *room, uint64_t margin)
 {
-    uint64_t least = room->mount;
+    uint64_t least = room_less(room->mount, margin > room->taken ? margin - room->taken : 0);
 
-    if (room->cgroup < least)
-        least = room->cgroup;
-    if (room->memory < least)
-        least = room->memory;
-    return least > margin ? least - margin : 0;
+    if (room_less(room->cgroup, margin) < least)
+        least = room_less(room->cgroup, margin);
+    if (room_less(room->memory, margin) < least)
+        least = room_less(room->memory, margin);
+    return least;
 }
 
 /* "12345 bytes", or "no limit". */

@@ -26,13 +26,6 @@
 
 /* ---- Made and ended ----------------------------------------------------------------------------- */
 
-uint64_t hth_slot_capacity(uint64_t bytes)
-{
-    uint64_t padded = bytes + bytes / 16;
-
-    return (padded + HTH_SLOT_ROUND - 1) / HTH_SLOT_ROUND * HTH_SLOT_ROUND;
-}
-
 void hth_slot_name(uint64_t id, char out[FILE_NAME_BYTES])
 {
     snprintf(out, FILE_NAME_BYTES, "%016" PRIx64, id);

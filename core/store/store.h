@@ -73,6 +73,10 @@ struct hth_store_ops {
     int (*foresee)(
             struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
 
+    /* Would it be reserved or foreseen? Nothing is made. Errors: as above. NULL: it always would. */
+    int (*enough)(
+            struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
+
     /* Free slots of these sizes beside those that are in use, for what is about to be taken; what is missing
      * is made in the background. NULL: take() makes what it lacks. Errors: HEARTH_ENOSPC as above;
      * HEARTH_EBUSY where it fits when readers have ended. */

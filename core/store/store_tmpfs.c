@@ -117,6 +117,7 @@ static void store_close(struct hth_store *s)
 static const struct hth_store_ops tmpfs_ops = {
     .reserve = hth_pool_reserve,
     .foresee = hth_pool_foresee,
+    .enough = hth_pool_enough,
     .want = hth_pool_want,
     .keep_only = hth_pool_keep_only,
     .surplus = hth_pool_surplus,

@@ -33,11 +33,11 @@
 #define HEARTH_CORE_STORE_STORE_TMPFS_H
 
 #include "core/base/env.h"
+#include "need.h"
 #include "store.h"
 #include <sys/types.h>
 
 #define HTH_EVIDENCE_MAX 4
-#define HTH_SLOT_ROUND   (UINT64_C(2) << 20) /* bytes: slots are multiples of it */
 
 /* Counts the system calls that allocate (mkdir, create, ftruncate, fallocate, pwrite, mmap,
  * renames that publish or seal a raw object) and heap allocations; the one that makes `calls` equal to

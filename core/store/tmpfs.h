@@ -152,7 +152,6 @@ int hth_small_get(struct hth_tmpfs *t, int dir, const char *name, void **out, si
         struct hearth_error *err);
 
 /* slot.c */
-uint64_t hth_slot_capacity(uint64_t bytes);
 /* A free slot without memory behind it yet; and away with one, file and all. */
 int hth_slot_new(
         struct hth_tmpfs *t, uint64_t capacity, struct tmpfs_slot **out, struct hearth_error *err);
@@ -183,6 +182,8 @@ void hth_slot_abandon(struct hth_store *s, struct hth_slot *slot);
 int hth_pool_reserve(
         struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
 int hth_pool_foresee(
+        struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
+int hth_pool_enough(
         struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
 /* Do slots of `bytes` more fit, once `freed` bytes of slots are gone? HEARTH_ENOSPC. */
 int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct hearth_error *err);

@@ -5,9 +5,12 @@
 #include "rank.h"
 #include "tmp_root.h"
 
+#include "client/link/mapped.h"
+#include "core/store/need.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MIB     (UINT64_C(1) << 20)
@@ -16,7 +19,7 @@
 static struct hearth_opts opts;
 static struct hearth *h;
 static struct hearth_error err;
-static const char *root;
+static char root[32];
 static unsigned char *data;
 static uint64_t size[OBJECTS]; /* of the objects' payloads */
 
@@ -26,9 +29,10 @@ static void mount_of(uint64_t bytes)
     const char *bin = getenv("HEARTH_TEST_BIN");
 
     alarm(60);
-    root = tmp_root_mount(bytes, NULL);
-    if (!root)
+    if (!tmp_root_mount(bytes, NULL))
         cr_skip_test("no right to mount a tmpfs");
+    snprintf(root, sizeof(root), "/mnt/%d", (int)getpid()); /* engines are found by their root */
+    must(mkdir(root, 0700));
     opts = (struct hearth_opts)HEARTH_OPTS_INIT;
     opts.root = root;
     opts.job = "job";
@@ -57,7 +61,7 @@ static void open_job(void)
 static void end(void)
 {
     hearth_close(h, HEARTH_KEEP);
-    if (root)
+    if (root[0])
         cr_assert(ge(int, engines_signal(root, NULL, SIGKILL), 0));
     free(data);
 }
@@ -120,4 +124,66 @@ Test(room, sizes_that_are_told_are_of_one_object_each)
     opts.object_count = OBJECTS;
     open_job();
     saves(4, OBJECTS);
+}
+
+/* What core/store/need.h says that keep + 1 saves of these objects need. */
+static uint64_t need(uint32_t objects, uint32_t keep)
+{
+    uint64_t slots = 0;
+
+    for (uint32_t i = 0; i < objects; i++)
+        slots += hth_need_slot(hth_file_bytes(size[i] + 4096)) * (keep + 1);
+    return hth_need_mount(slots);
+}
+
+static void just_enough(uint32_t keep, int tell)
+{
+    uint64_t told[OBJECTS];
+    char text[1200];
+
+    size[0] = 9 * MIB;
+    size[1] = 5 * MIB;
+    mount_of(need(2, keep));
+    for (uint32_t i = 0; i < 2; i++)
+        told[i] = size[i] + 4096;
+    opts.keep = keep;
+    opts.object_bytes = told;
+    opts.object_count = tell ? 2 : 0;
+    open_job();
+    saves(keep + 3, 2);
+    while (hearth_log_poll(h, NULL, text, sizeof(text)))
+        cr_assert(eq(ptr, strstr(text, "will not"), NULL), "%s", text);
+}
+
+Test(room, a_mount_of_what_the_formula_says_is_enough_for_sizes_that_are_told)
+{
+    just_enough(2, 1);
+}
+
+Test(room, a_mount_of_what_the_formula_says_is_enough_where_no_sizes_are_told)
+{
+    just_enough(1, 0);
+}
+
+/* A state that fits once. */
+Test(room, the_first_begin_warns_of_the_second_which_says_room)
+{
+    char text[1200] = "", numbers[64];
+    int warned = 0;
+
+    size[0] = 28 * 1000 * 1000;
+    mount_of(48 * MIB);
+    open_job();
+    cr_assert(eq(int, save(1, 1, 0), 0), "%s", err.text);
+    while (!warned && hearth_log_poll(h, NULL, text, sizeof(text)))
+        warned = strstr(text, "this save has room on node 'node' and the next will not") != NULL;
+    cr_assert(eq(int, warned, 1));
+    snprintf(numbers, sizeof(numbers), "%llu bytes do not fit in",
+            (unsigned long long)hth_need_slot(hth_file_bytes(size[0] + 4096)));
+    cr_assert(ne(ptr, strstr(text, numbers), NULL), "%s", text);
+    cr_assert(ne(ptr, strstr(text, "free in its file system "), NULL), "%s", text);
+    for (uint32_t wait_ms = 0; wait_ms < 600; wait_ms += 500) {
+        must_fail(save(2, 1, wait_ms), HEARTH_ENOSPC);
+        cr_assert(ne(ptr, strstr(err.text, numbers), NULL), "%s", err.text);
+    }
 }

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How large a node's tmpfs must be. What reserves, refuses, warns or documents counts by this.
+ *
+ *     slot   = an object's file x 17/16, rounded up to 2 MiB
+ *     slots  = (keep + 1) x (slot of each object of the node's ranks, and of each copy that it holds;
+ *                            with more than one node also one of the largest slot)
+ *     mount  = slots + reserve;  reserve = 1/16 of the mount, at most 64 MiB
+ *
+ * The reserve is for records, common objects and whatever else lies on the mount: at most half of it is taken by
+ * such files, or less fits.
+ */
+#ifndef HEARTH_CORE_STORE_NEED_H
+#define HEARTH_CORE_STORE_NEED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define HTH_SLOT_ROUND (UINT64_C(2) << 20) /* bytes: slots are multiples of it */
+
+/* Of a slot for a file of so many bytes. */
+uint64_t hth_need_slot(uint64_t bytes);
+/* What slots leave free of a mount of so many bytes; UINT64_MAX: it has no limit. */
+uint64_t hth_need_reserve(uint64_t mount);
+/* The least mount on which slots of so many bytes altogether fit. */
+uint64_t hth_need_mount(uint64_t slots);
+
+#endif
