@@ -2,6 +2,9 @@
 /* Inventories of all members: each comes up in parts, which are put together here and decoded. */
 #include "choice_state.h"
 
+#include "core/base/crc.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,17 +76,36 @@ static unsigned char *parts_join(const struct parts *p, size_t *out_len)
     return all;
 }
 
+/* The node repeats an inventory whose bytes have changed on their way. One that cannot be read as the node wrote
+ * it would come again and again, so the recovery ends with the reason. */
+static void gather_refuse(
+        struct hth_choice *co, uint32_t origin, int as_written, const struct hearth_error *why)
+{
+    char text[HEARTH_ERROR_TEXT];
+
+    hth_say(&co->ctx->log, HEARTH_LOG_ERROR, "inventory-bad", "node %s: %s",
+            co->ctx->epoch->member[origin].node, why->text);
+    if (!as_written)
+        return;
+    snprintf(text, sizeof(text), "the coordinator cannot read the inventory of node %.64s: %.380s",
+            co->ctx->epoch->member[origin].node, why->text);
+    hth_choice_fail(co, why->code, text);
+}
+
 static void gather_inventory(struct hth_choice *co, struct gathered *g, uint32_t origin)
 {
     struct hearth_error err;
     size_t len;
     unsigned char *all = parts_join(g->parts, &len);
+    int as_written;
 
     if (!all)
         return;
-    if (hth_inventory_decode(&g->inventory, all, len, &err)) {
-        hth_say(&co->ctx->log, HEARTH_LOG_ERROR, "inventory-bad", "node %s: %s",
-                co->ctx->epoch->member[origin].node, err.text);
+    as_written = hth_crc32c(all, len) == g->parts->crc;
+    if (!as_written)
+        hth_fail(&err, HEARTH_EPROTO, 0, "its inventory has another checksum than it says");
+    if (!as_written || hth_inventory_decode(&g->inventory, all, len, &err)) {
+        gather_refuse(co, origin, as_written, &err);
     } else {
         g->complete = 1;
         co->complete++;

@@ -26,7 +26,6 @@
 #define SAVE_HEAD   (32u + 16u + HTH_DIGEST)
 #define RUN         8u
 #define OBJECT      (8u + HTH_DIGEST)
-#define SAVES_MAX   1024u
 #define OBJECTS_MAX (1u << 20)
 #define LOOK        (4u + 4u + 8u + HTH_DIGEST)
 #define UNFINISHED  2u
@@ -220,7 +219,7 @@ int hth_inventory_decode(
     int rc = HEARTH_OK;
 
     (void)hth_read32(&r);
-    if (r.bad || memcmp(magic, MAGIC, 8) != 0 || saves > SAVES_MAX)
+    if (r.bad || memcmp(magic, MAGIC, 8) != 0 || saves > HTH_INVENTORY_SAVES)
         return hth_fail(err, HEARTH_EPROTO, 0, "not an inventory");
     rc = hth_keep_decode(&inv.keep, keep, HTH_KEEP_BYTES, err);
     if (rc)

@@ -35,6 +35,8 @@ struct hth_seen_save {
     int unfinished;                /* foreign: its writer has left a marker */
 };
 
+#define HTH_INVENTORY_SAVES 1024u /* of a node, the newest; the rest is left out */
+
 struct hth_inventory {
     uint64_t store;
     struct hth_keep keep;

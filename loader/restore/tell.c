@@ -145,10 +145,47 @@ static void tell_look_at_foreign(struct hth_restore *r, struct hth_held_save *s,
         hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-left-out", "%s", err.text);
 }
 
+/* The save that the inventory lists next, from `s` on, when it lists `*told` already; NULL: none. Saves are in order,
+ * the newest first, and an inventory has room for HTH_INVENTORY_SAVES. */
+static struct hth_held_save *tell_next(
+        const struct hth_restore *r, struct hth_held_save *s, uint32_t *told)
+{
+    while (s && (s->removed || !foreign_listed(r, s)))
+        s = s->next;
+    if (*told == HTH_INVENTORY_SAVES)
+        return NULL;
+    *told += s != NULL;
+    return s;
+}
+
+static void tell_left_out(const struct hth_restore *r)
+{
+    uint32_t told = 0, left_out = 0;
+    uint64_t step = 0;
+
+    for (struct hth_held_save *s = hth_holdings_first(r->ctx); s; s = s->next) {
+        if (s->removed || !foreign_listed(r, s))
+            continue;
+        if (told++ < HTH_INVENTORY_SAVES)
+            step = s->id.step;
+        else
+            left_out++;
+    }
+    if (left_out)
+        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "steps-left-out",
+                "a recovery considers the newest %u steps of a node, here those from step %" PRIu64
+                " on: %" PRIu32 " older ones in the job's directory are left out",
+                HTH_INVENTORY_SAVES, step, left_out);
+}
+
 static void tell_look_at_containers(struct hth_restore *r)
 {
-    for (struct hth_held_save *s = hth_holdings_first(r->ctx); s; s = s->next) {
-        if (!hth_save_foreign(s->id) || !foreign_listed(r, s) || s->removed || s->unfinished)
+    uint32_t told = 0;
+
+    tell_left_out(r);
+    for (struct hth_held_save *s = hth_holdings_first(r->ctx); (s = tell_next(r, s, &told));
+            s = s->next) {
+        if (!hth_save_foreign(s->id) || s->unfinished)
             continue;
         for (struct hth_held *h = s->held; h; h = h->next)
             if (h->state == HTH_HELD_SEALED && h->slot)
@@ -175,18 +212,15 @@ int tell_make(struct hth_restore *r, struct hearth_error *err)
 {
     struct hth_ctx *ctx = r->ctx;
     struct hth_inventory inv = { .store = ctx->store->ops->id(ctx->store), .keep = ctx->keep };
-    uint32_t n = 0;
+    uint32_t told = 0;
     int rc = HEARTH_OK;
 
     hth_point(&ctx->points, "inventory");
-    for (struct hth_held_save *s = hth_holdings_first(ctx); s; s = s->next)
-        n += !s->removed && foreign_listed(r, s);
-    inv.save = calloc(n ? n : 1, sizeof(*inv.save));
+    inv.save = calloc(HTH_INVENTORY_SAVES, sizeof(*inv.save));
     if (!inv.save)
         return hth_fail(err, HEARTH_ENOMEM, 0, "inventory");
-    for (struct hth_held_save *s = hth_holdings_first(ctx); s && !rc; s = s->next) {
-        if (s->removed || !foreign_listed(r, s))
-            continue;
+    for (struct hth_held_save *s = hth_holdings_first(ctx); !rc && (s = tell_next(r, s, &told));
+            s = s->next) {
         if (!hth_save_foreign(s->id))
             tell_serve(ctx, s);
         rc = hth_save_foreign(s->id) ? foreign_see(s, &inv.save[inv.saves++])

@@ -131,6 +131,46 @@ Test(restore, what_is_here_as_the_manifest_has_it_is_told_as_runs_until_lists_ar
     hth_inventory_fini(&inv);
 }
 
+static struct {
+    unsigned char bytes[64 * HTH_TREE_MAX];
+    size_t len;
+    uint64_t seen; /* a bit for each part */
+    uint32_t got, parts;
+} whole;
+
+static void part_comes(struct pair_node *n)
+{
+    const size_t most = HTH_TREE_MAX - HTH_INVENTORY_HEAD;
+    uint32_t part = hth_get32(n->fact);
+
+    if (n->kind != HTH_KIND_INVENTORY || part >= 64 || whole.seen >> part & 1)
+        return;
+    whole.seen |= UINT64_C(1) << part;
+    whole.parts = hth_get32(n->fact + 4);
+    whole.got++;
+    whole.len += n->len - HTH_INVENTORY_HEAD;
+    memcpy(whole.bytes + part * most, n->fact + HTH_INVENTORY_HEAD, n->len - HTH_INVENTORY_HEAD);
+}
+
+/* More than the coordinator reads: it would refuse the list of all of them, at every start. */
+Test(restore, the_newest_steps_are_told_and_a_sentence_says_that_the_rest_is_left_out)
+{
+    struct hth_inventory inv;
+
+    for (uint64_t step = 1; step <= HTH_INVENTORY_SAVES + 6; step++)
+        cr_assert(hth_holdings_get(&p->node[MEMBER].ctx, hth_save_of_foreign(step)) != NULL);
+    p->node[0].on_fact = part_comes;
+    must(hth_restore_start(restore, 60000, NULL));
+    while (!whole.parts || whole.got < whole.parts)
+        cr_assert(eq(int, pair_step(p), 1));
+    must(hth_inventory_decode(&inv, whole.bytes, whole.len, NULL));
+    cr_assert(eq(u32, inv.saves, HTH_INVENTORY_SAVES));
+    cr_assert(eq(u64, inv.save[0].id.step, HTH_INVENTORY_SAVES + 6));
+    cr_assert(eq(u64, inv.save[inv.saves - 1].id.step, 7));
+    cr_assert(eq(int, pair_logged(p, MEMBER, "steps-left-out"), 1));
+    hth_inventory_fini(&inv);
+}
+
 Test(restore, a_plan_frees_what_it_does_not_keep_and_nothing_of_this_epoch)
 {
     const struct hth_save_id older = { 4, 77, 7, 1 }, newer = { 7, 77, 1, 1 };

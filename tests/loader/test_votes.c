@@ -84,7 +84,7 @@ Test(votes, a_part_of_an_inventory_that_comes_twice_is_one)
         hth_put32(part, order[i]);
         hth_put32(part + 4, 2);
         hth_put32(part + 8, 0);
-        hth_put32(part + 12, i > 0);
+        hth_put32(part + 12, i > 0 ? hth_crc32c(all, len) : 0);
         memcpy(part + HTH_INVENTORY_HEAD, all + at, bytes);
         hth_choice_deliver(choice, 2, HTH_KIND_INVENTORY, part, HTH_INVENTORY_HEAD + bytes);
     }
@@ -108,6 +108,21 @@ Test(votes, an_inventory_that_cannot_be_read_does_not_count)
     cr_assert(zero(int, hth_restore_has_plan(restore, 1)));
     say_keep(2, &none);
     cr_assert(eq(int, hth_restore_has_plan(restore, 1), 1));
+}
+
+/* As the node wrote it, so it would be the same each time. */
+Test(votes, an_inventory_that_nobody_can_read_ends_the_recovery_with_its_reason)
+{
+    unsigned char wrong[HTH_INVENTORY_HEAD + 4] = { [4] = 1 };
+    const char *why = (char *)p->node[0].fact + 4;
+
+    hth_put32(wrong + 12, hth_crc32c(wrong + HTH_INVENTORY_HEAD, 4));
+    must(hth_restore_start(restore, 60000, NULL));
+    hth_choice_deliver(choice, 2, HTH_KIND_INVENTORY, wrong, sizeof(wrong));
+    pair_works(p);
+    cr_assert(has_failed());
+    cr_assert(eq(int, (int)hth_get32(p->node[0].fact), HEARTH_EPROTO));
+    cr_assert(ne(ptr, strstr(why, "cannot read the inventory of node"), NULL), "%s", why);
 }
 
 /* A manifest of `save` that names one object comes; what the choice should look for: its digest. */

@@ -122,6 +122,8 @@ static void on_fact(
     n->len = len;
     if (len)
         memcpy(n->fact, bytes, len);
+    if (n->on_fact)
+        n->on_fact(n);
 }
 
 static void on_blob(

@@ -38,8 +38,9 @@ struct pair_node {
     uint16_t kind;
     size_t len;
     unsigned char fact[HTH_TREE_MAX];
-    uint32_t arrived;        /* blobs */
-    struct hth_blob_id blob; /* the last */
+    void (*on_fact)(struct pair_node *n); /* or NULL: it sees each, `fact` alone has the last */
+    uint32_t arrived;                     /* blobs */
+    struct hth_blob_id blob;              /* the last */
     uint32_t blob_failed;
     char logged[4096];            /* "event event ..." of warnings and errors */
     char last[HEARTH_ERROR_TEXT]; /* text of the last of them */
