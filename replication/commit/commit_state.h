@@ -332,7 +332,8 @@ int way_make(struct hth_commit *c, struct track *t, uint64_t bytes);
 
 /* member.c */
 void member_offer(struct hth_commit *c, struct hth_held_save *s, struct hth_held *h);
-void member_check(struct hth_commit *c, struct track *t); /* HELD and PROMISE if due */
+void member_publish(struct hth_commit *c, struct hth_held_save *s); /* as step-<N>_ckpt */
+void member_check(struct hth_commit *c, struct track *t);           /* HELD and PROMISE if due */
 void member_repair(struct hth_commit *c, struct track *t);
 /* The manifest is here: what it names is asked for, verified, promised. */
 void member_manifest(struct hth_commit *c, struct track *t, struct hth_held_save *s);

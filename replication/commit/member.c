@@ -203,6 +203,29 @@ static int member_is_over(const struct hth_commit *c, const struct track *t)
     return c->head.settled && head_fate(c, t->id) == FATE_KEPT;
 }
 
+/* Of two saves of one step the newer one has its name. */
+static int member_is_replaced(const struct hth_commit *c, const struct hth_held_save *s)
+{
+    for (const struct hth_held_save *o = hth_holdings_first(c->ctx); o; o = o->next)
+        if (!o->removed && o->published && o->id.step == s->id.step &&
+                hth_save_cmp(o->id, s->id) > 0)
+            return 1;
+    return 0;
+}
+
+void member_publish(struct hth_commit *c, struct hth_held_save *s)
+{
+    struct hth_store *store = c->ctx->store;
+    struct hearth_error err;
+
+    if (s->published || member_is_replaced(c, s))
+        return;
+    if (store->ops->publish(store, s->id, &err))
+        hth_say(&c->ctx->log, HEARTH_LOG_WARN, "publish-failed", "%s", err.text);
+    else
+        s->published = 1;
+}
+
 void member_check(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
@@ -218,6 +241,7 @@ void member_check(struct hth_commit *c, struct track *t)
     }
     here = t->held && member_has_raws(c, s) && !member_first_missing(c, s);
     if (here && member_is_over(c, t)) {
+        member_publish(c, s);
         track_remove(c, t);
         return;
     }
@@ -225,6 +249,8 @@ void member_check(struct hth_commit *c, struct track *t)
         return;
     if ((t->waits = way_waits(c, t->id)))
         return;
+    if (head_fate(c, t->id) == FATE_KEPT)
+        member_publish(c, s); /* it came here after COMPLETE was said */
     hth_point(&c->ctx->points, "promise");
     t->promised = 1;
     t->lost = 0;

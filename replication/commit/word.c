@@ -37,15 +37,11 @@ void word_complete(struct hth_commit *c, struct hth_save_id save)
 {
     struct track *t = track_find(c, save);
     struct hth_held_save *s = hth_holdings_find(c->ctx, save);
-    struct hearth_error err;
 
     if (!t || !s || t->complete)
         return;
     t->complete = 1;
-    if (!s->published && c->ctx->store->ops->publish(c->ctx->store, save, &err))
-        hth_say(&c->ctx->log, HEARTH_LOG_WARN, "publish-failed", "%s", err.text);
-    else
-        s->published = 1;
+    member_publish(c, s);
     track_level(c, t, HEARTH_COMPLETE);
     if (hth_breaks(c->ctx, HTH_BREAK_FREE_EARLY))
         word_free_older(c, save);

@@ -167,6 +167,18 @@ static void all_come_back(void)
         cr_assert(ge(u32, look_copies(&w, list.save[i], UINT32_MAX), 2), "save %u", i);
 }
 
+/* Each save of the list has its step's name on each node. */
+static void all_are_published(void)
+{
+    for (uint32_t n = 0; n < NODES; n++)
+        for (uint32_t i = 0; i < KEEP; i++) {
+            const struct hth_held_save *s = hth_holdings_find(ctx_of(n), list.save[i]);
+
+            cr_assert(s != NULL);
+            cr_assert(eq(int, s->published, 1), "node %u: save %u", n, i);
+        }
+}
+
 static void open_all(void)
 {
     for (uint32_t n = 0; n < NODES; n++) {
@@ -210,6 +222,7 @@ Test(kept, a_node_that_is_new_gets_its_part_of_every_save_of_the_list)
     restart();
     open_all();
     all_come_back();
+    all_are_published();
 }
 
 Test(kept, a_coordinator_that_is_new_finds_all_of_the_list)

@@ -489,6 +489,36 @@ Test(member, a_save_that_is_complete_has_its_name)
     cr_assert(eq(int, hth_holdings_find(ctx, save)->published, 1));
 }
 
+static struct hth_save_id kept_again(struct hth_save_id newer)
+{
+    struct hth_object object[2] = { seal(copy)->object, seal(own)->object };
+
+    if (newer.epoch) {
+        (void)pair_seal(p, 1, newer, own, 4096, own);
+        hth_holdings_find(ctx, newer)->published = 1;
+    }
+    unsettled = 1;
+    give_list();
+    give_manifest(object, 2);
+    pair_run(p, SOON_MS);
+    return save;
+}
+
+/* It is kept, and came here after all others had held it: no COMPLETE is said again. */
+Test(member, a_kept_save_that_comes_later_has_its_name)
+{
+    struct hth_save_id id = kept_again((struct hth_save_id){ 0 });
+
+    cr_assert(eq(int, hth_holdings_find(ctx, id)->published, 1));
+}
+
+Test(member, a_newer_save_of_a_step_keeps_its_name)
+{
+    struct hth_save_id id = kept_again((struct hth_save_id){ 7, 77, 5, 2 });
+
+    cr_assert(zero(int, hth_holdings_find(ctx, id)->published));
+}
+
 Test(member, says_copied_when_its_holder_has_the_copy)
 {
     hand_over(HEARTH_OK);
