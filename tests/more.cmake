@@ -57,6 +57,8 @@ hearth_case(lint.decoders_fails lint COMMAND ${lint}/decoders_test.sh ${PROJECT_
 hearth_case(lint.opens lint COMMAND ${lint}/opens.py ${PROJECT_SOURCE_DIR})
 hearth_case(lint.opens_fails lint COMMAND ${lint}/opens_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.model lint COMMAND ${lint}/model.py ${PROJECT_SOURCE_DIR})
+hearth_case(lint.handshake lint COMMAND ${PROJECT_SOURCE_DIR}/tests/transport/handshake_vectors.py
+    ${PROJECT_SOURCE_DIR}/tests/data/handshake.tsv)
 hearth_case(lint.model_fails lint COMMAND ${lint}/model_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.mutate lint COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/mutate/run --must --list) # the text of each is still there
 hearth_case(lint.mutate_fails lint COMMAND ${lint}/mutate_test.sh ${PROJECT_SOURCE_DIR})
