@@ -278,4 +278,5 @@ const struct scenario scenarios_slots[] = { DEATHS(4, 15, 1, "KILL", "9", 5),
 
 /* On demand. */
 const struct scenario scenarios_deaths[] = { EACH_SLACK(1), EACH_SLACK(2), EACH_SLACK(4),
-    EACH_SLACK(8), { 0 } };
+    EACH_SLACK(8), DEATHS(4, 0, 1, "KILL-untold-20", "9", 20 0),
+    DEATHS(8, 15, 2, "TERM-untold-20", "15", 20 0), { 0 } };
