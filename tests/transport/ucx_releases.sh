@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # ucx_releases.sh [BUILD]: the transport ucx on the oldest and the newest UCX that PyPI has (libucx-cu12: TCP and
-# shared memory; no RDMA in those), all groups of conformance; and on the machine's own release each fault of
+# shared memory; no RDMA in those), all groups of conformance; on one of each release between, that messages pass or
+# the transport is refused in words; and on the machine's own release each fault of
 # transport/ucx/release.c, shown with its work-around left out. On demand: it wants a network and takes some
 # minutes; the result is recorded in tests/on-demand.md.
 set -u
@@ -48,6 +49,25 @@ for version in "$oldest" "$newest"; do
     [ -z "$failed" ] || bad=1
 done
 
+refused=0
+minor=''
+for version in $versions; do
+    of=$(printf '%s' "$version" | cut -d. -f1,2)
+    [ "$of" != "$minor" ] || continue
+    minor=$of
+    pip download --no-deps -d "$tmp/$version" "libucx-cu12==$version" 2>"$tmp/log" || continue
+    python3 -m zipfile -e "$tmp/$version"/*.whl "$tmp/$version" || exit 2
+    export HEARTH_UCX_LIBRARY=$tmp/$version/libucx/lib/libucp.so.0
+    before=$skipped
+    if ! cell ucx-tcp 2; then
+        tail -n 3 "$tmp/log"
+        bad=1
+    elif [ "$skipped" != "$before" ]; then
+        refused=$((refused + 1))
+        echo "UCX $version: $(tail -n 1 "$tmp/log")"
+    fi
+done
+
 # Only a release that has the fault can show it: one that has not, passes. A fault that waits for the right
 # moment has some tries.
 unset HEARTH_UCX_LIBRARY
@@ -73,7 +93,7 @@ case $own in
     ;;
 *) echo "UCX ${own:-none} of this machine has no fault that is worked around" ;;
 esac
-words="libucx-cu12 $oldest and $newest: $cells cells, $skipped skipped; $shown faults of UCX ${own:-none} shown"
+words="libucx-cu12 $oldest and $newest: $cells cells, $skipped skipped; $shown faults of UCX ${own:-none} shown; $refused releases refused"
 echo "$words"
 "$root/tests/record" tests/transport/ucx_releases.sh $bad "$words"
 exit $bad

@@ -326,12 +326,32 @@ static int device_take(const struct hth_ucx *t, const char *provider, const char
             provider, interface);
 }
 
+static int bound_is_loopback(const struct hth_ucx *t)
+{
+    const struct sockaddr_in *in = (const void *)&t->bound;
+
+    return t->bound.ss_family == AF_INET && ntohl(in->sin_addr.s_addr) >> 24 == 127;
+}
+
+/* It would listen, and no peer would ever be reached. */
+static int loopback_check(const struct hth_ucx *t, struct hearth_error *err)
+{
+    if (t->rdma || !bound_is_loopback(t) || !hth_ucx_needs(HTH_UCX_NO_LOOPBACK))
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
+            "UCX %s reaches no peer over TCP by the loopback interface, which is a fault of releases 1.20: "
+            "take another release (ucx_library), transport tcp, or another interface",
+            ucp_get_version_string());
+}
+
 static int ucx_start(struct hth_ucx *t, const struct hth_transport_opts *opts, const char *provider,
         struct hearth_error *err)
 {
     char interface[IF_NAMESIZE], device[HTH_UCX_DEVICE];
     int rc = hth_ucx_bind(opts, &t->bound, interface, err);
 
+    if (rc == 0)
+        rc = loopback_check(t, err);
     if (rc == 0)
         rc = device_take(t, provider, interface, device, err);
     if (rc == 0)

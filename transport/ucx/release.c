@@ -27,6 +27,9 @@ static const struct {
             "an endpoint that is closed in its handshake leaves an event to the next one with its "
             "descriptor, and an assertion ends the process",
             "conformance ucx-tcp crossing" },
+    [HTH_UCX_NO_LOOPBACK] = { "no-loopback", RELEASE(1, 20, 0), RELEASE(1, 20, 999),
+            "over TCP a dial by the loopback interface reads the peer's address wrongly, and finds no route to it",
+            "conformance ucx-tcp messages" },
 };
 
 static int work_around_is_left_out(const char *what)

@@ -192,7 +192,12 @@ struct hth_ucx {
 };
 
 /* release.c: does the UCX that is loaded need it? */
-enum hth_ucx_work_around { HTH_UCX_OLD_PROTOCOLS, HTH_UCX_COPIED_SENDS, HTH_UCX_CUT_HANDSHAKES };
+enum hth_ucx_work_around {
+    HTH_UCX_OLD_PROTOCOLS,
+    HTH_UCX_COPIED_SENDS,
+    HTH_UCX_CUT_HANDSHAKES,
+    HTH_UCX_NO_LOOPBACK
+};
 int hth_ucx_needs(enum hth_ucx_work_around w);
 void hth_ucx_work_arounds_say(const struct hth_log *log);
 
