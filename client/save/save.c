@@ -244,6 +244,15 @@ static uint32_t save_count(struct hearth_save *s)
     return begun;
 }
 
+/* What the engine waits for is unmapped before it is asked for a slot. */
+static void save_let_go(struct hearth *h)
+{
+    pthread_mutex_lock(&h->lock);
+    hth_hear_locked(h);
+    pthread_mutex_unlock(&h->lock);
+    hth_slots_let_go(h);
+}
+
 static int save_lend(struct hearth_save *s, struct hth_written *w, uint64_t bytes,
         const struct hearth_begin_opts *o, struct hearth_error *err)
 {
@@ -255,7 +264,7 @@ static int save_lend(struct hearth_save *s, struct hth_written *w, uint64_t byte
     if ((rc = save_begin_fill(s, &m, bytes, o, err)))
         return rc;
     m.attempt = save_count(s);
-    hth_slots_let_go(s->h);
+    save_let_go(s->h);
     if (s->objects || (!m.attempt && s->step != HEARTH_STEP_LATER) ||
             !save_take_ahead(s, &m, &a, &incarnation, &fd))
         return save_ask(s, w, &m, err);

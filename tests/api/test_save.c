@@ -326,6 +326,48 @@ Test(save, tensors_after_bytes_need_another_object)
     rank_end(&r);
 }
 
+/* How often this process has a slot of the stand-in mapped, which has each once itself. */
+static int slots_mapped(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512];
+    int count = 0;
+
+    while (fgets(line, sizeof(line), maps))
+        count += strstr(line, "fake-slot") != NULL;
+    fclose(maps);
+    return count;
+}
+
+Test(save, a_slot_stays_mapped_until_the_engine_wants_it_unmapped)
+{
+    struct hearth_save *save;
+    struct rank r;
+
+    rank_start(&r);
+    rank_open(&r);
+    for (uint64_t step = 1; step < 4; step++)
+        protect(commit(begin(r.h, step, 8192)));
+    cr_assert(eq(int, slots_mapped(), 2 * (int)fake_counts(r.fake).slots));
+    for (uint64_t slot = 0; slot < fake_counts(r.fake).slots; slot++)
+        fake_let_go(r.fake, slot);
+    (void)fake_counts(r.fake);
+    save = begin(r.h, 4, 8192);
+    cr_assert(eq(int, slots_mapped(), (int)fake_counts(r.fake).slots + 1), "the new one alone");
+    for (uint64_t slot = 0; slot < fake_counts(r.fake).slots; slot++)
+        fake_let_go(r.fake, slot); /* and not while it is written */
+    protect(commit(save));
+    protect(commit(begin(r.h, 5, 8192)));
+    cr_assert(eq(int, slots_mapped(), (int)fake_counts(r.fake).slots + 1));
+    protect(commit(begin(r.h, 6, 8192)));
+    fake_crash(r.fake);
+    fake_back(r.fake);
+    save = begin(r.h, 7, 8192);
+    cr_assert(eq(int, slots_mapped(), (int)fake_counts(r.fake).slots + 1), "by another engine");
+    hearth_save_abort(save);
+    rank_end(&r);
+}
+
 Test(save, a_refused_further_object_changes_nothing)
 {
     struct rank r;

@@ -107,6 +107,26 @@ Test(lend, a_further_object_that_the_rank_has_not_got_is_lent_again)
     cr_assert(eq(ptr, hth_node_lent(node, again.slot), NULL));
 }
 
+/* Others may have mapped the slot, by the open file that its writer has. */
+Test(lend, a_slot_whose_writer_is_cut_off_is_let_go_by_all_others)
+{
+    struct hth_local_lent lent;
+    uint64_t told = 0;
+
+    cr_assert(eq(int, begin(UINT64_MAX, 0, "first", &lent), 1));
+    hth_node_client_gone(node, OURS);
+    for (const struct letter *l = w.letters; l; l = l->next) {
+        const struct hth_local_let_go *m = (const void *)l->bytes;
+
+        if (m->head.type != HTH_LOCAL_LET_GO)
+            continue;
+        cr_assert(ne(u32, l->client, OURS));
+        told = m->slot;
+    }
+    cr_assert(eq(u64, told, lent.slot));
+    cr_assert(eq(ptr, hth_node_lent(node, lent.slot), NULL));
+}
+
 /* The ranks of the world say no sizes when they join: what was saved says them. */
 Test(lend, slots_for_saves_to_come_are_asked_for_as_soon_as_one_has_shown_their_sizes)
 {

@@ -243,6 +243,17 @@ void fake_cancel_all(struct fake_engine *f, const char *why)
     pthread_mutex_unlock(&f->lock);
 }
 
+void fake_let_go(struct fake_engine *f, uint64_t slot)
+{
+    struct hth_local_let_go m = { .slot = slot };
+
+    pthread_mutex_lock(&f->lock);
+    for (int i = 0; i < CLIENTS; i++)
+        if (f->client[i].fd >= 0)
+            fake_put(f->client[i].fd, &m, sizeof(m), HTH_LOCAL_LET_GO, 0, 0, -1);
+    pthread_mutex_unlock(&f->lock);
+}
+
 void fake_remote(struct fake_engine *f, int remote)
 {
     pthread_mutex_lock(&f->lock);
