@@ -14,6 +14,7 @@
 #include "core/base/auth.h"
 #include "core/base/libcrypto.h"
 #include "core/base/open.h"
+#include "core/store/store_tmpfs.h"
 #include "transport/transport.h"
 
 #include <errno.h>
@@ -78,6 +79,16 @@ static int confine_allow_key(int set, const char *key_file)
     return confine_allow(set, dir, LANDLOCK_ACCESS_FS_READ_FILE);
 }
 
+/* One account of free memory for all engines of the machine. */
+static int confine_allow_account(int set)
+{
+    char path[HTH_ACCOUNT_PATH];
+
+    if (!hth_store_tmpfs_account(path))
+        return 0;
+    return confine_allow(set, path, LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE);
+}
+
 static int confine_rules(int set, int abi, const struct hth_config *c)
 {
     uint64_t known = confine_known(abi);
@@ -86,7 +97,8 @@ static int confine_rules(int set, int abi, const struct hth_config *c)
                                     LANDLOCK_ACCESS_FS_MAKE_SYM | IOCTL);
 
     if (confine_allow(set, c->root, ours) || confine_allow_key(set, c->key_file) ||
-            confine_allow(set, "/proc", READ_ALL) || confine_allow(set, "/sys", READ_ALL))
+            confine_allow_account(set) || confine_allow(set, "/proc", READ_ALL) ||
+            confine_allow(set, "/sys", READ_ALL))
         return -1;
     return confine_allow(set, "/dev/null",
             LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | (known & TRUNCATE));
@@ -113,7 +125,8 @@ static void confine_restrict(struct hth_config *c, int abi)
                 strerrordesc_np(errno));
     else
         snprintf(c->confinement, sizeof(c->confinement),
-                "the process can open nothing but its root, and read /proc, /sys%s (Landlock, "
+                "the process can open nothing but its root and the account of memory in /dev/shm, and read "
+                "/proc, /sys%s (Landlock, "
                 "version %d)",
                 c->key_file[0] && hth_key_fd(c->key_file) < 0 ? " and its key file's folder" : "",
                 abi);

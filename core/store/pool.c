@@ -381,6 +381,7 @@ uint64_t hth_pool_work(struct hth_store *s, unsigned slots)
     struct hearth_error err = { 0 };
     int rc;
 
+    hth_account_say(t, 0);
     if (t->opts.workers.submit) {
         hth_back_submit(t, slots);
         return HTH_NEVER;

@@ -69,6 +69,7 @@ static int raw_fits(struct hth_tmpfs *t, const struct tmpfs_raw *r, struct heart
 
     if (rc)
         return rc;
+    hth_account_others(t, &room);
     return r->pub.len + promised > hth_room_least(&room, 0) ? raw_no_room(t, r, err) : 0;
 }
 

@@ -42,13 +42,20 @@ int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct he
                 " set for %.200s; raise it, or keep fewer steps or copies",
                 slots - freed, t->opts.limit_bytes, t->path);
     room.taken = reserve_taken(t, &room, reserve_margin(t, &room));
+    hth_account_lock(t);
+    hth_account_others(t, &room);
     if (room.mount != HTH_ROOM_NONE)
         room.mount += freed;
     if (room.cgroup != HTH_ROOM_NONE)
         room.cgroup += freed;
     if (room.memory != HTH_ROOM_NONE)
         room.memory += freed;
-    return hth_room_fits(&room, bytes + promised, reserve_margin(t, &room), t->path, err);
+    rc = hth_room_fits(&room, bytes + promised, reserve_margin(t, &room), t->path, err);
+    if (!rc)
+        hth_account_say(
+                t, bytes); /* the caller makes them next, or hth_pool_work() takes it back */
+    hth_account_unlock(t);
+    return rc;
 }
 
 static int bytes_descending(const void *a, const void *b)

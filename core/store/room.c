@@ -224,7 +224,7 @@ int hth_room_look(int dir_fd, const char *proc, struct hth_room *out, struct hea
     out->size = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize;
     out->mount = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
     out->cgroup = out->memory = HTH_ROOM_NONE;
-    out->taken = 0;
+    out->taken = out->others = 0;
     if (!out->tmpfs)
         return 0;
     if (!out->size) /* mounted with size=0: no limit */
@@ -264,15 +264,18 @@ static const char *room_shown(uint64_t bytes, char out[40])
 int hth_room_fits(const struct hth_room *room, uint64_t bytes, uint64_t margin, const char *where,
         struct hearth_error *err)
 {
-    char mount[40], cgroup[40], memory[40];
+    char mount[40], cgroup[40], memory[40], others[100] = "";
 
     if (bytes <= hth_room_least(room, margin))
         return 0;
+    if (room->others)
+        snprintf(others, sizeof(others), " (less %" PRIu64 " bytes promised to other engines here)",
+                room->others);
     return hth_fail(err, HEARTH_ENOSPC, 0,
             "%" PRIu64
             " bytes do not fit in %.100s: free in its file system %s, up to the cgroup's "
-            "limit %s, available memory %s, of which %" PRIu64
+            "limit %s, available memory %s%s, of which %" PRIu64
             " stay free; raise the least of them, or keep fewer steps or copies",
             bytes, where, room_shown(room->mount, mount), room_shown(room->cgroup, cgroup),
-            room_shown(room->memory, memory), margin);
+            room_shown(room->memory, memory), others, margin);
 }

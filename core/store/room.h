@@ -13,9 +13,10 @@ struct hth_room {
     uint64_t size;   /* of the file system */
     uint64_t cgroup; /* least headroom to the limit of any cgroup above us */
     uint64_t memory; /* MemAvailable */
+    uint64_t others; /* bytes that were taken off these, as promised to other engines */
     uint64_t
-            taken; /* of the margin, by files that it is for: the mount need not have that free once more */
-    int tmpfs; /* cgroup and memory count only there */
+            taken; /* of the margin, by files that it is for: the mount keeps no more free for those */
+    int tmpfs;     /* cgroup and memory count only there */
 };
 
 /* Look at the file system of `dir_fd`, and at <proc>/self/cgroup, <proc>/self/mountinfo and

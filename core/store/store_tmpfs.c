@@ -109,6 +109,7 @@ static void store_close(struct hth_store *s)
         hth_slot_forget(t, t->slots);
     while (t->dirs)
         hth_dir_forget(t, t->dirs);
+    hth_account_close(t);
     close_all(t);
     free(t->path);
     free(t);
@@ -350,8 +351,10 @@ static int open_all(struct hth_tmpfs *t, const char *root, struct hearth_error *
         rc = open_dir(t, t->own_fd, "pool", &t->pool_fd, err);
     if (!rc)
         rc = open_dir(t, t->own_fd, "evidence", &t->evidence_fd, err);
-    if (!rc)
+    if (!rc) {
         hth_spares_open(t);
+        hth_account_open(t);
+    }
     return rc;
 }
 
@@ -370,6 +373,7 @@ int hth_store_tmpfs_open(
     t->opts = *opts;
     t->opts.root = t->opts.job = NULL;
     t->root_fd = t->job_fd = t->own_fd = t->pool_fd = t->evidence_fd = t->lock_fd = -1;
+    t->account_fd = -1;
     snprintf(t->job, sizeof(t->job), "%s", opts->job);
     if (asprintf(&t->path, "%s/%s", opts->root, opts->job) < 0) {
         free(t);

@@ -78,6 +78,10 @@ struct hth_tmpfs {
     char *path;                       /* <root>/<job>, for sentences */
     char job[HTH_NAME_MAX + 1];
     int root_fd, job_fd, own_fd, pool_fd, evidence_fd, lock_fd;
+    /* account.c's own */
+    int account_fd; /* -1: there is none */
+    unsigned account_entry;
+    uint64_t account_dev, account_cgroup, account_said;
     uint64_t id;
     uint64_t starts; /* engines this memory has seen; upper half of new generations */
     int reserved;
@@ -136,6 +140,15 @@ int hth_sys_each(int dir, void (*entry)(void *arg, const char *name), void *arg)
 int hth_sys_open_elsewhere(int fd);
 /* `base` shows this file of `len` bytes from now on; -1: what it shows is not known. */
 int hth_sys_map_over(void *base, int fd, uint64_t len);
+
+/* account.c: what engines of this machine have promised. say: ours, with `more` that is about to be. others: theirs,
+ * taken off what is free. Between lock and unlock no other engine looks and promises. */
+void hth_account_open(struct hth_tmpfs *t);
+void hth_account_close(struct hth_tmpfs *t);
+void hth_account_lock(struct hth_tmpfs *t);
+void hth_account_unlock(struct hth_tmpfs *t);
+void hth_account_say(struct hth_tmpfs *t, uint64_t more);
+void hth_account_others(struct hth_tmpfs *t, struct hth_room *room);
 
 /* spare.c: records, and small raw objects, in memory that was taken at open. write: as the system calls. */
 void hth_spares_open(struct hth_tmpfs *t);

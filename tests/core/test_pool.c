@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define SIZE (4 * MIB) /* of an object, as given at open */
@@ -405,6 +406,56 @@ Test(pool, memory_that_is_not_made_yet_is_counted_once)
     work_all();
     pattern(take(second)->base, second, 1);
     cr_assert(eq(ptr, strstr(said, "slot-lost"), NULL), "%s", said);
+    teardown();
+}
+
+static int other_reserves(uint64_t bytes, struct hth_store **out, struct hearth_error *err)
+{
+    struct hth_store_tmpfs_opts opts = { .root = root, .job = "other", .margin_bytes = 4 * MIB };
+
+    if (!*out)
+        must(hth_store_tmpfs_open(&opts, out, NULL));
+    return (*out)->ops->reserve(*out, &bytes, 1, err);
+}
+
+/* The kernel counts as free what an engine has promised and not made. */
+Test(pool, two_engines_of_a_machine_do_not_promise_the_same_memory)
+{
+    uint64_t size = 100 * MIB;
+    struct hth_store *other = NULL;
+    struct hearth_error err;
+
+    tight((struct hth_store_tmpfs_opts){ 0 });
+    must(s->ops->reserve(s, &size, 1, NULL));
+    must_fail(other_reserves(size, &other, &err), HEARTH_ENOSPC);
+    cr_assert(ne(ptr, strstr(err.text, "promised to other engines here"), NULL), "%s", err.text);
+    must(other_reserves(40 * MIB, &other, &err));
+    work_all();
+    (void)s->ops->work(
+            s, HTH_WORK_ALL); /* what is made is promised no more: the kernel counts it */
+    must(other_reserves(60 * MIB, &other, &err));
+    must_fail(s->ops->reserve(s, (uint64_t[]){ size, 40 * MIB }, 2, &err), HEARTH_ENOSPC);
+    other->ops->close(other);
+    teardown();
+}
+
+Test(pool, what_an_engine_promised_that_was_killed_counts_no_more)
+{
+    uint64_t size = 100 * MIB;
+    struct hearth_error err;
+    int status;
+    pid_t pid;
+
+    tight((struct hth_store_tmpfs_opts){ 0 });
+    pid = fork();
+    if (pid == 0) {
+        struct hth_store *other = NULL;
+
+        _exit(other_reserves(size, &other, &err) != 0);
+    }
+    cr_assert(eq(int, waitpid(pid, &status, 0), pid));
+    cr_assert(zero(int, status));
+    must(s->ops->reserve(s, &size, 1, &err));
     teardown();
 }
 
