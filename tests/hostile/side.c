@@ -124,7 +124,9 @@ void side_open(struct side *s, const struct backend *b, struct shared *shared, u
         .stall_ms = 5000,
         .key = &hostile_key,
         .job = "hostile" };
-    struct hth_session_events events = { s, side_message, side_up, side_down, NULL };
+    struct hth_session_events events = {
+        .self = s, .on_message = side_message, .on_peer_up = side_up, .on_peer_down = side_down
+    };
     struct hth_log log = { side_log, s };
     struct hth_random random = { side_random, &s->dice };
 

@@ -67,11 +67,25 @@ static int is_watched(void *self, uint32_t node)
     return !n->w->unwatched;
 }
 
+static void on_pulled(void *self, uint32_t node, uint64_t len, int code)
+{
+    struct net_node *n = self;
+
+    (void)node;
+    n->pulled += code == 0 ? len : 0;
+    n->stalled += code == HEARTH_ETIMEOUT;
+}
+
 void net_node_open(struct net_world *w, uint32_t node, const struct hth_session_opts *opts)
 {
     struct net_node *n = &w->node[node];
     struct hth_session_opts plain = { .job = "job" };
-    struct hth_session_events events = { n, on_message, on_peer_up, on_peer_down, is_watched };
+    struct hth_session_events events = { .self = n,
+        .on_message = on_message,
+        .on_peer_up = on_peer_up,
+        .on_peer_down = on_peer_down,
+        .is_watched = is_watched,
+        .on_pulled = on_pulled };
     struct hth_transport_events below;
 
     memset(n, 0, sizeof(*n));

@@ -178,7 +178,9 @@ void pair_node_open(struct pair *p, uint32_t node)
     struct hth_session_opts opts = {
         .heartbeat_ms = 200, .dead_ms = 2000, .stall_ms = 1000, .connect_ms = 2000, .job = "pair"
     };
-    struct hth_session_events events = { n, on_message, on_peer_up, on_peer_down, NULL };
+    struct hth_session_events events = {
+        .self = n, .on_message = on_message, .on_peer_up = on_peer_up, .on_peer_down = on_peer_down
+    };
     struct hth_transfer_events transfer = { n, on_wanted, on_sealed, NULL };
     struct hth_blob_events blobs = { n, on_blob, on_blob_failed };
     struct hth_transport_events link;

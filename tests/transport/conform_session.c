@@ -101,7 +101,9 @@ static struct talker *talker_open(const struct conform_backend *backend,
         const struct hth_session_opts *o, uint32_t self, int to_peer, int from_peer)
 {
     static struct talker k;
-    struct hth_session_events ev = { &k, on_message, on_peer_up, on_peer_down, NULL };
+    struct hth_session_events ev = {
+        .self = &k, .on_message = on_message, .on_peer_up = on_peer_up, .on_peer_down = on_peer_down
+    };
     struct hth_random random = { next_random, &k.seed };
     struct hth_transport_events below;
     struct hth_transport_opts to = { .bind = "127.0.0.1",

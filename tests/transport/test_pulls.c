@@ -71,6 +71,7 @@ Test(pulls, a_pull_brings_bytes_and_a_revoked_grant_none)
     cr_assert(eq(int, t.done, 1));
     must(t.code);
     cr_assert(zero(int, memcmp(x.from, x.to, 4096)));
+    cr_assert(eq(u64, x.w->node[1].pulled, 4096), "the owner of the session is told");
     hth_session_revoke(x.w->node[0].session, &x.grant);
     must(wire_pull(&x, &t));
     net_run(x.w, 10);
@@ -95,6 +96,7 @@ Test(pulls, a_stalled_pull_is_cut_once_and_the_peer_stays)
     net_run(x.w, 20000);
     cr_assert(eq(int, t.done, 1));
     cr_assert(eq(int, x.w->node[1].downs[0], 0));
+    cr_assert(eq(u32, x.w->node[1].stalled, 1), "the peer is not down, and its owner is told");
     wire_up(&x); /* a new connection, a new grant */
     must(wire_pull(&x, &second));
     net_run(x.w, 10);

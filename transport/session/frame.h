@@ -20,7 +20,7 @@
 
 #define HTH_FRAME_HEAD   64u
 #define HTH_BODY_MAX     (HTH_MESSAGE_MAX - HTH_FRAME_HEAD)
-#define HTH_VERSION_LOW  6u /* protocol versions we speak; 6: the hellos of tcp have a mac */
+#define HTH_VERSION_LOW  6u /* protocols; 6: hellos of tcp have a mac, one fact of reach */
 #define HTH_VERSION_HIGH 6u
 
 enum hth_message {

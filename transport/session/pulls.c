@@ -58,6 +58,8 @@ int hth_session_pull(struct hth_session *s, uint32_t node, const struct hth_gran
     }
     pull->cookie = cookie;
     pull->conn = link->conn;
+    pull->node = node;
+    pull->len = len;
     link->busy++;
     pull->code = 0;
     pull->due_ms = hth_session_now(s) + s->opts.stall_ms;
@@ -96,6 +98,8 @@ void hth_pulls_on_pull(void *self, uint64_t cookie, int code)
     pull->code = code;
     pull->has_crc = !code && s->transport->ops->pulled_crc &&
                     s->transport->ops->pulled_crc(s->transport, &pull->crc);
+    if (s->events.on_pulled && (!code || code == HEARTH_ETIMEOUT))
+        s->events.on_pulled(s->events.self, pull->node, pull->len, code);
     pull->done(pull, code);
 }
 

@@ -53,6 +53,9 @@ struct hth_session_events {
     /* 1: the owner is to hear of this peer's end also while nothing is said: its connection stays.
      * NULL: so it is with all. */
     int (*is_watched)(void *self, uint32_t node);
+    /* A pull of `len` bytes from the peer has come (code 0), or stalled: HEARTH_ETIMEOUT, though the peer may be heard.
+     * Before its `done`. NULL: the owner does not ask. */
+    void (*on_pulled)(void *self, uint32_t node, uint64_t len, int code);
 };
 
 /* One pull, embedded in its owner; the session's from pull() until `done`. */
@@ -62,6 +65,8 @@ struct hth_session_pull {
     uint64_t most_ms; /* then it is given up although bytes of others come */
     uint64_t cookie;
     hth_conn conn;
+    uint32_t node;
+    uint64_t len;
     int code;
     int has_crc;  /* in done(), code 0: the transport has computed */
     uint32_t crc; /* the CRC32C of the range as it lies in the region */
