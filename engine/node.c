@@ -65,6 +65,13 @@ static void node_on_peer_down(void *self, uint32_t node, int code, const char *t
     hth_commit_peer_down(n->commit, node);
 }
 
+static void node_on_pulled(void *self, uint32_t node, uint64_t len, int code)
+{
+    struct hth_node *n = self;
+
+    hth_commit_pulled(n->commit, node, len, code);
+}
+
 /* The tree is what losses are noticed by. */
 static int node_is_watched(void *self, uint32_t node)
 {
@@ -177,6 +184,7 @@ static int node_open_session(struct hth_node *n, struct hearth_error *err)
         .on_peer_up = node_on_peer_up,
         .on_peer_down = node_on_peer_down,
         .is_watched = node_is_watched,
+        .on_pulled = node_on_pulled,
     };
     struct hth_transport_events for_transport;
     int rc = hth_session_open(&n->env.session, &events, &n->ctx.clock, &n->ctx.random, &n->ctx.log,

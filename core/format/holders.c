@@ -184,12 +184,27 @@ const struct hth_move *hth_holders_move(const struct hth_holders *m, uint32_t ra
                                                                                    : NULL;
 }
 
+const struct hth_apart *hth_apart_find(
+        const struct hth_apart *pair, uint32_t pairs, uint32_t a, uint32_t b)
+{
+    const uint32_t low = a < b ? a : b, high = a < b ? b : a;
+    uint32_t from = 0, to = pairs;
+
+    while (from < to) {
+        const uint32_t at = from + (to - from) / 2;
+        const struct hth_apart *p = &pair[at];
+
+        if (p->a == low && p->b == high)
+            return p;
+        if (p->a < low || (p->a == low && p->b < high))
+            from = at + 1;
+        else
+            to = at;
+    }
+    return NULL;
+}
+
 const struct hth_apart *hth_holders_pair(const struct hth_holders *m, uint32_t a, uint32_t b)
 {
-    uint32_t low = a < b ? a : b, high = a < b ? b : a;
-
-    for (uint32_t i = 0; i < m->pairs; i++)
-        if (m->pair[i].a == low && m->pair[i].b == high)
-            return &m->pair[i];
-    return NULL;
+    return hth_apart_find(m->pair, m->pairs, a, b);
 }

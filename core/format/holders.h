@@ -37,7 +37,7 @@ struct hth_apart {
     uint32_t cut;                /* 1: they cannot now */
     uint64_t last_ms, before_ms; /* when that was noticed last, as in a note */
 };
-#define HTH_APART_MAX 32u /* in a map */
+#define HTH_APART_MAX 256u /* in a map */
 
 struct hth_holders {
     unsigned char forerunner[HTH_DIGEST];
@@ -57,6 +57,9 @@ void hth_holders_fini(struct hth_holders *m);
 const struct hth_note *hth_holders_note(
         const struct hth_holders *m, uint32_t node); /* NULL: none */
 const struct hth_move *hth_holders_move(const struct hth_holders *m, uint32_t rank, uint32_t place);
+/* In a map's order. */
+const struct hth_apart *hth_apart_find(
+        const struct hth_apart *pair, uint32_t pairs, uint32_t a, uint32_t b);
 const struct hth_apart *hth_holders_pair(const struct hth_holders *m, uint32_t a, uint32_t b);
 
 #endif

@@ -8,7 +8,7 @@
  * settled (every assigned holder has promised what is kept under this very configuration).
  * A head once told is a fact: it reaches a node at any later time, again, or never. So is a promise.
  * Nodes go silent and come back; engines restart; one node (or two, one after the other) is lost for good;
- * two nodes may be unable to pull from each other though both live; the user may give up a kept save.
+ * pairs of nodes may be unable to pull from each other though all live; the user may give up a kept save.
  *
  * Comments name the messages of the code that an event stands for; README.md has the list.
  *
@@ -49,7 +49,7 @@
 #define SPARE 0     /* room beyond what is owed, in objects */
 #endif
 #ifndef NCUT
-#define NCUT 0      /* pairs that cannot pull from each other, one after the other; for good or for a while */
+#define NCUT 0      /* pairs that cannot pull from each other, together or one after the other; for good or for a while */
 #endif
 #ifndef NREL
 #define NREL 0      /* kept saves that the user gives up, never the newest */
@@ -85,6 +85,12 @@
 /* mutants, 0 = as proposed */
 #ifndef NOREACH
 #define NOREACH 0   /* nobody says that a source is out of reach */
+#endif
+#ifndef GUESS
+#define GUESS 0     /* a holder counts each other holder in its reach as a source, and says nothing */
+#endif
+#ifndef ANYSOURCE
+#define ANYSOURCE 0 /* the coordinator counts any two holders in reach of each other as sources, as GUESS does */
 #endif
 #ifndef SAMEMAP
 #define SAMEMAP 0   /* a forbidden pair moves copies without a new configuration */
@@ -217,9 +223,10 @@ byte  nsil, nloss, ncr, nmr, nstale, nrel;
 byte  fl[4];         /* what a node is pulling: 1 + save*O + object */
 #endif
 #if NCUT
-byte  cut, ncut;     /* the pair that cannot pull from each other, as two bits; how often there was one */
-byte  said;          /* a fact: that pair, said under the newest map by who cannot pull from any source */
-byte  forb;          /* the pair that the newest head forbids */
+byte  cut, ncut;     /* pairs that cannot pull from each other, a bit each; how often there was one */
+byte  said;          /* facts: those pairs, said under the newest map by a node that has a place with the other */
+byte  forb;          /* the pairs that the newest head forbids */
+byte  rs;            /* scratch: who has a source */
 #else
 #define cut  0
 #define forb 0
@@ -281,8 +288,11 @@ inline kept() {
 #define USED(x) POPH(h[x])
 #endif
 #define ON(x) (IN(up,x) && !IN(si,x))
-#define PAIR(x,y) ((1<<(x))|(1<<(y)))
-#define FROM(x,y,s,j) (x!=y && ON(y) && HAS(y,s,j) && cut!=PAIR(x,y))
+/* pairs (0,1) (0,2) (0,3) (1,2) (1,3) (2,3): bits 0 to 5 */
+#define PXL(x,y) ((x)==0 -> (y)-1 : (x)+(y))
+#define PX(x,y) ((x)<(y) -> PXL(x,y) : PXL(y,x))
+#define PIN(m,x,y) (((m)>>PX(x,y))&1)
+#define FROM(x,y,s,j) (x!=y && ON(y) && HAS(y,s,j) && !PIN(cut,x,y))
 #define SRC(x,s,j) (FROM(x,0,s,j)||FROM(x,1,s,j)||FROM(x,2,s,j)||FROM(x,3,s,j))
 
 #define INK(s) ((EK(hd)>>(s))&1)
@@ -403,7 +413,8 @@ inline append(l,map,d,k,s,cfg,tell) {
 
 /* The word is HTH_KIND_HEAD: the map moved, PROTECTED, CANCELLED (asked for by HTH_KIND_FAILED, or at the deadline),
    settled; it carries the whole state. A save that is given up is HTH_KIND_RELEASED.
-   The facts: HTH_KIND_LOST, HTH_KIND_ALIVE (life is a node's), HTH_KIND_UNREACHED (reach is a pair's). */
+   The facts: HTH_KIND_ALIVE (life is a node's), HTH_KIND_UNREACHED (reach is a pair's, and makes the coordinator look
+   whether the node lives). */
 /* P3: what is counted exists, or was lost without anybody's knowledge; need := how many that are */
 inline truth(s) {
   need=NEED; j1=0; do :: j1<O -> cnt=0; q=0; do :: q<4 ->
@@ -430,24 +441,42 @@ inline keeps(s,k) {
 #define SETTLE \
  :: d_step { CAN && FREEATDEC!=2 && !ES(hd) && EK(hd)!=0 && KFULL -> truth(np); append(EL(hd),EMAP(hd),ED(hd),EK(hd),1,false,TELLS); printf("settled, head %d\n",nx-1); chk(); promises(); gc() }
 
-/* c0: map of one object without x, filled up from those that are not in l; dir 0 lowest first, 1 highest first */
-inline fill(l) {
+/* rs: who of c0 has a source by the head: its owner (who is lost: the first), and who can pull from one that has it */
+#define LINKS(x,y) (IN(rs,x) && (x)!=(y) && !PIN(forb,x,y))
+#define ROOT(j) (IN(c0,OWNER(j)) -> (1<<OWNER(j)) : (c0&-c0))
+inline sourced(j) {
+  rs=ROOT(j);
+#if ANYSOURCE
+  rs=c0;
+  q=0; do :: q<4 -> if :: IN(c0,q) && !((1<<q)&ROOT(j)) && !LINKS(0,q) && !LINKS(1,q) && !LINKS(2,q) && !LINKS(3,q) -> rs=rs&~(1<<q) :: else fi; q++ :: else -> break od;
+#else
+  w=0; do :: w<C -> q=0; do :: q<4 -> if :: IN(c0,q) && (LINKS(0,q)||LINKS(1,q)||LINKS(2,q)||LINKS(3,q)) -> rs=rs|(1<<q) :: else fi; q++ :: else -> break od; w++ :: else -> break od;
+#endif
+  q=0; w=0 }
+/* c0: map of one object without x, filled up from those that are not in l, and that have a source, if there are; dir 0
+   lowest first, 1 highest first */
+inline fill(j,l) {
 #if NCUT
-  q=0; do :: q<4 && POP4(c0)<1+C -> w=(dir==0 -> q : 3-q); if :: !IN(c0,w) && !IN(l,w) && ((c0|(1<<w))&forb)!=forb -> c0=c0|(1<<w) :: else fi; q++ :: else -> break od;
+  if :: forb!=0 && c0!=0 -> sourced(j); q=0; do :: q<4 && POP4(c0)<1+C -> w=(dir==0 -> q : 3-q); if :: !IN(c0,w) && !IN(l,w) && (LINKS(0,w)||LINKS(1,w)||LINKS(2,w)||LINKS(3,w)) -> c0=c0|(1<<w); rs=rs|(1<<w) :: else fi; q++ :: else -> break od; q=0; w=0; rs=0 :: else fi;
 #endif
   q=0; do :: q<4 && POP4(c0)<1+C -> w=(dir==0 -> q : 3-q); if :: !IN(c0,w) && !IN(l,w) -> c0=c0|(1<<w) :: else fi; q++ :: else -> break od; q=0; w=0 }
+/* the object's places with a source stay, the others move */
+inline part(j,l) {
+#if NCUT
+  if :: forb!=0 -> sourced(j); c0=c0&rs; rs=0; fill(j,l) :: else fi
+#endif
+  skip }
 inline moved(x,l) {
   m=0; j1=0; do :: j1<O -> c0=EM(hd,j1);
-     if :: dir!=2 && IN(c0,x) -> c0=c0&~(1<<(x)); fill(l) :: else fi;
+     if :: dir!=2 && IN(c0,x) -> c0=c0&~(1<<(x)); fill(j1,l); part(j1,l) :: else fi;
      m=m|(c0<<(4+4*j1)); j1++ :: else -> break od; j1=0; c0=0 }
 inline given(x,l) {
   m=0; j1=0; do :: j1<O -> c0=EM(hd,j1); c1=((DMAP>>(4+4*j1))&15);
-     if :: dir==1 && IN(c1,x) && (c1&(l))==0 && (forb==0 || (c1&forb)!=forb) -> c0=c1                       /* back as it was */
+     if :: dir==1 && IN(c1,x) && (c1&(l))==0 && forb==0 -> c0=c1                       /* back as it was */
         :: else -> if :: OWNER(j1)==x && !IN(c0,x) -> c0=c0|(1<<(x));        /* the owner always, somebody else goes */
-                         if :: forb!=0 && IN(forb,x) && (c0&forb)==forb -> c0=c0&~(forb&~(1<<(x))) :: else fi;
                          q=0; do :: q<4 && POP4(c0)>1+C -> if :: q!=x && IN(c0,q) -> c0=c0&~(1<<q) :: else fi; q++ :: else -> break od; q=0
                       :: else fi;
-                      fill(l) fi;
+                      fill(j1,l); part(j1,l) fi;
      m=m|(c0<<(4+4*j1)); j1++ :: else -> break od; j1=0; c0=0; c1=0 }
 #define NEWCFG (!LOSTMEM || m!=EMAP(hd))
 #define LOST(x) \
@@ -464,24 +493,27 @@ inline given(x,l) {
       if :: OLDPROM -> s1=0; do :: s1<S -> if :: pr[(x)*S+s1]!=0 -> pr[(x)*S+s1]=pr[(x)*S+s1]|(1<<EC(hd)) :: else fi; s1++ :: else -> break od; s1=0 :: else fi; \
       c1=0; m=0; dir=0; printf("node %d is found: head %d map %d %d\n",x,nx-1,EM(hd,0),EM(hd,1)); chk(); promises(); gc() } }
 #if NCUT
-/* what x lacks and could pull from the other of the pair that is cut alone: it says so */
-#define CUTFROM(x,s,j) (MINE(x,j) && OPEN(x,s) && !HAS(x,s,j) && !SRC(x,s,j) && \
-  ((x!=0&&IN(cut,0)&&ON(0)&&HAS(0,s,j))||(x!=1&&IN(cut,1)&&ON(1)&&HAS(1,s,j))||(x!=2&&IN(cut,2)&&ON(2)&&HAS(2,s,j))||(x!=3&&IN(cut,3)&&ON(3)&&HAS(3,s,j))))
-#define STARVED(x) (CUTFROM(x,0,0)||CUTFROM(x,0,1)||CUTFROM(x,1,0)||CUTFROM(x,1,1)||(S>2&&(CUTFROM(x,2%S,0)||CUTFROM(x,2%S,1)))||(O>2&&(CUTFROM(x,0,2%O)||CUTFROM(x,1,2%O)||(S>2&&CUTFROM(x,2%S,2%O)))))
-#define CUT(x,y) :: d_step { ncut<NCUT && cut==0 && !calm && !gone -> ncut++; cut=PAIR(x,y); printf("nodes %d and %d cannot pull from each other\n",x,y) }
-#define SAYS(x) :: d_step { !NOREACH && cut!=0 && said==0 && forb!=cut && !gone && ON(x) && IN(cut,x) && EC(pos[x])==EC(hd) && STARVED(x) -> said=cut; printf("node %d cannot pull from any source\n",x) }
-/* the pair is apart in every object that both hold; the owner stays */
+/* x and y have places of one object by x's map */
+#define WITH(x,y) ((MINE(x,0)&&MINE2(x,y,0))||(MINE(x,1)&&MINE2(x,y,1))||(O>2&&MINE(x,2%O)&&MINE2(x,y,2%O)))
+#define MINE2(x,y,j) IN(EM(pos[x],j),y)
+/* the rule before: x lacks an object, and all who have a place of it are out of its reach */
+#define NEAR(x,y,j) (x!=y && MINE2(x,y,j) && ON(y) && !PIN(cut,x,y))
+#define LACKS(x,s,j) (MINE(x,j) && OPEN(x,s) && !HAS(x,s,j) && !NEAR(x,0,j) && !NEAR(x,1,j) && !NEAR(x,2,j) && !NEAR(x,3,j))
+#define STARVED(x) (LACKS(x,0,0)||LACKS(x,0,1)||LACKS(x,1,0)||LACKS(x,1,1)||(S>2&&(LACKS(x,2%S,0)||LACKS(x,2%S,1)))||(O>2&&(LACKS(x,0,2%O)||LACKS(x,1,2%O)||(S>2&&LACKS(x,2%S,2%O)))))
+#define CUT(x,y) :: d_step { ncut<NCUT && !PIN(cut,x,y) && !calm && !gone -> ncut++; cut=cut|(1<<PX(x,y)); printf("nodes %d and %d cannot pull from each other\n",x,y) }
+#define SAYS(x,y) :: d_step { !NOREACH && PIN(cut,x,y) && !PIN(said,x,y) && !PIN(forb,x,y) && !gone && ON(x) && EC(pos[x])==EC(hd) && WITH(x,y) && (!GUESS || STARVED(x)) -> said=said|(1<<PX(x,y)); printf("node %d cannot pull from node %d\n",x,y) }
+#define SAYSALL(x) SAYS(x,((x)==0 -> 1 : 0)) SAYS(x,((x)<=1 -> 2 : 1)) SAYS(x,((x)<=2 -> 3 : 2))
 inline parted() {
-  m=0; j1=0; do :: j1<O -> c0=EM(hd,j1);
-     if :: (c0&forb)==forb -> w=(IN(forb,OWNER(j1)) -> (1<<OWNER(j1)) : (forb&-forb)); c0=c0&~(forb&~w); fill(EL(hd)) :: else fi;
-     m=m|(c0<<(4+4*j1)); j1++ :: else -> break od; j1=0; c0=0 }
+  m=0; j1=0; do :: j1<O -> c0=EM(hd,j1); part(j1,EL(hd)); m=m|(c0<<(4+4*j1)); j1++ :: else -> break od; j1=0; c0=0 }
+/* the map forbids what was said, all of it or some */
 #define FORBID \
  :: atomic { CAN && said!=0 -> if :: dir=0 :: dir=1 fi; \
-      d_step { forb=said; said=0; parted(); if :: m!=EMAP(hd) -> c1=1-SAMEMAP; append(EL(hd),m,ED(hd),EK(hd),(c1 -> 0 : ES(hd)),c1,false) :: else fi; c1=0; m=0; dir=0; \
-      printf("the pair %d is forbidden: head %d map %d %d\n",forb,hd,EM(hd,0),EM(hd,1)); chk(); promises(); gc() } }
+      d_step { forb=forb|said; said=0; parted(); if :: m!=EMAP(hd) -> c1=1-SAMEMAP; append(EL(hd),m,ED(hd),EK(hd),(c1 -> 0 : ES(hd)),c1,false) :: else fi; c1=0; m=0; dir=0; \
+      printf("the pairs %d are forbidden: head %d map %d %d\n",forb,hd,EM(hd,0),EM(hd,1)); chk(); promises(); gc() } }
+#define HEALS(b) :: d_step { ((cut>>b)&1) && !gone && !calm -> cut=cut&~(1<<b); said=said&cut; printf("the pair %d can again\n",b) }
 #define HEAL \
- :: d_step { cut!=0 && !gone && !calm -> cut=0; printf("they can again\n") } \
- :: d_step { CAN && forb!=0 && cut!=forb && !calm -> forb=0; said=0; printf("the pair is allowed again\n") }
+ HEALS(0) HEALS(1) HEALS(2) HEALS(3) HEALS(4) HEALS(5) \
+ :: d_step { CAN && (forb&~cut)!=0 && !calm -> forb=forb&cut; said=said&cut; printf("pairs are allowed again\n") }
 #endif
 /* the user gives up a save that is kept, not the newest: from the next head on it is not on the list */
 #define RELEASE(s) \
@@ -560,7 +592,7 @@ init {
   RELEASE(0) RELEASE(1)
 #endif
 #if NCUT
-  SAYS(0) SAYS(1) SAYS(2) SAYS(3) FORBID HEAL
+  SAYSALL(0) SAYSALL(1) SAYSALL(2) SAYSALL(3) FORBID HEAL
   CUT(0,1) CUT(0,2) CUT(0,3) CUT(1,2) CUT(1,3) CUT(2,3)
 #endif
   RECORD RESTART

@@ -35,7 +35,7 @@ int hth_commit_join(struct hth_commit *c, struct hearth_error *err)
     commit_forget(c);
     c->silent_since_ms = c->heard_ms = 0;
     c->unsure = 0;
-    c->aways = 0;
+    apart_forget(c);
     c->awaited = (struct hth_head){ 0 };
     c->chosen = (struct hth_save_id){ 0 };
     rc = holders_make(c, err);
@@ -367,8 +367,6 @@ static int commit_fact(struct hth_commit *c, uint32_t origin, uint16_t kind,
         coord_copy_lost(c, origin, bytes, len);
     else if (kind == HTH_KIND_WISH)
         coord_wish(c, origin, bytes, len);
-    else if (kind == HTH_KIND_LOST)
-        reach_told(c, bytes, len);
     else if (kind == HTH_KIND_UNREACHED)
         pairs_told(c, origin, bytes, len);
     else if (kind == HTH_KIND_ALIVE)
@@ -414,8 +412,13 @@ void hth_commit_peer_down(struct hth_commit *c, uint32_t node)
     if (node == 0 || node == hth_tree_parent(c->ctx, c->ctx->epoch->self))
         commit_be_heard(c); /* for whoever is behind it we may be the one that is gone */
     facts_anew(c);
-    fact_lost(c, node);
     apart_down(c, node);
+}
+
+void hth_commit_pulled(struct hth_commit *c, uint32_t node, uint64_t len, int code)
+{
+    if (c->joined && node < c->ctx->epoch->nodes)
+        apart_pulled(c, node, len, code);
 }
 
 void hth_commit_peer_up(struct hth_commit *c, uint32_t node)
@@ -463,7 +466,6 @@ void hth_commit_tick(struct hth_commit *c)
         again = now_ms >= t->repeat_ms;
         if (again) {
             t->repeat_ms = now_ms + c->ctx->opts.retry_ms;
-            apart_look(c, t);
             facts_repeat(c, t);
         }
         if (now_ms >= t->repair_ms) {

@@ -149,6 +149,8 @@ int hth_commit_offer_wanted(
 void hth_commit_replica(void *self, struct hth_save_id save, uint64_t object);
 void hth_commit_peer_down(struct hth_commit *c, uint32_t node);
 void hth_commit_peer_up(struct hth_commit *c, uint32_t node);
+/* A pull of so many bytes from the node has come (code 0), or stalled. */
+void hth_commit_pulled(struct hth_commit *c, uint32_t node, uint64_t len, int code);
 void hth_commit_tick(struct hth_commit *c);
 uint64_t hth_commit_due_ms(const struct hth_commit *c);
 void hth_commit_close(struct hth_commit *c);

@@ -47,6 +47,7 @@
 #include "core/format/holders.h"
 #include "remap.h"
 #include "replication/held/draft.h"
+#include "replication/transfer/transfer.h"
 #include "replication/tree/tree.h"
 
 enum { RANK_BEGUN = 1, RANK_DONE = 2, RANK_COPIED = 4 };
@@ -117,8 +118,9 @@ struct sign {
 struct pair {
     uint32_t a, b;              /* a < b */
     uint64_t first_ms, last_ms; /* said to be cut: in a row, since then; last_ms 0: not said */
-    uint64_t well_ms;           /* not cut since then, as far as this process knows */
-    int cut, found;             /* noticed, and not in the map yet */
+    uint64_t again_ms[2]; /* a, b has said last that it can again; 0: it has not, or not since */
+    uint64_t well_ms;     /* not cut since then, as far as this process knows */
+    int cut, found;       /* noticed, and not in the map yet */
 };
 
 struct asked { /* a wish that is not decided yet */
@@ -149,14 +151,22 @@ struct coord { /* the coordinator's; its decisions are in the head */
     uint64_t probe_ms; /* the first of those of `sign`; HTH_NEVER */
 };
 
-/* A member that this node cannot reach. Nothing of it survives a restart: it is noticed again. */
+/* A member that this node cannot reach or cannot pull from, or that the map has so. Nothing of it survives a restart: it
+ * is noticed again. */
 struct away {
     uint32_t node;
-    int wanted; /* something of it is needed: that is said */
-    uint64_t say_ms;
+    int down;               /* by the session */
+    int cut;                /* by the map */
+    int fine;               /* cut: a pull of a test has come */
+    uint32_t stalls;        /* pulls that stalled in a row ... */
+    uint64_t stall_bytes;   /* ... the shortest of them; 0: none did */
+    uint64_t stall_ms;      /* ... and the last */
+    struct hth_fetch *test; /* cut: under way */
+    uint32_t tests;         /* in a row that nothing came of */
+    uint64_t say_ms;        /* it is said, or tried, then; HTH_NEVER */
     uint32_t says;
 };
-#define AWAYS_MAX 16u /* what is noticed last counts */
+#define AWAYS_MAX 64u /* what is noticed last counts */
 
 struct local_rank {
     uint32_t rank;
@@ -196,7 +206,6 @@ struct hth_commit {
     uint32_t alives;
     struct away away[AWAYS_MAX];
     uint32_t aways;
-    uint64_t apart_ms; /* those of which the map says that we are cut from them are tried then */
 };
 
 /* 32 bytes on the wire, as in the manifest. */
@@ -299,7 +308,6 @@ void fact_held(struct hth_commit *c, const struct track *t);
 void fact_promise(struct hth_commit *c, const struct track *t);
 #define COPY_LOST_BYTES (SAVE_BYTES + 8u)
 void fact_copy_lost(struct hth_commit *c, struct track *t);
-void fact_lost(struct hth_commit *c, uint32_t node);
 void fact_alive(struct hth_commit *c, uint64_t now_ms); /* where we are unsure, now and then */
 /* For the first time, now: that it is said again begins from there. */
 void facts_said(const struct hth_commit *c, struct track *t);
@@ -307,17 +315,20 @@ void facts_repeat(struct hth_commit *c, struct track *t); /* what has had no eff
 void facts_anew(struct hth_commit *c); /* what was said may not have come where it should */
 
 #define UNREACHED_BYTES 8u
-void fact_unreached(struct hth_commit *c, uint32_t node, int cut);
+enum unreached { UNREACHED_AGAIN, UNREACHED_DOWN, UNREACHED_STALLED };
+void fact_unreached(const struct hth_commit *c, uint32_t node, enum unreached what);
 /* Says nothing, to any member; a connection is made for it. */
 void fact_knock(const struct hth_commit *c, uint32_t node);
 
 /* apart.c */
 void apart_down(struct hth_commit *c, uint32_t node);
 void apart_up(struct hth_commit *c, uint32_t node);
+void apart_pulled(struct hth_commit *c, uint32_t node, uint64_t len, int code);
+/* Nothing is to be had from it: no connection, or the map has the pair. */
 int apart_is_away(const struct hth_commit *c, uint32_t node);
-/* What is assigned here and not here of a save whose manifest is: whoever has it is looked for. */
-void apart_look(struct hth_commit *c, const struct track *t);
-void apart_mapped(struct hth_commit *c); /* another map */
+int apart_any(const struct hth_commit *c); /* some node is */
+void apart_forget(struct hth_commit *c);   /* its epoch is over */
+void apart_mapped(struct hth_commit *c);   /* another map */
 void apart_tick(struct hth_commit *c, uint64_t now_ms);
 uint64_t apart_due_ms(const struct hth_commit *c);
 
@@ -380,7 +391,6 @@ int pairs_recent(const struct hth_commit *c, uint64_t last_ms); /* it still coun
 void reach_sign(struct hth_commit *c, uint32_t node, uint64_t life, uint64_t count);
 void reach_lost(struct hth_commit *c, uint32_t node);
 void reach_found(struct hth_commit *c, uint32_t node); /* a connection with it stands */
-void reach_told(struct hth_commit *c, const unsigned char *bytes, size_t len); /* LOST */
 void reach_tick(struct hth_commit *c, uint64_t now_ms);
 void reach_begin(struct hth_commit *c);
 

@@ -102,14 +102,6 @@ void fact_copy_lost(struct hth_commit *c, struct track *t)
     hth_tree_up(c->ctx, HTH_KIND_COPY_LOST, body, sizeof(body));
 }
 
-void fact_lost(struct hth_commit *c, uint32_t node)
-{
-    unsigned char body[4];
-
-    hth_put32(body, node);
-    hth_tree_up(c->ctx, HTH_KIND_LOST, body, sizeof(body));
-}
-
 void fact_knock(const struct hth_commit *c, uint32_t node)
 {
     unsigned char echo[8] = { 0 };
@@ -119,12 +111,12 @@ void fact_knock(const struct hth_commit *c, uint32_t node)
     hth_session_send(c->ctx->session, node, HTH_MSG_TO, echo, sizeof(echo));
 }
 
-void fact_unreached(struct hth_commit *c, uint32_t node, int cut)
+void fact_unreached(const struct hth_commit *c, uint32_t node, enum unreached what)
 {
     unsigned char body[UNREACHED_BYTES];
 
     hth_put32(body, node);
-    hth_put32(body + 4, (uint32_t)cut);
+    hth_put32(body + 4, (uint32_t)what);
     if (!hth_breaks(c->ctx, HTH_BREAK_APART))
         hth_tree_up(c->ctx, HTH_KIND_UNREACHED, body, sizeof(body));
 }

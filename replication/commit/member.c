@@ -124,7 +124,8 @@ void member_offer(struct hth_commit *c, struct hth_held_save *s, struct hth_held
     uint32_t n = hth_commit_holders(c, h->object.owner, holder);
 
     for (uint32_t i = 0; i < n; i++)
-        if (holder[i] != c->ctx->epoch->self && !c->ctx->down[holder[i]])
+        if (holder[i] != c->ctx->epoch->self && !c->ctx->down[holder[i]] &&
+                !hth_tree_is_cut(c->ctx, c->ctx->epoch->self, holder[i]))
             hth_transfer_offer(c->ctx, s, h, holder[i], member_offered, c, NULL);
 }
 
@@ -563,10 +564,9 @@ int hth_commit_offer_wanted(
 {
     struct hth_commit *c = self;
 
-    (void)from;
     if (outcome_find(c, save) || head_fate(c, save) != FATE_OPEN)
         return HEARTH_EDENIED;
-    if (!c->running)
+    if (!c->running || hth_tree_is_cut(c->ctx, c->ctx->epoch->self, from))
         return HEARTH_EBUSY;
     if (!holders_have(c, stand_in(c->ctx, object->owner), c->ctx->epoch->self))
         return HEARTH_EDENIED;
@@ -613,8 +613,8 @@ static struct hth_buf *member_buf(
 static void member_blob(struct hth_commit *c, struct track *t)
 {
     if (t->repair_ms == HTH_NEVER) /* who is out of reach brings nothing */
-        t->repair_ms =
-                hth_now_ms(&c->ctx->clock) + (c->aways ? 0 : 2 * (uint64_t)c->ctx->opts.dead_ms);
+        t->repair_ms = hth_now_ms(&c->ctx->clock) +
+                       (apart_any(c) ? 0 : 2 * (uint64_t)c->ctx->opts.dead_ms);
     member_verify(c, t);
     member_check(c, t);
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who cannot reach whom though both live, at the coordinator. A pair of which neither is the coordinator:
+ * Which nodes cannot reach each other though both live, or cannot pull from each other, at the coordinator:
  *
- *     together ──one needs the other, and says for dead_ms that it cannot reach it; we can──► CUT, in the map
- *        ▲                                                                                      │
- *        └── 2 x dead_ms later, unless it was cut twice in ten minutes ── one says it can again ┘
+ *     together ──one says for dead_ms that it cannot; both have a place of one rank's objects, ──► CUT, in the map
+ *        ▲       or are parent and child in the tree; the coordinator reaches the other               │
+ *        └── 2 x dead_ms later, unless it was cut twice in ten minutes ── both say that they can again ┘
  *
- * Facts only mark; the next map has what they say (reach.c).
+ * The coordinator is half of a pair only where pulls stall: a node that it cannot reach by any way is lost. Facts only
+ * mark; the next map has what they say, and moves the copies that have no source left (reach.c, remap.c).
  */
 #include "commit_state.h"
 
@@ -65,6 +66,29 @@ static struct pair *pair_get(struct hth_commit *c, uint32_t a, uint32_t b)
     return p;
 }
 
+/* Within that the next repeat of a fact comes, if it is still so. */
+static uint64_t pair_fresh_ms(const struct hth_commit *c)
+{
+    return 4 * (uint64_t)c->ctx->opts.dead_ms + 16 * (uint64_t)c->ctx->opts.retry_ms;
+}
+
+/* Bytes have to go from one to the other: copies, or what comes down the tree. */
+static int pair_is_needed(const struct hth_commit *c, uint32_t a, uint32_t b)
+{
+    if (hth_tree_parent(c->ctx, a) == b || hth_tree_parent(c->ctx, b) == a)
+        return 1;
+    for (uint32_t r = 0; r < c->ctx->epoch->world; r++)
+        if (holders_have(c, r, a) && holders_have(c, r, b))
+            return 1;
+    return 0;
+}
+
+/* By any way: a node that cannot be reached is lost, and no half of a pair. */
+static int pair_is_reached(const struct hth_commit *c, uint32_t node)
+{
+    return node == c->ctx->epoch->self || hth_session_is_connected(c->ctx->session, node);
+}
+
 static void pair_cut(struct hth_commit *c, uint32_t origin, uint32_t node)
 {
     const struct hth_ctx_opts *o = &c->ctx->opts;
@@ -72,15 +96,16 @@ static void pair_cut(struct hth_commit *c, uint32_t origin, uint32_t node)
     struct pair *p = pair_get(c, origin, node);
 
     p->found = 0;
+    p->again_ms[0] = p->again_ms[1] = 0;
     if (hth_tree_is_cut(c->ctx, origin, node)) {
         append_tell(c, origin, 1);
         return;
     }
-    if (!p->last_ms || now_ms - p->last_ms > 4 * (uint64_t)o->dead_ms + 16 * (uint64_t)o->retry_ms)
+    if (!p->last_ms || now_ms - p->last_ms > pair_fresh_ms(c))
         p->first_ms = now_ms;
     p->last_ms = now_ms;
-    fact_knock(c, node); /* if it is gone, that is noticed by this */
-    if (now_ms - p->first_ms < o->dead_ms || !hth_session_is_connected(c->ctx->session, node))
+    if (now_ms - p->first_ms < o->dead_ms || !pair_is_reached(c, node) ||
+            !pair_is_needed(c, origin, node))
         return;
     p->cut = c->coord.news = c->coord.look = 1;
 }
@@ -88,28 +113,34 @@ static void pair_cut(struct hth_commit *c, uint32_t origin, uint32_t node)
 static void pair_found(struct hth_commit *c, uint32_t origin, uint32_t node)
 {
     struct pair *p = pair_get(c, origin, node);
+    uint64_t now_ms = hth_now_ms(&c->ctx->clock), other_ms = p->again_ms[origin == p->a];
 
     p->first_ms = p->last_ms = 0;
     p->cut = 0;
+    p->again_ms[origin != p->a] = now_ms;
     if (!hth_tree_is_cut(c->ctx, origin, node))
         append_tell(c, origin, 1);
-    else if (!p->found)
+    else if (!p->found && other_ms && now_ms - other_ms <= pair_fresh_ms(c))
         p->found = c->coord.news = c->coord.look = 1;
 }
 
 void pairs_told(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len)
 {
     uint32_t node = len == UNREACHED_BYTES ? hth_get32(bytes) : 0;
-    uint32_t cut = len == UNREACHED_BYTES ? hth_get32(bytes + 4) : 0;
+    uint32_t what = len == UNREACHED_BYTES ? hth_get32(bytes + 4) : 0;
 
-    if (!origin || !node || origin == node || origin >= c->ctx->epoch->nodes ||
-            node >= c->ctx->epoch->nodes || cut > 1 || holders_lost(c, origin) ||
-            holders_lost(c, node))
+    if (len != UNREACHED_BYTES || origin == node || origin >= c->ctx->epoch->nodes ||
+            node >= c->ctx->epoch->nodes || what > UNREACHED_STALLED || holders_lost(c, node) ||
+            (!origin && what == UNREACHED_DOWN))
         return;
-    if (cut)
-        pair_cut(c, origin, node);
-    else
+    if (what != UNREACHED_AGAIN && node != c->ctx->epoch->self)
+        fact_knock(c, node); /* if it is gone, that is noticed by this */
+    if (holders_lost(c, origin) || (!node && what == UNREACHED_DOWN))
+        return;
+    if (what == UNREACHED_AGAIN)
         pair_found(c, origin, node);
+    else
+        pair_cut(c, origin, node);
 }
 
 /* ---- The next map --------------------------------------------------------------------------------- */
@@ -201,13 +232,14 @@ void pairs_say(const struct hth_commit *c, uint32_t moved, uint32_t stuck)
 
         if (p->cut)
             hth_say(&c->ctx->log, HEARTH_LOG_WARN, "peers-apart",
-                    "nodes %.64s and %.64s cannot reach each other though both live: look at what is "
-                    "between them; %" PRIu32 " places of ranks' objects move to others, %" PRIu32
-                    " have nowhere to go",
+                    "nodes %.64s and %.64s cannot reach each other, or pull from each other, though both live: "
+                    "look at what is between them, its MTU too; %" PRIu32
+                    " places of ranks' objects move to others, %" PRIu32 " have nowhere to go",
                     m[p->a].node, m[p->b].node, moved, stuck);
         else if (p->found)
             hth_say(&c->ctx->log, HEARTH_LOG_INFO, "peers-together",
-                    "nodes %.64s and %.64s can reach each other again", m[p->a].node, m[p->b].node);
+                    "nodes %.64s and %.64s can reach each other, and pull from each other, again",
+                    m[p->a].node, m[p->b].node);
     }
 }
 

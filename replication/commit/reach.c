@@ -71,16 +71,6 @@ void reach_found(struct hth_commit *c, uint32_t node)
     }
 }
 
-/* Somebody cannot reach a member: see for ourselves before anything is moved. */
-void reach_told(struct hth_commit *c, const unsigned char *bytes, size_t len)
-{
-    uint32_t node = len == 4 ? hth_get32(bytes) : 0;
-
-    if (node == 0 || node >= c->ctx->epoch->nodes || holders_lost(c, node))
-        return;
-    fact_knock(c, node);
-}
-
 /* ---- The next map --------------------------------------------------------------------------------- */
 
 static uint64_t reach_wall_ms(const struct hth_commit *c)
@@ -146,6 +136,7 @@ static int reach_make(struct hth_commit *c, uint64_t now_ms, struct hth_holders 
         .settled = c->head.settled,
         .is = is,
         .min_copies = c->ctx->opts.min_copies,
+        .any_source = hth_breaks(c->ctx, HTH_BREAK_SOURCE),
         .pair = pair };
     int rc = is ? HEARTH_OK : HEARTH_ENOMEM;
 

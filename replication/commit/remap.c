@@ -41,55 +41,100 @@ static uint32_t *seat_of(const struct seats *s, uint32_t rank, uint32_t place)
     return &s->now[(size_t)rank * s->places + place];
 }
 
+static int pair_cmp(const void *a, const void *b)
+{
+    const struct hth_pair *x = a, *y = b;
+
+    if (x->a != y->a)
+        return x->a < y->a ? -1 : 1;
+    return x->b < y->b ? -1 : x->b > y->b;
+}
+
 static uint32_t pair_is(const struct seats *s, uint32_t a, uint32_t b)
 {
-    for (uint32_t i = 0; i < s->in->pairs; i++) {
-        const struct hth_pair *p = &s->in->pair[i];
+    struct hth_pair key = { a < b ? a : b, a < b ? b : a, 0 };
+    const struct hth_pair *p =
+            s->in->pairs ? bsearch(&key, s->in->pair, s->in->pairs, sizeof(key), pair_cmp) : NULL;
 
-        if ((p->a == a && p->b == b) || (p->a == b && p->b == a))
-            return p->is;
-    }
-    return HTH_WELL;
+    return p ? p->is : HTH_WELL;
 }
 
-/* How well whoever has the place would reach those that it gives bytes to, or has them from: a copy the owner's
- * place, and that all copies. */
-static uint32_t seat_reach(const struct seats *s, uint32_t rank, uint32_t place, uint32_t node)
+/* Nobody has the place, or a lost node. */
+static int seat_is_empty(const struct seats *s, uint32_t rank, uint32_t place)
 {
-    uint32_t worst = HTH_WELL, owner = s->places - 1;
+    uint32_t node = *seat_of(s, rank, place);
 
-    for (uint32_t p = 0; p < s->places && s->in->pairs; p++) {
-        uint32_t other = *seat_of(s, rank, p), is;
-
-        if ((place == owner) == (p == owner) || other == HTH_NODE_NONE ||
-                s->in->is[other] == HTH_LOST)
-            continue;
-        is = pair_is(s, node, other);
-        worst = is > worst ? is : worst;
-    }
-    return worst;
+    return node == HTH_NODE_NONE || s->in->is[node] == HTH_LOST;
 }
 
-/* It cannot be made whole where it is. The owner stays, and copies move; where the owner is lost, who has its place. */
+/* A bit for each of the rank's places, but `without`, that has a source by pairs that are no worse: the owner's has the
+ * bytes, and so has a copy that gets them from a place that has. Where the owner is lost, all copies have them. */
+static uint32_t seats_sourced(
+        const struct seats *s, uint32_t rank, uint32_t without, uint32_t worst)
+{
+    uint32_t owner = s->places - 1, has, before;
+
+    has = *seat_of(s, rank, owner) == seat_home(s, rank, owner) && !seat_is_empty(s, rank, owner)
+                  ? UINT32_C(1) << owner
+                  : (UINT32_C(1) << owner) - 1;
+    has &= ~(UINT32_C(1) << without);
+    do {
+        before = has;
+        for (uint32_t p = 0; p < s->places; p++)
+            for (uint32_t q = 0; q < s->places && p != without && !(has >> p & 1); q++)
+                if (before >> q & 1 && !seat_is_empty(s, rank, p) && !seat_is_empty(s, rank, q) &&
+                        pair_is(s, *seat_of(s, rank, p), *seat_of(s, rank, q)) <= worst)
+                    has |= UINT32_C(1) << p;
+    } while (has != before);
+    return has;
+}
+
+/* By the rule left out any other holder is a source, though it has none itself. */
+static int seat_has_any(const struct seats *s, uint32_t rank, uint32_t place)
+{
+    for (uint32_t p = 0; p < s->places; p++)
+        if (p != place && !seat_is_empty(s, rank, p) &&
+                pair_is(s, *seat_of(s, rank, p), *seat_of(s, rank, place)) != HTH_LOST)
+            return 1;
+    return 0;
+}
+
+/* It cannot be made whole where it is, and moves. The owner stays; where it is lost, the node that stands in moves. */
 static int seat_is_cut(const struct seats *s, uint32_t rank, uint32_t place)
 {
-    uint32_t owner = s->places - 1;
-    int stood_in = *seat_of(s, rank, owner) != seat_home(s, rank, owner);
-
-    return s->in->pairs && (place == owner) == stood_in &&
-           seat_reach(s, rank, place, *seat_of(s, rank, place)) == HTH_LOST;
+    if (!s->in->pairs || (s->in->any_source && seat_has_any(s, rank, place)))
+        return 0;
+    return !(seats_sourced(s, rank, s->places, HTH_BACK) >> place & 1);
 }
 
-/* Shares no domain up to `level` with who has the rank's other places, nor a copy with its owner; and reaches
- * them. */
+/* How well the node would have the bytes of the place: 2 x wellness where they come from the owner's, or are the
+ * owner's place's; 1 more by way of another copy. */
+static uint32_t seat_reach(const struct seats *s, uint32_t rank, uint32_t place, uint32_t node)
+{
+    uint32_t owner = s->places - 1, best = 2 * HTH_LOST;
+
+    for (uint32_t worst = HTH_WELL; worst < HTH_LOST; worst++) {
+        uint32_t has = seats_sourced(s, rank, place, worst);
+
+        for (uint32_t p = 0; p < s->places; p++) {
+            uint32_t is = 2 * worst + (p != owner && place != owner);
+
+            if (has >> p & 1 && !seat_is_empty(s, rank, p) && is < best &&
+                    pair_is(s, node, *seat_of(s, rank, p)) <= worst)
+                best = is;
+        }
+    }
+    return best;
+}
+
+/* Shares no domain up to `level` with who has the rank's other places, nor a copy with its owner; and has the bytes
+ * that well, by seat_reach(). */
 static int seat_fits(const struct seats *s, uint32_t rank, uint32_t place, uint32_t node,
-        uint32_t level, enum hth_wellness worst)
+        uint32_t level, uint32_t reach)
 {
     const struct hth_epoch *e = s->in->epoch;
 
     if (place < s->in->base->copies && hth_domain_shared(e, node, e->rank_node[rank], level))
-        return 0;
-    if (seat_reach(s, rank, place, node) > worst)
         return 0;
     for (uint32_t p = 0; p < s->places; p++) {
         uint32_t other = *seat_of(s, rank, p);
@@ -97,7 +142,7 @@ static int seat_fits(const struct seats *s, uint32_t rank, uint32_t place, uint3
         if (p != place && other != HTH_NODE_NONE && hth_domain_shared(e, node, other, level))
             return 0;
     }
-    return 1;
+    return !s->in->pairs || seat_reach(s, rank, place, node) <= reach;
 }
 
 static int seat_is_least(const struct seats *s, uint32_t node)
@@ -135,50 +180,53 @@ static void seats_roomy(struct seats *s)
             s->roomy[s->roomies++] = n;
 }
 
-static uint32_t seat_find_roomy(struct seats *s, uint32_t rank, uint32_t place, uint32_t level)
+static uint32_t seat_find_roomy(
+        struct seats *s, uint32_t rank, uint32_t place, uint32_t level, uint32_t reach)
 {
     while (s->full < s->roomies && !seat_has_room(s, s->roomy[s->full]))
         s->full++;
     for (uint32_t i = s->full; i < s->roomies; i++)
-        if (seat_has_room(s, s->roomy[i]) &&
-                seat_fits(s, rank, place, s->roomy[i], level, HTH_WELL))
+        if (seat_has_room(s, s->roomy[i]) && seat_fits(s, rank, place, s->roomy[i], level, reach))
             return s->roomy[i];
     return HTH_NODE_NONE;
 }
 
 /* The first with the least load of all; HTH_NODE_NONE: none of these fits. */
 static uint32_t seat_find_least(
-        const struct seats *s, uint32_t rank, uint32_t place, uint32_t level)
+        const struct seats *s, uint32_t rank, uint32_t place, uint32_t level, uint32_t reach)
 {
     for (uint32_t n = s->from; n < s->in->epoch->nodes; n++)
-        if (seat_is_least(s, n) && seat_fits(s, rank, place, n, level, HTH_WELL))
+        if (seat_is_least(s, n) && seat_fits(s, rank, place, n, level, reach))
             return n;
     return HTH_NODE_NONE;
 }
 
 static uint32_t seat_find_any(const struct seats *s, uint32_t rank, uint32_t place, uint32_t level,
-        enum hth_wellness worst)
+        enum hth_wellness worst, uint32_t reach)
 {
     uint32_t best = HTH_NODE_NONE;
 
     for (uint32_t n = 0; n < s->in->epoch->nodes; n++)
         if (s->in->is[n] <= worst && (best == HTH_NODE_NONE || s->load[n] < s->load[best]) &&
-                seat_fits(s, rank, place, n, level, worst))
+                seat_fits(s, rank, place, n, level, reach))
             best = n;
     return best;
 }
 
 static uint32_t seat_find(struct seats *s, uint32_t rank, uint32_t place, enum hth_wellness worst)
 {
-    uint32_t best = HTH_NODE_NONE, roomy = HTH_NODE_NONE;
+    uint32_t best = HTH_NODE_NONE, roomy = HTH_NODE_NONE, ways = s->in->pairs ? 2 : 1;
 
-    for (uint32_t level = s->in->base->level + 1; level-- > 0 && best == HTH_NODE_NONE;) {
+    /* Domains before ways: from the owner's place first, then by way of another copy. */
+    for (uint32_t i = (s->in->base->level + 1) * ways; i-- > 0 && best == HTH_NODE_NONE;) {
+        uint32_t level = i / ways, reach = 2 * (uint32_t)worst + (ways - 1 - i % ways);
+
         if (worst == HTH_WELL)
-            best = seat_find_least(s, rank, place, level);
+            best = seat_find_least(s, rank, place, level, reach);
         if (best == HTH_NODE_NONE)
-            best = seat_find_any(s, rank, place, level, worst);
+            best = seat_find_any(s, rank, place, level, worst, reach);
         if (best != HTH_NODE_NONE && !seat_has_room(s, best))
-            roomy = seat_find_roomy(s, rank, place, level);
+            roomy = seat_find_roomy(s, rank, place, level, reach);
     }
     return roomy == HTH_NODE_NONE ? best : roomy;
 }
@@ -235,7 +283,7 @@ static void seat_relieve(struct seats *s, uint32_t rank, uint32_t place)
 
     if (s->in->is[to] == HTH_LOST || !seat_has_room(s, to) ||
             !seat_fits(s, rank, place, to, level, HTH_WELL))
-        to = seat_find_roomy(s, rank, place, level);
+        to = seat_find_roomy(s, rank, place, level, HTH_WELL);
     if (to != HTH_NODE_NONE)
         seat_go(s, seat_of(s, rank, place), to);
 }

@@ -459,6 +459,17 @@ void hth_offers_peer_down(struct hth_ctx *ctx, uint32_t node)
     }
 }
 
+void hth_offers_peer_apart(struct hth_ctx *ctx, uint32_t node)
+{
+    struct offer *next;
+
+    for (struct offer *o = ctx->transfer->offers; o; o = next) {
+        next = o->next;
+        if (o->node == node && o->offered)
+            offer_forget(o);
+    }
+}
+
 void hth_offers_forget(struct hth_ctx *ctx, const struct hth_save_id *save)
 {
     struct offer *next;

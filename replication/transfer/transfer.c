@@ -76,6 +76,20 @@ void hth_transfer_peer_down(struct hth_ctx *ctx, uint32_t node)
     hth_fetches_settle(ctx);
 }
 
+void hth_transfer_peer_apart(struct hth_ctx *ctx, uint32_t node)
+{
+    hth_offers_peer_apart(ctx, node);
+    for (struct hth_fetch *f = ctx->transfer->fetches; f; f = f->next) {
+        struct source *s =
+                f->whole && f->class < HTH_FETCH_RECOVERY ? hth_source_find(f, node) : NULL;
+
+        if (!s)
+            continue;
+        hth_source_out(f, s, HEARTH_EPEER, "by the map it cannot be reached");
+        f->stirred = 1; /* the next tick looks who is left */
+    }
+}
+
 void hth_transfer_join(struct hth_ctx *ctx)
 {
     struct hth_transfer *t = ctx->transfer;

@@ -57,6 +57,8 @@ struct blob {
     struct hth_region *region; /* NULL: not yet */
     uint32_t source;           /* whom we ask; HTH_NODE_NONE: our parent */
     uint32_t puller;           /* whom we pull from */
+    uint32_t avoid;            /* a pull from it stalled ... */
+    uint64_t avoid_ms;         /* ... and until then others are asked; 0: none did */
     struct hth_grant grant;
     uint64_t due_ms; /* ASKING, PULLING: try again */
     struct hth_session_pull pull;

@@ -5,13 +5,34 @@
 #include "tree.h"
 #include <stdlib.h>
 
-static uint32_t blob_whom(const struct blob *b)
+#define AVOID 10u /* retries, for which a node that a pull stalled from is not asked */
+
+/* Messages come from it, and pulls do not: by the map, or a pull has just stalled. */
+static int blob_avoids(const struct blob *b, uint32_t node)
 {
     const struct hth_ctx *ctx = b->ctx;
 
-    if (b->source != HTH_NODE_NONE && !(ctx->down && ctx->down[b->source]))
-        return b->source;
-    return hth_tree_parent(ctx, ctx->epoch->self);
+    return hth_tree_is_cut(ctx, ctx->epoch->self, node) ||
+           (b->avoid_ms && b->avoid == node && hth_now_ms(&ctx->clock) < b->avoid_ms);
+}
+
+/* Any other that lives may have it by now; HTH_NODE_NONE: this time nobody is asked. */
+static uint32_t blob_other(const struct blob *b)
+{
+    struct hth_ctx *ctx = b->ctx;
+    uint32_t node = (uint32_t)(hth_random_next(&ctx->random) % ctx->epoch->nodes);
+
+    return blob_avoids(b, node) || (ctx->down && ctx->down[node]) ? HTH_NODE_NONE : node;
+}
+
+static uint32_t blob_whom(const struct blob *b)
+{
+    const struct hth_ctx *ctx = b->ctx;
+    uint32_t node = b->source;
+
+    if (node == HTH_NODE_NONE || (ctx->down && ctx->down[node]))
+        node = hth_tree_parent(ctx, ctx->epoch->self);
+    return node != HTH_NODE_NONE && blob_avoids(b, node) ? blob_other(b) : node;
 }
 
 void hth_blob_ask(struct blob *b)
@@ -129,6 +150,10 @@ static void blob_pull_done(struct hth_session_pull *pull, int code)
     if (b->forgotten) {
         hth_blob_free(b);
         return;
+    }
+    if (code == HEARTH_ETIMEOUT) {
+        b->avoid = b->puller;
+        b->avoid_ms = hth_now_ms(&b->ctx->clock) + AVOID * (uint64_t)b->ctx->opts.retry_ms;
     }
     if (code) {
         blob_pause(b);
@@ -307,6 +332,10 @@ void hth_blob_offered(struct hth_ctx *ctx, uint32_t from, struct hth_reader *r)
         b = blob_new(ctx, &id, from, len);
     if (!b || b->busy || b->state == PULLING)
         return;
+    if (blob_avoids(b, from)) { /* that it is to be had is worth knowing */
+        b->due_ms = b->due_ms == HTH_NEVER ? hth_now_ms(&ctx->clock) : b->due_ms;
+        return;
+    }
     b->puller = from;
     if (!grant.desc_len && len) {
         b->due_ms = hth_now_ms(&ctx->clock) + ctx->opts.retry_ms;

@@ -61,13 +61,9 @@ static int tree_is_down(const struct hth_ctx *ctx, uint32_t node)
 
 int hth_tree_is_cut(const struct hth_ctx *ctx, uint32_t a, uint32_t b)
 {
-    for (uint32_t i = 0; i < ctx->aparts; i++) {
-        const struct hth_apart *p = &ctx->apart[i];
+    const struct hth_apart *p = hth_apart_find(ctx->apart, ctx->aparts, a, b);
 
-        if (p->cut && ((p->a == a && p->b == b) || (p->a == b && p->b == a)))
-            return 1;
-    }
-    return 0;
+    return p && p->cut;
 }
 
 static uint32_t tree_degree(const struct hth_ctx *ctx)

@@ -35,7 +35,6 @@ enum hth_kind {
     HTH_KIND_HELD = 2,     /* up: {save} manifest and raw objects are here */
     HTH_KIND_PROMISE = 3,  /* up: {save, u64 store, name of the map 32} */
     HTH_KIND_FAILED = 4,   /* up: {save, i32 code, text} please cancel */
-    HTH_KIND_LOST = 5,     /* up: {u32 node} a peer of mine is gone */
     HTH_KIND_COMPLETE = 6, /* down: {save} */
     /* down, and to whoever is behind: {head} as on record, with its map where that is a new one or may be
      * missed: PROTECTED, CANCELLED, who is lost and what has moved, settled */
@@ -46,7 +45,7 @@ enum hth_kind {
     HTH_KIND_WISH = 21,      /* up: {u64 number, u32 wish, u32 zero, save} of the keep list */
     HTH_KIND_SAID = 22,      /* to: {u64 number, i32 code, text} what came of it */
     HTH_KIND_NOW = 23,       /* down, with each heartbeat: {u64 position of the newest head} */
-    /* up: {u32 node, u32 1: I cannot reach it and need to; 0: I can again} */
+    /* up: {u32 node, u32 1: I cannot reach it; 2: I cannot pull from it, though I reach it; 0: I can again} */
     HTH_KIND_UNREACHED = 24,
     /* up: {u32 part, u32 parts, u32 plans up to this are void here, u32 crc of all of it, bytes} */
     HTH_KIND_INVENTORY = 32,

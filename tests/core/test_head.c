@@ -103,7 +103,7 @@ Test(head, a_map_that_says_a_thing_twice_or_out_of_order_is_refused)
 
 Test(head, a_map_has_so_many_pairs_and_no_more)
 {
-    static unsigned char large[4096];
+    static unsigned char large[512 + (HTH_APART_MAX + 1) * 32];
     size_t len;
 
     for (map.pairs = HTH_APART_MAX; map.pairs <= HTH_APART_MAX + 1; map.pairs++) {

@@ -32,15 +32,15 @@ says() {
 
 "$root/tests/lint/model.py" "$tmp" >"$tmp/said" 2>&1 || { echo "refused: as they are"; cat "$tmp/said"; bad=1; }
 page=docs/model/README.md tree=replication/tree/tree.h
-says 'HTH_KIND_MORE of the code has no row' $tree 's/^    HTH_KIND_LOST = /    HTH_KIND_MORE = 31,\n&/'
-says 'HTH_KIND_LOST is not in the code' $tree '/^    HTH_KIND_LOST = /d'
+says 'HTH_KIND_MORE of the code has no row' $tree 's/^    HTH_KIND_ALIVE = /    HTH_KIND_MORE = 31,\n&/'
+says 'HTH_KIND_ALIVE is not in the code' $tree '/^    HTH_KIND_ALIVE = /d'
 says 'HTH_MSG_MORE of the code has no row' transport/session/frame.h 's/^    HTH_MSG_PULLED = /    HTH_MSG_MORE = 63,\n&/'
-says 'HTH_KIND_LOST of the code has no row' $page '/^| `HTH_KIND_LOST`/d'
-says 'HTH_KIND_LOST has two rows' $page '/^| `HTH_KIND_LOST`/p'
-says 'HTH_KIND_LOST is not named by log.pml' docs/model/log.pml 's/HTH_KIND_LOST/the loss/'
-says 'HTH_KIND_ECHO is named by log.pml; its row does not say so' docs/model/log.pml 's/HTH_KIND_LOST/& HTH_KIND_ECHO/'
+says 'HTH_KIND_ALIVE of the code has no row' $page '/^| `HTH_KIND_ALIVE`/d'
+says 'HTH_KIND_ALIVE has two rows' $page '/^| `HTH_KIND_ALIVE`/p'
+says 'HTH_KIND_ALIVE is not named by log.pml' docs/model/log.pml 's/HTH_KIND_ALIVE/the loss/'
+says 'HTH_KIND_ECHO is named by log.pml; its row does not say so' docs/model/log.pml 's/HTH_KIND_ALIVE/& HTH_KIND_ECHO/'
 says 'HTH_KIND_NONE of hearth.pml has no row' docs/model/hearth.pml 's/HTH_KIND_PLAN/& HTH_KIND_NONE/'
 says 'HTH_KIND_ECHO: its row does not say where' $page 's/^\(| `HTH_KIND_ECHO` | outside |\).*/\1 |/'
 says "HTH_KIND_ECHO: 'nowhere' is neither" $page 's/^\(| `HTH_KIND_ECHO` |\) outside /\1 nowhere /'
-says 'HTH_KIND_LOST is in the code; its row says that it is not' $page 's/^\(| `HTH_KIND_LOST` | `log.pml`\) /\1, not in the code /'
+says 'HTH_KIND_ALIVE is in the code; its row says that it is not' $page 's/^\(| `HTH_KIND_ALIVE` | `log.pml`\) /\1, not in the code /'
 exit $bad

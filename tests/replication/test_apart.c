@@ -34,32 +34,87 @@ static void give_pair(uint64_t position, uint32_t cut)
     give_head(position, &map, &ctx->keep);
 }
 
-Test(apart, says_whom_it_cannot_reach_where_nobody_else_has_what_it_lacks_until_the_map_has_it)
+Test(apart, says_which_node_it_cannot_reach_and_has_a_place_with_until_the_map_has_the_pair)
 {
     lack_copy(1);
     cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, SOON_MS)));
     hth_commit_peer_down(commit, 2);
     cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS), 3));
+    cr_assert(eq(u8, p->node[0].fact[4], 1));
     give_pair(2, 1);
     (void)heard(HTH_KIND_UNREACHED, 50);
     cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, SOON_MS)));
 }
 
-Test(apart, does_not_say_so_where_somebody_else_may_have_it_or_nothing_is_lacking)
+/* The coordinator knows which node has a source. */
+Test(apart, says_so_though_another_holder_is_in_reach_and_nothing_is_lacking)
 {
     struct hth_keep keep = { .epoch = save.epoch, .serial = 1, .saves = 1, .save = { save } };
 
     unsettled = 1;
     lack_copy_of(&keep, 0);
     hth_commit_peer_down(commit, 2);
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS), 3));
+}
+
+Test(apart, says_it_no_more_when_there_is_a_connection_again)
+{
+    hth_commit_peer_down(commit, 2);
+    (void)heard(HTH_KIND_UNREACHED, SOON_MS);
+    hth_commit_peer_up(commit, 2);
+    (void)heard(HTH_KIND_UNREACHED, 50);
     cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS)));
 }
 
-Test(apart, who_had_a_place_before_has_nothing_of_a_save_that_is_undecided)
+/* ---- Pulls that stall ---------------------------------------------------------------------------------- */
+
+static void stall(uint64_t len)
 {
-    lack_copy(0);
-    hth_commit_peer_down(commit, 2);
+    hth_commit_pulled(commit, 2, len, HEARTH_ETIMEOUT);
+    (void)heard(HTH_KIND_UNREACHED, ctx->opts.retry_ms + 10);
+}
+
+Test(apart, says_which_node_it_cannot_pull_from_when_two_pulls_in_a_row_have_stalled)
+{
+    hth_commit_pulled(commit, 2, 4096, HEARTH_ETIMEOUT);
+    hth_commit_pulled(commit, 2, 4096, HEARTH_ETIMEOUT); /* in the same moment */
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, SOON_MS)));
+    stall(8192);
     cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS), 3));
+    cr_assert(eq(u8, p->node[0].fact[0], 2));
+    cr_assert(eq(u8, p->node[0].fact[4], 2));
+}
+
+Test(apart,
+        a_pull_as_long_as_the_shortest_that_stalled_shows_that_it_can_and_a_shorter_one_does_not)
+{
+    stall(8192);
+    stall(4096);
+    hth_commit_pulled(commit, 2, 1000, HEARTH_OK);
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS), 3));
+    hth_commit_pulled(commit, 2, 4096, HEARTH_OK);
+    (void)heard(HTH_KIND_UNREACHED, 50);
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS)));
+}
+
+Test(apart, one_pull_that_stalls_between_others_that_come_is_not_said)
+{
+    for (int i = 0; i < 5; i++) {
+        stall(4096);
+        hth_commit_pulled(commit, 2, 4096, HEARTH_OK);
+    }
+    cr_assert(zero(u32, said[HTH_KIND_UNREACHED]));
+}
+
+Test(apart, pulls_from_the_coordinator_that_stall_are_said_too)
+{
+    for (int i = 0; i < 2; i++) {
+        hth_commit_pulled(commit, 0, 4096, HEARTH_ETIMEOUT);
+        (void)heard(HTH_KIND_UNREACHED, ctx->opts.retry_ms + 10);
+    }
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS), 3));
+    cr_assert(zero(u8, p->node[0].fact[0]));
+    cr_assert(eq(u8, p->node[0].fact[4], 2));
 }
 
 /* Words go to node 2 by way of this one. */
@@ -71,7 +126,7 @@ Test(apart, says_so_of_its_child_in_the_tree_though_nothing_is_lacking)
 }
 
 /* Its engine was killed and is back: it has the copy, and the other holder does not. */
-Test(apart, who_was_away_is_dialled_though_another_holder_is_within_reach)
+Test(apart, a_node_that_was_away_is_dialled_though_another_holder_is_in_reach)
 {
     lack_copy(0);
     hth_commit_peer_down(commit, 2);
@@ -80,7 +135,7 @@ Test(apart, who_was_away_is_dialled_though_another_holder_is_within_reach)
     cr_assert(eq(int, hth_session_is_connected(ctx->session, 2), 1));
 }
 
-Test(apart, tries_whom_the_map_says_it_cannot_reach_and_says_when_it_can_until_the_map_has_it)
+Test(apart, tries_which_node_the_map_says_it_cannot_reach_and_says_when_it_can_until_the_map_has_it)
 {
     give_pair(1, 1);
     cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 2 * ctx->opts.dead_ms - 10)));
@@ -89,6 +144,39 @@ Test(apart, tries_whom_the_map_says_it_cannot_reach_and_says_when_it_can_until_t
     give_pair(2, 0);
     (void)heard(HTH_KIND_UNREACHED, 50);
     cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 5 * ctx->opts.dead_ms)));
+}
+
+static enum hth_loop_fault how; /* pulls from node 2 go */
+
+static struct hth_loop_verdict path(void *arg, enum hth_loop_kind kind, uint32_t from, uint32_t to,
+        const void *bytes, size_t len)
+{
+    struct hth_loop_verdict v = { HTH_LOOP_NONE, 0, 0 };
+
+    (void)arg, (void)from, (void)bytes;
+    if (kind == HTH_LOOP_PULL && to == 2 && len > 1000)
+        v.fault = how;
+    return v;
+}
+
+/* Messages of node 2 come all the while. */
+Test(apart, a_pair_whose_pulls_stalled_can_again_when_a_pull_has_come_and_not_when_it_is_connected)
+{
+    struct hth_keep keep = { .epoch = save.epoch, .serial = 1, .saves = 1, .save = { save } };
+    struct hth_object object[2] = { seal(own)->object,
+        pair_seal(p, 2, save, other, 4096, other)->object };
+    struct hth_apart pair = { .a = 1, .b = 2, .cut = 1 };
+    struct hth_holders map = { .pairs = 1, .pair = &pair };
+
+    how = HTH_LOOP_STALL;
+    hth_loop_net_script(p->net, path, NULL);
+    give_manifest(object, 2);
+    give_head(1, &map, &keep);
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 12 * ctx->opts.dead_ms)));
+    cr_assert(eq(int, hth_session_is_connected(ctx->session, 2), 1));
+    how = HTH_LOOP_NONE;
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 60000 + ctx->opts.dead_ms), 1));
+    cr_assert(zero(u8, p->node[0].fact[4]), "it can");
 }
 
 /* ---- What is kept goes before what is undecided ------------------------------------------------------- */

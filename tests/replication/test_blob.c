@@ -20,6 +20,7 @@ static struct {
     uint32_t first, last, pulls;
     uint32_t served[PAIR_NODES];
     uint32_t delay_ms;
+    int apart; /* pulls of node 2 from node 0 stall */
 } net;
 
 static struct hth_loop_verdict script(void *arg, enum hth_loop_kind kind, uint32_t from,
@@ -27,13 +28,15 @@ static struct hth_loop_verdict script(void *arg, enum hth_loop_kind kind, uint32
 {
     struct hth_loop_verdict v = { .delay_ms = net.delay_ms };
 
-    (void)arg, (void)from, (void)message, (void)n;
+    (void)arg, (void)message, (void)n;
     if (kind != HTH_LOOP_PULL)
         return v;
     net.served[to]++;
     if (net.pulls >= net.first && net.pulls < net.last)
         v.fault = net.fault;
     net.pulls++;
+    if (net.apart && from == 2 && to == 0)
+        v.fault = HTH_LOOP_STALL;
     return v;
 }
 
@@ -120,6 +123,16 @@ Test(blob, survives_broken_connections)
 Test(blob, survives_stalls)
 {
     survives(HTH_LOOP_STALL);
+}
+
+/* Messages of the parent come all the while. */
+Test(blob, comes_from_another_where_pulls_from_the_parent_stall)
+{
+    len = 4096;
+    open_nodes(4);
+    net.apart = 1;
+    must(hth_blob_give(&p->node[0].ctx, &id, bytes, len, NULL));
+    all_have(4000);
 }
 
 Test(blob, is_pulled_again_when_a_byte_came_wrong)

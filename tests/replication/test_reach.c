@@ -254,6 +254,43 @@ static void part(void)
     say_reach(1, 2, 1);
 }
 
+/* Each for itself: bytes may go one way and not the other. */
+static void can_again(void)
+{
+    say_reach(1, 2, 0);
+    say_reach(2, 1, 0);
+}
+
+Test(reach, a_pair_can_again_when_both_say_so)
+{
+    part();
+    for (int i = 0; i < 3; i++) {
+        say_reach(1, 2, 0);
+        pass(100);
+    }
+    cr_assert(eq(int, cut_on_record(), 1));
+    say_reach(2, 1, 2);
+    say_reach(2, 1, 0);
+    cr_assert(eq(int, cut_on_record(), 1), "node 2 could not since node 1 said that it can");
+    say_reach(1, 2, 0);
+    cr_assert(zero(int, cut_on_record()));
+}
+
+/* A node that it cannot reach is lost; one that it cannot pull from, or that cannot pull from it, is half of a pair. */
+Test(reach, the_coordinator_is_half_of_a_pair_where_pulls_stall)
+{
+    for (int i = 0; i < 2; i++) {
+        say_reach(1, 0, 2);
+        pair_run(p, 100);
+        pass(ctx->opts.dead_ms);
+        say_reach(1, 0, 2);
+    }
+    cr_assert(eq(u32, ctx->aparts, 1));
+    cr_assert(eq(int, hth_tree_is_cut(ctx, 0, 1), 1));
+    cr_assert(eq(u32, moved(), 1));
+    cr_assert(zero(u32, ctx->down[1]));
+}
+
 Test(reach, a_pair_is_cut_when_it_was_said_for_dead_ms_and_both_live)
 {
     uint64_t since_ms = p->now_ms;
@@ -307,7 +344,7 @@ Test(reach, a_pair_that_can_again_has_its_copies_when_it_is_well)
 {
     part();
     pass(100);
-    say_reach(2, 1, 0);
+    can_again();
     cr_assert(zero(int, cut_on_record()));
     cr_assert(eq(u32, moved(), 1));
     copies_come_home_in(well_ms());
@@ -316,12 +353,12 @@ Test(reach, a_pair_that_can_again_has_its_copies_when_it_is_well)
 Test(reach, a_pair_that_is_cut_again_within_ten_minutes_has_no_copies_for_that_long)
 {
     part();
-    say_reach(2, 1, 0);
+    can_again();
     pass(well_ms());
     cr_assert(zero(u32, moved()));
     part();
     cr_assert(eq(int, cut_on_record(), 1));
-    say_reach(1, 2, 0);
+    can_again();
     copies_come_home_in(OFTEN_MS);
 }
 
@@ -331,7 +368,7 @@ Test(reach, an_engine_that_is_new_knows_who_is_cut_and_not_since_when_who_can_ag
     engine_again();
     cr_assert(eq(u32, ctx->aparts, 1));
     cr_assert(eq(int, hth_tree_is_cut(ctx, 2, 1), 1));
-    say_reach(1, 2, 0);
+    can_again();
     pass(well_ms() - 1);
     engine_again();
     hth_commit_tick(commit);

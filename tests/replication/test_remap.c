@@ -54,7 +54,7 @@ TestSuite(remap, .init = begin, .fini = end);
 /* The next map is the last one from now on. */
 static void remap(void)
 {
-    struct hth_remap in = { &epoch, &base, &map, settled, is, 1, pair, pairs };
+    struct hth_remap in = { &epoch, &base, &map, settled, is, 1, pair, pairs, 0 };
     struct hth_move *move = NULL;
     uint32_t moves = 0;
 
@@ -270,29 +270,59 @@ Test(remap, what_nobody_can_take_stays_and_is_counted)
 
 static void cut(uint32_t a, uint32_t b, enum hth_wellness how)
 {
-    pair[0] = (struct hth_pair){ a, b, (uint8_t)how };
+    pair[0] = (struct hth_pair){ a < b ? a : b, a < b ? b : a, (uint8_t)how };
     pairs = 1;
 }
 
-Test(remap, a_copy_is_not_with_whom_its_owner_cannot_reach_until_it_has_long_been_able_to)
+/* Node `a` from both. */
+static void cut_both(uint32_t a, uint32_t b, uint32_t c, enum hth_wellness how)
+{
+    struct hth_pair first;
+
+    cut(a, b, how);
+    first = pair[0];
+    cut(a, c, how);
+    pair[1] = pair[0];
+    pair[0] = first;
+    if (pair[1].a < first.a || (pair[1].a == first.a && pair[1].b < first.b)) {
+        pair[0] = pair[1];
+        pair[1] = first;
+    }
+    pairs = 2;
+}
+
+/* One of them moves; the other has the bytes from there. */
+Test(remap, copies_that_no_place_can_bring_move_until_their_owner_has_long_been_able_to)
 {
     for (uint32_t r = 0; r < NODES; r++) {
         uint32_t home = home_of(r, 0);
 
-        cut(home, r, HTH_LOST);
+        cut_both(r, home, home_of(r, 1), HTH_LOST);
         remap();
         cr_assert(ne(u32, at(r, 0), home), "rank %u", r);
+        cr_assert(ne(u32, at(r, 0), home_of(r, 1)), "rank %u", r);
         cr_assert(eq(u32, at(r, 1), home_of(r, 1)), "rank %u", r);
         cr_assert(eq(u32, at(r, COPIES), r));
         cr_assert(zero(u32, stuck));
         must_be_apart();
-        pair[0].is = HTH_BACK;
+        remap();
+        cr_assert(zero(u32, moved), "it is the same the next time");
+        pair[0].is = pair[1].is = HTH_BACK;
         remap();
         cr_assert(ne(u32, at(r, 0), home), "rank %u", r);
-        pair[0].is = HTH_WELL;
+        pair[0].is = pair[1].is = HTH_WELL;
         remap();
         cr_assert(eq(u32, at(r, 0), home), "rank %u", r);
     }
+}
+
+Test(remap, a_copy_that_another_copy_can_bring_stays)
+{
+    cut(home_of(0, 0), 0, HTH_LOST);
+    remap();
+    cr_assert(eq(u32, at(0, 0), home_of(0, 0)));
+    cr_assert(zero(u32, moved));
+    cr_assert(zero(u32, stuck));
 }
 
 Test(remap, who_hold_copies_of_one_owner_need_not_reach_each_other)
@@ -312,6 +342,9 @@ Test(remap, who_stands_in_for_a_lost_owner_is_somebody_who_reaches_the_copies)
     remap();
     first = at(3, COPIES);
     cut(first, at(3, 1), HTH_LOST);
+    remap();
+    cr_assert(eq(u32, at(3, COPIES), first), "the other copy is enough");
+    cut_both(first, at(3, 0), at(3, 1), HTH_LOST);
     remap();
     cr_assert(ne(u32, at(3, COPIES), first));
     cr_assert(eq(u32, at(3, 1), home_of(3, 1)), "what is there stays there");
@@ -376,7 +409,7 @@ static uint32_t least_of_all(uint32_t rank, uint32_t place)
 /* The next map of `e`, and the same worked out place by place. */
 static void must_be_the_least(const struct hth_epoch *e, const struct hth_placement *of)
 {
-    struct hth_remap in = { e, of, &map, 1, well, 1, NULL, 0 };
+    struct hth_remap in = { e, of, &map, 1, well, 1, NULL, 0, 0 };
     struct hth_move *move = NULL;
     uint32_t moves = 0;
 

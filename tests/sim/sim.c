@@ -63,6 +63,8 @@ static const struct {
     { "some-wait-for-all", HTH_BREAK_SET_DONE, WORLD_FIRST },
     { "sets-count-together", HTH_BREAK_SET_COUNT, WORLD_FIRST },
     { "unreached-not-told", HTH_BREAK_APART, WORLD_BIT(NET) | WORLD_BIT(APART) | WORLD_BIT(GOON) },
+    { "holders-are-sources", HTH_BREAK_SOURCE, WORLD_BIT(GROUPS) | WORLD_BIT(GOON) },
+    { "stalled-not-told", HTH_BREAK_STALLED, WORLD_BIT(MTU) | WORLD_BIT(GOON) },
 };
 
 struct args {

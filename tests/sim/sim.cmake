@@ -10,7 +10,8 @@ endforeach()
 # seed on that is soon found, a second or two each.
 set(rules verify free-early epoch keep-chosen-only deadline:22 fence register serial-in-memory promise-by-number
     head-not-on-record cancelled-unrecorded freed-by-cancelled found-not-told:62 moved-not-freed begin-by-bytes
-    late-grant-dropped lent-while-written mapped-for-ever common-unpromised unreached-not-told)
+    late-grant-dropped lent-while-written mapped-for-ever common-unpromised unreached-not-told holders-are-sources
+    stalled-not-told)
 if(HEARTH_SANITIZE)
   hearth_case(sim.worlds sim COMMAND sim --seeds 40 --nodes 4 TIMEOUT 300)
 else()

@@ -57,8 +57,7 @@ enum world_kind {
             WORLD_KINDS_COUNT
 };
 #define WORLD_BIT(kind) (UINT64_C(1) << WORLD_KIND_##kind)
-/* Those that this version is known not to survive are not drawn (tests/sim/README.md). */
-#define WORLD_ALL       (((UINT64_C(1) << WORLD_KINDS_COUNT) - 1) & ~(WORLD_BIT(GROUPS) | WORLD_BIT(MTU)))
+#define WORLD_ALL       ((UINT64_C(1) << WORLD_KINDS_COUNT) - 1)
 
 struct world_kind_name {
     const char *name, *text;

@@ -74,6 +74,21 @@ static int ill_has_its_time(const struct world_ill *l)
     return ill_lasts(l) || l->kind == WORLD_KIND_BLOCK;
 }
 
+/* A node that pulls neither from the coordinator nor from others has no way left to any bytes. */
+static int is_first_mtu(const struct world *w, const struct world_ill *l)
+{
+    return l->until_ms && l->kind == WORLD_KIND_MTU &&
+           (l->a == w->member[0] || l->b == w->member[0]);
+}
+
+static int ills_with_first(const struct world *w)
+{
+    for (uint32_t i = 0; i < WORLD_ILLS; i++)
+        if (is_first_mtu(w, &w->ill[i]))
+            return 1;
+    return 0;
+}
+
 static void ill_apart(struct world *w, const struct world_ill *l, int on)
 {
     world_mute(w, l->a, l->b, on);
@@ -95,7 +110,8 @@ static int ill_begin_groups(struct world *w, struct world_ill *l)
 {
     uint32_t nodes = w->opts.nodes, sides[2] = { 1 + fault_roll(w, 3), 1 + fault_roll(w, 3) };
 
-    if (nodes < 4 || w->restart_ms != HTH_NEVER || ills_of(w, WORLD_KIND_GROUPS) > 2)
+    if (nodes < 4 || w->restart_ms != HTH_NEVER || ills_of(w, WORLD_KIND_GROUPS) > 2 ||
+            ills_with_first(w))
         return 0;
     l->part = calloc(w->machines, 1);
     if (!l->part)
@@ -121,7 +137,7 @@ static int ill_begin_mtu(struct world *w, struct world_ill *l)
     l->b = w->member[b + (b >= a)];
     l->times = 1 + fault_roll(w, 2);
     l->until_ms = HTH_NEVER - 1;
-    return 1;
+    return !is_first_mtu(w, l) || !(ills_of(w, WORLD_KIND_APART) || ills_of(w, WORLD_KIND_GROUPS));
 }
 
 int ill_stalls(const struct world *w, uint32_t puller, uint32_t owner)
@@ -142,7 +158,7 @@ static int ill_begin_apart(struct world *w, struct world_ill *l)
 {
     uint32_t nodes = w->opts.nodes, a, b;
 
-    if (ills_of(w, WORLD_KIND_APART) > 1)
+    if (ills_of(w, WORLD_KIND_APART) > 1 || ills_with_first(w))
         return 0;
     if (nodes < 3 || w->restart_ms != HTH_NEVER)
         return 0;
