@@ -360,6 +360,7 @@ static pid_t flooder_start(uint32_t k, unsigned rate, unsigned long long *came)
     if (child)
         return child;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)!nice(5); /* strangers have processors of their own */
     for (uint64_t n = 0;; n++) {
         while (rate && (now_ms() - began) * rate < n * 1000)
             nap_ms(1);
