@@ -68,8 +68,10 @@ static void first_ends(void *self, hth_conn conn, int code, const char *detail)
 static void meeting_open(uint32_t i, const struct hth_key *key)
 {
     struct hth_session_opts o = { .job = "job", .key = key };
-    struct hth_session_events events = { &node[i], meeting_message, meeting_up, meeting_down,
-        NULL };
+    struct hth_session_events events = { .self = &node[i],
+        .on_message = meeting_message,
+        .on_peer_up = meeting_up,
+        .on_peer_down = meeting_down };
     struct hth_transport_events below;
 
     must(hth_session_open(&o, &events, &clock_of_all, &random_of_all, NULL, &node[i], NULL));
