@@ -85,6 +85,51 @@ static int cut_for_good(struct world *w, const char *arg)
     return 0;
 }
 
+/* Large packets between nodes 2 and 3, which hold copies of each other, are lost; messages pass. */
+static int cut_large(struct world *w, const char *arg)
+{
+    uint64_t step = 2;
+
+    (void)arg;
+    w->kib = 2 * 1024;
+    w->save_ms = 40000;
+    TRY(world_begin(w, 4, 1, step));
+    TRY(path_cut(w, 2, 3, LOSE_LARGE));
+    TRY(path_cut(w, 3, 2, LOSE_LARGE));
+    for (int i = 0; i < 3; i++)
+        TRY(world_save(w, ++step));
+    return node_log_has(w, 0, "peers-apart")
+                   ? 0
+                   : lost(w, "the coordinator's log does not say who is apart");
+}
+
+/* Node 4 reaches neither of the two that hold copies of what it owns, and all else is well. */
+static int cut_both_holders(struct world *w, const char *arg)
+{
+    uint64_t step = 2;
+    uint32_t cuts = 0;
+    struct object o;
+
+    (void)arg;
+    w->copies = 2;
+    w->kib = 2 * 1024;
+    w->save_ms = 40000;
+    TRY(world_begin(w, 7, 1, step));
+    for (uint32_t k = 1; k < 7; k++) {
+        if (k == 4 || object_find(w, k, step, 4, &o))
+            continue;
+        TRY(path_cut(w, 4, k, LOSE_ALL));
+        TRY(path_cut(w, k, 4, LOSE_ALL));
+        cuts++;
+    }
+    if (cuts != 2)
+        return lost(w, "%u nodes besides the coordinator hold copies of rank 4's object", cuts);
+    w->why[0] = '\0';
+    for (int i = 0; i < 3; i++)
+        TRY(world_save(w, ++step));
+    return 0;
+}
+
 static int every_rack(struct world *w, const char *arg)
 {
     uint64_t step = 1;
@@ -245,7 +290,8 @@ const struct scenario scenarios_loss[] = { { "lose-each-of-2", every_single, "2"
     { "lose-each-of-3-strong", every_single_strong, "3" }, { "lose-each-of-4", every_single, "4" },
     { "lose-each-of-5", every_single, "5" }, { "lose-neighbours-of-5", two_of_five, "1" },
     { "lose-two-apart-of-5", two_of_five, "2" }, { "cut-pair", cut_for_good, "both" },
-    { "cut-pair-one-way", cut_for_good, "" }, { "lose-each-rack", every_rack, NULL },
+    { "cut-pair-one-way", cut_for_good, "" }, { "cut-large-packets", cut_large, NULL },
+    { "cut-both-holders", cut_both_holders, NULL }, { "lose-each-rack", every_rack, NULL },
     { "lose-more-than-copies", beyond, NULL },
     { "lose-more-than-copies-and-remove", beyond_removed, NULL },
     { "lose-again-before-a-save", again_before_a_save, NULL },

@@ -66,6 +66,17 @@ static int lose_machines(struct world *w, struct dice *d)
     return 0;
 }
 
+static int tight; /* each machine's memory is what the job needs, and little more */
+
+/* As core/store/need.h has it, with a twentieth and 2 MiB besides: MiB. */
+static uint32_t mib_needed(const struct world *w, uint32_t per_node)
+{
+    uint32_t slot_mib = ((w->kib + 8) * 17 / 16 + 2047) / 2048 * 2;
+    uint32_t slots_mib = (w->keep + 1) * (per_node * (1 + w->copies) + 1) * slot_mib;
+
+    return slots_mib * 16 / 15 + slots_mib / 20 + 2;
+}
+
 /* Their memory stays. */
 static int kill_engines(struct world *w, struct dice *d)
 {
@@ -137,25 +148,85 @@ static int flap(struct world *w, struct dice *d)
     return 0;
 }
 
+/* Its thread that decides, and nothing else of it: for less or for more than what makes a node lost. */
+static int block_an_engine(struct world *w, struct dice *d)
+{
+    return node_engine_block(w, dice_roll(d, w->nodes), 100 + dice_roll(d, 3500));
+}
+
+/* Between the machine `at` and holders of what its first rank owns, `most` of them: how many, and whether the
+ * coordinator is one of the two. */
+static int cut_from_holders(
+        struct world *w, uint32_t at, uint32_t most, enum loss loss, uint32_t *cuts, int *first)
+{
+    struct object o;
+
+    for (uint32_t k = 0; k < w->nodes && *cuts < most; k++) {
+        if (k == at || object_find(w, k, w->protected, at * w->per_node, &o))
+            continue;
+        TRY(path_cut(w, at, k, loss));
+        TRY(path_cut(w, k, at, loss));
+        *first |= k == 0 || at == 0;
+        ++*cuts;
+    }
+    return 0;
+}
+
+/* The cut lasts to the round's end where others can hold the copies, and have room: never with the coordinator,
+ * which has no place that could move. */
+static int cut_some(struct world *w, struct dice *d, uint32_t most, enum loss loss)
+{
+    uint32_t cuts = 0;
+    int first = 0;
+
+    TRY(cut_from_holders(w, dice_roll(d, w->nodes), most, loss, &cuts, &first));
+    w->why[0] = '\0';
+    if (!tight && !first && w->nodes - 1 - cuts >= w->copies && w->nodes - 2 >= w->copies)
+        return 0;
+    nap_ms(500 + dice_roll(d, 4000));
+    return path_mend(w);
+}
+
+static int cut_a_holder(struct world *w, struct dice *d)
+{
+    return cut_some(w, d, 1, LOSE_ALL);
+}
+
+static int cut_all_holders(struct world *w, struct dice *d)
+{
+    return cut_some(w, d, NODES_MAX, LOSE_ALL);
+}
+
+static int lose_large_packets(struct world *w, struct dice *d)
+{
+    return cut_some(w, d, 1 + dice_roll(d, 2), LOSE_LARGE);
+}
+
 static const struct kind {
     const char *name;
     int (*happen)(struct world *, struct dice *);
     int lives_on; /* the ranks do, and save on by themselves */
     int ends_engines;
-} kinds[] = { { "machines lost", lose_machines, 0, 0 }, { "ranks lost", lose_ranks, 0, 0 },
-    { "an object damaged", damage_an_object, 0, 0 }, { "an engine held", hold_an_engine, 0, 0 },
-    { "an engine held under ranks", hold_an_engine, 1, 0 },
-    { "an engine silent under ranks", silence_an_engine, 1, 0 },
-    { "engines flap under ranks", flap, 1, 0 }, { "engines killed", kill_engines, 0, 1 },
-    { "all processes lost", lose_all_processes, 0, 1 },
-    { "engines killed under ranks", kill_engines, 1, 1 } };
+    int cuts; /* packets are lost until the round's end */
+} kinds[] = { { "machines lost", lose_machines, 0, 0, 0 }, { "ranks lost", lose_ranks, 0, 0, 0 },
+    { "an object damaged", damage_an_object, 0, 0, 0 },
+    { "an engine held", hold_an_engine, 0, 0, 0 },
+    { "an engine held under ranks", hold_an_engine, 1, 0, 0 },
+    { "an engine silent under ranks", silence_an_engine, 1, 0, 0 },
+    { "engines flap under ranks", flap, 1, 0, 0 }, { "engines killed", kill_engines, 0, 1, 0 },
+    { "all processes lost", lose_all_processes, 0, 1, 0 },
+    { "engines killed under ranks", kill_engines, 1, 1, 0 },
+    { "an engine's thread blocked under ranks", block_an_engine, 1, 0, 0 },
+    { "a holder cut off under ranks", cut_a_holder, 1, 0, 1 },
+    { "all holders cut off under ranks", cut_all_holders, 1, 0, 1 },
+    { "large packets lost under ranks", lose_large_packets, 1, 0, 1 } };
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
 /* ---- what was done: of all worlds, in memory that their processes share -------------------------------- */
 
 static struct tally {
     unsigned rounds[KINDS];
-    unsigned worlds, recoveries, saves, refused, engines, rounds_weighed;
+    unsigned worlds, tight, recoveries, saves, refused, engines, rounds_weighed;
     uint64_t bytes;
 } * tally;
 static unsigned world_rounds;
@@ -176,7 +247,8 @@ void soak_say(void)
 
     for (size_t i = 0; i < KINDS; i++)
         all += tally->rounds[i];
-    printf("soak: %u worlds, %u rounds:", tally->worlds, all);
+    printf("soak: %u worlds, %u of them with tight memory, %u rounds:", tally->worlds, tally->tight,
+            all);
     for (size_t i = 0; i < KINDS; i++)
         printf("%s %s %u", i ? "," : "", kinds[i].name, tally->rounds[i]);
     printf("\nsoak: %u recoveries, %u saves PROTECTED, %u undecided or refused in a fault; %lu MiB of copies "
@@ -371,7 +443,8 @@ static const struct kind *kind_of(const struct world *w, struct dice *d)
 
     do
         kind = &kinds[dice_roll(d, KINDS)];
-    while (kind->ends_engines && (lasting || (strict && kind->lives_on)));
+    while ((kind->ends_engines && (lasting || (strict && kind->lives_on))) ||
+            (kind->cuts && !w->namespaces));
     return kind;
 }
 
@@ -408,6 +481,8 @@ static int round_of(struct world *w, struct dice *d)
     w->why[0] = '\0';
     note(w, "round: %s", kind->name);
     TRY(kind->lives_on ? live_on(w, d, kind) : start_again(w, d, kind));
+    if (kind->cuts)
+        TRY(path_mend(w));
     for (uint32_t more = 1 + dice_roll(d, 3); more > 0; more--)
         TRY(save_on(w));
     TRY(objects_compare(w, w->newest, &bytes));
@@ -431,12 +506,16 @@ static int soak(struct world *w, const char *seed)
     w->save_ms = SAVE_MS;
     w->loses_engines = 1;
     lasting = !dice_roll(&d, 3);
-    note(w, "seed %s: %u machines of %u ranks, %u copies, keep %u, %u KiB%s", seed, nodes, per_node,
-            w->copies, w->keep, w->kib, lasting ? ", engines last" : "");
+    tight = w->common_kib == 0 && dice_roll(&d, 2);
+    w->mib = tight ? mib_needed(w, per_node) : 0;
+    note(w, "seed %s: %u machines of %u ranks, %u copies, keep %u, %u KiB%s%s", seed, nodes,
+            per_node, w->copies, w->keep, w->kib, lasting ? ", engines last" : "",
+            tight ? ", tight memory" : "");
     TRY(world_begin(w, nodes, per_node, 1 + dice_roll(&d, 2)));
     for (unsigned i = 0; i < world_rounds; i++)
         TRY(round_of(w, &d));
     COUNT(worlds, 1);
+    COUNT(tight, tight != 0);
     return lives_end(w);
 }
 
