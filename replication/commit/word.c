@@ -81,6 +81,15 @@ static void word_say_cancelled(
             HTH_SAVE_ARGS(save), why, hearth_strerror(code));
 }
 
+/* Older than what is decided: by a save that is PROTECTED, or since there is no place for more names of cancelled ones. */
+static const char *word_why_over(const struct hth_commit *c, struct hth_save_id save)
+{
+    for (uint32_t i = 0; i < c->ctx->keep.saves; i++)
+        if (hth_save_cmp(c->ctx->keep.save[i], save) > 0)
+            return "a newer save was protected first";
+    return "it was not protected before many newer saves were cancelled";
+}
+
 /* Of one that is kept its ranks have been told before, where it is protected again. */
 static void word_end(struct hth_commit *c, struct track *t, enum fate fate)
 {
@@ -97,7 +106,7 @@ static void word_end(struct hth_commit *c, struct track *t, enum fate fate)
         word_say_cancelled(c, t->id, code, why);
         track_end(c, t, t->level, 0, HEARTH_EFAILED, why);
     } else if (fate == FATE_OVER) {
-        track_end(c, t, t->level, 0, HEARTH_EFAILED, "a newer save was protected first");
+        track_end(c, t, t->level, 0, HEARTH_EFAILED, word_why_over(c, t->id));
     }
 }
 

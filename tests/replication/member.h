@@ -34,6 +34,7 @@ static uint32_t ends, unknown; /* of handles; of these with HEARTH_EUNKNOWN */
 /* Of the heads that are given: */
 static int unsettled;
 static struct hth_save_id cancelled; /* epoch 0: none */
+static struct hth_save_id decided;   /* likewise */
 
 static inline void on_level(void *none, struct hth_save_id id, uint32_t rank,
         enum hearth_level level, int degraded, int code, const char *text)
@@ -136,6 +137,7 @@ static inline void give_head(
     unsigned char bytes[400], word[HTH_HEAD_BYTES + sizeof(bytes)];
     size_t len = hth_holders_bytes(map);
 
+    head.decided = decided;
     if (cancelled.epoch)
         head.cancelled[head.cancels++] = (struct hth_cancelled){ cancelled, HEARTH_ETIMEOUT, 0 };
     cr_assert(le(sz, len, sizeof(bytes)));

@@ -722,3 +722,23 @@ Test(member, vouches_for_what_it_knows_while_it_hears_that_it_is_the_newest)
     cr_assert(eq(int, hth_commit_as_of(commit, &ago_ms), 1));
     cr_assert(zero(u64, ago_ms));
 }
+
+/* Names of cancelled saves are bounded: what is older than the oldest of them is decided. */
+Test(member, a_save_that_ends_for_want_of_names_is_not_said_to_have_met_a_protected_one)
+{
+    struct hth_keep none = { 0 };
+    struct hth_holders map;
+    struct hth_save_id begun;
+    enum hearth_level level;
+    int degraded, code;
+    char text[256];
+
+    must(hth_commit_begin(commit, 1, 6, NULL, &begun, NULL));
+    hth_holders_first(&map, save.epoch, save.nonce);
+    map.forerunner[31] = 1;
+    decided = (struct hth_save_id){ save.epoch, save.nonce, 9, 1 };
+    give_head(1, &map, &none);
+    must(hth_commit_status(commit, begun, &level, &degraded, &code, text));
+    cr_assert(eq(int, code, HEARTH_EFAILED));
+    cr_assert(ne(ptr, strstr(text, "many newer saves were cancelled"), NULL), "%s", text);
+}
