@@ -110,7 +110,8 @@ struct sign {
     uint64_t life, count; /* the newest that came from it */
     uint64_t well_ms;     /* not lost since then, as far as this process knows */
     int lost, found;      /* noticed, and not in the map yet */
-    uint64_t probe_ms;    /* lost: asked again whether it is there from then on */
+    int overtaken;     /* its fact that is being delivered is older than one that came before it */
+    uint64_t probe_ms; /* lost: asked again whether it is there from then on */
     uint32_t probes;
 };
 

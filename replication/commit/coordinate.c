@@ -128,7 +128,8 @@ void coord_held(struct hth_commit *c, uint32_t origin, const unsigned char *byte
     coord_mark_held(c, t, origin);
 }
 
-/* It names the map that it was given under, and counts under no other. */
+/* It names the map that it was given under, and counts under no other; nor does one that a newer fact of its node has
+ * overtaken, which may have said that it is void. It is said again. */
 void coord_promise(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len)
 {
     struct tally *t = coord_fact(c, bytes, len, SAVE_BYTES + 8 + HTH_DIGEST, origin);
@@ -139,6 +140,8 @@ void coord_promise(struct hth_commit *c, uint32_t origin, const unsigned char *b
     head_map_name(c, map);
     if (hth_get64(bytes + SAVE_BYTES) != c->ctx->epoch->member[origin].store)
         return; /* somebody else's memory */
+    if (c->coord.sign[origin].overtaken)
+        return;
     coord_mark_held(c, t, origin);
     if (memcmp(bytes + SAVE_BYTES + 8, map, HTH_DIGEST) != 0 || holders_lost(c, origin)) {
         append_tell(c, origin, 1);

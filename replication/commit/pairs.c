@@ -25,13 +25,17 @@ static uint64_t pairs_wall_ms(const struct hth_commit *c)
 uint64_t pairs_well_ms(const struct hth_commit *c, uint64_t since_ms, uint64_t last_ms,
         uint64_t before_ms, uint64_t now_ms)
 {
-    uint64_t wall_ms = pairs_wall_ms(c);
+    uint64_t wall_ms = pairs_wall_ms(c), barred_ms;
     uint64_t well_ms = since_ms + 2 * (uint64_t)c->ctx->opts.dead_ms;
 
-    if (before_ms && last_ms - before_ms < OFTEN_MS && last_ms + OFTEN_MS > wall_ms &&
-            now_ms + (last_ms + OFTEN_MS - wall_ms) > well_ms)
-        well_ms = now_ms + (last_ms + OFTEN_MS - wall_ms);
-    return well_ms;
+    if (!before_ms || last_ms - before_ms >= OFTEN_MS || last_ms + OFTEN_MS <= wall_ms)
+        return well_ms;
+    barred_ms = now_ms + (last_ms + OFTEN_MS - wall_ms);
+    if (barred_ms >
+            since_ms +
+                    OFTEN_MS) /* the wall clock was set back: well since then, by the other clock */
+        barred_ms = since_ms + OFTEN_MS;
+    return barred_ms > well_ms ? barred_ms : well_ms;
 }
 
 int pairs_recent(const struct hth_commit *c, uint64_t last_ms)

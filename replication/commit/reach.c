@@ -37,7 +37,8 @@ void reach_sign(struct hth_commit *c, uint32_t node, uint64_t life, uint64_t cou
     if (node == 0 || node >= c->ctx->epoch->nodes)
         return;
     s = &c->coord.sign[node];
-    if (!sign_is_newer(life, count, s->life, s->count))
+    s->overtaken = !sign_is_newer(life, count, s->life, s->count);
+    if (s->overtaken)
         return;
     s->life = life;
     s->count = count;

@@ -78,6 +78,35 @@ Test(reach, who_is_lost_again_within_ten_minutes_has_no_copies_for_that_long)
     copies_come_home_in(OFTEN_MS);
 }
 
+static void set_wall_back(uint64_t ms);
+
+/* The loss is in the future by that clock. */
+Test(reach, a_wall_clock_that_is_set_back_bars_nobody_for_longer)
+{
+    lose(1);
+    find(1);
+    pass(well_ms());
+    lose(1);
+    find(1);
+    set_wall_back(3600000);
+    copies_come_home_in(OFTEN_MS);
+}
+
+static uint64_t back_ms;
+
+static uint64_t wall_back_ms(void *self)
+{
+    const struct pair *of = self;
+
+    return UINT64_C(1700000000000) + of->now_ms - back_ms;
+}
+
+static void set_wall_back(uint64_t ms)
+{
+    back_ms = ms;
+    ctx->clock.wall_ms = wall_back_ms;
+}
+
 Test(reach, an_engine_that_is_new_does_not_know_who_has_been_well_for_how_long)
 {
     lose(1);
@@ -133,6 +162,26 @@ Test(reach, a_promise_of_other_memory_than_the_members_does_not_count)
     promise(1, h.map);
     promise_of(2, p->member[2].store + 100, h.map);
     cr_assert(zero(u32, on_record(NULL).keep.saves));
+    promise(2, h.map);
+    cr_assert(eq(u32, on_record(NULL).keep.saves, 1));
+}
+
+/* The promise was said first, and came by a longer way. */
+Test(reach, a_promise_that_comes_after_it_was_said_to_be_void_does_not_count)
+{
+    unsigned char store[8];
+    struct hth_head h = on_record(NULL);
+
+    done_and_held();
+    promise(0, h.map);
+    promise(1, h.map);
+    hth_put64(store, p->member[2].store);
+    hth_commit_sign(commit, 2, 1, 11);
+    fact(2, HTH_KIND_COPY_LOST, store, sizeof(store));
+    hth_commit_sign(commit, 2, 1, 10);
+    promise(2, h.map);
+    cr_assert(zero(u32, on_record(NULL).keep.saves));
+    hth_commit_sign(commit, 2, 1, 12);
     promise(2, h.map);
     cr_assert(eq(u32, on_record(NULL).keep.saves, 1));
 }
