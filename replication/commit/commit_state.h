@@ -262,7 +262,7 @@ int holders_lost(const struct hth_commit *c, uint32_t node);
 
 /* kept.c; hth_commit_kept() and hth_commit_kept_s() too */
 int kept_write(struct hth_commit *c, const struct hth_keep *keep, struct hearth_error *err);
-struct hth_keep kept_with(const struct hth_ctx *ctx, struct hth_save_id save, uint32_t degraded);
+struct hth_keep kept_with(const struct hth_commit *c, struct hth_save_id save, uint32_t degraded);
 
 /* tallies.c */
 struct tally *tally_find(struct hth_commit *c, struct hth_save_id id);

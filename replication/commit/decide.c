@@ -123,7 +123,7 @@ static int decide_protected(struct hth_commit *c, const struct tally *t, int deg
     struct hth_head next = c->head;
     struct hth_save_id id = t->id;
 
-    next.keep = kept_with(c->ctx, id, (uint32_t)degraded);
+    next.keep = kept_with(c, id, (uint32_t)degraded);
     next.settled = c->head.settled ? full : decide_all_full(c, &next.keep, &next.keep.degraded);
     if (id.epoch == next.epoch && id.nonce == next.nonce)
         next.decided = id;

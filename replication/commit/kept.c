@@ -30,10 +30,18 @@ static int kept_stays(const struct hth_keep *old, uint32_t i, uint32_t saves, ui
     return saves + pins < keep;
 }
 
+/* Recovery has found nothing whole, and the ranks have accepted the loss. What the list names of earlier epochs stayed
+ * on it for a node with the rest, which may come back until a newer save is PROTECTED. */
+static int kept_lost(const struct hth_commit *c, const struct hth_keep *old)
+{
+    return hth_save_none(c->chosen) && old->epoch != c->ctx->epoch->epoch;
+}
+
 /* The record with `save` in front. A save that is protected again keeps its age. Older ones that an
  * earlier epoch decided are degraded: nobody has counted their copies in this epoch. */
-struct hth_keep kept_with(const struct hth_ctx *ctx, struct hth_save_id save, uint32_t degraded)
+struct hth_keep kept_with(const struct hth_commit *c, struct hth_save_id save, uint32_t degraded)
 {
+    const struct hth_ctx *ctx = c->ctx;
     const struct hth_keep *old = &ctx->keep;
     struct hth_keep keep = { .epoch = ctx->epoch->epoch,
         .dropped = old->dropped,
@@ -50,7 +58,7 @@ struct hth_keep kept_with(const struct hth_ctx *ctx, struct hth_save_id save, ui
     keep.since_ms[0] = at >= 0 ? old->since_ms[at] : ctx->clock.wall_ms(ctx->clock.self);
     keep.pinned = at >= 0 ? (uint32_t)hth_keep_pinned(old, at) : 0;
     memcpy(keep.bad, old->bad, sizeof(keep.bad));
-    for (uint32_t i = 0; i < old->saves; i++)
+    for (uint32_t i = 0; i < old->saves && !kept_lost(c, old); i++)
         if (hth_save_cmp(old->save[i], save) < 0 &&
                 kept_stays(old, i, keep.saves, ctx->opts.keep)) {
             uint32_t unsure = old->epoch != keep.epoch || hth_keep_degraded(old, (int)i);

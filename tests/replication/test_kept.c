@@ -518,6 +518,21 @@ Test(chosen, what_was_chosen_is_protected_again_with_its_age_its_pin_and_all_mar
     cr_assert(eq(int, hth_save_none(h.decided), 1), "of this epoch nothing is decided");
 }
 
+/* Nothing on the list could be had, and the ranks have begun anew. */
+Test(chosen, what_was_lost_leaves_the_list_when_a_newer_save_is_protected)
+{
+    recover_to();
+    chosen = (struct hth_save_id){ 0 };
+    engine_start();
+    cr_assert(eq(u32, list().saves, 2), "a node with the rest may come back");
+    save = (struct hth_save_id){ EPOCH, NONCE, 1, 1 };
+    done_and_held();
+    promise_now(0);
+    promise_now(1);
+    cr_assert(eq(u32, list().saves, 1));
+    cr_assert(zero(int, hth_save_cmp(list().save[0], save)));
+}
+
 Test(chosen, no_wish_is_granted_before_something_is_protected_in_this_epoch)
 {
     recover();
