@@ -48,7 +48,8 @@
     X(GROUPS, groups, "until a restart, two groups of nodes that do not hear each other")  \
     X(MTU, mtu, "until a restart, pulls between two nodes that stall where messages pass") \
     X(CUT, cut, "a rank cut off from its engine that writes on")                           \
-    X(BLOCK, block, "an engine's thread blocked in the middle of its work")
+    X(BLOCK, block, "an engine's thread blocked in the middle of its work")                \
+    X(BEYOND, beyond, "more machines lost at once than there are copies")
 
 enum world_kind {
 #define WORLD_KIND(kind, name, text) WORLD_KIND_##kind,
@@ -219,6 +220,7 @@ struct world {
     int goes_on;              /* ... without a restart */
     int resting;              /* and nobody begins a save */
     struct known_save newest; /* newest ever reported PROTECTED; epoch 0: none */
+    int beyond;               /* that was lost beyond redundancy, and nobody has saved since */
     struct known_save final;  /* protected after the faults had ended */
     uint64_t count[WORLD_EVENTS];
     uint32_t next_client;

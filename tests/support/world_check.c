@@ -3,9 +3,11 @@
  * The model: what must be true, seen from outside of the engines, in the machines' memory.
  *
  *   P1  the newest save ever decided PROTECTED, or a newer one, can be had from the members that live, at
- *       every loss, at every recovery and whenever a copy of it is given up, and nothing older is chosen
+ *       every loss, at every recovery and whenever a copy of it is given up, and nothing older is chosen;
+ *       where more machines were lost than there are copies, ELOST is said if nothing is whole, and only then
  *   P2  all ranks of a launch resume from one save, with the bytes of one lineage
- *   P3  PROTECTED is decided, and said, only while 1 + min_copies machines hold each object whole
+ *   P3  PROTECTED is decided, and said, only while 1 + min_copies machines hold each object whole, and on a
+ *       list it is without DEGRADED only while 1 + copies do
  *   P4  nobody waits for ever, and after the last fault a save becomes PROTECTED
  *   P5  then memory holds what is kept, each object as often as it should, and nothing else; no save begins
  *       beside keep others
@@ -34,9 +36,10 @@ static void decided(struct world *w, struct hth_save_id id)
 {
     uint32_t rank, copies = look_anywhere(w, id, &rank);
 
-    if (w->opts.accept_loss && !copies)
+    if ((w->opts.accept_loss || w->beyond) && !copies)
         return; /* a list that goes on naming what the user gave up, until something newer is kept */
     w->newest = (struct known_save){ id, 0 };
+    w->beyond = 0;
     if (is_counted_on(w))
         return;
     if (copies < 1 + w->opts.min_copies)
@@ -46,17 +49,38 @@ static void decided(struct world *w, struct hth_save_id id)
                 (unsigned long long)id.step, (unsigned long long)id.epoch, (int)rank, copies);
 }
 
+/* Each save that a coordinator calls PROTECTED and not DEGRADED has all its copies, also after losses in a row; but
+ * for bytes that changed and that nobody has read since. */
+static void check_degraded(struct world *w, const struct machine *x, const struct hth_save_id *keep,
+        uint32_t saves, const void *bytes, size_t len)
+{
+    const struct hth_ctx *ctx = x->node ? hth_node_ctx(x->node) : NULL;
+    uint32_t degraded, rank;
+
+    if (!ctx || !ctx->epoch || x->index != w->member[0] || w->recovered < w->ranks ||
+            is_counted_on(w) || w->hits[WORLD_KIND_ROT] || ctx->epoch->epoch != w->rank[0].epoch)
+        return;
+    degraded = look_degraded(bytes, len, ctx->epoch->epoch);
+    for (uint32_t i = 0; i < saves; i++)
+        if (!(degraded >> i & 1) && look_anywhere(w, keep[i], &rank) < 1 + w->opts.copies)
+            world_broken(w, "P3: step %llu is kept and not DEGRADED without its copies",
+                    (unsigned long long)keep[i].step);
+}
+
 void check_record(void *machine, const char *name, const void *bytes, size_t len)
 {
     struct machine *x = machine;
     struct world *w = x->world;
     struct hth_save_id keep[16];
+    uint32_t saves;
 
-    if (strcmp(name, "keep") != 0 || x->index == w->stale_machine || !look_keep(bytes, len, keep) ||
-            !look_before(w->newest.id, keep[0]))
+    if (strcmp(name, "keep") != 0 || x->index == w->stale_machine ||
+            !(saves = look_keep(bytes, len, keep)))
         return;
     machine_watch(x, 0, 0); /* it is we who look */
-    decided(w, keep[0]);
+    check_degraded(w, x, keep, saves, bytes, len);
+    if (look_before(w->newest.id, keep[0]))
+        decided(w, keep[0]);
     machine_watch(x, 1, 0);
 }
 
@@ -86,6 +110,43 @@ static int can_be_had(struct world *w, int itself)
         }
     }
     return 0;
+}
+
+/* ---- More lost than there are copies -------------------------------------------------------------------- */
+
+static uint32_t keep_of(struct world *w, uint32_t m, struct hth_save_id out[16]);
+
+/* What is PROTECTED cannot be had any more, nor anything newer: that has to be said, and something older may be
+ * chosen. */
+void check_beyond(struct world *w)
+{
+    if (can_be_had(w, 1))
+        return;
+    world_say(w, "step %llu is lost beyond redundancy", (unsigned long long)w->newest.id.step);
+    w->newest = (struct known_save){ 0 };
+    w->beyond = 1;
+}
+
+/* A list that some member has names a save. */
+static int is_promised(struct world *w)
+{
+    struct hth_save_id keep[16];
+
+    for (uint32_t i = 0; i < w->opts.nodes; i++)
+        if (keep_of(w, w->member[i], keep))
+            return 1;
+    return 0;
+}
+
+/* It is true, and the user accepts it: the next launch begins with nothing. */
+void check_lost(struct world *w, const struct rank_state *r, const char *text)
+{
+    if (r->lineage != w->lineage)
+        return;
+    if (w->beyond && !can_be_had(w, 1))
+        w->opts.accept_loss = 1;
+    else if (!fault_is_on(w, WORLD_KIND_WRITE) && !fault_is_on(w, WORLD_KIND_ROOM))
+        world_broken(w, "rank %u cannot recover: %s", r->rank, text);
 }
 
 static int is_recoverable(struct world *w)
@@ -156,6 +217,8 @@ void check_protected(struct world *w, struct rank_state *r, struct hth_save_id i
     w->count[WORLD_PROTECTED]++;
     if (r->lineage != w->lineage)
         return; /* late news for a rank that was replaced */
+    if (w->beyond && w->restart_ms != HTH_NEVER)
+        return; /* of what was lost since */
     if (look_before(w->newest.id, id) && w->stale_machine == UINT32_MAX) {
         world_broken(w, "P3: step %llu is called PROTECTED, and no coordinator has written so",
                 (unsigned long long)id.step);
@@ -244,6 +307,8 @@ void check_recovered(struct world *w, struct rank_state *r)
 {
     if (hth_save_none(r->from)) {
         w->count[WORLD_SCRATCH]++;
+        if (w->beyond && !w->opts.accept_loss && r->lineage == w->lineage && is_promised(w))
+            world_broken(w, "P1: rank %u starts from scratch behind its user's back", r->rank);
         if (!hth_save_none(w->newest.id) && r->lineage == w->lineage && !is_saved_since(w, r))
             world_broken(w, "P1: rank %u starts from scratch although step %llu was PROTECTED",
                     r->rank, (unsigned long long)w->newest.id.step);

@@ -93,6 +93,29 @@ static void fault_two(struct world *w)
         lose(w, (first + i) % w->opts.nodes);
 }
 
+/* What is PROTECTED is with copies of these neighbours alone, or is had all the same: the judge looks. */
+static void fault_beyond(struct world *w)
+{
+    uint32_t first = fault_roll(w, w->opts.nodes), count = 1 + w->opts.copies;
+
+    if (w->hurt || w->beyond || w->stale_machine != UINT32_MAX || hth_save_none(w->newest.id) ||
+            w->recovered < w->ranks || w->restart_ms != HTH_NEVER || count > w->opts.nodes)
+        return;
+    w->hits[WORLD_KIND_BEYOND]++;
+    w->hurt = count;
+    w->hurt_ms = w->now_ms;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t m = w->member[(first + i) % w->opts.nodes];
+
+        w->count[WORLD_LOSS]++;
+        world_say(w, "machine %u is LOST", m);
+        ranks_kill(w, m);
+        machine_lose(w, m);
+    }
+    check_beyond(w);
+    world_restart(w, 1 + fault_roll(w, 1500), "machines lost");
+}
+
 static void fault_kill(struct world *w)
 {
     uint32_t m = fault_machine(w);
@@ -363,6 +386,7 @@ static const uint8_t fault_weight[WORLD_KINDS_COUNT] = {
     [WORLD_KIND_GROUPS] = 4,
     [WORLD_KIND_MTU] = 4,
     [WORLD_KIND_BLOCK] = 5,
+    [WORLD_KIND_BEYOND] = 3,
 };
 
 static uint32_t weight_of(const struct world *w, uint32_t kind)
@@ -400,6 +424,7 @@ static void fault_of(struct world *w, enum world_kind kind)
         [WORLD_KIND_RANK] = fault_rank,
         [WORLD_KIND_CRASH] = fault_crash,
         [WORLD_KIND_TWO] = fault_two,
+        [WORLD_KIND_BEYOND] = fault_beyond,
         [WORLD_KIND_SHRINK] = fault_shrink,
         [WORLD_KIND_GROW] = fault_grow,
         [WORLD_KIND_RENUMBER] = fault_renumber,

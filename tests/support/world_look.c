@@ -272,3 +272,10 @@ uint32_t look_keep(const void *bytes, size_t len, struct hth_save_id out[16])
         out[i] = save_at(b + 64 + (size_t)32 * i);
     return saves < 16 ? saves : 16;
 }
+
+uint32_t look_degraded(const void *bytes, size_t len, uint64_t epoch)
+{
+    const unsigned char *b = bytes;
+
+    return len >= 64 && le(b + 16, 8) == epoch ? (uint32_t)le(b + 40, 4) : UINT32_MAX;
+}

@@ -239,6 +239,8 @@ uint32_t look_copies(struct world *w, struct hth_save_id save, uint32_t without)
 /* The same of all machines: one that was replaced alive goes on in its epoch. *out_rank: whose are fewest;
  * UINT32_MAX: the common object's. */
 uint32_t look_anywhere(struct world *w, struct hth_save_id save, uint32_t *out_rank);
+/* Of a keep record that was decided in this epoch: a bit for each save that is called DEGRADED; else all. */
+uint32_t look_degraded(const void *bytes, size_t len, uint64_t epoch);
 /* The saves on a keep record, newest first. */
 uint32_t look_keep(const void *bytes, size_t len, struct hth_save_id out[16]);
 
@@ -251,6 +253,8 @@ void heard_word(struct world *w, uint32_t port, const void *bytes, size_t len); 
 
 void check_recovered(struct world *w, struct rank_state *r);
 void check_protected(struct world *w, struct rank_state *r, struct hth_save_id id, int degraded);
+void check_beyond(struct world *w); /* more machines were lost than there are copies */
+void check_lost(struct world *w, const struct rank_state *r, const char *text); /* HEARTH_ELOST */
 void check_no_room(struct world *w, const char *text); /* why a recovery failed */
 void check_always(struct world *w, const char *when);
 void check_lent(struct machine *x, struct hth_save_id save); /* a slot, for this save */

@@ -588,12 +588,12 @@ static void hear_error(struct rank_state *r, const struct hth_local_error *e)
         return;
     }
     if ((r->step == R_RECOVER || r->step == R_JOIN) && r->lineage == w->lineage &&
-            w->calm == w->lineage && w->restart_ms == HTH_NEVER)
+            w->calm == w->lineage && w->restart_ms == HTH_NEVER &&
+            !(e->code == HEARTH_ELOST && w->beyond))
         world_broken(w, "P4: rank %u cannot recover, though only an engine was started again: %s",
                 r->rank, e->text);
-    if (r->step == R_RECOVER && e->code == HEARTH_ELOST && !fault_is_on(w, WORLD_KIND_WRITE) &&
-            !fault_is_on(w, WORLD_KIND_ROOM))
-        world_broken(w, "rank %u cannot recover: %s", r->rank, e->text);
+    if (r->step == R_RECOVER && e->code == HEARTH_ELOST)
+        check_lost(w, r, e->text);
     if (r->step == R_RECOVER && e->code == HEARTH_ENOSPC && r->lineage == w->lineage)
         check_no_room(w, e->text);
     r->step = R_FAILED;
