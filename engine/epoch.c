@@ -164,6 +164,12 @@ static int epoch_may_follow(
 {
     uint64_t unused = 0, seen = hth_holdings_highest_epoch(&n->ctx, &unused);
 
+    if (next->epoch == n->forgot_epoch && next->nonce == n->forgot_nonce)
+        return hth_fail(err, HEARTH_ESTATE, 0,
+                "the record of what node %s has decided in epoch %" PRIu64
+                " is damaged or gone, and another decision could contradict it: recover in place, or "
+                "start the job again",
+                n->env.node, next->epoch);
     if (next->epoch > seen ||
             (next->epoch == seen && (n->epoch.epoch != seen || next->nonce >= n->epoch.nonce)))
         return HEARTH_OK;
@@ -296,6 +302,16 @@ static int epoch_read(struct hth_node *n, struct hearth_error *err)
     return HEARTH_OK;
 }
 
+/* GO was said, so heads were; or there is a record of heads, and of which epoch is not known. */
+static void epoch_note_forgotten(struct hth_node *n, int go)
+{
+    if (n->epoch.self != 0 || hth_commit_knows(n->commit, &n->epoch) ||
+            !(go || hth_commit_head_bad(n->commit)))
+        return;
+    n->forgot_epoch = n->epoch.epoch;
+    n->forgot_nonce = n->epoch.nonce;
+}
+
 /* An engine that died comes back under its ranks: same memory, same address, same epoch. Had
  * recovery ended, the job goes on; saves that nobody finishes are cancelled by their deadline.
  * A running record of another version may say that GO was said in this epoch: to recover once more in
@@ -310,6 +326,7 @@ int epoch_resume(struct hth_node *n, struct hearth_error *err)
         return rc;
     if (!n->epoch.nodes || n->epoch.epoch <= n->ctx.keep.dropped)
         return HEARTH_OK;
+    epoch_note_forgotten(n, running.epoch == n->epoch.epoch && running.nonce == n->epoch.nonce);
     if (!epoch_knows_us(n)) {
         hth_say(&n->ctx.log, HEARTH_LOG_INFO, "epoch-over",
                 "epoch %" PRIu64 " knows us by another address: its ranks have to join again",

@@ -34,6 +34,8 @@ int hth_commit_open(struct hth_ctx *ctx, const struct hth_commit_events *events,
 int hth_commit_adopt(struct hth_commit *c, struct hearth_error *err);
 /* 1: what this node has promised and obeyed in that epoch is on record: a new engine may go on in it. */
 int hth_commit_knows(const struct hth_commit *c, const struct hth_epoch *epoch);
+/* 1: the head on record is damaged: of which epoch it was, and what it said, is not known. */
+int hth_commit_head_bad(const struct hth_commit *c);
 
 /* A new epoch, or the one on record again, whose head is gone on with: placement is made, undecided saves of older epochs are forgotten as saves under way
  * (what they hold stays until PLAN). Errors: as hth_placement_make(); the store's, where there is no room

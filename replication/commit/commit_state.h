@@ -191,6 +191,7 @@ struct hth_commit {
     struct local_rank *local;
     uint32_t locals;
     struct track *tracks;
+    int head_bad;                      /* the record of it is damaged */
     uint64_t found_epoch, found_nonce; /* of the head on record when the engine started; 0: none */
     struct hth_head head;              /* as on record */
     struct hth_holders map;            /* the head's */

@@ -230,6 +230,7 @@ static int head_read(struct hth_commit *c, struct hth_head *out, struct hth_hold
     if (rc == HEARTH_EUNSUPPORTED || rc == HEARTH_ENOMEM)
         return hth_fail(err, rc, 0, "%s", cause.text);
     hth_say(&c->ctx->log, HEARTH_LOG_ERROR, "head-bad", "%s", cause.text);
+    c->head_bad = 1;
     return HEARTH_OK;
 }
 
@@ -263,6 +264,11 @@ int hth_commit_knows(const struct hth_commit *c, const struct hth_epoch *e)
 {
     return (c->found_epoch == e->epoch && c->found_nonce == e->nonce) ||
            hth_breaks(c->ctx, HTH_BREAK_RECORD);
+}
+
+int hth_commit_head_bad(const struct hth_commit *c)
+{
+    return c->head_bad;
 }
 
 static int head_first(struct hth_commit *c, struct hearth_error *err)

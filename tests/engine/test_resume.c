@@ -238,6 +238,39 @@ Test(resume, without_the_head_of_its_log_its_ranks_recover_again)
     cr_assert(eq(u64, w.rank[BACK].attached.epoch, 0));
 }
 
+/* A log that began anew would have two heads at one position. */
+static void coordinator_without_its_head(void)
+{
+    back(0);
+    world_advance(&w, w.now_ms + SOON);
+    cr_assert(eq(int, w.why[0], 0), "%s", w.why);
+    cr_assert(world_error(&w, 0) != NULL);
+    cr_assert(eq(int, world_error(&w, 0)->code, HEARTH_ESTATE));
+    cr_assert(ne(ptr, strstr(world_error(&w, 0)->text, "is damaged or gone"), NULL), "%s",
+            world_error(&w, 0)->text);
+}
+
+Test(resume, a_coordinator_whose_head_is_damaged_is_not_in_its_epoch_again)
+{
+    unsigned char *bytes;
+    size_t len;
+
+    machine_stop(&w, 0);
+    bytes = record_of(0, "head", &len);
+    record_set(0, "head", bytes, len / 2);
+    free(bytes);
+    coordinator_without_its_head();
+}
+
+Test(resume, a_coordinator_whose_head_is_gone_is_not_in_its_epoch_again)
+{
+    struct hth_store *s = store_of(0);
+
+    machine_stop(&w, 0);
+    s->ops->record_remove(s, "head");
+    coordinator_without_its_head();
+}
+
 Test(resume, each_start_of_an_engine_is_a_life_of_its_own)
 {
     uint64_t first = hth_node_ctx(w.machine[BACK].node)->life;
