@@ -302,6 +302,7 @@ void mem_file_end(struct mem *m, struct file *f)
     if (!f->large)
         free(f->bytes);
     large_free(f->large);
+    free(f->older);
     free(f);
 }
 
@@ -354,6 +355,12 @@ void mem_file_name(struct mem *m, struct file *f, struct dir *dir, const char *n
     if (*at) {
         f->next = (*at)->next;
         (*at)->next = f;
+        if (m->remembers && !dir && !(*at)->large) {
+            f->older_len = (*at)->len;
+            f->older = malloc(f->older_len + 1);
+            if (f->older)
+                memcpy(f->older, (*at)->bytes, f->older_len);
+        }
         file_drop(m, at);
     } else {
         *at = f;

@@ -31,6 +31,13 @@ void hth_store_mem_room(struct hth_store *s, uint64_t limit_bytes);
 /* No record can be written while it is on. */
 void hth_store_mem_no_records(struct hth_store *s, int on);
 
+/* From now on each record remembers what it was before it was written last. */
+void hth_store_mem_remember(struct hth_store *s);
+
+/* One of the records changes, while no engine uses the store: which, and whether a bit of it changes, it loses its
+ * end, or what it was before is back, is by `die`. Writes which, and how; 0: there is none that can. */
+int hth_store_mem_spoil(struct hth_store *s, uint64_t die, char out[240]);
+
 /* From now on large records of all stores of this process are kept once where they are alike; one thread has
  * them all. */
 void hth_store_mem_share(void);

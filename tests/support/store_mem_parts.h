@@ -45,6 +45,8 @@ struct file {
     size_t len, charged;
     uint32_t users; /* raw objects in somebody's hands */
     int unnamed;    /* in no list: freed with its last user */
+    void *older;    /* a record: what it was before it was written last; NULL: nothing */
+    size_t older_len;
 };
 
 struct mem {
@@ -58,7 +60,8 @@ struct mem {
     uint32_t evidence;
     int reserved; /* reserve() was called by this engine */
     int no_records;
-    int spares; /* records have memory of their own, whatever a stranger takes */
+    int remembers; /* each record what it was before */
+    int spares;    /* records have memory of their own, whatever a stranger takes */
     hth_store_mem_written *written;
     hth_store_mem_freed *freed;
     void *watcher;

@@ -49,7 +49,8 @@
     X(MTU, mtu, "until a restart, pulls between two nodes that stall where messages pass") \
     X(CUT, cut, "a rank cut off from its engine that writes on")                           \
     X(BLOCK, block, "an engine's thread blocked in the middle of its work")                \
-    X(BEYOND, beyond, "more machines lost at once than there are copies")
+    X(BEYOND, beyond, "more machines lost at once than there are copies")                  \
+    X(RECORD, record, "an engine killed, and one of its records changed before the next")
 
 enum world_kind {
 #define WORLD_KIND(kind, name, text) WORLD_KIND_##kind,

@@ -130,6 +130,27 @@ static void fault_kill(struct world *w)
     world_restart(w, 1 + fault_roll(w, 1000), "an engine was killed");
 }
 
+/* Its memory is worth less than before, as where it was lost. With its ranks, or under them. */
+static void fault_record(struct world *w)
+{
+    uint32_t m = fault_machine(w);
+    uint64_t die = 1 + fault_roll(w, UINT32_MAX);
+
+    if (!w->machine[m].node || !may_lose(w, 1))
+        return;
+    if (fault_roll(w, 2)) {
+        w->machine[m].spoil = die;
+        ranks_kill(w, m);
+        machine_stop(w, m);
+        world_restart(w, 1 + fault_roll(w, 1000), "an engine was killed, and a record changes");
+    } else {
+        ill_begin(w, WORLD_KIND_CRASH);
+        for (uint32_t i = 0; i < w->opts.nodes; i++)
+            if (!w->machine[w->member[i]].node)
+                w->machine[w->member[i]].spoil = die;
+    }
+}
+
 static void fault_restart(struct world *w)
 {
     w->hits[WORLD_KIND_RESTART]++;
@@ -387,6 +408,7 @@ static const uint8_t fault_weight[WORLD_KINDS_COUNT] = {
     [WORLD_KIND_MTU] = 4,
     [WORLD_KIND_BLOCK] = 5,
     [WORLD_KIND_BEYOND] = 3,
+    [WORLD_KIND_RECORD] = 4,
 };
 
 static uint32_t weight_of(const struct world *w, uint32_t kind)
@@ -419,6 +441,7 @@ static void fault_of(struct world *w, enum world_kind kind)
     static void (*const at_once[WORLD_KINDS_COUNT])(struct world *) = {
         [WORLD_KIND_LOSS] = fault_loss,
         [WORLD_KIND_KILL] = fault_kill,
+        [WORLD_KIND_RECORD] = fault_record,
         [WORLD_KIND_RESTART] = fault_restart,
         [WORLD_KIND_STALE] = fault_stale,
         [WORLD_KIND_RANK] = fault_rank,

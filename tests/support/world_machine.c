@@ -296,8 +296,21 @@ static void store_make(struct world *w, struct machine *x)
     if (hth_store_mem_open(w->opts.seed * 1000 + x->index * 40 + ++x->uses, 0, &x->store))
         abort();
     hth_store_mem_room(x->store, world_room(w));
+    if (fault_is_on(w, WORLD_KIND_RECORD))
+        hth_store_mem_remember(x->store);
     hth_store_mem_watch(x->store, check_record, check_freed, x);
     hth_store_mem_processes(x->store, slots_elsewhere, x);
+}
+
+static void record_spoil(struct machine *x)
+{
+    char what[240];
+
+    if (x->spoil && hth_store_mem_spoil(x->store, x->spoil, what)) {
+        x->world->hits[WORLD_KIND_RECORD]++;
+        world_say(x->world, "machine %u: %s", x->index, what);
+    }
+    x->spoil = 0;
 }
 
 void machine_start(struct world *w, uint32_t m)
@@ -325,6 +338,7 @@ void machine_start(struct world *w, uint32_t m)
         return;
     if (!x->store)
         store_make(w, x);
+    record_spoil(x);
     snprintf(env.node, sizeof(env.node), "m%u", m);
     if (w->opts.adjust)
         w->opts.adjust(m, &env.session);

@@ -30,6 +30,7 @@ struct machine {
     uint32_t block_at; /* its clock's reading by its engine at which that begins; 0: none */
     uint64_t block_until_ms,
             ahead_ms; /* when it ends; its clock shows so much more for the rest of the work */
+    uint64_t spoil;   /* by that a record of it changes before its next engine; 0: none does */
     int block_busy;   /* it uses the processor meanwhile ... */
     uint64_t busy_ms; /* ... that it has used in all */
     struct asked *asked, **asked_end;
