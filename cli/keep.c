@@ -40,10 +40,6 @@ static void keep_marks(const json_t *row, char out[80])
         n += (size_t)snprintf(out + n, 80 - n, "pinned");
         between = ", ";
     }
-    if (json_is_true(json_object_get(row, "bad"))) {
-        n += (size_t)snprintf(out + n, 80 - n, "%sbad", between);
-        between = ", ";
-    }
     if (tries)
         snprintf(out + n, 80 - n, "%srecovered by %" JSON_INTEGER_FORMAT " jobs in vain", between,
                 tries);
@@ -69,7 +65,7 @@ static void keep_print(const json_t *kept)
         human_age(age, json_integer_value(json_object_get(row, "age_s")));
         grid_add(&g, "step %" PRIu64 ", try %" PRIu32 "%s", id.step, hth_attempt_count(id.attempt),
                 hth_attempt_of(id.attempt));
-        grid_add(&g, "%s", state);
+        grid_add(&g, "%s", json_is_true(json_object_get(row, "bad")) ? "bad" : state); /* as ls */
         grid_add(&g, "%s", age);
         keep_marks(row, marks);
         grid_add(&g, "%s", marks);

@@ -112,6 +112,19 @@ static int key_file_put(const struct key_place *p, struct key_text *t, unsigned 
 typedef int (*step_fn)(
         const struct hth_key *key, const char *path, struct key_text *t, struct hearth_error *err);
 
+/* Of a file that is there: that it is no key's, or has the wrong mode, is what was found. */
+static int key_look(const char *path, struct hth_key *out, struct hearth_error *err)
+{
+    int rc = hth_key_open(path, out, err);
+
+    if (rc != HEARTH_EINVAL)
+        return rc;
+    err->code = err->native == ENOENT || err->native == ENOTDIR ? HEARTH_ENOENT
+                : err->native && err->native != ELOOP           ? HEARTH_EIO
+                                                                : HEARTH_ECORRUPT;
+    return err->code;
+}
+
 static int needs_two(
         const struct hth_key *key, const char *path, const char *what, struct hearth_error *err)
 {
@@ -170,7 +183,7 @@ static int key_step(const char *path, step_fn step, struct key_text *t, struct h
 
     if (rc)
         return rc;
-    rc = hth_key_open(path, &key, err);
+    rc = key_look(path, &key, err);
     if (!rc) {
         count = step(&key, path, t, err);
         rc = count < 0 ? count : key_file_put(&p, t, (unsigned)count, 0, err);
@@ -198,7 +211,7 @@ static int key_new(const char *path, struct key_text *t, struct hearth_error *er
 static int key_list(const char *path, struct hearth_error *err)
 {
     struct hth_key key;
-    int rc = hth_key_open(path, &key, err);
+    int rc = key_look(path, &key, err);
 
     if (rc)
         return rc;

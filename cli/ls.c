@@ -22,10 +22,11 @@ struct job {
     struct save_row *saves;
 };
 
-/* What the engine knows of a save on the keep list is newer than the record. */
+/* What the engine knows of a save on the keep list is newer than the record. A save that is marked bad is called so,
+ * with an engine and without: no recovery takes it, however many copies it has. */
 static void job_take_states(const struct job *j)
 {
-    static const char *const words[] = { "protected", "degraded", "kept" };
+    static const char *const words[] = { "protected", "degraded", "kept", "bad" };
     const json_t *kept = json_object_get(j->status, "kept");
 
     for (size_t i = 0; i < json_array_size(kept); i++) {
@@ -36,8 +37,10 @@ static void job_take_states(const struct job *j)
 
         if (!save || !state || hth_save_parse(save, &id))
             continue;
+        if (json_is_true(json_object_get(one, "bad")))
+            state = "bad";
         for (struct save_row *row = j->saves; row; row = row->next)
-            for (size_t w = 0; row->age_s >= 0 && w < 3; w++)
+            for (size_t w = 0; row->age_s >= 0 && w < sizeof(words) / sizeof(words[0]); w++)
                 if (!hth_save_cmp(row->id, id) && !strcmp(state, words[w]))
                     row->state = words[w];
     }
@@ -277,6 +280,7 @@ static enum status ls_names(const struct args *a, int root, char **names)
     struct hearth_error err = { 0 };
     json_t *jobs = json_array();
     enum status status = STATUS_OK;
+    size_t found = 0;
 
     for (size_t i = 0; i < 7; i++)
         grid_add(&g, "%s", titles[i]);
@@ -285,6 +289,7 @@ static enum status ls_names(const struct args *a, int root, char **names)
         int rc = hth_job_check(names[i], NULL) ? HEARTH_ENOENT
                                                : job_look(&j, a->root, names[i], &err);
 
+        found += rc != HEARTH_ENOENT;
         if (rc && rc != HEARTH_ENOENT)
             ls_say_unread(root, names[i], &err);
         else if (!rc && a->json)
@@ -295,10 +300,17 @@ static enum status ls_names(const struct args *a, int root, char **names)
     }
     if (a->json)
         status = print_json(json_pack("{s:O}", "jobs", jobs));
-    else
+    else if (found)
         grid_print(&g, "lrrlrrl");
     json_decref(jobs);
     grid_free(&g);
+    if (!status && !found) {
+        hth_fail(&err, HEARTH_ENOENT, 0,
+                "there is no job in %.300s: give the root that the job has, as --root of hearthd or "
+                "HEARTH_ROOT",
+                a->root);
+        return complain(&err);
+    }
     return status ? status : remarks() ? STATUS_WRONG : STATUS_OK;
 }
 

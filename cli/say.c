@@ -22,6 +22,7 @@ enum status complain(const struct hearth_error *err)
     case HEARTH_ECORRUPT:
     case HEARTH_EUNSUPPORTED:
     case HEARTH_EEXIST:
+    case HEARTH_ESTATE:
         return STATUS_WRONG;
     default:
         return STATUS_SYSTEM;

@@ -101,8 +101,9 @@ static int asked_pin(
     if (pins + 1 >= c->ctx->opts.keep)
         return hth_fail(err, HEARTH_ESTATE, 0,
                 "keep is %" PRIu32 ", and the last of these saves cannot be pinned: new ones need "
-                "its place; unpin one of %" PRIu32 ", or give a greater keep",
-                c->ctx->opts.keep, pins);
+                "its place; %s",
+                c->ctx->opts.keep,
+                pins ? "unpin another one first" : "start the job again with keep = 2 or more");
     k->pinned |= UINT32_C(1) << at;
     return HEARTH_OK;
 }

@@ -137,8 +137,8 @@ int hth_placement_make(struct hth_placement *out, const struct hth_epoch *epoch,
         free(holder);
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "%" PRIu32 " copies in other failure domains need %" PRIu32
-                " nodes, the job has %" PRIu32 ": add nodes, lower copies, or set allow_degraded",
-                min_copies, min_copies + 1, groups);
+                " nodes, the job has %" PRIu32 ": add nodes%s, or set allow_degraded",
+                min_copies, min_copies + 1, groups, min_copies > 1 ? ", lower min_copies" : "");
     }
     *out = (struct hth_placement){ epoch->world, copies, holder, level };
     return HEARTH_OK;

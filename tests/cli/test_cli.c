@@ -631,6 +631,7 @@ Test(cli, bad_input_is_one_sentence_and_the_documented_status)
         { { "inspect", "/etc" }, 2, "not a file" },
         { { "cat", "/etc", "--offset", "0" }, 2, "not a file" },
         { { "ls", "--root", "/dev/null" }, 3, "/dev/null" },
+        { { "ls", "--root", "/etc" }, 3, "there is no job in /etc" },
         { { "header", "frob" }, 2, "frob" },
         { { "header", "encode", "float32" }, 2, "shape" },
         { { "header", "encode", "float", "2" }, 2, "float" },

@@ -3,8 +3,15 @@
 #include "saved.h"
 
 #include "core/format/head.h"
+#include "core/local/local.h"
+#include "core/local/packet.h"
 
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 
 TestSuite(keep_list, .init = make_root, .fini = remove_root);
 
@@ -169,4 +176,51 @@ Test(keep_list, rm_takes_nothing_where_the_keep_record_is_of_a_later_version)
     /* One that is damaged is none. */
     cr_assert(zero(int, truncate(in_job(".hearth/keep"), 0)));
     cr_assert(zero(int, hearth("rm", "--root", root, JOB "/step-40_ckpt")), "%s", err_text);
+}
+
+/* An engine's answer to STATUS alone, until it is killed. */
+static pid_t answer_status(const char *text)
+{
+    struct sockaddr_un a = { .sun_family = AF_UNIX };
+    int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    pid_t pid;
+
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s", in_job(".hearth/sock"));
+    cr_assert(zero(int, bind(sock, (const struct sockaddr *)&a, sizeof(a)) || listen(sock, 8)),
+            "%s", a.sun_path);
+    pid = fork();
+    if (!pid)
+        alarm(10); /* a test that fails leaves it */
+    while (!pid) {
+        struct hth_local_head head;
+        int c = accept(sock, NULL, NULL), fd = memfd_create("status", MFD_CLOEXEC);
+
+        if (c < 0 || recv(c, &head, sizeof(head), 0) != sizeof(head) ||
+                write(fd, text, strlen(text)) < 0 || hth_packet_put(c, &head, sizeof(head), fd))
+            _exit(1);
+        close(fd);
+        close(c);
+    }
+    close(sock);
+    return pid;
+}
+
+/* It has all its copies, and no recovery takes it: a row that says both would be two answers. */
+Test(keep_list, a_save_that_is_marked_bad_has_that_one_word_as_its_state)
+{
+    char text[300], id[HTH_SAVE_TEXT];
+    pid_t pid;
+
+    cr_assert(zero(int, mkdir(in_job(""), 0700) | mkdir(in_job(".hearth"), 0700)));
+    hth_save_text(kept_id(40), id);
+    snprintf(text, sizeof(text),
+            "{\"kept\": [{\"save\": \"%s\", \"state\": \"protected\", \"age_s\": 5, \"bad\": true, "
+            "\"pinned\": true}]}",
+            id);
+    pid = answer_status(text);
+    cr_assert(zero(int, hearth("keep", "--root", root, JOB)), "%s", err_text);
+    cr_assert(eq(int, has(out, "bad") && has(out, "pinned"), 1), "%s", out);
+    cr_assert(zero(int, has(out, "protected")), "%s", out);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
 }

@@ -28,8 +28,8 @@ Test(key, it_is_made_once_and_changed_in_steps)
     slurp(path, was, sizeof(was));
     cr_assert(ne(int, hearth("key", "new", path), 0), "it was written over");
     cr_assert(eq(int, has(err_text, "is there already"), 1), "%s", err_text);
-    cr_assert(ne(int, hearth("key", "rotate", path), 0));
-    cr_assert(ne(int, hearth("key", "drop", path), 0));
+    cr_assert(eq(int, hearth("key", "rotate", path), 1));
+    cr_assert(eq(int, hearth("key", "drop", path), 1));
     slurp(path, now, sizeof(now));
     cr_assert(eq(str, now, was));
 
@@ -38,7 +38,7 @@ Test(key, it_is_made_once_and_changed_in_steps)
     cr_assert(eq(int, strncmp(now, was, 65), 0));
     cr_assert(eq(sz, strlen(now), 130));
     cr_assert(key_is_unsaid(path) && has(out, "dials and proves") && has(out, "is taken as well"));
-    cr_assert(ne(int, hearth("key", "add", path), 0), "a third one");
+    cr_assert(eq(int, hearth("key", "add", path), 1), "a third one");
     cr_assert(zero(int, hearth("key", "rotate", path)), "%s", err_text);
     snprintf(rest, sizeof(rest), "%s%.65s", now + 65, now);
     slurp(path, now, sizeof(now));
@@ -52,7 +52,15 @@ Test(key, it_is_made_once_and_changed_in_steps)
     cr_assert(eq(int, hearth("key", "show", path), 2));
     snprintf(rest, sizeof(rest), "%s.link", path);
     cr_assert(zero(int, symlink(path, rest)));
-    cr_assert(ne(int, hearth("key", "add", rest), 0), "a link was followed");
+    cr_assert(eq(int, hearth("key", "add", rest), 1), "a link was followed");
     unlink(rest);
+    cr_assert(zero(int, chmod(path, 0644)));
+    cr_assert(eq(int, hearth("key", "ls", path), 1), "%s", err_text);
+    cr_assert(zero(int, chmod(path, 0600) | truncate(path, 7)));
+    cr_assert(eq(int, hearth("key", "rotate", path), 1), "%s", err_text);
     unlink(path);
+    cr_assert(eq(int, hearth("key", "ls", path), 3), "%s", err_text);
+    cr_assert(eq(int, hearth("key", "drop", path), 3), "%s", err_text);
+    cr_assert(eq(int, hearth("key", "ls", "/dev/null/key"), 3), "%s", err_text);
+    cr_assert(eq(int, hearth("key", "new", "/nonexistent/key"), 3), "%s", err_text);
 }

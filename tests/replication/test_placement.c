@@ -125,6 +125,22 @@ Test(placement, refuses_what_the_nodes_cannot_give_unless_told)
     done(&e, &p);
 }
 
+/* One copy cannot be made fewer. */
+Test(placement, advises_only_what_can_be_done)
+{
+    struct hth_epoch one = epoch_of(1, 1, 0), two = epoch_of(2, 1, 0);
+    struct hth_placement p = { 0 };
+    struct hearth_error err;
+
+    must_fail(hth_placement_make(&p, &one, 1, 1, 0, &err), HEARTH_EINVAL);
+    cr_assert(strstr(err.text, "add nodes, or set allow_degraded") != NULL, "%s", err.text);
+    must_fail(hth_placement_make(&p, &two, 2, 2, 0, &err), HEARTH_EINVAL);
+    cr_assert(strstr(err.text, "lower min_copies") != NULL, "%s", err.text);
+    done(&one, &p);
+    free(two.rank_node);
+    free(two.member);
+}
+
 Test(placement, moves_a_lost_copy_to_somebody_who_shares_nothing)
 {
     struct hth_epoch e = epoch_of(5, 1, 0);
