@@ -100,9 +100,8 @@ static uint64_t account_cgroup(const char *proc)
     return n > 0 ? hth_crc32c(text, (size_t)n) : 0;
 }
 
-void hth_account_say(struct hth_tmpfs *t, uint64_t more)
+void hth_account_say(struct hth_tmpfs *t, uint64_t bytes)
 {
-    uint64_t bytes = hth_back_missing(t) + hth_raw_missing(t) + more;
     unsigned char entry[ACCOUNT_BYTES];
 
     if (t->account_fd < 0 || bytes == t->account_said)

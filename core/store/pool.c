@@ -273,6 +273,12 @@ void hth_pool_give(struct hth_store *s, struct hth_slot *pub)
         truncate_for_test(slot);
 }
 
+void hth_pool_abandon(struct hth_store *s, struct hth_slot *pub)
+{
+    hth_tmpfs_slot(pub)->orphan = ORPHAN_SHARES;
+    hth_pool_give(s, pub);
+}
+
 static void count_entry(void *arg, const char *name)
 {
     (void)name;
@@ -381,7 +387,7 @@ uint64_t hth_pool_work(struct hth_store *s, unsigned slots)
     struct hearth_error err = { 0 };
     int rc;
 
-    hth_account_say(t, 0);
+    hth_account_say(t, hth_back_missing(t) + hth_raw_missing(t));
     if (t->opts.workers.submit) {
         hth_back_submit(t, slots);
         return HTH_NEVER;

@@ -51,9 +51,8 @@ int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct he
     if (room.memory != HTH_ROOM_NONE)
         room.memory += freed;
     rc = hth_room_fits(&room, bytes + promised, reserve_margin(t, &room), t->path, err);
-    if (!rc)
-        hth_account_say(
-                t, bytes); /* the caller makes them next, or hth_pool_work() takes it back */
+    if (!rc) /* the caller makes them next, or hth_pool_work() takes it back */
+        hth_account_say(t, bytes + promised);
     hth_account_unlock(t);
     return rc;
 }

@@ -185,14 +185,13 @@ static int slot_open(struct hth_tmpfs *t, const struct tmpfs_slot *slot)
     return -1;
 }
 
-/* Same address, same pages: what is registered with a transport stays so. */
+/* Same address, same pages: what is registered with a transport stays so. Later, when a worker has it. */
 static int slot_part(struct hth_tmpfs *t, struct tmpfs_slot *slot)
 {
-    int fd = slot_open(t, slot);
+    int fd = slot->busy ? -1 : slot_open(t, slot);
 
     if (fd < 0)
         return -1;
-    hth_back_claim(t, slot);
     if (hth_sys_map_over(slot->pub.base, fd, slot->pub.capacity)) {
         hth_say(&t->opts.log, HEARTH_LOG_ERROR, "slot-lost",
                 "%s: a slot of %" PRIu64 " bytes cannot be mapped and is not used again: %s",
@@ -235,14 +234,6 @@ void hth_slots_settle(struct hth_tmpfs *t)
     for (struct tmpfs_slot *slot = t->slots; slot; slot = slot->next)
         if (slot->state == TMPFS_GIVEN && !slot->pub.leases && !slot->foreign)
             hth_slot_settle(t, slot);
-}
-
-void hth_slot_abandon(struct hth_store *s, struct hth_slot *pub)
-{
-    struct tmpfs_slot *slot = hth_tmpfs_slot(pub);
-
-    slot->orphan = ORPHAN_SHARES;
-    hth_pool_give(s, pub);
 }
 
 void hth_slot_lease(struct hth_store *s, struct hth_slot *slot)

@@ -141,13 +141,13 @@ int hth_sys_open_elsewhere(int fd);
 /* `base` shows this file of `len` bytes from now on; -1: what it shows is not known. */
 int hth_sys_map_over(void *base, int fd, uint64_t len);
 
-/* account.c: what engines of this machine have promised. say: ours, with `more` that is about to be. others: theirs,
+/* account.c: what engines of this machine have promised and not made yet. say: ours, in bytes. others: theirs,
  * taken off what is free. Between lock and unlock no other engine looks and promises. */
 void hth_account_open(struct hth_tmpfs *t);
 void hth_account_close(struct hth_tmpfs *t);
 void hth_account_lock(struct hth_tmpfs *t);
 void hth_account_unlock(struct hth_tmpfs *t);
-void hth_account_say(struct hth_tmpfs *t, uint64_t more);
+void hth_account_say(struct hth_tmpfs *t, uint64_t bytes);
 void hth_account_others(struct hth_tmpfs *t, struct hth_room *room);
 
 /* spare.c: records, and small raw objects, in memory that was taken at open. write: as the system calls. */
@@ -189,7 +189,6 @@ void hth_slot_unlease(struct hth_store *s, struct hth_slot *slot);
 void hth_slot_settle(struct hth_tmpfs *t, struct tmpfs_slot *slot);
 /* The same of all that wait for other processes. */
 void hth_slots_settle(struct hth_tmpfs *t);
-void hth_slot_abandon(struct hth_store *s, struct hth_slot *slot);
 
 /* reserve.c */
 int hth_pool_reserve(
@@ -222,6 +221,7 @@ int hth_pool_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth
 int hth_pool_claim(struct hth_store *s, uint64_t slot, uint64_t generation, uint32_t rank,
         struct hth_slot **out, struct hearth_error *err);
 void hth_pool_give(struct hth_store *s, struct hth_slot *slot);
+void hth_pool_abandon(struct hth_store *s, struct hth_slot *slot);
 void hth_pool_condemn(struct hth_store *s, struct hth_slot *slot, const char *why);
 uint64_t hth_pool_work(struct hth_store *s, unsigned slots);
 int hth_pool_soon(struct hth_store *s, uint64_t bytes);
