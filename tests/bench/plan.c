@@ -351,7 +351,9 @@ static void bench_map(uint32_t nodes, uint32_t ranks, uint32_t copies)
         die("no placement");
     hth_holders_first(&map, e.epoch, e.nonce);
     for (unsigned i = 0; i <= 2 * arg.rounds; i++) {
-        struct hth_remap in = { &e, &base, &map, 1, is, 1, NULL, 0 };
+        struct hth_remap in = {
+            .epoch = &e, .base = &base, .last = &map, .settled = 1, .is = is, .min_copies = 1
+        };
         struct hth_move *move = NULL;
         uint32_t moves, now = 0;
         double begin;
