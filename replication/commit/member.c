@@ -274,6 +274,7 @@ static void member_repaired(
         next = t->next;
         member_check(c, t);
     }
+    moved_free(c); /* the map may have moved it away while it came */
 }
 
 /* A kept save: it is complete, its ranks have been told, and it has no deadline. */
