@@ -164,6 +164,21 @@ int hth_dir_names_slot(const struct hth_tmpfs *t, const struct tmpfs_dir *dir, c
     return 0;
 }
 
+/* An engine that is confined (daemon/confine.c) makes no link, and so moves none to another directory. */
+static int link_remove(struct hth_tmpfs *t, const struct tmpfs_dir *dir, const char *name)
+{
+    char where[200] = "";
+    struct stat st;
+
+    if (fstatat(dir->fd, name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISLNK(st.st_mode) ||
+            readlinkat(dir->fd, name, where, sizeof(where) - 1) < 0 || unlinkat(dir->fd, name, 0))
+        return 0;
+    hth_say(&t->opts.log, HEARTH_LOG_WARN, "evidence",
+            "%s: %s/%s was a link to %s in the place of an object, and is removed", t->path,
+            dir->name, name, where);
+    return 1;
+}
+
 /* A file that a start found under this name and could not use (torn, a link) makes way for the object,
  * and is kept as evidence. */
 static int put_aside(struct hth_tmpfs *t, const struct tmpfs_dir *dir, const char *name)
@@ -174,7 +189,7 @@ static int put_aside(struct hth_tmpfs *t, const struct tmpfs_dir *dir, const cha
         return 0;
     snprintf(to, sizeof(to), "torn-%016" PRIx64 "-%.200s", dir->save.step, name);
     if (renameat2(dir->fd, name, t->evidence_fd, to, 0))
-        return 0;
+        return errno == EACCES && link_remove(t, dir, name);
     hth_say(&t->opts.log, HEARTH_LOG_WARN, "evidence", "%s: %s/%s was put aside as %s", t->path,
             dir->name, name, to);
     return 1;

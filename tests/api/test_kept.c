@@ -164,7 +164,7 @@ Test(kept, the_command_line_shows_and_changes_it)
     command_says("job", "step 4, try 1  degraded", 0); /* one node has no peers */
     command_says("job pin 2", "", 0);
     command_says("job", "pinned", 0);
-    command_says("job release 4", "step 4 is the newest that is PROTECTED", 5);
+    command_says("job release 4", "step 4 is the newest that is PROTECTED", 1);
     command_says("job release 3", "", 0);
     command_says("job --json", "\"pinned\": true", 0);
     cr_assert(eq(sz, list(), 2));

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -564,7 +565,7 @@ static int gather_other(
 Test(open, with_a_key_a_row_that_is_not_proved_is_not_heard_over_the_callers_own_bootstrap)
 {
     char path[] = "/tmp/hearth-key-XXXXXX";
-    unsigned char bytes[HTH_KEY] = { 7 };
+    unsigned char bytes[HTH_KEY];
     struct hearth_bootstrap other = {
         .struct_size = sizeof(other), .allgather = gather_other, .self = path
     };
@@ -572,6 +573,7 @@ Test(open, with_a_key_a_row_that_is_not_proved_is_not_heard_over_the_callers_own
     int fd = mkstemp(path);
     struct rank r;
 
+    cr_assert(eq(int, (int)getrandom(bytes, sizeof(bytes), 0), (int)sizeof(bytes)));
     cr_assert(eq(int, (int)write(fd, bytes, sizeof(bytes)), (int)sizeof(bytes)));
     close(fd);
     rank_start(&r);
