@@ -137,8 +137,8 @@ struct coord { /* the coordinator's; its decisions are in the head */
     uint32_t pairs;
     int look;                              /* something came that may decide a save; tick looks */
     int news;                              /* somebody is lost or back, and not in the map yet */
-    int stood;                             /* this machine has, and no map was made since */
-    uint32_t stills;                       /* how often, by the session */
+    int late;                              /* this engine was, and no map was made since */
+    uint32_t lates;                        /* how often, by the session */
     struct hth_save_id loss[HTH_KEEP_MAX]; /* kept saves that have lost a copy, not on record yet */
     uint32_t losses;
     struct asked asked[HTH_KEEP_MAX];

@@ -10,8 +10,9 @@
  * A sign is any fact, by whatever way it comes, with a newer life or count; or a connection. Life is a node's;
  * reach is a pair's: pairs.c.
  *
- * Promises that lay here while this machine stood still, or were given before, may be of who is gone since, noticed
- * by nobody. A map of another name asks all for them again: who says it under that name has lived since.
+ * Promises that lay here while this engine was late, because its machine stood still or its thread was busy, or that
+ * it had before, may be of a machine that is lost since: its last pings lay here too, and count as heard now. A map of
+ * another name asks all for them again: who says it under that name has lived since.
  */
 #include "commit_state.h"
 
@@ -216,7 +217,7 @@ static void reach_heard(struct hth_commit *c, uint64_t now_ms)
         s->lost = s->found = 0;
     }
     pairs_heard(c);
-    c->coord.news = c->coord.stood = 0;
+    c->coord.news = c->coord.late = 0;
 }
 
 /* When somebody who is back will be well. */
@@ -242,7 +243,7 @@ static void reach_remap(struct hth_commit *c, uint64_t now_ms)
     struct hth_head next = c->head;
     struct hth_holders map;
     uint32_t moved, stuck;
-    int news = reach_has_news(c) || c->coord.stood;
+    int news = reach_has_news(c) || c->coord.late;
 
     if (reach_make(c, now_ms, &map, &moved, &stuck)) {
         c->coord.look = 1;
@@ -285,19 +286,19 @@ static void reach_probe(struct hth_commit *c, uint64_t now_ms)
 }
 
 /* Before GO nobody has promised anything. */
-static void reach_look_stood(struct hth_commit *c)
+static void reach_look_late(struct hth_commit *c)
 {
-    uint32_t stills, busy;
+    uint32_t still, busy;
 
-    hth_session_late(c->ctx->session, &stills, &busy);
-    c->coord.stood |= c->running && stills != c->coord.stills;
-    c->coord.stills = stills;
+    hth_session_late(c->ctx->session, &still, &busy);
+    c->coord.late |= c->running && still + busy != c->coord.lates;
+    c->coord.lates = still + busy;
 }
 
 void reach_tick(struct hth_commit *c, uint64_t now_ms)
 {
-    reach_look_stood(c);
-    if (reach_has_news(c) || c->coord.stood || now_ms >= c->coord.home_ms)
+    reach_look_late(c);
+    if (reach_has_news(c) || c->coord.late || now_ms >= c->coord.home_ms)
         reach_remap(c, now_ms);
     if (now_ms >= c->coord.probe_ms)
         reach_probe(c, now_ms);
@@ -310,8 +311,8 @@ void reach_begin(struct hth_commit *c)
 
     for (uint32_t i = 0; i < c->ctx->epoch->nodes; i++)
         c->coord.sign[i].well_ms = c->coord.sign[i].probe_ms = now_ms;
-    reach_look_stood(c);
-    c->coord.stood = 0;
+    reach_look_late(c);
+    c->coord.late = 0;
     pairs_begin(c, now_ms);
     reach_wait(c, now_ms);
 }

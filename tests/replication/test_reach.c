@@ -222,7 +222,16 @@ static void stand_still(void)
     hth_session_tick(ctx->session);
 }
 
-Test(reach, what_was_promised_before_this_machine_stood_still_does_not_count_after_it)
+/* For less than dead_ms: nobody is taken for lost by it. */
+static void be_busy(void)
+{
+    pair_run(p, 300);
+    pair_busy(p, ctx->opts.dead_ms * 2 / 3);
+    hth_session_tick(ctx->session);
+}
+
+/* Node 2's promise lay here meanwhile, and node 2 may be gone. */
+static void what_was_promised_before_is_asked_for_again(void (*late)(void))
 {
     struct hth_head h;
 
@@ -230,8 +239,8 @@ Test(reach, what_was_promised_before_this_machine_stood_still_does_not_count_aft
     h = on_record(NULL);
     promise(0, h.map);
     promise(1, h.map);
-    stand_still();
-    promise(2, h.map); /* it lay here, and node 2 may be gone */
+    late();
+    promise(2, h.map);
     cr_assert(zero(u32, on_record(NULL).keep.saves));
     cr_assert(zero(u32, moved()));
     h = on_record(NULL);
@@ -239,6 +248,25 @@ Test(reach, what_was_promised_before_this_machine_stood_still_does_not_count_aft
         promise(n, h.map);
     cr_assert(eq(u32, on_record(NULL).keep.saves, 1));
     cr_assert(eq(int, on_record(NULL).settled, 1));
+}
+
+Test(reach, what_was_promised_before_this_machine_stood_still_does_not_count_after_it)
+{
+    uint32_t still, busy;
+
+    what_was_promised_before_is_asked_for_again(stand_still);
+    hth_session_late(ctx->session, &still, &busy);
+    cr_assert(eq(u32, still, 1));
+}
+
+Test(reach, what_was_promised_before_this_engine_was_busy_for_long_does_not_count_after_it)
+{
+    uint32_t still, busy;
+
+    what_was_promised_before_is_asked_for_again(be_busy);
+    hth_session_late(ctx->session, &still, &busy);
+    cr_assert(zero(u32, still));
+    cr_assert(eq(u32, busy, 1));
 }
 
 /* All ranks on the first of four nodes. */

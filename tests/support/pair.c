@@ -26,6 +26,13 @@ static uint64_t now_ms(void *self)
     return ((struct pair *)self)->now_ms;
 }
 
+static uint64_t used_ms; /* of processors: hth_session_opts.busy_ms has no argument */
+
+static uint64_t busy_ms(void)
+{
+    return used_ms;
+}
+
 static uint64_t wall_ms(void *self)
 {
     return UINT64_C(1700000000000) + now_ms(self);
@@ -176,7 +183,12 @@ void pair_node_open(struct pair *p, uint32_t node)
     struct pair_node *n = &p->node[node];
     struct hth_ctx *c = &n->ctx;
     struct hth_session_opts opts = {
-        .heartbeat_ms = 200, .dead_ms = 2000, .stall_ms = 1000, .connect_ms = 2000, .job = "pair"
+        .heartbeat_ms = 200,
+        .dead_ms = 2000,
+        .stall_ms = 1000,
+        .connect_ms = 2000,
+        .busy_ms = busy_ms,
+        .job = "pair",
     };
     struct hth_session_events events = {
         .self = n, .on_message = on_message, .on_peer_up = on_peer_up, .on_peer_down = on_peer_down
@@ -345,6 +357,12 @@ static uint64_t node_tick(struct pair_node *n)
     for (int i = 0; i < 4; i++)
         next = due[i] < next ? due[i] : next;
     return next;
+}
+
+void pair_busy(struct pair *p, uint64_t ms)
+{
+    p->now_ms += ms;
+    used_ms += ms;
 }
 
 int pair_step(struct pair *p)

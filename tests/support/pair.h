@@ -76,6 +76,8 @@ void pair_node_open(struct pair *p, uint32_t node);  /* adopts what the store ha
 
 /* One thing that is due happens, or time passes to the next; 0: nothing will ever happen. */
 int pair_step(struct pair *p);
+/* The engines' threads use the processor for that long, and hear and tick nothing meanwhile. */
+void pair_busy(struct pair *p, uint64_t ms);
 void pair_run(struct pair *p, uint64_t ms);
 void pair_works(
         struct pair *p); /* all works run and are done, what these submit too; no time passes */
