@@ -597,6 +597,24 @@ static void log_poll(void)
 
 /* ---- PMIx --------------------------------------------------------------------------------------- */
 
+/* A second bootstrap of the process: what the first one has gathered is not gathered again. */
+static void gather_anew(struct answer *a)
+{
+    struct hearth_bootstrap *second;
+    unsigned char mine[16], all[2][16];
+    uint32_t rank, world;
+
+    a->rc = hearth_bootstrap_pmix(20000, &second, &rank, &world, &a->err);
+    if (a->rc)
+        return;
+    memset(mine, (int)(7 + rank), sizeof(mine));
+    a->rc = second->allgather(second->self, mine, sizeof(mine), all, &a->err);
+    for (uint32_t r = 0; r < world && !a->rc; r++)
+        if (all[r][0] != 7 + r)
+            a->rc = HEARTH_EPROTO;
+    hearth_bootstrap_close(second);
+}
+
 /* Not a case by itself: what mpirun starts. */
 static int be_pmix_rank(const char *root)
 {
@@ -623,6 +641,8 @@ static int be_pmix_rank(const char *root)
         do_save(&me, (uint64_t[3]){ 3, 3, 0 }, &a);
     if (!a.rc)
         do_wait(&me, (uint64_t[3]){ 3, HEARTH_PROTECTED, 10000 }, &a);
+    if (!a.rc)
+        gather_anew(&a);
     if (!a.rc)
         do_close(&me, (uint64_t[3]){ HEARTH_DROP }, &a);
     if (a.rc)
