@@ -197,6 +197,23 @@ static int away_has(const struct hth_commit *c, uint32_t node, const struct hth_
     return 1 + (c->ctx->epoch->rank_node[rank] == node);
 }
 
+/* Of this save, the object that is most surely on the node; NULL: none is. */
+static const struct hth_object *away_object_of(
+        const struct hth_commit *c, uint32_t node, const struct hth_held_save *s)
+{
+    const struct hth_object *best = NULL;
+    int has = 0;
+
+    for (uint32_t i = 0; i < s->manifest.objects; i++) {
+        const struct hth_object *o = &s->manifest.object[i];
+        int now = away_has(c, node, o);
+
+        best = now > has ? o : best;
+        has = now > has ? now : has;
+    }
+    return best;
+}
+
 /* An object of what is kept that is on the node; NULL: there is none. */
 static const struct hth_object *away_object(
         const struct hth_commit *c, uint32_t node, struct hth_save_id *out_save)
@@ -204,16 +221,10 @@ static const struct hth_object *away_object(
     const struct hth_object *best = NULL;
 
     for (uint32_t k = 0; k < c->ctx->keep.saves && !best; k++) {
-        struct hth_held_save *s = hth_holdings_find(c->ctx, c->ctx->keep.save[k]);
+        const struct hth_held_save *s = hth_holdings_find(c->ctx, c->ctx->keep.save[k]);
 
-        for (uint32_t i = 0; s && s->has_manifest && i < s->manifest.objects; i++) {
-            const struct hth_object *o = &s->manifest.object[i];
-
-            if (away_has(c, node, o) > (best ? away_has(c, node, best) : 0)) {
-                best = o;
-                *out_save = s->id;
-            }
-        }
+        if (s && s->has_manifest && (best = away_object_of(c, node, s)))
+            *out_save = s->id;
     }
     return best;
 }
