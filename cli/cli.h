@@ -76,8 +76,8 @@ struct place {
 
 /* HEARTH_ENOENT or HEARTH_EIO, from errno; errno 0: what err has already. */
 int place_failed(const char *path, struct hearth_error *err);
-/* Below `root`, through no link; or, where that is NULL, as it is named. -1 and errno; errno 0: the root is refused,
- * and err says why. */
+/* Below `root`, through no link; or, where that is NULL, as it is named. -1 and errno; errno 0:
+ * the root is refused, and err says why. */
 int place_below(const char *root, const char *name, int flags, struct hearth_error *err);
 /* The place of an open container, which it takes. -1 and errno. */
 int place_around(struct place *p, int container, const char *path);

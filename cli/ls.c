@@ -22,8 +22,9 @@ struct job {
     struct save_row *saves;
 };
 
-/* What the engine knows of a save on the keep list is newer than the record. A save that is marked bad is called so,
- * with an engine and without: no recovery takes it, however many copies it has. */
+/* A running engine's state of a kept save is newer than the record's. A save that is marked bad
+ * is shown as "bad", with an engine and without: no recovery takes it, however many copies it
+ * has. */
 static void job_take_states(const struct job *j)
 {
     static const char *const words[] = { "protected", "degraded", "kept", "bad" };

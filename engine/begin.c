@@ -119,7 +119,8 @@ static int begin_take_slot(struct hth_node *n, struct loan *l, const struct hth_
     return HEARTH_OK;
 }
 
-/* This save fits, and the next ones will not: said while something can be done about it. Bytes of text. */
+/* This save fits, and the next ones will not: said while something can be done about it. Bytes
+ * of text. */
 static uint32_t begin_warning(struct hth_node *n, const struct client *c, const struct loan *l,
         char text[HTH_LOCAL_WARNING])
 {
@@ -275,10 +276,10 @@ static size_t begin_sizes(struct hth_node *n, const struct client *c,
     return count;
 }
 
-/* A save that may begin has a slot: where those of its size hold what is still needed, as after the job has
- * lost nodes and not yet saved, another is made: one, since a rank writes one save. Readers have what
- * lease_bytes gives them and no more. Where ranks have said no sizes, the first save's slots are made so, those
- * of all ranks side by side. */
+/* A save that may begin has a slot: where those of its size hold what is still needed, as after
+ * the job has lost nodes and not yet saved, another is made: one, since a rank writes one save.
+ * Readers have what lease_bytes gives them and no more. Where ranks have said no sizes, the
+ * first save's slots are made so, those of all ranks side by side. */
 static void begin_foresee(struct hth_node *n, const struct client *c,
         const struct hth_local_begin *m, const struct hth_ranks *ranks)
 {
@@ -326,8 +327,8 @@ static int begin_must_wait(struct hth_node *n, const struct client *c, const uni
     return rc == HEARTH_EBUSY;
 }
 
-/* Milliseconds that a request may wait for a slot that the workers make, though its caller gave no wait_ms.
- * 0: none of its size is being made. */
+/* Milliseconds that a request may wait for a slot that the workers make, though its caller gave
+ * no wait_ms. 0: none of its size is being made. */
 static uint32_t begin_soon_ms(struct hth_node *n, const struct client *c,
         const struct hth_local_begin *m, const struct hth_ranks *ranks)
 {

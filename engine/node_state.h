@@ -41,7 +41,8 @@ struct hth_node {
     struct hth_local_opts opts;
     struct hearth_error failure; /* why the epoch came to nothing; code 0: it has not */
     struct hearth_error over;    /* why this engine ends; code 0: it does not */
-    /* Coordinator: an epoch whose decisions were on a record that is gone or damaged. It is not joined again. */
+    /* Coordinator: an epoch whose decisions were on a record that is gone or damaged. It is not
+     * joined again. */
     uint64_t forgot_epoch, forgot_nonce;
     uint64_t join_ms; /* how long joining took */
     unsigned char

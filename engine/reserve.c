@@ -94,7 +94,8 @@ static size_t reserve_for_maps(const struct hth_node *n, uint64_t largest, uint6
     return count;
 }
 
-/* Slots for keep + 1 saves of one rank's part, object by object: as it said, else one object of `unsaid` bytes. */
+/* Slots for keep + 1 saves of one rank's part, object by object: as it said, else one object of
+ * `unsaid` bytes. */
 static size_t reserve_of(const struct hth_node *n, uint32_t rank, uint64_t unsaid, uint64_t *bytes)
 {
     const struct hth_sizes one = { .bytes = { unsaid }, .count = { unsaid != 0 } };

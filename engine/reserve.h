@@ -18,8 +18,9 @@ uint64_t reserve_said(const struct hth_node *n, uint32_t rank);
 
 /* Asks the store for slots of those sizes. Errors: HEARTH_ENOMEM, the store's. */
 int reserve_slots(struct hth_node *n, struct hearth_error *err);
-/* At an epoch's first begin, of an object of so many bytes: is there room for keep + 1 saves, if ranks that have said no
- * sizes have parts like this one? Errors: HEARTH_ENOSPC with the store's numbers; later calls: none. */
+/* At an epoch's first begin, of an object of so many bytes: is there room for keep + 1 saves, if
+ * ranks that have said no sizes have parts like this one? Errors: HEARTH_ENOSPC with the store's
+ * numbers; later calls: none. */
 int reserve_look(struct hth_node *n, uint64_t object, struct hearth_error *err);
 /* Slots for saves to come, as large as those of this one: where ranks have not said their sizes. */
 void reserve_ahead(struct hth_node *n, struct hth_save_id save);

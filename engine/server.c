@@ -105,8 +105,9 @@ static void connection_free(struct connection *c)
     free(c);
 }
 
-/* The client has closed, and what it sent before is still read. Otherwise it lives and waits for its answer,
- * which the kernel does not take (ETOOMANYREFS, ENOBUFS): the library makes another connection. */
+/* The client has closed, and what it sent before is still read. Otherwise it lives and waits for
+ * its answer, which the kernel does not take (ETOOMANYREFS, ENOBUFS): the library makes another
+ * connection. */
 static void connection_refused(struct hth_server *s, struct connection *c, int e)
 {
     if (e == EPIPE || e == ECONNRESET) {

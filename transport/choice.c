@@ -150,7 +150,8 @@ static const char *own_against(const struct hth_candidates *c)
     return against;
 }
 
-/* What a setting mends: Ethernet or loopback, called hostile, where our own sockets are not installed. */
+/* What a setting mends: Ethernet or loopback, called hostile, where our own sockets are not
+ * installed. */
 static int why_hostile(const struct hth_candidates *c, const struct hth_network *network,
         const struct hth_machine *machine, char *out, size_t len)
 {

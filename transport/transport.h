@@ -120,9 +120,10 @@ struct hth_transport_ops {
      * nothing but its grants has ended, try again. */
     int (*dereg)(struct hth_transport *t, struct hth_region *region);
 
-    /* Let the peer of `conn` pull [off, off + len) of the region. Registers nothing, so it is cheap;
-     * there may be any number of grants of one region. out_desc[HTH_DESC_MAX] goes to the peer in a
-     * message on `conn`, after the call; the same bytes revoke. A grant ends with its connection. */
+    /* Let the peer of `conn` pull [off, off + len) of the region. Registers nothing, so it is
+     * cheap; there may be any number of grants of one region. out_desc[HTH_DESC_MAX] goes to the
+     * peer in a message on `conn`, after the call; the same bytes revoke. A grant ends with its
+     * connection. */
     int (*grant)(struct hth_transport *t, struct hth_region *region, uint64_t off, uint64_t len,
             hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err);
     /* That grant alone is over; other grants, and pulls under them, go on. A pull under it that runs
@@ -141,8 +142,9 @@ struct hth_transport_ops {
      * destination as it came, while the processor's cache had it; 0: it was not. NULL: it never is. */
     int (*pulled_crc)(struct hth_transport *t, uint32_t *out);
 
-    /* When bytes of a pull of ours came on this connection last, in ms of the transport's clock; 0: never. Of pulls that
-     * have not ended, too. NULL: the backend learns of a pull's end alone. */
+    /* When bytes of a pull of ours came on this connection last, in ms of the transport's clock;
+     * 0: never. Of pulls that have not ended, too. NULL: the backend learns of a pull's end
+     * alone. */
     uint64_t (*pulled_ms)(struct hth_transport *t, hth_conn conn);
 
     /* Move what can be moved and run callbacks. Returns how much was done; 0: nothing. */

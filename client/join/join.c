@@ -263,7 +263,7 @@ static int join_meet(struct hearth *h, unsigned char *table, struct hearth_error
     return HEARTH_OK;
 }
 
-/* What this rank brings to the others is of the engine that there is now. */
+/* This rank's row of the table names the engine that runs now, not one that has ended. */
 static int join_find_engine(struct hearth *h, struct hearth_error *err)
 {
     struct hearth_error why;

@@ -75,8 +75,8 @@ void hth_counted_locked(struct hearth *h, struct hth_save_id save);
 
 int hth_is_connected(const struct hearth *h);
 
-/* 1, until 0: this rank is about to join a new epoch. An engine that comes back meanwhile is not asked to join the one
- * before, which another rank of the node may have ended there. */
+/* 1, until 0: this rank is about to join a new epoch. An engine that comes back meanwhile is not
+ * asked to join the one before, which another rank of the node may have ended there. */
 void hth_link_joins(struct hearth *h, int on);
 /* The engine made this epoch of what the ranks gathered. table_fd is kept, to join again with. */
 void hth_link_joined(struct hearth *h, const struct hth_local_joined *a, int table_fd);

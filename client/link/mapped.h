@@ -20,14 +20,14 @@ struct hth_slot_map {
     int let_go;     /* the engine wants it unmapped once no save needs it */
 };
 
-/* What the engine lent, as an answer has it; fd stays the caller's. */
+/* A slot as the engine's answer LENT describes it; fd stays the caller's. */
 struct hth_slot_lent {
     uint64_t slot, incarnation;
     int fd;
 };
 
-/* Bytes of a file that holds these payload bytes and table records, wherever they are cut and whatever
- * the integrity is. */
+/* Bytes of a file that holds these payload bytes and table records, wherever they are cut and
+ * whatever the integrity is. */
 static inline uint64_t hth_file_bytes(uint64_t bytes)
 {
     return 2 * HTH_BLOCK + bytes + hth_table_bytes(bytes, 0, 1);
@@ -41,8 +41,8 @@ void hth_slot_put(struct hearth *h, struct hth_slot_map *slot);
 void hth_slots_let_go(struct hearth *h);
 void hth_slots_fini(struct hearth *h);
 
-/* With h->lock held: the same of all mappings of earlier connections, taken out of the list; hth_slots_unmap()
- * without the lock. */
+/* With h->lock held: the same of all mappings of earlier connections, taken out of the list;
+ * hth_slots_unmap() without the lock. */
 struct hth_slot_map *hth_slots_old_locked(struct hearth *h);
 void hth_slots_unmap(struct hth_slot_map *list);
 /* With h->lock held: the engine wants this slot unmapped. */

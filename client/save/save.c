@@ -130,8 +130,8 @@ static int save_lent(struct hearth_save *s, struct hth_written *w, const struct 
         rc = hth_fail(err, HEARTH_EPROTO, 0, "the engine lent a slot that is too small");
     else
         rc = hth_slot_get(s->h, &lent, m->bytes, 1, &w->slot, err);
-    /* The first object's slot goes back with its save. A further one's does when the next is asked for, by the same
-     * number, so nothing is kept of it. */
+    /* The first object's slot goes back with its save. A further one's does when the next is
+     * asked for, by the same number, so nothing is kept of it. */
     if (s->objects ? !rc && hth_handle_more(s->handle, &object)
                    : hth_handle_lent(s->handle, a->head.token, incarnation, a->save, s->step,
                              &object, ahead) &&
@@ -244,7 +244,7 @@ static uint32_t save_count(struct hearth_save *s)
     return begun;
 }
 
-/* What the engine waits for is unmapped before it is asked for a slot. */
+/* The rank unmaps slots that the engine has sent LET_GO of before it asks for another one. */
 static void save_let_go(struct hearth *h)
 {
     pthread_mutex_lock(&h->lock);

@@ -57,12 +57,14 @@ struct hth_key {
     struct hth_key_place *place;
 };
 
-/* What these bytes are that 32 random ones are not, as "a text"; NULL: nothing was seen. */
+/* Names the pattern by which these bytes differ from 32 random ones, as "a text"; NULL: no
+ * pattern was found. */
 const char *hth_key_weak(const unsigned char key[HTH_KEY]);
 
-/* The key file: 32 bytes, or 64 hex digits and a newline, twice where there are two keys; mode 0600 or
- * stricter, owned by us, no link. "fd:N" is an inherited descriptor of such a file, or of one without a
- * name (memfd_create()). No key that hth_key_weak() names. Errors: HEARTH_EINVAL with a sentence that says what to do, HEARTH_ENOMEM. */
+/* The key file: 32 bytes, or 64 hex digits and a newline, twice where there are two keys; mode
+ * 0600 or stricter, owned by us, no link. "fd:N" is an inherited descriptor of such a file, or
+ * of one without a name (memfd_create()). No key that hth_key_weak() names. Errors:
+ * HEARTH_EINVAL with a sentence that says what to do, HEARTH_ENOMEM. */
 int hth_key_open(const char *path, struct hth_key *out, struct hearth_error *err);
 /* What the file holds now; a key that stays keeps its pointer, and nobody can prove with one that has
  * gone. *out_changed: another one, or another order. Errors: as of open, the keys are then as they were. */

@@ -89,8 +89,8 @@ static unsigned keys_parse(unsigned char out[KEYS][HTH_KEY], const unsigned char
     return count;
 }
 
-/* Fewer values than 32 random bytes ever have (12 of 256: once in 10^25), alone or as steps from one byte to the next:
- * zeros, a few bytes again and again, a count. */
+/* Fewer values than 32 random bytes ever have (12 of 256: once in 10^25), alone or as steps from
+ * one byte to the next: zeros, a few bytes again and again, a count. */
 static int key_is_even(const unsigned char key[HTH_KEY])
 {
     unsigned char value[256] = { 0 }, step[256] = { 0 };
@@ -129,7 +129,7 @@ struct hth_key_place {
     unsigned char text[KEYS * (TEXT + 1) + 1];
 };
 
-/* Somebody can try keys that are not random, and zeros are the key of everybody. */
+/* An attacker tries keys that are not random, and 32 zeros first. */
 static int keys_check(const char *path, const struct hth_key_place *place, unsigned count,
         struct hearth_error *err)
 {

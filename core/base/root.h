@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The root: the directory in which the jobs' directories stand, as a user or an administrator names it. */
+/* The root: the directory in which the jobs' directories stand, as a user or an administrator
+ * names it. */
 #ifndef HEARTH_CORE_BASE_ROOT_H
 #define HEARTH_CORE_BASE_ROOT_H
 

@@ -18,7 +18,8 @@ struct hth_sizes {
     uint32_t count[HTH_SIZES]; /* 0: no more sizes */
 };
 
-/* bytes[count], of at most HTH_SIZES_OBJECTS objects, none of 0 bytes; all zeros where count is 0. */
+/* bytes[count], of at most HTH_SIZES_OBJECTS objects, none of 0 bytes; all zeros where count is
+ * 0. */
 void hth_sizes_of(struct hth_sizes *out, const uint64_t *bytes, size_t count);
 uint32_t hth_sizes_objects(const struct hth_sizes *s);
 /* 1: as hth_sizes_of() makes them. */

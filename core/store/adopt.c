@@ -103,8 +103,8 @@ static struct tmpfs_slot *adopt_file(struct pass *p, int fd, const struct stat *
     return slot;
 }
 
-/* Whose maker died before it had its length, or which was copied here with its directory: a slot's name is its
- * inode's number, and bytes in the pool are nobody's. */
+/* Whose maker died before it had its length, or which was copied here with its directory: a
+ * slot's name is its inode's number, and bytes in the pool are nobody's. */
 static void pool_entry(void *arg, const char *name)
 {
     struct pass *p = arg;

@@ -62,8 +62,8 @@ static struct tmpfs_slot *best_free(struct hth_tmpfs *t, uint64_t bytes, uint32_
     return best;
 }
 
-/* One that is made already. A larger one does not take the place of one of this size that is still being made: each
- * size that was reserved has as many slots as it needs, and no more. */
+/* One that is made already. A larger one does not take the place of one of this size that is
+ * still being made: each size that was reserved has as many slots as it needs, and no more. */
 static struct tmpfs_slot *best_ready(struct hth_tmpfs *t, uint64_t bytes, uint32_t taker)
 {
     struct tmpfs_slot *ready = best_free(t, bytes, taker, 1), *best = best_free(t, bytes, taker, 0);

@@ -14,7 +14,8 @@ static uint64_t reserve_margin(const struct hth_tmpfs *t, const struct hth_room 
     return t->opts.margin_bytes ? t->opts.margin_bytes : hth_need_reserve(room->size);
 }
 
-/* The reserve is there for small files: what those have of it is not left free once more, up to its half. */
+/* The reserve is there for small files: what those have of it is not left free once more, up to
+ * its half. */
 static uint64_t reserve_taken(
         const struct hth_tmpfs *t, const struct hth_room *room, uint64_t margin)
 {
@@ -66,8 +67,8 @@ static int bytes_descending(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Which slots count: all of the pool, whatever their state; free ones; those that returning ranks have mapped, too;
- * those that readers have, too. */
+/* Which slots count: all of the pool, whatever their state; free ones; those that returning
+ * ranks have mapped, too; those that readers have, too. */
 enum which { ALL_SLOTS, FREE_SLOTS, AWAITED_TOO, GIVEN_TOO };
 
 static int reserve_counts(const struct tmpfs_slot *s, enum which which)
@@ -127,8 +128,8 @@ static void way_look(struct hth_tmpfs *t, struct tmpfs_slot *s)
     t->unmaps += (unsigned)s->unmap;
 }
 
-/* Room for `missing` bytes; where it is short, free slots that match no size are dropped: with the bytes that they
- * have, and those that are promised to them. */
+/* Room for `missing` bytes; where it is short, free slots that match no size are dropped: with
+ * the bytes that they have, and those that are promised to them. */
 static int make_way(struct hth_tmpfs *t, uint64_t missing, struct hearth_error *err)
 {
     struct tmpfs_slot *next;

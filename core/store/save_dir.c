@@ -164,7 +164,8 @@ int hth_dir_names_slot(const struct hth_tmpfs *t, const struct tmpfs_dir *dir, c
     return 0;
 }
 
-/* An engine that is confined (daemon/confine.c) makes no link, and so moves none to another directory. */
+/* An engine that is confined (daemon/confine.c) makes no link, and so moves none to another
+ * directory. */
 static int link_remove(struct hth_tmpfs *t, const struct tmpfs_dir *dir, const char *name)
 {
     char where[200] = "";

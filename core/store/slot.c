@@ -185,7 +185,8 @@ static int slot_open(struct hth_tmpfs *t, const struct tmpfs_slot *slot)
     return -1;
 }
 
-/* Same address, same pages: what is registered with a transport stays so. Later, when a worker has it. */
+/* Same address, same pages: what is registered with a transport stays so. Later, when a worker
+ * has it. */
 static int slot_part(struct hth_tmpfs *t, struct tmpfs_slot *slot)
 {
     int fd = slot->busy ? -1 : slot_open(t, slot);

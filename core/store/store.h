@@ -73,7 +73,8 @@ struct hth_store_ops {
     int (*foresee)(
             struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
 
-    /* Would it be reserved or foreseen? Nothing is made. Errors: as above. NULL: it always would. */
+    /* Would it be reserved or foreseen? Nothing is made. Errors: as above. NULL: it always
+     * would. */
     int (*enough)(
             struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
 
@@ -91,13 +92,15 @@ struct hth_store_ops {
      * gone, if `user` were NULL; NULL: none. The op is NULL where there never are any. */
     struct hth_slot *(*surplus)(struct hth_store *s);
 
-    /* The next slot that makes no way because a rank has it mapped, each one once; NULL: none. It is free, or makes way,
-     * when the ranks have unmapped it. The op is NULL where nobody maps any. */
+    /* The next slot that makes no way because a rank has it mapped, each one once; NULL: none.
+     * It is free, or makes way, when the ranks have unmapped it. The op is NULL where nobody
+     * maps any. */
     struct hth_slot *(*mapped)(struct hth_store *s);
 
-    /* Best-fitting free slot of at least `bytes`. Where reserve() was never called and there is room, a new one
-     * is made: by the workers where there are any, and until then HEARTH_EBUSY. Errors: HEARTH_EBUSY no free slot
-     * in what was reserved, or it is being made (soon()); HEARTH_ENOSPC. */
+    /* Best-fitting free slot of at least `bytes`. Where reserve() was never called and there is
+     * room, a new one is made: by the workers where there are any, and until then HEARTH_EBUSY.
+     * Errors: HEARTH_EBUSY no free slot in what was reserved, or it is being made (soon());
+     * HEARTH_ENOSPC. */
     int (*take)(
             struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err);
 
@@ -123,13 +126,13 @@ struct hth_store_ops {
     /* Back to the pool, from any state but FREE. */
     void (*give)(struct hth_store *s, struct hth_slot *slot);
 
-    /* The same of one that was lent to a rank which is gone and did not hand it back. Nobody has it again before
-     * that rank's process cannot write it any more. */
+    /* The same of one that was lent to a rank which is gone and did not hand it back. Nobody has
+     * it again before that rank's process cannot write it any more. */
     void (*abandon)(struct hth_store *s, struct hth_slot *slot);
 
-    /* 1, until 0: ranks of an engine before this one come back and unmap slots that they do not need. Free slots that
-     * other processes have mapped count as there, and none is made in their place. The op is NULL where nobody maps
-     * any. */
+    /* 1, until 0: ranks of an engine before this one come back and unmap slots that they do not
+     * need. Free slots that other processes have mapped count as there, and none is made in
+     * their place. The op is NULL where nobody maps any. */
     void (*expect)(struct hth_store *s, int on);
 
     /* Put aside as evidence (bounded; beyond that, give). `why` goes into the file's name. */
@@ -193,7 +196,8 @@ struct hth_store_ops {
      * is done too that only makes things faster. */
     uint64_t (*work)(struct hth_store *s, unsigned slots);
 
-    /* 1: no free slot of so many bytes is ready, and the workers are making one: until then take() fails. */
+    /* 1: no free slot of so many bytes is ready, and the workers are making one: until then
+     * take() fails. */
     int (*soon)(struct hth_store *s, uint64_t bytes);
 
     /* 1: take() would find a free slot of so many bytes, and have nothing to make. */

@@ -68,8 +68,8 @@ struct hth_store_tmpfs_opts {
 
 #define HTH_ACCOUNT_PATH 64
 
-/* The file in which engines of this machine say what they have promised, made where it can be: 1, and its path. For
- * a process that gives up the right to make it before it opens a store. */
+/* The file in which engines of this machine say what they have promised, made where it can be:
+ * 1, and its path. For a process that gives up the right to make it before it opens a store. */
 int hth_store_tmpfs_account(char path[HTH_ACCOUNT_PATH]);
 
 /* Errors: HEARTH_EINVAL (names, root not a tmpfs, directory of another user), HEARTH_ENOENT (no

@@ -41,7 +41,8 @@ struct tmpfs_dir {
 #define TAKER_NONE   UINT32_MAX
 #define TAKER_ENGINE (UINT32_MAX - 1) /* which has all slots mapped and touched anyway */
 
-/* A rank that had it lent did not hand it back. SHARES: the rank has our open file. ALONE: it has another. */
+/* A rank that had it lent did not hand it back. SHARES: the rank has our open file. ALONE: it
+ * has another. */
 enum tmpfs_orphan { ORPHAN_NOT, ORPHAN_SHARES, ORPHAN_ALONE };
 
 struct tmpfs_slot {
@@ -141,8 +142,9 @@ int hth_sys_open_elsewhere(int fd);
 /* `base` shows this file of `len` bytes from now on; -1: what it shows is not known. */
 int hth_sys_map_over(void *base, int fd, uint64_t len);
 
-/* account.c: what engines of this machine have promised and not made yet. say: ours, in bytes. others: theirs,
- * taken off what is free. Between lock and unlock no other engine looks and promises. */
+/* account.c: what engines of this machine have promised and not made yet. say: ours, in bytes.
+ * others: theirs, taken off what is free. Between lock and unlock no other engine looks and
+ * promises. */
 void hth_account_open(struct hth_tmpfs *t);
 void hth_account_close(struct hth_tmpfs *t);
 void hth_account_lock(struct hth_tmpfs *t);
@@ -284,8 +286,8 @@ void hth_releases_end(struct hth_tmpfs *t); /* those with a worker; the workers 
 int hth_adopt_scan(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),
         void *arg, struct hearth_error *err);
 
-/* kind.c: a file of a slot's size; the block at the front of a file, if it is one of our job's; a slot of this save,
- * else a raw object. */
+/* kind.c: a file of a slot's size; the block at the front of a file, if it is one of our job's;
+ * a slot of this save, else a raw object. */
 int hth_kind_sized(const struct stat *st);
 int hth_kind_block(const struct hth_tmpfs *t, int fd, uint64_t size, struct hth_block *out);
 int hth_kind_is_slot(struct hth_tmpfs *t, struct hth_save_id save, int dir, const char *name,

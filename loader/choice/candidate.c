@@ -61,9 +61,10 @@ static int candidates_of_node(struct hth_choice *co, uint32_t node)
     return HEARTH_OK;
 }
 
-/* The newest keep list of all nodes becomes ours. Lists of that one decision differ where `hearth rm` has taken saves
- * off some of them: what is removed on one node stays with the others, so they are united. The newest save that any
- * list names is the watermark. Saves that were dropped since do not count, whichever node knows of that. */
+/* The newest keep list of all nodes becomes ours. Lists of that one decision differ where
+ * `hearth rm` has taken saves off some of them: what is removed on one node stays with the
+ * others, so they are united. The newest save that any list names is the watermark. Saves that
+ * were dropped since do not count, whichever node knows of that. */
 static void candidates_take_keep(struct hth_choice *co)
 {
     struct hth_keep *ours = &co->ctx->keep;

@@ -76,8 +76,8 @@ static unsigned char *parts_join(const struct parts *p, size_t *out_len)
     return all;
 }
 
-/* The node repeats an inventory whose bytes have changed on their way. One that cannot be read as the node wrote
- * it would come again and again, so the recovery ends with the reason. */
+/* The node repeats an inventory whose bytes have changed on their way. One that cannot be read
+ * as the node wrote it would come again and again, so the recovery ends with the reason. */
 static void gather_refuse(
         struct hth_choice *co, uint32_t origin, int as_written, const struct hearth_error *why)
 {

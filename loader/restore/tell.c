@@ -145,8 +145,8 @@ static void tell_look_at_foreign(struct hth_restore *r, struct hth_held_save *s,
         hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-left-out", "%s", err.text);
 }
 
-/* The save that the inventory lists next, from `s` on, when it lists `*told` already; NULL: none. Saves are in order,
- * the newest first, and an inventory has room for HTH_INVENTORY_SAVES. */
+/* The save that the inventory lists next, from `s` on, when it lists `*told` already; NULL:
+ * none. Saves are in order, the newest first, and an inventory has room for HTH_INVENTORY_SAVES. */
 static struct hth_held_save *tell_next(
         const struct hth_restore *r, struct hth_held_save *s, uint32_t *told)
 {

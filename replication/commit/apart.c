@@ -96,7 +96,7 @@ static void away_tidy(struct hth_commit *c, struct away *a)
         away_remove(c, a);
 }
 
-/* ---- What is noticed ------------------------------------------------------------------------------ */
+/* ---- What is noticed ------------------------------------------------------------------------- */
 
 /* The coordinator calls lost what it cannot reach, and a node that cannot reach it is lost. */
 void apart_down(struct hth_commit *c, uint32_t node)
@@ -166,7 +166,7 @@ void apart_pulled(struct hth_commit *c, uint32_t node, uint64_t len, int code)
     away_tidy(c, a);
 }
 
-/* ---- A pair that the map has ------------------------------------------------------------------------- */
+/* ---- A pair that the map has ----------------------------------------------------------------- */
 
 static void away_tested(
         void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
@@ -229,7 +229,8 @@ static const struct hth_object *away_object(
     return best;
 }
 
-/* Its block and first chunk are pulled, into memory that is given back. Nothing to pull: a connection is enough. */
+/* Its block and first chunk are pulled, into memory that is given back. Nothing to pull: a
+ * connection is enough. */
 static void away_test(struct hth_commit *c, struct away *a)
 {
     struct hth_fetch_want want = { .count = 1,
@@ -300,7 +301,7 @@ static void away_mend(struct away *a)
     a->say_ms = HTH_NEVER;
 }
 
-/* ---- Time ------------------------------------------------------------------------------------------ */
+/* ---- Time ------------------------------------------------------------------------------------ */
 
 void apart_mapped(struct hth_commit *c)
 {

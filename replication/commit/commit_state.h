@@ -152,8 +152,8 @@ struct coord { /* the coordinator's; its decisions are in the head */
     uint64_t probe_ms; /* the first of those of `sign`; HTH_NEVER */
 };
 
-/* A member that this node cannot reach or cannot pull from, or that the map has so. Nothing of it survives a restart: it
- * is noticed again. */
+/* A member that this node cannot reach or cannot pull from, or that the map has so. Nothing of
+ * it survives a restart: it is noticed again. */
 struct away {
     uint32_t node;
     int down;               /* by the session */

@@ -128,8 +128,8 @@ void coord_held(struct hth_commit *c, uint32_t origin, const unsigned char *byte
     coord_mark_held(c, t, origin);
 }
 
-/* It names the map that it was given under, and counts under no other; nor does one that a newer fact of its node has
- * overtaken, which may have said that it is void. It is said again. */
+/* It names the map that it was given under, and counts under no other; nor does one that a newer
+ * fact of its node has overtaken, which may have said that it is void. It is said again. */
 void coord_promise(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len)
 {
     struct tally *t = coord_fact(c, bytes, len, SAVE_BYTES + 8 + HTH_DIGEST, origin);

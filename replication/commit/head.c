@@ -29,9 +29,10 @@ static const struct hth_cancelled *head_cancelled(
     return NULL;
 }
 
-/* GO said it: the plan has freed what earlier epochs saved after the chosen save. The list that this node brought may
- * name it until the first head of this epoch comes, and somebody may still give out its manifest: it is taken no more.
- * An engine that was started again is told of no chosen save where that is on a list of this epoch already. */
+/* GO said it: the plan has freed what earlier epochs saved after the chosen save. The list that
+ * this node brought may name it until the first head of this epoch comes, and somebody may still
+ * give out its manifest: it is taken no more. An engine that was started again is told of no
+ * chosen save where that is on a list of this epoch already. */
 static int head_ruled_out(const struct hth_commit *c, struct hth_save_id save, int now)
 {
     struct hth_save_id newest = c->chosen;

@@ -67,8 +67,9 @@ static int seat_is_empty(const struct seats *s, uint32_t rank, uint32_t place)
     return node == HTH_NODE_NONE || s->in->is[node] == HTH_LOST;
 }
 
-/* A bit for each of the rank's places, but `without`, that has a source by pairs that are no worse: the owner's has the
- * bytes, and so has a copy that gets them from a place that has. Where the owner is lost, all copies have them. */
+/* A bit for each of the rank's places, but `without`, that has a source by pairs that are no
+ * worse: the owner's has the bytes, and so has a copy that gets them from a place that has.
+ * Where the owner is lost, all copies have them. */
 static uint32_t seats_sourced(
         const struct seats *s, uint32_t rank, uint32_t without, uint32_t worst)
 {
@@ -99,7 +100,8 @@ static int seat_has_any(const struct seats *s, uint32_t rank, uint32_t place)
     return 0;
 }
 
-/* It cannot be made whole where it is, and moves. The owner stays; where it is lost, the node that stands in moves. */
+/* It cannot be made whole where it is, and moves. The owner stays; where it is lost, the node
+ * that stands in moves. */
 static int seat_is_cut(const struct seats *s, uint32_t rank, uint32_t place)
 {
     if (!s->in->pairs || (s->in->any_source && seat_has_any(s, rank, place)))
@@ -107,8 +109,8 @@ static int seat_is_cut(const struct seats *s, uint32_t rank, uint32_t place)
     return !(seats_sourced(s, rank, s->places, HTH_BACK) >> place & 1);
 }
 
-/* How well the node would have the bytes of the place: 2 x wellness where they come from the owner's, or are the
- * owner's place's; 1 more by way of another copy. */
+/* How well the node would have the bytes of the place: 2 x wellness where they come from the
+ * owner's, or are the owner's place's; 1 more by way of another copy. */
 static uint32_t seat_reach(const struct seats *s, uint32_t rank, uint32_t place, uint32_t node)
 {
     uint32_t owner = s->places - 1, best = 2 * HTH_LOST;
@@ -127,8 +129,8 @@ static uint32_t seat_reach(const struct seats *s, uint32_t rank, uint32_t place,
     return best;
 }
 
-/* Shares no domain up to `level` with who has the rank's other places, nor a copy with its owner; and has the bytes
- * that well, by seat_reach(). */
+/* Shares no domain up to `level` with who has the rank's other places, nor a copy with its
+ * owner; and has the bytes that well, by seat_reach(). */
 static int seat_fits(const struct seats *s, uint32_t rank, uint32_t place, uint32_t node,
         uint32_t level, uint32_t reach)
 {

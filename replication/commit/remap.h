@@ -33,12 +33,13 @@ struct hth_remap {
     int any_source; /* simulator: a holder counts as a source of another, whether or not it has one itself */
 };
 
-/* The moves of the next map: *out, in order, is the caller's. A lost node's places go to others, the
- * owner's own too, which is its owner's again as soon as that is not lost; a copy goes back to where
- * placement puts it once that node is well. A copy moves that has no source left: its owner's place, or another copy
- * that has one; where some node can take it, one that the owner's place reaches first. Who is only back gets something where else fewer than
- * `min_copies` would be left, or somebody would have two places more than as the epoch began. What nobody can take stays where it is: *out_stuck.
- * Errors: HEARTH_ENOMEM. */
+/* The moves of the next map: *out, in order, is the caller's. A lost node's places go to others,
+ * the owner's own too, which is its owner's again as soon as that is not lost; a copy goes back
+ * to where placement puts it once that node is well. A copy moves that has no source left: its
+ * owner's place, or another copy that has one; where some node can take it, one that the owner's
+ * place reaches first. Who is only back gets something where else fewer than `min_copies` would
+ * be left, or somebody would have two places more than as the epoch began. What nobody can take
+ * stays where it is: *out_stuck. Errors: HEARTH_ENOMEM. */
 int hth_remap(const struct hth_remap *in, struct hth_move **out, uint32_t *out_moves,
         uint32_t *out_moved, uint32_t *out_stuck);
 

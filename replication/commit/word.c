@@ -81,7 +81,8 @@ static void word_say_cancelled(
             HTH_SAVE_ARGS(save), why, hearth_strerror(code));
 }
 
-/* Older than what is decided: by a save that is PROTECTED, or since there is no place for more names of cancelled ones. */
+/* Older than what is decided: by a save that is PROTECTED, or since there is no place for more
+ * names of cancelled ones. */
 static const char *word_why_over(const struct hth_commit *c, struct hth_save_id save)
 {
     for (uint32_t i = 0; i < c->ctx->keep.saves; i++)

@@ -105,7 +105,8 @@ void hth_transfer_join(struct hth_ctx *ctx); /* stops everything of the old epoc
 int hth_transfer_message(
         struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len);
 void hth_transfer_peer_down(struct hth_ctx *ctx, uint32_t node);
-/* By the map nothing is pulled from one to the other any more: copies come from other holders, or move. */
+/* By the map nothing is pulled from one to the other any more: copies come from other holders,
+ * or move. */
 void hth_transfer_peer_apart(struct hth_ctx *ctx, uint32_t node);
 void hth_transfer_forget(struct hth_ctx *ctx, struct hth_save_id save); /* before it is freed */
 void hth_transfer_tick(struct hth_ctx *ctx);

@@ -45,7 +45,8 @@ enum hth_kind {
     HTH_KIND_WISH = 21,      /* up: {u64 number, u32 wish, u32 zero, save} of the keep list */
     HTH_KIND_SAID = 22,      /* to: {u64 number, i32 code, text} what came of it */
     HTH_KIND_NOW = 23,       /* down, with each heartbeat: {u64 position of the newest head} */
-    /* up: {u32 node, u32 1: I cannot reach it; 2: I cannot pull from it, though I reach it; 0: I can again} */
+    /* up: {u32 node, u32 1: I cannot reach it; 2: I cannot pull from it, though I reach it; 0: I
+     * can again} */
     HTH_KIND_UNREACHED = 24,
     /* up: {u32 part, u32 parts, u32 plans up to this are void here, u32 crc of all of it, bytes} */
     HTH_KIND_INVENTORY = 32,

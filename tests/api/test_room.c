@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job of one node with hearthd itself on a tmpfs that is as large as it must be, and no larger. */
+/* A job of one node with hearthd itself on a tmpfs that is as large as it must be, and no
+ * larger. */
 #include "check.h"
 #include "engines.h"
 #include "rank.h"

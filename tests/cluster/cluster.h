@@ -128,7 +128,8 @@ int node_kill(struct world *w, uint32_t k);           /* processes and memory */
 pid_t node_fork(struct world *w, uint32_t k);         /* as fork(), in the machine */
 pid_t node_engine(const struct world *w, uint32_t k); /* its pid; 0: none */
 int node_engine_signal(struct world *w, uint32_t k, int sig); /* SIGKILL: until it is gone */
-/* The engine's thread that decides stands still for so long; its workers and its copy threads run on. */
+/* The engine's thread that decides stands still for so long; its workers and its copy threads
+ * run on. */
 int node_engine_block(struct world *w, uint32_t k, unsigned ms);
 /* With this variable in its environment, unless it is NULL (engine/stop_point.h). SKIPPED: this
  * build's engines heed none. */
@@ -148,7 +149,8 @@ enum loss {
     LOSE_LARGE
 }; /* LOSE_LARGE: packets above 1,000 bytes, as a wrong MTU on a port does */
 
-/* Packets that k sends to `to` are lost in silence, until path_mend() or the end of either machine. */
+/* Packets that k sends to `to` are lost in silence, until path_mend() or the end of either
+ * machine. */
 int path_cut(struct world *w, uint32_t k, uint32_t to, enum loss loss);
 int path_mend(struct world *w); /* all that was cut */
 

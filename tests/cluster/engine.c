@@ -32,7 +32,8 @@ int node_engine_signal(struct world *w, uint32_t k, int sig)
     return 0;
 }
 
-/* A debugger stops one thread and leaves the others running. The thread that decides is the process's first. */
+/* A debugger stops one thread and leaves the others running. The thread that decides is the
+ * process's first. */
 int node_engine_block(struct world *w, uint32_t k, unsigned ms)
 {
     pid_t pid = node_engine(w, k);

@@ -267,7 +267,8 @@ static void do_commit(void)
         say("ok commit");
 }
 
-/* As after an error of the connection that the process has not seen: all that it has sent is heard. */
+/* As after an error of the connection that the process has not seen: all that it has sent is
+ * heard. */
 static void do_cut(void)
 {
     for (int fd = 3; fd < 1024; fd++) {

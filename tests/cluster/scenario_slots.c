@@ -62,8 +62,9 @@ static int resize(struct world *w, uint32_t k, uint64_t kib)
     return status ? lost(w, "the tmpfs of %s cannot be made %s", w->node[k].name, size) : 0;
 }
 
-/* Where no rank tells sizes, nothing is reserved for maps that are not settled; what an engine makes beside may stay, up to
- * what core/store/need.h counts for these: one of the largest for each save. */
+/* Where no rank tells sizes, nothing is reserved for maps that are not settled; what an engine
+ * makes beside may stay, up to what core/store/need.h counts for these: one of the largest for
+ * each save. */
 static int uses(struct world *w, uint32_t k, uint64_t kib)
 {
     uint64_t more_kib = w->untold ? (w->keep + 1) * (SLOT_ROUND >> 10) : 0;
@@ -78,7 +79,8 @@ static int uses(struct world *w, uint32_t k, uint64_t kib)
     return 0;
 }
 
-/* An engine ends, between two saves or while all ranks have begun one, whose end is as it may be. */
+/* An engine ends, between two saves or while all ranks have begun one, whose end is as it may
+ * be. */
 static int death(struct world *w, unsigned i, int sig)
 {
     uint32_t k = i % 4 == 3; /* mostly the coordinator's */
@@ -144,7 +146,7 @@ static int deaths(struct world *w, const char *arg)
     return 0;
 }
 
-/* ---- One writer --------------------------------------------------------------------------------- */
+/* ---- One writer ------------------------------------------------------------------------------ */
 
 static int tell(struct world *w, uint32_t r, const char *line)
 {
@@ -178,8 +180,9 @@ static int has_failed(struct world *w, uint32_t r, uint64_t step)
     return rank_refusal(w, r, w->save_ms + 10000, "");
 }
 
-/* Rank 0 has begun a save when its connection ends. Rank 1 of the same machine begins one and writes, then rank 0
- * writes. What rank 1 has saved is what it wrote; rank 0 hears that its save has failed, and the job goes on. */
+/* Rank 0 has begun a save when its connection ends. Rank 1 of the same machine begins one and
+ * writes, then rank 0 writes. What rank 1 has saved is what it wrote; rank 0 hears that its save
+ * has failed, and the job goes on. */
 static int cut_off(struct world *w, const char *arg)
 {
     char line[80];
@@ -229,8 +232,9 @@ static int saves_alone(struct world *w, uint64_t step, uint32_t r)
     return is_protected(w, r, step, w->tags);
 }
 
-/* Rank 0 has begun a save, in slots of an engine that ends, and does not notice while rank 1 saves with the next engine
- * and the one after that. Then rank 0 writes and hands over what goes on where it lies; rank 1's bytes are its own. */
+/* Rank 0 has begun a save, in slots of an engine that ends, and does not notice while rank 1
+ * saves with the next engine and the one after that. Then rank 0 writes and hands over what goes
+ * on where it lies; rank 1's bytes are its own. */
 static int between(struct world *w, const char *arg)
 {
     uint64_t first, second;

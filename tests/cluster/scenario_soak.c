@@ -148,14 +148,15 @@ static int flap(struct world *w, struct dice *d)
     return 0;
 }
 
-/* Its thread that decides, and nothing else of it: for less or for more than what makes a node lost. */
+/* Its thread that decides, and nothing else of it: for less or for more than what makes a node
+ * lost. */
 static int block_an_engine(struct world *w, struct dice *d)
 {
     return node_engine_block(w, dice_roll(d, w->nodes), 100 + dice_roll(d, 3500));
 }
 
-/* Between the machine `at` and holders of what its first rank owns, `most` of them: how many, and whether the
- * coordinator is one of the two. */
+/* Between the machine `at` and holders of what its first rank owns, `most` of them: how many,
+ * and whether the coordinator is one of the two. */
 static int cut_from_holders(
         struct world *w, uint32_t at, uint32_t most, enum loss loss, uint32_t *cuts, int *first)
 {
@@ -172,8 +173,8 @@ static int cut_from_holders(
     return 0;
 }
 
-/* The cut lasts to the round's end where others can hold the copies, and have room: never with the coordinator,
- * which has no place that could move. */
+/* The cut lasts to the round's end where others can hold the copies, and have room: never with
+ * the coordinator, which has no place that could move. */
 static int cut_some(struct world *w, struct dice *d, uint32_t most, enum loss loss)
 {
     uint32_t cuts = 0;
@@ -411,7 +412,8 @@ static int try_to_save(struct world *w)
     return 1;
 }
 
-/* Saves, one after the other, until one is PROTECTED: in a bounded time, and nobody helps. The first has begun. */
+/* Saves, one after the other, until one is PROTECTED: in a bounded time, and nobody helps. The
+ * first has begun. */
 static int go_on(struct world *w)
 {
     uint64_t until = now_ms() + GO_ON_MS;
@@ -430,7 +432,8 @@ static int go_on(struct world *w)
     return 0;
 }
 
-/* The ranks are as they were. After a cut a node may still be called lost, and a save fails with that. */
+/* The ranks are as they were. After a cut a node may still be called lost, and a save fails with
+ * that. */
 static int live_on(struct world *w, struct dice *d, const struct kind *kind)
 {
     TRY(world_save_begin(w, w->newest + 1));

@@ -484,7 +484,8 @@ Test(adopt, a_raw_object_of_a_slots_size_that_became_writable_is_still_a_raw_obj
     free(bytes);
 }
 
-/* By rsync, or in an image: the files have other inodes, of which some are those of the names of others. */
+/* By rsync, or in an image: the files have other inodes, of which some are those of the names of
+ * others. */
 Test(adopt, a_job_directory_that_was_copied_works)
 {
     struct hth_slot *one;

@@ -189,7 +189,7 @@ Test(keep, a_save_is_marked_once_and_its_mark_can_go)
     cr_assert(eq(int, hth_keep_is_bad(&k, k.save[2]), 1));
 }
 
-/* ---- Lists of one decision ---------------------------------------------------------------------------- */
+/* ---- Lists of one decision ------------------------------------------------------------------- */
 
 Test(keep, lists_of_one_decision_are_united_in_their_order_with_pins_and_ages)
 {

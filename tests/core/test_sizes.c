@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank says of its objects' sizes never leaves an object without a slot, and wastes little. */
+/* What a rank says of its objects' sizes never leaves an object without a slot, and wastes
+ * little. */
 #include "check.h"
 
 #include "core/base/env.h"

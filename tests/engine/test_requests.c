@@ -94,7 +94,7 @@ static struct hth_local_save any_save(void)
     return s;
 }
 
-/* ---- what is heard ------------------------------------------------------------------------------ */
+/* ---- what is heard --------------------------------------------------------------------------- */
 
 static int is_here(uint32_t id)
 {
@@ -147,7 +147,7 @@ static void hear(struct world *world, const struct letter *l)
     }
 }
 
-/* ---- what is said --------------------------------------------------------------------------------- */
+/* ---- what is said ---------------------------------------------------------------------------- */
 
 static void say(void *m, size_t len, uint32_t type, uint64_t token, struct hth_content *content)
 {
@@ -394,7 +394,7 @@ static void say_any(void)
     }
 }
 
-/* ---- the oracle ----------------------------------------------------------------------------------- */
+/* ---- the oracle ------------------------------------------------------------------------------ */
 
 /* The world's judge knows none of our saves; what must be true is asked below. */
 static void advance(uint64_t ms)

@@ -429,8 +429,9 @@ Test(server, a_client_whose_answer_cannot_wait_loses_its_connection)
     close(fd);
 }
 
-/* Descriptors on their way in sockets are counted for all processes of the user, up to the limit of open files: those of
- * a trainer's own sockets count, too. The client hears what went out; then its connection ends, and the library makes another. */
+/* Descriptors on their way in sockets are counted for all processes of the user, up to the limit
+ * of open files: those of a trainer's own sockets count, too. The client hears what went out;
+ * then its connection ends, and the library makes another. */
 static int answers_beyond_the_limit(uint32_t client, int fd, int slot)
 {
     struct rlimit few = { 64, 64 };

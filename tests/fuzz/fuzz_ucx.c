@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Grants and addresses of UCX's backend, as peers and bootstraps bring them: what is taken encodes to the same. */
+/* Grants and addresses of UCX's backend, as peers and bootstraps bring them: what is taken
+ * encodes to the same. */
 #include "transport/ucx/ucx.h"
 
 #include <netinet/in.h>

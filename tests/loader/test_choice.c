@@ -366,7 +366,8 @@ Test(choice, what_is_kept_stays_kept_however_old)
     cr_assert(eq(u32, p->node[0].ctx.keep.saves, 2));
 }
 
-/* `hearth rm` on the coordinator's machine alone: its list lacks the older one, and the others' have it. */
+/* `hearth rm` on the coordinator's machine alone: its list lacks the older one, and the others'
+ * have it. */
 Test(choice, a_kept_save_that_was_removed_on_one_node_stays_on_the_others)
 {
     struct hth_keep keep = both_kept(), *ours = &p->node[0].ctx.keep;

@@ -313,7 +313,7 @@ static void five_hundred_a_second(void)
     job_must_be_well(step);
 }
 
-/* ---- a flood ------------------------------------------------------------------------------------- */
+/* ---- a flood --------------------------------------------------------------------------------- */
 
 #define FLOODERS 3
 #define FLOOD_S  4
@@ -325,7 +325,8 @@ struct flooded {
     unsigned long long came;
 };
 
-/* One whole hello on a new connection, from one of many addresses; reset later, so that no port waits. */
+/* One whole hello on a new connection, from one of many addresses; reset later, so that no port
+ * waits. */
 static void flood_once(uint32_t k, uint64_t n, int place[FLOOD_AT])
 {
     const struct linger reset = { .l_onoff = 1 };

@@ -66,7 +66,7 @@ Test(apart, says_it_no_more_when_there_is_a_connection_again)
     cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS)));
 }
 
-/* ---- Pulls that stall ---------------------------------------------------------------------------------- */
+/* ---- Pulls that stall ------------------------------------------------------------------------ */
 
 static void stall(uint64_t len)
 {

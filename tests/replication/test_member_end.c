@@ -157,10 +157,10 @@ Test(member_end, gives_on_a_manifest_though_its_own_ranks_have_heard_the_last_of
     cr_assert(hth_blob_find(ctx, &id, &len) != NULL);
 }
 
-/* ---- What recovery ruled out ------------------------------------------------------------------------- */
+/* ---- What recovery ruled out ----------------------------------------------------------------- */
 
-/* Of steps 9 and 8 of an earlier epoch, which this node's list names, 8 was chosen, and another node still gives out
- * the manifest of 9. */
+/* Of steps 9 and 8 of an earlier epoch, which this node's list names, 8 was chosen, and another
+ * node still gives out the manifest of 9. */
 Test(member_end, what_recovery_ruled_out_holds_no_room_after_go)
 {
     struct hth_commit_events events = { .on_level = on_level };

@@ -353,7 +353,8 @@ Test(reach, a_pair_can_again_when_both_say_so)
     cr_assert(zero(int, cut_on_record()));
 }
 
-/* A node that it cannot reach is lost; one that it cannot pull from, or that cannot pull from it, is half of a pair. */
+/* A node that it cannot reach is lost; one that it cannot pull from, or that cannot pull from
+ * it, is half of a pair. */
 Test(reach, the_coordinator_is_half_of_a_pair_where_pulls_stall)
 {
     for (int i = 0; i < 2; i++) {

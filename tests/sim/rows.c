@@ -327,8 +327,9 @@ static void with_machine(struct world *w, uint32_t node, uint32_t m)
     world_advance(w, w->now_ms + WELL_MS); /* what was lost is brought back */
 }
 
-/* Two of three machines are replaced, and come back with their old memory when their replacements are lost: the newest
- * step is beyond redundancy, and recovery goes back to the step before. */
+/* Two of three machines are replaced, and come back with their old memory when their
+ * replacements are lost: the newest step is beyond redundancy, and recovery goes back to the
+ * step before. */
 static void ruled_out(struct world *w)
 {
     struct known_save before;

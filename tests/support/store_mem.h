@@ -34,8 +34,9 @@ void hth_store_mem_no_records(struct hth_store *s, int on);
 /* From now on each record remembers what it was before it was written last. */
 void hth_store_mem_remember(struct hth_store *s);
 
-/* One of the records changes, while no engine uses the store: which, and whether a bit of it changes, it loses its
- * end, or what it was before is back, is by `die`. Writes which, and how; 0: there is none that can. */
+/* One of the records changes, while no engine uses the store: which, and whether a bit of it
+ * changes, it loses its end, or what it was before is back, is by `die`. Writes which, and how;
+ * 0: there is none that can. */
 int hth_store_mem_spoil(struct hth_store *s, uint64_t die, char out[240]);
 
 /* From now on large records of all stores of this process are kept once where they are alike; one thread has
@@ -49,8 +50,9 @@ typedef void hth_store_mem_freed(void *watcher, const struct slot *slot);
 void hth_store_mem_watch(struct hth_store *s, hth_store_mem_written *written,
         hth_store_mem_freed *freed, void *watcher);
 
-/* Who else has a slot open: 1 where some process has, by another open file than `opened`. Open files are numbered
- * by the store: the slot's changes when an engine opens the store and when the slot is abandoned. NULL: none ever has. */
+/* Who else has a slot open: 1 where some process has, by another open file than `opened`. Open
+ * files are numbered by the store: the slot's changes when an engine opens the store and when
+ * the slot is abandoned. NULL: none ever has. */
 typedef int hth_store_mem_elsewhere(void *world, uint64_t slot, uint64_t opened);
 void hth_store_mem_processes(struct hth_store *s, hth_store_mem_elsewhere *elsewhere, void *world);
 /* The open file of that slot that its engine has; 0: there is no such slot. */

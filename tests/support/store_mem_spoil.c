@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records of the store in memory that change between two engines: a bit, the end, or the version before. */
+/* Records of the store in memory that change between two engines: a bit, the end, or the version
+ * before. */
 #include "store_mem_parts.h"
 
 #include "core/base/env.h"

@@ -256,8 +256,8 @@ void world_close(struct world *w);
 void world_silence(struct world *w, uint32_t m, int on); /* what goes there or comes waits */
 void world_mute(struct world *w, uint32_t from, uint32_t to, int on); /* one way of a pair */
 void world_stop(struct world *w, uint32_t m, int on);                 /* as SIGSTOP and SIGCONT */
-/* The thread of its engine is blocked, from the at-th reading of its clock on until then; busy: it uses the
- * processor meanwhile. */
+/* The thread of its engine is blocked, from the at-th reading of its clock on until then; busy:
+ * it uses the processor meanwhile. */
 void world_block(struct world *w, uint32_t m, uint32_t at, uint64_t until_ms, int busy);
 void world_unblock(struct world *w, uint32_t m);
 void world_crash(struct world *w, uint32_t m); /* the engine is killed under its ranks */

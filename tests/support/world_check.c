@@ -49,8 +49,8 @@ static void decided(struct world *w, struct hth_save_id id)
                 (unsigned long long)id.step, (unsigned long long)id.epoch, (int)rank, copies);
 }
 
-/* Each save that a coordinator calls PROTECTED and not DEGRADED has all its copies, also after losses in a row; but
- * for bytes that changed and that nobody has read since. */
+/* Each save that a coordinator calls PROTECTED and not DEGRADED has all its copies, also after
+ * losses in a row; but for bytes that changed and that nobody has read since. */
 static void check_degraded(struct world *w, const struct machine *x, const struct hth_save_id *keep,
         uint32_t saves, const void *bytes, size_t len)
 {
@@ -112,12 +112,12 @@ static int can_be_had(struct world *w, int itself)
     return 0;
 }
 
-/* ---- More lost than there are copies -------------------------------------------------------------------- */
+/* ---- More lost than there are copies --------------------------------------------------------- */
 
 static uint32_t keep_of(struct world *w, uint32_t m, struct hth_save_id out[16]);
 
-/* What is PROTECTED cannot be had any more, nor anything newer: that has to be said, and something older may be
- * chosen. */
+/* What is PROTECTED cannot be had any more, nor anything newer: that has to be said, and
+ * something older may be chosen. */
 void check_beyond(struct world *w)
 {
     if (can_be_had(w, 1))
@@ -428,7 +428,8 @@ static int pool_stays(const struct world *w)
                           WORLD_BIT(RANK) | WORLD_BIT(KILL) | WORLD_BIT(RESTART) | WORLD_BIT(ROOM) |
                           WORLD_BIT(CLOCK) | WORLD_BIT(GOON);
 
-    /* With racks some machines hold more than others; beside a save of some ranks one of all may need room. */
+    /* With racks some machines hold more than others; beside a save of some ranks one of all may
+     * need room. */
     return !(w->opts.kinds & ~stay) && !w->opts.racks && !w->opts.some;
 }
 

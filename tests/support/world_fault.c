@@ -93,7 +93,8 @@ static void fault_two(struct world *w)
         lose(w, (first + i) % w->opts.nodes);
 }
 
-/* What is PROTECTED is with copies of these neighbours alone, or is had all the same: the judge looks. */
+/* What is PROTECTED is with copies of these neighbours alone, or is had all the same: the judge
+ * looks. */
 static void fault_beyond(struct world *w)
 {
     uint32_t first = fault_roll(w, w->opts.nodes), count = 1 + w->opts.copies;

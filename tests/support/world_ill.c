@@ -105,7 +105,8 @@ static void ill_groups(struct world *w, const struct world_ill *l, int on)
                 world_mute(w, a, b, on);
 }
 
-/* At most three nodes a side, and none of them the coordinator, which calls lost what it cannot reach. */
+/* At most three nodes a side, and none of them the coordinator, which calls lost what it cannot
+ * reach. */
 static int ill_begin_groups(struct world *w, struct world_ill *l)
 {
     uint32_t nodes = w->opts.nodes, sides[2] = { 1 + fault_roll(w, 3), 1 + fault_roll(w, 3) };

@@ -270,8 +270,8 @@ static struct hth_session_opts session_of(const struct world *w)
         .job = "sim" };
 }
 
-/* Of its ranks' objects and as many copies of others', for keep + 1 saves, and one largest for each of these; with
- * the 16th more that the store makes of each. */
+/* Of its ranks' objects and as many copies of others', for keep + 1 saves, and one largest for
+ * each of these; with the 16th more that the store makes of each. */
 uint64_t world_slots_owed(const struct world *w)
 {
     const struct world_opts *o = &w->opts;

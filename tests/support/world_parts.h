@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the world share: world.c (time, launcher), world_machine.c (machines and what engines
- * are handed), world_wake.c (who is due), world_fault.c and world_ill.c (what goes wrong at once, and for a
- * time), world_net.c (what goes wrong on the way), world_rank.c (ranks), world_slots.c (what they map), world_check.c (the model),
- * world_look.c (its eyes) and world_heard.c (its ears). */
+/* What the files of the world share: world.c (time, launcher), world_machine.c (machines and
+ * what engines are handed), world_wake.c (who is due), world_fault.c and world_ill.c (what goes
+ * wrong at once, and for a time), world_net.c (what goes wrong on the way), world_rank.c
+ * (ranks), world_slots.c (what they map), world_check.c (the model), world_look.c (its eyes) and
+ * world_heard.c (its ears). */
 #ifndef WORLD_PARTS_H
 #define WORLD_PARTS_H
 
@@ -240,7 +241,8 @@ uint32_t look_copies(struct world *w, struct hth_save_id save, uint32_t without)
 /* The same of all machines: one that was replaced alive goes on in its epoch. *out_rank: whose are fewest;
  * UINT32_MAX: the common object's. */
 uint32_t look_anywhere(struct world *w, struct hth_save_id save, uint32_t *out_rank);
-/* Of a keep record that was decided in this epoch: a bit for each save that is called DEGRADED; else all. */
+/* Of a keep record that was decided in this epoch: a bit for each save that is called DEGRADED;
+ * else all. */
 uint32_t look_degraded(const void *bytes, size_t len, uint64_t epoch);
 /* The saves on a keep record, newest first. */
 uint32_t look_keep(const void *bytes, size_t len, struct hth_save_id out[16]);

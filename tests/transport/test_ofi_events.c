@@ -151,7 +151,8 @@ static void turns(void)
         hth_ofi_progress(&o.base);
 }
 
-/* The first connection is dropped with `event` in the queue; the second has its endpoint's address. */
+/* The first connection is dropped with `event` in the queue; the second has its endpoint's
+ * address. */
 static void event_is_left_behind(uint32_t event)
 {
     struct hth_ofi_conn *second;

@@ -248,7 +248,8 @@ static int pull_code(struct side pair[2], const unsigned char *desc, uint32_t le
     return pair[1].code[0];
 }
 
-/* A job registers regions for as long as it lives; its peer keeps the keys of those that are registered. */
+/* A job registers regions for as long as it lives; its peer keeps the keys of those that are
+ * registered. */
 Test(ucx_memory, keys_of_regions_that_are_over_take_no_room)
 {
     struct side pair[2] = { 0 };

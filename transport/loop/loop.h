@@ -31,8 +31,8 @@ struct hth_loop_verdict {
     int late;         /* this message may be overtaken */
 };
 
-/* Asked once for each connect, message and pull. from, to: the addresses' numbers; of a pull, `from` pulls `len`
- * bytes and `bytes` is its descriptor. */
+/* Asked once for each connect, message and pull. from, to: the addresses' numbers; of a pull,
+ * `from` pulls `len` bytes and `bytes` is its descriptor. */
 typedef struct hth_loop_verdict hth_loop_script(void *arg, enum hth_loop_kind kind, uint32_t from,
         uint32_t to, const void *bytes, size_t len);
 
@@ -56,9 +56,9 @@ void hth_loop_net_sums(struct hth_loop_net *net);
  * until it speaks again. Nothing breaks by itself. */
 void hth_loop_net_silence(struct hth_loop_net *net, uint32_t node, int silent);
 
-/* A node whose thread is blocked: what is sent to it waits until the thread goes on, what it has sent arrives.
- * Pulls of its memory are served meanwhile where network cards serve them (hth_loop_net_no_revoke()), and wait
- * elsewhere. */
+/* A node whose thread is blocked: what is sent to it waits until the thread goes on, what it has
+ * sent arrives. Pulls of its memory are served meanwhile where network cards serve them
+ * (hth_loop_net_no_revoke()), and wait elsewhere. */
 void hth_loop_net_block(struct hth_loop_net *net, uint32_t node, int blocked);
 
 /* One way of a pair: what `from` sends waits until `to` hears it again, and comes in the order in which it

@@ -53,8 +53,8 @@ struct hth_session_events {
     /* 1: the owner is to hear of this peer's end also while nothing is said: its connection stays.
      * NULL: so it is with all. */
     int (*is_watched)(void *self, uint32_t node);
-    /* A pull of `len` bytes from the peer has come (code 0), or stalled: HEARTH_ETIMEOUT, though the peer may be heard.
-     * Before its `done`. NULL: the owner does not ask. */
+    /* A pull of `len` bytes from the peer has come (code 0), or stalled: HEARTH_ETIMEOUT, though
+     * the peer may be heard. Before its `done`. NULL: the owner does not ask. */
     void (*on_pulled)(void *self, uint32_t node, uint64_t len, int code);
 };
 

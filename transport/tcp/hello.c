@@ -240,8 +240,8 @@ static void accepted_refuse(struct hth_tcp_greeting *g, const struct hearth_erro
     t->refused = 0;
 }
 
-/* The job key that has made this hello: before anything is computed that takes longer than a hash. NULL: none
- * of ours, and he hears nothing. */
+/* The job key that has made this hello: before anything is computed that takes longer than a
+ * hash. NULL: none of ours, and he hears nothing. */
 static const unsigned char *accepted_key(const struct hth_tcp_greeting *g, struct hearth_error *err)
 {
     const struct hth_key *key = g->sock.t->key;
@@ -257,7 +257,8 @@ static const unsigned char *accepted_key(const struct hth_tcp_greeting *g, struc
     return NULL;
 }
 
-/* Our hello to his, who has the key, or a recording: he hears no more before his proof. 0: close. */
+/* Our hello to his, who has the key, or a recording: he hears no more before his proof. 0:
+ * close. */
 static int accepted_says(struct hth_tcp_greeting *g)
 {
     struct hth_seal_opts opts = hello_opts(g->sock.t, HTH_PURPOSE_MESSAGES);

@@ -132,9 +132,9 @@ int hth_seal_asks(const unsigned char hello[HTH_SEAL_HELLO], struct hth_seal_ask
 int hth_seal_dial(struct hth_seal_hand *h, const struct hth_seal_opts *opts,
         unsigned char out[HTH_SEAL_HELLO], struct hearth_error *err);
 
-/* Acceptor: our hello to his. Errors: HEARTH_EAUTH, not of our job key, and HEARTH_EPROTO, not a hello that
- * we know: close; HEARTH_EUNSUPPORTED, no
- * suite or version in common: `out` says so, send it and close. */
+/* Acceptor: our hello to his. Errors: HEARTH_EAUTH, not of our job key, and HEARTH_EPROTO, not a
+ * hello that we know: close; HEARTH_EUNSUPPORTED, no suite or version in common: `out` says so,
+ * send it and close. */
 int hth_seal_accept(struct hth_seal_hand *h, const struct hth_seal_opts *opts,
         const unsigned char hello[HTH_SEAL_HELLO], unsigned char out[HTH_SEAL_HELLO],
         struct hearth_error *err);
