@@ -34,11 +34,11 @@ enum hth_break {
     HTH_BREAK_WAY = 1 << 19,          /* nothing gives way to copies of what is kept */
     HTH_BREAK_SET_DONE = 1 << 20,     /* a save of some ranks waits for all */
     HTH_BREAK_SET_COUNT = 1 << 21,    /* all sets of ranks count a step's begins together */
+    HTH_TEST_WORKER = 1 << 22,        /* no rule: manifests are the workers', however small */
     HTH_BREAK_WRITER = 1 << 23,  /* a slot is lent again while a rank that was cut off writes it */
-    HTH_BREAK_STALLED = 1 << 24, /* pulls that stall are told to nobody */
-    HTH_BREAK_SOURCE = 1 << 25, /* holders that the owner does not reach are each other's sources */
-    HTH_TEST_WORKER = 1 << 22,  /* no rule: manifests are the workers', however small */
-    HTH_BREAK_RULED_OUT = 1 << 24, /* what recovery ruled out takes room after GO */
+    HTH_BREAK_STALLED = 1 << 24, /* no member reports pulls that stall */
+    HTH_BREAK_SOURCE = 1 << 25,  /* holders that the owner does not reach count as sources */
+    HTH_BREAK_RULED_OUT = 1 << 26, /* a save that recovery ruled out takes room after GO */
 };
 
 struct hth_ctx_opts {
