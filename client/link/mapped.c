@@ -147,19 +147,23 @@ static int slot_get_locked(struct hearth *h, const struct hth_slot_lent *lent,
 int hth_slot_get(struct hearth *h, const struct hth_slot_lent *lent, uint64_t bytes, int touch,
         struct hth_slot_map **out, struct hearth_error *err)
 {
+    const struct hth_slot_map *known;
+    const void *before;
     struct stat st;
-    int rc, fresh;
+    int rc;
 
     if (fstat(lent->fd, &st) != 0 || st.st_size <= 0 || (uint64_t)st.st_size < bytes)
         return hth_fail(err, HEARTH_EPROTO, 0,
                 "the engine lent a slot of %lld bytes where %" PRIu64 " were asked for",
                 (long long)st.st_size, bytes);
     pthread_mutex_lock(&h->lock);
-    fresh = !slot_find_locked(h, &st);
+    known = slot_find_locked(h, &st);
+    before = known ? known->base : NULL;
     rc = slot_get_locked(h, lent, &st, out, err);
     pthread_mutex_unlock(&h->lock);
-    /* Page tables in one go, not by a fault per page. The memory itself is there. */
-    if (!rc && fresh && touch)
+    /* A new mapping, also of a slot that was mapped before: page tables in one go, not by a fault per
+     * page. The memory itself is there. */
+    if (!rc && (*out)->base != before && touch)
         madvise((*out)->base, bytes, MADV_POPULATE_WRITE);
     return rc;
 }
