@@ -308,7 +308,8 @@ static void table_comes_back(
         must(hth_item_next(&out, &pos, &got));
         cr_expect(eq(u32, got.ndim, item->ndim));
         cr_expect(eq(u32, got.key_len, item->key_len));
-        cr_expect(zero(int, memcmp(got.key, item->key, item->key_len)));
+        if (item->key_len) /* an empty one has no memory to compare */
+            cr_expect(zero(int, memcmp(got.key, item->key, item->key_len)));
     }
     cr_expect(eq(int, hth_item_next(&out, &pos, &got), HEARTH_ENOENT));
     free(proof);
