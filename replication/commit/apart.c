@@ -76,7 +76,9 @@ static int away_is_stalled(const struct hth_commit *c, const struct away *a)
     return a->stalls >= STALLS && !hth_breaks(c->ctx, HTH_BREAK_STALLED);
 }
 
-/* Said from now on, where it is to be said. */
+/* Said from now on, where it is to be said. What has passed before the map had the pair is taken
+ * back: the coordinator would else count the next report as its continuation, and cut the pair at
+ * the first sign of a node that is silent to all. */
 static void away_look(struct hth_commit *c, struct away *a)
 {
     int says = !a->cut && (a->down || away_is_stalled(c, a)) && away_is_needed(c, a->node);
@@ -85,6 +87,8 @@ static void away_look(struct hth_commit *c, struct away *a)
         a->says = 0;
         a->say_ms = hth_now_ms(&c->ctx->clock);
     } else if (!says && !a->cut) {
+        if (a->say_ms != HTH_NEVER && a->says && !a->down && !away_is_stalled(c, a))
+            fact_unreached(c, a->node, UNREACHED_AGAIN);
         a->say_ms = HTH_NEVER;
     }
 }

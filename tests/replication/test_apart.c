@@ -57,12 +57,14 @@ Test(apart, says_so_though_another_holder_is_in_reach_and_nothing_is_lacking)
     cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS), 3));
 }
 
-Test(apart, says_it_no_more_when_there_is_a_connection_again)
+Test(apart, takes_back_what_it_said_when_there_is_a_connection_again)
 {
     hth_commit_peer_down(commit, 2);
     (void)heard(HTH_KIND_UNREACHED, SOON_MS);
     hth_commit_peer_up(commit, 2);
-    (void)heard(HTH_KIND_UNREACHED, 50);
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 50), 1));
+    cr_assert(eq(u8, p->node[0].fact[0], 2));
+    cr_assert(zero(u8, p->node[0].fact[4]), "it can");
     cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS)));
 }
 

@@ -395,6 +395,17 @@ Test(reach, who_cannot_be_reached_by_the_coordinator_is_no_half_of_a_pair)
     cr_assert(eq(int, cut_on_record(), -1));
 }
 
+/* Node 2 is silent to all the second time, and the coordinator has not noticed yet. */
+Test(reach, what_was_taken_back_does_not_count)
+{
+    say_reach(1, 2, 1);
+    pair_run(p, 100);
+    say_reach(1, 2, 0);
+    pass(ctx->opts.dead_ms);
+    say_reach(1, 2, 1);
+    cr_assert(eq(int, cut_on_record(), -1));
+}
+
 Test(reach, what_was_said_long_ago_does_not_count)
 {
     say_reach(1, 2, 1);
