@@ -118,6 +118,7 @@ static struct md_slot *tuple_to_heap(struct md_machine *m, struct md_slot *e, si
     uint32_t first;
     uint8_t refers = 0; /* to a class: it is arguments, and no value */
     uint16_t of = MD_OF_STEPS | MD_OF_TEXTS, others = 0;
+    struct md_slot unknown = { 0 };
 
     for (size_t i = n; i-- > 0;) {
         if (tuple_stays(&e[i]))
@@ -134,8 +135,16 @@ static struct md_slot *tuple_to_heap(struct md_machine *m, struct md_slot *e, si
             return NULL;
         md->heap.at[md->heap.count++] = e[i];
         refers |= e[i].kind == MD_GLOBAL;
+        if (e[i].kind == MD_UNKNOWN && !unknown.kind)
+            unknown = e[i];
         if (e[i].kind != MD_TEXT)
             of &= e[i].kind == MD_INT && e[i].small ? MD_OF_STEPS : 0;
+    }
+    if (unknown.kind) { /* found again behind them: the tuple may be fetched as often as it is long */
+        if (!MD_ROOM(m, md->heap))
+            return NULL;
+        md->heap.at[md->heap.count++] = unknown;
+        others |= MD_OF_UNKNOWN;
     }
     push_kind(m, e, MD_TUPLE);
     e->small = refers;
@@ -145,21 +154,29 @@ static struct md_slot *tuple_to_heap(struct md_machine *m, struct md_slot *e, si
     return e + 1;
 }
 
+/* Python's hash of an integer is its rest by 2^61 - 1, and -1 counts as -2: numbers from there on
+ * can be chosen to be of one hash. Alone there are few of them; of tuples any number, and
+ * then each key of a dict is compared with all others. */
+static int int_hashes(int64_t i)
+{
+    return i >= 0 && i < (INT64_C(1) << 61) - 1;
+}
+
 /* A tuple of the n values at e, in their place. */
 static struct md_slot *tuple_make(struct md_machine *m, struct md_slot *e, size_t n)
 {
     enum md_kind kind = tuple_kind(e, n);
-    uint8_t negative = 0;
+    uint8_t small = 0;
 
     if (kind == MD_TUPLE)
         return tuple_to_heap(m, e, n);
     if (kind == MD_INTS) {
         for (size_t i = 0; i < n; i++)
-            negative |= e[i].i < 0;
+            small |= (e[i].i < 0 ? MD_NEGATIVE : 0) | (int_hashes(e[i].i) ? 0 : MD_HASHLESS);
         if (n == 0)
             e->at = (uint32_t)(m->op - m->md->bytes);
         e->kind = MD_INTS;
-        e->small = negative;
+        e->small = small;
         e->n = (uint16_t)n;
         return e + 1;
     }
@@ -252,25 +269,7 @@ static int state_is_for(const struct md_machine *m, const struct md_slot *below)
     return below >= m->floor && below->kind > MD_DICT && !m->cell.at[below->x].closed;
 }
 
-/* Python's hash of an integer is its rest by 2^61 - 1, and -1 counts as -2: numbers from there on
- * can be chosen to be of one hash. Alone there are few of them; of tuples any number, and
- * then each key of a dict is compared with all others. */
-static int int_hashes(int64_t i)
-{
-    return i >= 0 && i < (INT64_C(1) << 61) - 1;
-}
-
-static int ints_hash(const struct md_machine *m, const struct md_slot *s)
-{
-    const unsigned char *p = m->md->bytes + s->at;
-
-    for (uint32_t i = 0; i < s->n; i++)
-        if (!int_hashes(md_int_next(&p)))
-            return 0;
-    return 1;
-}
-
-static int part_hashes(const struct md_machine *m, const struct md_slot *s)
+static int part_hashes(const struct md_slot *s)
 {
     switch (s->kind) {
     case MD_INT:
@@ -278,7 +277,7 @@ static int part_hashes(const struct md_machine *m, const struct md_slot *s)
     case MD_INTS:
     case MD_ARGS:
     case MD_SIZE:
-        return ints_hash(m, s);
+        return !s->small;
     default:
         return s->kind != MD_FLOAT;
     }
@@ -305,7 +304,7 @@ static int is_key(const struct md_machine *m, const struct md_slot *s)
         parts = part->kind == MD_SIZE;
     }
     for (; parts; parts--, part++)
-        if (!part_hashes(m, part))
+        if (!part_hashes(part))
             return 0;
     return 1;
 }

@@ -256,7 +256,7 @@ static int object_call(struct md_machine *m, struct md_slot *e, int id)
         of = &m->md->heap.at[arg->x];
         n = arg->y;
     }
-    if (id == SIZE && arg->kind == MD_ARGS && !arg->small) {
+    if (id == SIZE && arg->kind == MD_ARGS && !(arg->small & MD_NEGATIVE)) {
         *e = *arg;
         e->kind = MD_SIZE;
         return 1;

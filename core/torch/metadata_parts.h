@@ -28,9 +28,9 @@ enum md_kind {
     MD_INT,   /* i; small: an opcode just made it, so that it stands at `at` */
     MD_FLOAT, /* its value is not kept: no record has one */
     MD_TEXT,  /* x bytes; y their hash; small: enum md_attr; n: it is a path in a directory */
-    MD_INTS, /* a tuple of n integers that stand one behind the other from `at` on; small: one is negative */
+    MD_INTS, /* a tuple of n integers that stand one behind the other from `at` on; small: enum md_ints */
     MD_ARGS,       /* a tuple of one MD_INTS, as torch.Size() takes it */
-    MD_SIZE,       /* a torch.Size: as MD_INTS, none negative */
+    MD_SIZE,       /* a torch.Size: as MD_INTS, none MD_NEGATIVE */
     MD_DTYPE,      /* small: enum hearth_dtype */
     MD_LAYOUT,     /* x bytes at `at` */
     MD_FORMAT,     /* small: 0 to 2 */
@@ -58,6 +58,13 @@ enum md_of {
     MD_OF_STEPS = 1, /* a tuple of nothing but texts and integers */
     MD_OF_TEXTS = 2,
     MD_OF_OTHERS = 4, /* some elements are MD_OPAQUE */
+    MD_OF_UNKNOWN =
+            8, /* some are MD_UNKNOWN: the first of them stands behind the last element, too */
+};
+
+enum md_ints {
+    MD_NEGATIVE = 1, /* one is */
+    MD_HASHLESS = 2, /* one has no hash of its own in Python */
 };
 
 /* The texts that name a class which is not in the table; 0, 0: there is none. An object that has such
@@ -163,7 +170,7 @@ struct md_stored {
 };
 
 struct md_spoiled { /* a place or path with an unknown class in it: its entry is not known */
-    uint32_t name;
+    uint32_t name, hash;
     uint32_t dict; /* `at` of the dict that it stands in */
     struct md_what what;
 };

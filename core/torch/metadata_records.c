@@ -224,7 +224,8 @@ static int pair_unknown(struct md_machine *m, struct md_cell *dict, const struct
     if (name->kind == MD_TEXT) {
         if (!MD_ROOM(m, m->md->spoiled))
             return m->rc;
-        m->md->spoiled.at[m->md->spoiled.count++] = (struct md_spoiled){ name->at, dict->at, what };
+        m->md->spoiled.at[m->md->spoiled.count++] =
+                (struct md_spoiled){ name->at, name->y, dict->at, what };
     }
     md_drop(m, value);
     md_drop(m, key);

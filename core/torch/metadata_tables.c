@@ -5,6 +5,8 @@
  */
 #include "metadata_parts.h"
 
+#include <stdlib.h>
+
 __extension__ typedef unsigned __int128 product128;
 
 static uint64_t hash_mix(uint64_t a, uint64_t b)
@@ -213,13 +215,26 @@ static int tables_paths(struct hearth_metadata *md, struct hearth_error *err)
     return HEARTH_OK;
 }
 
+static int by_text(const void *a, const void *b)
+{
+    const struct md_spoiled *x = a, *y = b;
+
+    return x->name < y->name ? -1 : x->name > y->name;
+}
+
+/* A text is looked up once, however many places and paths share it as their name. */
 static void tables_unknowns(struct hearth_metadata *md)
 {
-    for (uint32_t i = 0; i < md->spoiled.count; i++) {
-        const struct md_spoiled *s = &md->spoiled.at[i];
-        struct hearth_text t = md_text(md, s->name);
-        struct md_entry *e = entry_named(md, s->name, md_hash(md, t.data, t.len));
+    const struct md_spoiled *s = md->spoiled.at;
 
+    if (md->spoiled.count)
+        qsort(md->spoiled.at, md->spoiled.count, sizeof(*s), by_text);
+    for (uint32_t i = 0; i < md->spoiled.count; i++, s++) {
+        struct md_entry *e;
+
+        if (i && s[-1].name == s->name)
+            continue;
+        e = entry_named(md, s->name, s->hash);
         if (!e)
             continue;
         md->info.chunks -= e->chunks;

@@ -92,10 +92,8 @@ int md_unknown(const struct md_machine *m, const struct md_slot *s, struct md_wh
         *out = (struct md_what){ s->x, s->y };
         return 1;
     }
-    if (s->kind == MD_TUPLE)
-        for (uint32_t i = 0; i < s->y; i++)
-            if (m->md->heap.at[s->x + i].kind == MD_UNKNOWN)
-                return md_unknown(m, &m->md->heap.at[s->x + i], out);
+    if (s->kind == MD_TUPLE && s->n & MD_OF_UNKNOWN)
+        return md_unknown(m, &m->md->heap.at[s->x + s->y], out);
     if (s->kind <= MD_GLOBAL || !m->cell.at[s->x].unknown.name)
         return 0;
     *out = m->cell.at[s->x].unknown;
@@ -123,7 +121,7 @@ void md_drop(struct md_machine *m, const struct md_slot *s)
     if (s->kind < MD_TUPLE || s->kind == MD_GLOBAL)
         return;
     if (s->kind < MD_GLOBAL) {
-        if (s->x >= m->heap_floor && s->x + s->y == md->heap.count)
+        if (s->x >= m->heap_floor && s->x + s->y + !!(s->n & MD_OF_UNKNOWN) == md->heap.count)
             md->heap.count = s->x;
         return;
     }

@@ -177,6 +177,73 @@ Test(metadata_bounds, time_is_linear_in_what_is_shared)
     free(name);
 }
 
+/* Two tuples of 60,000 elements, memo numbers 0 and 1; the second one ends with an object of an unknown class.
+ * Each is fetched into a list a million times, and the second one is a path 300,000 times. */
+Test(metadata_bounds, time_is_linear_in_tuples_that_are_shared)
+{
+    struct hearth_metadata *md = NULL;
+    struct text t = { 0 };
+
+    head(&t);
+    PUT(&t, "}");
+    for (int unknown = 0; unknown < 2; unknown++) {
+        put_text(&t, "more");
+        PUT(&t, "(");
+        for (uint32_t i = 0; i < 60000; i++)
+            PUT(&t, "\x8c\x01n");
+        if (unknown) {
+            put_global(&t, "later", "Class");
+            PUT(&t, ")R");
+        }
+        PUT(&t, "t\x94");
+        put_text(&t, "lists");
+        PUT(&t, "]");
+        for (uint32_t i = 0; i < 1000000; i++)
+            put(&t, (char[]){ 'h', (char)unknown, 'a' }, 3);
+    }
+    put_text(&t, "planner_data");
+    PUT(&t, "}");
+    for (uint32_t i = 0; i < 300000; i++)
+        PUT(&t, "\x8c\x01kh\x01s");
+    cr_assert(eq(int, finish(&t, &md), 0), "%s", err.text);
+    hearth_metadata_close(md);
+    free(t.at);
+}
+
+/* 300,000 paths with an unknown class in them, all of one name of 1 MiB, which is an entry's name too. */
+Test(metadata_bounds, time_is_linear_in_names_of_what_is_not_known)
+{
+    struct hearth_metadata *md = NULL;
+    struct text t = { 0 };
+    char *name = malloc(1 << 20);
+    uint32_t len = 1 << 20;
+
+    memset(name, 'n', len);
+    head(&t);
+    PUT(&t, "}X");
+    put(&t, (char *)&len, 4);
+    put(&t, name, len);
+    put_global(&t, D, "BytesStorageMetadata");
+    PUT(&t, ")\x81s");
+    put_text(&t, "later");
+    PUT(&t, "X");
+    put(&t, (char *)&len, 4);
+    put(&t, name, len);
+    PUT(&t, "\x94");
+    put_text(&t, "tuple");
+    put_text(&t, "n");
+    put_global(&t, "later", "Class");
+    PUT(&t, ")R\x86\x94");
+    put_text(&t, "planner_data");
+    PUT(&t, "}");
+    for (uint32_t i = 0; i < 300000; i++)
+        PUT(&t, "h\x00h\x01s");
+    cr_assert(eq(int, finish(&t, &md), 0), "%s", err.text);
+    hearth_metadata_close(md);
+    free(t.at);
+    free(name);
+}
+
 /* A chunk of no dimensions is memo number 5; a list of them is in as many tensors. */
 Test(metadata_bounds, time_is_linear_in_tensors_that_share_their_chunks)
 {
