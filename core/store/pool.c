@@ -176,6 +176,7 @@ int hth_pool_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth
     slot->state = TMPFS_HELD;
     slot->asked = 0;
     slot->taker = rank;
+    slot->lent |= rank < TAKER_ENGINE;
     if (slot->pub.generation < first)
         slot->pub.generation = first;
     slot->pub.generation++;
@@ -206,6 +207,7 @@ int hth_pool_claim(struct hth_store *s, uint64_t id, uint64_t generation, uint32
                 "the slot that a rank wrote into is not there any more, or has been used since");
     slot->state = TMPFS_HELD;
     slot->taker = rank;
+    slot->lent = 1;
     slot->pub.generation = generation;
     *out = &slot->pub;
     return 0;

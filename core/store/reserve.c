@@ -118,7 +118,7 @@ static void way_look(struct hth_tmpfs *t, struct tmpfs_slot *s)
         return;
     if (s->busy)
         hth_back_claim(t, s);
-    if (s->taker >= TAKER_ENGINE || s->pub.leases)
+    if (!s->lent || s->pub.leases)
         return;
     s->orphan = ORPHAN_SHARES;
     hth_slot_settle(t, s);
@@ -242,7 +242,7 @@ void hth_pool_keep_only(struct hth_store *s, const uint64_t *bytes, size_t count
     free(sizes);
     for (struct tmpfs_slot *slot = t->slots; slot; slot = next) {
         next = slot->next;
-        slot->matched |= slot->taker < TAKER_ENGINE;
+        slot->matched |= slot->lent;
         if (in_the_way(slot) && !slot->pub.user)
             hth_slot_give_back(t, slot);
     }

@@ -204,6 +204,7 @@ static int slot_part(struct hth_tmpfs *t, struct tmpfs_slot *slot)
     close(slot->pub.fd);
     slot->pub.fd = fd;
     slot->touched = 0;
+    slot->lent = 0;
     return 0;
 }
 

@@ -52,6 +52,7 @@ struct tmpfs_slot {
     uint64_t made;    /* bytes from the front that are backed by memory */
     uint64_t touched; /* ... that our mapping has pages for */
     uint32_t taker;   /* the rank that had it last and so has mapped its pages, or TAKER_... */
+    int lent;         /* some rank has had our open file, and may have it mapped */
     int foreign;
     enum tmpfs_orphan orphan;
     int unmap;             /* ranks are to be told to unmap it */

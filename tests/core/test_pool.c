@@ -459,27 +459,55 @@ Test(pool, what_an_engine_promised_that_was_killed_counts_no_more)
     teardown();
 }
 
+static void *map_as_rank(const struct hth_slot *slot)
+{
+    void *mapped = mmap(NULL, slot->capacity, PROT_READ | PROT_WRITE, MAP_SHARED, slot->fd, 0);
+
+    cr_assert(ne(ptr, mapped, MAP_FAILED));
+    return mapped;
+}
+
 /* Its memory stays until the rank unmaps it. */
 Test(pool, a_slot_that_a_rank_has_mapped_makes_no_way)
 {
     uint64_t first = 100 * MIB, second = 120 * MIB;
     struct hth_slot *slot;
     void *mapped;
-    int fd;
 
     tight((struct hth_store_tmpfs_opts){ 0 });
     must(s->ops->reserve(s, &first, 1, NULL));
     work_all();
     must(s->ops->lend(s, first, 0, &slot, NULL));
-    fd = dup(slot->fd);
-    mapped = mmap(NULL, slot->capacity, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    cr_assert(ne(ptr, mapped, MAP_FAILED));
-    close(fd);
+    mapped = map_as_rank(slot);
     s->ops->give(s, slot);
     must_fail(s->ops->reserve(s, &second, 1, NULL), HEARTH_ENOSPC);
     cr_assert(eq(ptr, s->ops->mapped(s), slot));
     cr_assert(eq(ptr, s->ops->mapped(s), NULL));
     munmap(mapped, slot->capacity); /* as the rank is told to */
+    must(s->ops->reserve(s, &second, 1, NULL));
+    work_all();
+    pattern(take(second)->base, second, 1);
+    cr_assert(eq(ptr, strstr(said, "slot-lost"), NULL), "%s", said);
+    teardown();
+}
+
+/* The engine had it since, for a copy, and the rank has it mapped still. */
+Test(pool, a_slot_that_a_rank_had_before_the_engine_makes_no_way)
+{
+    uint64_t first = 100 * MIB, second = 120 * MIB;
+    struct hth_slot *slot;
+    void *mapped;
+
+    tight((struct hth_store_tmpfs_opts){ 0 });
+    must(s->ops->reserve(s, &first, 1, NULL));
+    work_all();
+    must(s->ops->lend(s, first, 0, &slot, NULL));
+    mapped = map_as_rank(slot);
+    s->ops->give(s, slot);
+    s->ops->give(s, take(first));
+    must_fail(s->ops->reserve(s, &second, 1, NULL), HEARTH_ENOSPC);
+    cr_assert(eq(ptr, s->ops->mapped(s), slot));
+    munmap(mapped, slot->capacity);
     must(s->ops->reserve(s, &second, 1, NULL));
     work_all();
     pattern(take(second)->base, second, 1);
