@@ -2,13 +2,13 @@
 /*
  * Backends are modules, loaded on first use: a program that opens no transport loads neither UCX nor libfabric.
  * A module is looked for in the folder that the caller names; without one beside this library or
- * program, then in HEARTH_MODULE_DIR.
+ * program, then in HEARTH_MODULE_DIR. The current directory is never one of these places.
  */
+#include "core/base/own_dir.h"
 #include "offers.h"
 #include "transport.h"
 
 #include <dlfcn.h>
-#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,20 +40,11 @@ static void *module_load(const char *dir, const char *name, char *why, size_t wh
 static void *module_load_beside(const char *name, char *why, size_t why_len)
 {
     static const char *const places[] = { "", "/../lib", "/../lib/hearth" };
-    static const char here;
     char self[PATH_MAX], dir[PATH_MAX + 16];
     void *module = NULL;
-    Dl_info info;
 
-    if (!dladdr(&here, &info) || !info.dli_fname || !realpath(info.dli_fname, self)) {
-        ssize_t n = readlink("/proc/self/exe", self,
-                sizeof(self) - 1); /* a program found by PATH: its name has no folder */
-
-        if (n <= 0)
-            return NULL;
-        self[n] = '\0';
-    }
-    dirname(self);
+    if (hth_own_dir(self, sizeof(self)))
+        return NULL;
     for (size_t i = 0; i < 3 && !module; i++) {
         snprintf(dir, sizeof(dir), "%s%s", self, places[i]);
         module = module_load(dir, name, why, why_len);

@@ -3,7 +3,7 @@
 #include "command.h"
 
 #include "core/base/fail.h"
-#include <dlfcn.h>
+#include "core/base/own_dir.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -47,27 +47,6 @@ void hth_args_make(struct hth_args *a, const struct hearth *h, const char *progr
         else
             args_add_number(a, option, hth_option_number(option, &h->opts), a->number[i]);
     }
-}
-
-int hth_own_dir(char *out, size_t len)
-{
-    Dl_info info;
-    char path[PATH_MAX];
-    char *slash;
-
-    if (!dladdr((const void *)(uintptr_t)&hth_own_dir, &info) || !info.dli_fname ||
-            !realpath(info.dli_fname, path)) {
-        ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
-
-        if (n <= 0)
-            return HEARTH_ENOENT;
-        path[n] = '\0';
-    }
-    slash = strrchr(path, '/');
-    if (!slash)
-        return HEARTH_ENOENT;
-    *slash = '\0';
-    return snprintf(out, len, "%s", path) < (int)len ? HEARTH_OK : HEARTH_ENOENT;
 }
 
 /* hearthd: as told, beside us, in ../bin, or by the shell's PATH. */

@@ -16,8 +16,6 @@ struct hth_args {
 void hth_args_make(struct hth_args *args, const struct hearth *h, const char *program);
 void hth_args_add(struct hth_args *args, const char *name, const char *value); /* NULL: neither */
 
-/* The folder of this library, or of the program it is linked into. */
-int hth_own_dir(char *out, size_t len);
 /* hearthd: as told, beside us, in ../bin, or by the shell's PATH. */
 int hth_find_program(const struct hearth *h, char *out, size_t len, struct hearth_error *err);
 

@@ -6,6 +6,7 @@
 #include "inside.h"
 
 #include "command.h"
+#include "core/base/own_dir.h"
 #include "core/local/engine_module.h"
 #include "link_parts.h"
 #include <dlfcn.h>

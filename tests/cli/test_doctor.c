@@ -369,3 +369,18 @@ Test(doctor, this_machine_is_looked_at_without_harm)
     must_print("lo ");
     cr_assert(zero(int, hearth("doctor", "net", "--json")), "%s", err_text);
 }
+
+/* A shell that finds a program by PATH gives it its bare name, which a file here has too. */
+Test(doctor, modules_do_not_come_from_the_current_directory)
+{
+    char command[1024];
+
+    unsetenv("HEARTH_DOCTOR_ROOT");
+    snprintf(command, sizeof(command),
+            "cd %s && touch hearth && cp %s/made-up/hearth-tcp.so . && PATH=%s:$PATH && hearth doctor net "
+            "> %s 2>&1",
+            root, getenv("HEARTH_TEST_LIB"), getenv("HEARTH_TEST_BIN"), out_path);
+    cr_assert(ge(int, system(command), 0));
+    out_len = slurp(out_path, out, OUT_MAX);
+    cr_assert(eq(int, has(out, "Hearth's own sockets"), 1), "%s", out);
+}

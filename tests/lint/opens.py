@@ -19,13 +19,10 @@ PATHS = "stat lstat stat64 lstat64 access euidaccess statfs statvfs realpath rea
         "chmod lchmod chown lchown link symlink truncate mkfifo mknod utimes chdir chroot".split()
 ALLOWED = {
     ("engine/key_watch.c", "lstat"): "the key file, as its administrator names it",
-    ("client/link/command.c", "realpath"): "where the library is installed",
-    ("client/link/command.c", "readlink"): "where the library is installed",
+    ("core/base/own_dir.c", "realpath"): "where the library is installed, an absolute path",
     ("client/link/command.c", "access"): "where the engine is installed",
     ("client/link/inside.c", "access"): "where the engine is installed",
     ("transport/module.c", "access"): "where backends are installed",
-    ("transport/module.c", "realpath"): "where backends are installed",
-    ("transport/module.c", "readlink"): "where backends are installed",
     ("transport/machine.c", "readlink"): "/sys",
     ("core/store/pages.c", "realpath"): "the root, beside the kernel's list of mounts",
     ("core/store/adopt.c", "realpath"): "a text to compare links with",
