@@ -170,10 +170,13 @@ void hth_slot_condemn(struct hth_ctx *ctx, struct hth_slot *slot, const char *wh
     ctx->store->ops->condemn(ctx->store, slot, why);
 }
 
-static void held_unlink(struct hth_held_save *save, struct hth_held *held)
+static void held_unlink(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held)
 {
     struct hth_held **at = &save->held;
 
+    if (held->old)
+        ctx->store->ops->give(ctx->store, held->old);
+    held->old = NULL;
     while (*at && *at != held)
         at = &(*at)->next;
     if (*at)
@@ -191,7 +194,7 @@ void hth_held_drop(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_h
         hth_slot_region_end(ctx, held->slot); /* maybe a file of its container, and unlinked now */
     if (held->slot && !held->theirs)
         ctx->store->ops->give(ctx->store, held->slot);
-    held_unlink(save, held);
+    held_unlink(ctx, save, held);
 }
 
 void hth_held_condemn(
@@ -199,7 +202,7 @@ void hth_held_condemn(
 {
     if (held->slot && !held->theirs)
         hth_slot_condemn(ctx, held->slot, why);
-    held_unlink(save, held);
+    held_unlink(ctx, save, held);
 }
 
 void hth_held_pin(struct hth_held_save *save, struct hth_held *held)

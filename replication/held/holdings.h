@@ -26,6 +26,9 @@ struct hth_held {
     int theirs;   /* a file of a foreign container: its slot is never given or put aside */
     struct hth_foreign_look look; /* foreign: what it says of its items; with `verified` */
     struct hth_slot *slot;        /* NULL: raw object (in the store's raw files), or dropped */
+    struct hth_slot
+            *old;   /* the bad copy that a fetch replaces, until that ends; NULL: there is none, or
+                           * another program has removed its file */
     uint32_t users; /* works and fetches on it: its memory stays until the last ends */
     int dropped;    /* not in its save any more */
     struct hth_held *next;

@@ -7,7 +7,7 @@ static struct hth_held *mend_find(
 {
     for (struct hth_held_save *s = hth_holdings_first(ctx); s; s = s->next)
         for (struct hth_held *h = s->held; h; h = h->next)
-            if (h->slot == slot) {
+            if (h->slot == slot || h->old == slot) {
                 *out_save = s;
                 return h;
             }
@@ -23,15 +23,18 @@ void hth_held_mend(struct hth_ctx *ctx, hth_lost_fn *lost, void *self)
 
     while (store->ops->broken && (slot = store->ops->broken(store, &why))) {
         struct hth_held *held = mend_find(ctx, slot, &save);
+        int bad = held && held->old == slot; /* nothing is lost: a fetch replaces it */
         uint64_t object = held ? held->object.id : 0;
         struct hth_save_id id = held ? save->id : (struct hth_save_id){ 0 };
 
         hth_say(&ctx->log, HEARTH_LOG_WARN, "slot-broken", "%s", why.text);
-        if (held)
+        if (bad)
+            held->old = NULL;
+        if (held && !bad)
             hth_held_condemn(ctx, save, held, "cut");
         else
             hth_slot_condemn(ctx, slot, "cut");
-        if (held && lost)
+        if (held && !bad && lost)
             lost(self, id, object, &why);
     }
 }

@@ -170,7 +170,7 @@ static int fetch_hold(struct hth_fetch *f, struct hth_held *bad, struct hearth_e
 
     if (bad) {
         f->held = bad;
-        f->old = bad->slot;
+        f->old = bad->old = bad->slot;
         store->ops->lease(store, f->old);
         bad->slot = f->slot;
         bad->state = HTH_HELD_RECEIVING;

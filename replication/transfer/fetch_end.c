@@ -15,15 +15,14 @@
 void hth_fetch_keep_old(struct hth_fetch *f, int verified)
 {
     f->ctx->store->ops->give(f->ctx->store, f->slot);
-    f->held->slot = f->old;
+    f->held->slot = f->held->old;
+    f->held->old = NULL;
     f->held->state = HTH_HELD_SEALED;
     f->held->verified = verified;
 }
 
 void hth_fetch_end(struct hth_fetch *f, int code, const char *text)
 {
-    struct hth_store *store = f->ctx->store;
-
     if (!hth_fetch_runs(f))
         return;
     if (text)
@@ -32,21 +31,18 @@ void hth_fetch_end(struct hth_fetch *f, int code, const char *text)
     f->phase = PHASE_ENDING;
     f->code = code;
     hth_reg_leave(&f->wait);
-    if (!f->held)
+    if (!f->held || f->held->dropped)
         return;
-    if (f->held->dropped) {
-        if (f->old)
-            store->ops->give(store, f->old);
-    } else if (f->old) {
+    if (f->held->old)
         hth_fetch_keep_old(f, 0);
-    } else {
+    else
         hth_held_drop(f->ctx, f->in, f->held);
-    }
 }
 
 void hth_fetch_complete(struct hth_fetch *f)
 {
     struct hth_store *store = f->ctx->store;
+    struct hth_slot *old;
     int rc;
 
     if (!f->whole) {
@@ -57,11 +53,10 @@ void hth_fetch_complete(struct hth_fetch *f)
         hth_fetch_end(f, HEARTH_ECANCELED, "it is not wanted any more");
         return;
     }
-    if (f->old) { /* it had the name */
-        hth_slot_condemn(f->ctx, f->old, "corrupt");
-        store->ops->unlease(store, f->old);
-        f->old = NULL;
-    }
+    old = f->held->old;
+    f->held->old = NULL;
+    if (old) /* it had the name */
+        hth_slot_condemn(f->ctx, old, "corrupt");
     rc = store->ops->seal(store, f->slot, f->save, f->object.name, &f->err);
     if (rc) {
         hth_held_drop(f->ctx, f->in, f->held);

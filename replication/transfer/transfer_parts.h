@@ -107,7 +107,7 @@ struct hth_fetch {
     struct hth_reg_wait wait;    /* for that */
     struct hth_held_save *in;    /* pinned with held */
     struct hth_held *held;       /* NULL: a range */
-    struct hth_slot *old;        /* leased: the copy that was bad in places */
+    struct hth_slot *old; /* leased: the copy that was bad in places; its owner is held->old */
 
     unsigned char *chunk; /* [chunk1 - chunk0] */
     uint32_t cursor,

@@ -83,6 +83,74 @@ Test(ranges, a_repair_that_fails_leaves_the_bad_copy_for_the_next_try)
     arrived_whole(0);
 }
 
+static struct {
+    const struct hth_store_ops *real;
+    struct hth_slot *slot; /* its file is gone; until the store has told it */
+    uint32_t condemned;    /* slots */
+} removal;
+
+static struct hth_slot *one_removed(struct hth_store *store, struct hearth_error *why)
+{
+    struct hth_slot *slot = removal.slot;
+
+    (void)store;
+    removal.slot = NULL;
+    hth_fail(why, HEARTH_ECORRUPT, 0, "removed by another program");
+    return slot;
+}
+
+static void one_condemned(struct hth_store *store, struct hth_slot *slot, const char *why)
+{
+    removal.condemned++;
+    removal.real->condemn(store, slot, why);
+}
+
+/* Node 0 replaces a bad copy, and meanwhile another program removes the file of that copy. Node 1 gives wrong
+ * bytes in its pulls up to `wrong`. */
+static int repair_beside_removal(uint32_t wrong)
+{
+    struct hth_store *store = p->node[0].ctx.store;
+    struct hth_fetch_want want = want_of(two(3 * HTH_CHUNK), 1);
+    struct hth_store_ops ops = *store->ops;
+    struct hth_fetch *f;
+
+    want.reuse = pair_seal(p, 0, save, 5, 3 * HTH_CHUNK, 1);
+    want.reuse->slot->base[HTH_BLOCK] ^= 1;
+    net.fault = HTH_LOOP_FLIP;
+    net.from = net.first = 1;
+    net.last = wrong;
+    net.pull_ms = 50;
+    removal.real = store->ops;
+    ops.broken = one_removed;
+    ops.condemn = one_condemned;
+    store->ops = &ops;
+    must(hth_fetch_start(&p->node[0].ctx, &want, &f, NULL));
+    while (f->phase != PHASE_DATA)
+        cr_assert(pair_step(p));
+    removal.slot = f->old;
+    hth_held_mend(&p->node[0].ctx, NULL, NULL);
+    cr_assert(eq(int, pair_logged(p, 0, "slot-broken"), 1));
+    cr_assert(pair_until(p, &out.ended, 1, 100000));
+    pair_run(p, 500);
+    store->ops = removal.real;
+    cr_assert(
+            eq(u32, removal.condemned, 1), "%u times: each makes another slot", removal.condemned);
+    return out.code;
+}
+
+Test(ranges, a_fetch_ends_well_though_the_file_of_the_bad_copy_was_removed)
+{
+    must(repair_beside_removal(0));
+    net.pull_ms = 0;
+    arrived_whole(0);
+}
+
+Test(ranges, a_fetch_that_fails_leaves_no_copy_whose_file_was_removed)
+{
+    must_fail(repair_beside_removal(1000), HEARTH_ELOST);
+    cr_assert(eq(ptr, pair_held(p, 0, save, 5), NULL));
+}
+
 static void range(const struct hth_held *held, uint64_t off, uint64_t len, uint64_t most)
 {
     struct hth_fetch_want want = want_of(held, 2);
