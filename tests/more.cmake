@@ -56,6 +56,8 @@ hearth_case(lint.decoders lint COMMAND ${lint}/decoders.py ${PROJECT_SOURCE_DIR}
 hearth_case(lint.decoders_fails lint COMMAND ${lint}/decoders_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.opens lint COMMAND ${lint}/opens.py ${PROJECT_SOURCE_DIR})
 hearth_case(lint.opens_fails lint COMMAND ${lint}/opens_test.sh ${PROJECT_SOURCE_DIR})
+hearth_case(lint.tensors lint COMMAND ${lint}/tensors.py ${PROJECT_SOURCE_DIR})
+hearth_case(lint.tensors_fails lint COMMAND ${lint}/tensors_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.model lint COMMAND ${lint}/model.py ${PROJECT_SOURCE_DIR})
 hearth_case(lint.handshake lint COMMAND ${PROJECT_SOURCE_DIR}/tests/transport/handshake_vectors.py
     ${PROJECT_SOURCE_DIR}/tests/data/handshake.tsv)

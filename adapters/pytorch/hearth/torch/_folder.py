@@ -89,8 +89,9 @@ def files(folder: str) -> dict[str, torch.Tensor]:
         if path.is_file():
             size = path.stat().st_size
             out[str(path.relative_to(folder))] = (
-                torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8) if size
-                else torch.empty(0, dtype=torch.uint8))
+                torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8,
+                                device="cpu") if size
+                else torch.empty(0, dtype=torch.uint8, device="cpu"))
     return out
 
 

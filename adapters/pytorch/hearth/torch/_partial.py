@@ -21,6 +21,8 @@ import torch
 from torch.distributed.tensor import DTensor
 from torch.serialization import _get_restore_location
 
+from . import _targets
+
 _log = logging.getLogger(__name__)
 _LISTED = 10  # missing keys that a warning spells out
 
@@ -175,7 +177,7 @@ class _Plan:
         """Where torch.load would put it."""
         known = self._devices.get(source.location)
         if known is None:
-            known = self._restore(torch.UntypedStorage(0), source.location).device
+            known = self._restore(torch.UntypedStorage(0, device="cpu"), source.location).device
             self._devices[source.location] = known
         return known
 
@@ -200,6 +202,7 @@ def fill(target: Any, source: Source, *, map_location: Any = None) -> tuple[Any,
     """
     plan = _Plan(map_location)
     result = plan.value(target, source.root, None)
+    _targets.write_to(into for _, into in plan.pairs)
     with torch.no_grad():
         count = source.read(plan.pairs)
     for container, key, value in plan.entries:

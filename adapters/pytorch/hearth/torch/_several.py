@@ -195,7 +195,8 @@ def _room_for(path: str) -> dict[str, dict[str, torch.Tensor]]:
     for key, (rank, name) in (metadata.planner_data or {}).items():
         if rank in (_key(0), _key(_rank())):
             size = metadata.state_dict_metadata[key].size[0]
-            out.setdefault(rank, {})[name] = torch.empty(size, dtype=torch.uint8)
+            out.setdefault(rank, {})[name] = torch.empty(
+                size, dtype=torch.uint8, device="cpu")
     return out
 
 

@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 
 from ..errors import HearthCorrupt, HearthError, HearthRefused
 from ..job import Box, Checkpoint
-from . import _stage
+from . import _stage, _targets
 from ._partial import Pairs, TensorRef
 from ._pickles import PickleRefused, decode_item, dtypes, encode_item
 from ._proof import Blob, short
@@ -239,7 +239,7 @@ class Kept:
                 continue
             host = into
             if into.device.type != "cpu" or into.is_conj() or into.is_neg():
-                host = torch.empty(ref.shape, dtype=ref.dtype)
+                host = _targets.on_host(ref.shape, ref.dtype)
                 copies.append((into, host))
             boxes.append(Box(
                 *ref.place, _stage.dtype_name(ref.dtype), (0,) * len(ref.shape),

@@ -226,7 +226,8 @@ def _sharded(value: ShardedTensor, parts: list[torch.Tensor]) -> ShardedTensor:
             metadata = copy.deepcopy(metadata)
             metadata.placement._device = part.device
         shards.append(Shard(part, metadata))
-    out = torch.Tensor._make_wrapper_subclass(ShardedTensor, value.size(), dtype=value.dtype)
+    out = torch.Tensor._make_wrapper_subclass(
+        ShardedTensor, value.size(), dtype=value.dtype, device=value.device)
     out.__dict__.update(value.__dict__, _local_shards=shards, _init_rrefs=False,
                         _sharded_tensor_id=None)
     return out
@@ -292,7 +293,7 @@ def tensor_over(memory: memoryview | None, offset: int | None, dtype: torch.dtyp
                 shape: tuple[int, ...]) -> torch.Tensor:
     """A tensor whose bytes lie at `offset` of the memory; None: it has none."""
     if memory is None or offset is None:
-        return torch.empty(shape, dtype=dtype)
+        return torch.empty(shape, dtype=dtype, device="cpu")
     flat = torch.frombuffer(memory, dtype=dtype, count=math.prod(shape), offset=offset)
     return flat.view(shape)
 

@@ -155,7 +155,8 @@ def _sparse(kind: Any, data: Any) -> torch.Tensor:
     if kind == torch.sparse_coo:
         indices, values, shape, *coalesced = data
         numbers(shape)
-        return torch.sparse_coo_tensor(indices, values, shape, check_invariants=True,
+        return torch.sparse_coo_tensor(indices, values, shape, dtype=values.dtype,
+                                       device=values.device, check_invariants=True,
                                        is_coalesced=coalesced[0] if coalesced else None)
     if kind not in layouts().values() or kind == torch.strided:
         raise ValueError("a sparse tensor of no such layout")
@@ -163,7 +164,8 @@ def _sparse(kind: Any, data: Any) -> torch.Tensor:
     numbers(shape)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return torch.sparse_compressed_tensor(at, plain, values, shape, layout=kind,
+        return torch.sparse_compressed_tensor(at, plain, values, shape, dtype=values.dtype,
+                                              device=values.device, layout=kind,
                                               check_invariants=True)
 
 
@@ -319,7 +321,7 @@ class Values(Strict):
         if len(data) != elements * dtype.itemsize:
             raise ValueError(f"storage {key[:50]!r} of {elements} elements has {len(data)} bytes")
         whole = (torch.frombuffer(data, dtype=torch.uint8) if len(data)
-                 else torch.empty(0, dtype=torch.uint8))
+                 else torch.empty(0, dtype=torch.uint8, device="cpu"))
         untyped = whole.untyped_storage()
         if self._restore is not None:
             untyped = self._restore(untyped, location)

@@ -34,7 +34,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 
 from ..errors import HearthError, HearthNotFound, HearthRefused
 from ..job import Box, Checkpoint, Job
-from . import _jobs, _names, _parts
+from . import _jobs, _names, _parts, _targets
 from ._pickles import PickleRefused, decode_item, load_metadata
 from ._progress import Progress
 from ._proof import short
@@ -309,6 +309,7 @@ class HearthReader(StorageReader):
         if target.size() != item.lengths:
             raise AssertionError(f"req {item.storage_index} mismatch sizes "
                                  f"{target.size()} vs {item.lengths}")
+        _targets.check(item.dest_index.fqn, target)
         return target
 
     def _read_boxes(self, checkpoint: Checkpoint, items: list[tuple[ReadItem, torch.Tensor]],
@@ -320,6 +321,7 @@ class HearthReader(StorageReader):
 
         def flush() -> None:
             nonlocal size
+            _targets.write_to(target for _, target in done)
             checkpoint.read_boxes(boxes)
             for target, temporary in after:
                 target.copy_(temporary)
@@ -332,7 +334,7 @@ class HearthReader(StorageReader):
         for item, target in items:
             place = target
             if not _is_direct(target, self._dtype(item)):
-                place = torch.empty(tuple(item.lengths), dtype=self._dtype(item))
+                place = _targets.on_host(item.lengths, self._dtype(item))
                 after.append((target, place))
             strides = None if place.is_contiguous() else place.stride()
             box = self._box(item, place.data_ptr() or 1, strides)
