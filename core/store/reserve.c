@@ -242,7 +242,8 @@ void hth_pool_keep_only(struct hth_store *s, const uint64_t *bytes, size_t count
     free(sizes);
     for (struct tmpfs_slot *slot = t->slots; slot; slot = next) {
         next = slot->next;
-        slot->matched |= slot->lent;
+        slot->matched |= slot->taker < TAKER_ENGINE;
+        way_look(t, slot);
         if (in_the_way(slot) && !slot->pub.user)
             hth_slot_give_back(t, slot);
     }
