@@ -86,7 +86,7 @@ static void doubt_on_looked(void *self, struct hth_held_save *save, struct hth_h
 
     if (held->dropped || code == HEARTH_ECANCELED)
         return;
-    if (code == HEARTH_ECORRUPT) {
+    if (code == HEARTH_ECORRUPT || hth_breaks(&n->ctx, HTH_BREAK_BAD)) {
         doubt_set_aside(n, save, held, err);
     } else if (code) {
         hth_say(&n->ctx.log, HEARTH_LOG_WARN, "look-failed", "%s", err->text);

@@ -159,7 +159,8 @@ static int lease_begin(struct hth_node *n, const struct client *c, struct hth_he
         free(lease);
         return HEARTH_EIO;
     }
-    store->ops->lease(store, h->slot);
+    if (!hth_breaks(&n->ctx, HTH_BREAK_READER))
+        store->ops->lease(store, h->slot);
     *lease = (struct lease){ n->leases, n->next_id++, c->id, h->slot };
     n->leases = *out = lease;
     return HEARTH_OK;
@@ -200,7 +201,8 @@ static void lease_end(struct hth_node *n, struct lease **at)
     struct lease *lease = *at;
 
     *at = lease->next;
-    n->env.store->ops->unlease(n->env.store, lease->slot);
+    if (!hth_breaks(&n->ctx, HTH_BREAK_READER))
+        n->env.store->ops->unlease(n->env.store, lease->slot);
     free(lease);
 }
 

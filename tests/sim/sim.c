@@ -64,6 +64,8 @@ static const struct {
     { "sets-count-together", HTH_BREAK_SET_COUNT, WORLD_FIRST },
     { "unreached-not-told", HTH_BREAK_APART, WORLD_BIT(NET) | WORLD_BIT(APART) | WORLD_BIT(GOON) },
     { "holders-are-sources", HTH_BREAK_SOURCE, WORLD_BIT(GROUPS) | WORLD_BIT(GOON) },
+    { "lent-while-read", HTH_BREAK_READER, WORLD_BIT(READ) | WORLD_BIT(GOON) },
+    { "bad-believed", HTH_BREAK_BAD, WORLD_BIT(READ) | WORLD_BIT(GOON) },
     { "stalled-not-told", HTH_BREAK_STALLED, WORLD_BIT(MTU) | WORLD_BIT(GOON) },
 };
 

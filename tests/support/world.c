@@ -236,6 +236,7 @@ static uint64_t next_due(struct world *w)
     due = least(due, world_work_due_ms(w));
     due = least(due, faults_due_ms(w));
     due = least(due, ill_due_ms(w));
+    due = least(due, reads_due_ms(w));
     return due > w->now_ms ? due : w->now_ms + 1;
 }
 
@@ -258,6 +259,7 @@ static void turn(struct world *w)
         launch(w);
     faults_act(w);
     ill_act(w);
+    reads_act(w);
     if (!w->quiet && !w->calm && w->now_ms >= w->opts.run_ms)
         become_quiet(w);
     if (!step(w))
@@ -287,6 +289,10 @@ static void settle(struct world *w)
         world_advance(w, w->now_ms + 50);
     if (!well)
         world_broken(w, "P5: %s", w->pool);
+    if (w->opts.faults)
+        reads_last(w);
+    while (!w->why[0] && reads_due_ms(w) != HTH_NEVER)
+        world_advance(w, w->now_ms + 50);
 }
 
 void world_run(struct world *w)
@@ -341,6 +347,7 @@ static void tables_open(struct world *w)
     w->rank = calloc(w->ranks_max, sizeof(*w->rank));
     w->stale = calloc(per_node, sizeof(*w->stale));
     w->told = heard_open();
+    w->reads = reads_open();
     w->wake = wake_open(w->machines + w->ranks_max + per_node);
     if (!w->machine || !w->member || !w->rank || !w->stale)
         abort();
@@ -438,6 +445,7 @@ void world_close(struct world *w)
     hth_loop_net_close(w->net);
     wake_close(w->wake);
     heard_close(w->told);
+    reads_close(w->reads);
     free(w->client_rank);
     free(w->table);
     free(w->launch_ranks);

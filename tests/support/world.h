@@ -50,7 +50,8 @@
     X(CUT, cut, "a rank cut off from its engine that writes on")                           \
     X(BLOCK, block, "an engine's thread blocked in the middle of its work")                \
     X(BEYOND, beyond, "more machines lost at once than there are copies")                  \
-    X(RECORD, record, "an engine killed, and one of its records changed before the next")
+    X(RECORD, record, "an engine killed, and one of its records changed before the next")  \
+    X(READ, read, "ranks that read, and map what they read, while the job goes on")
 
 enum world_kind {
 #define WORLD_KIND(kind, name, text) WORLD_KIND_##kind,
@@ -146,6 +147,7 @@ struct world_opts {
 struct rank_state;
 struct machine;
 struct world_heard;
+struct world_reads;
 struct world_work;
 
 struct known_save { /* the model's */
@@ -194,7 +196,8 @@ struct world {
     uint64_t fault_dice; /* of the fault to come, which is */
     uint32_t fault_number;
     uint64_t hits[WORLD_KINDS_COUNT];
-    struct world_heard *told; /* heads that were told */
+    struct world_heard *told;  /* heads that were told */
+    struct world_reads *reads; /* readers, and what they may find */
     struct world_ill ill[WORLD_ILLS];
     enum world_kind trick; /* what trick_rank does when it begins its next save; 0: nothing */
     uint32_t trick_rank, trick_dice;

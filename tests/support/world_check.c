@@ -74,8 +74,10 @@ void check_record(void *machine, const char *name, const void *bytes, size_t len
     struct hth_save_id keep[16];
     uint32_t saves;
 
-    if (strcmp(name, "keep") != 0 || x->index == w->stale_machine ||
-            !(saves = look_keep(bytes, len, keep)))
+    if (strcmp(name, "keep") != 0 || !(saves = look_keep(bytes, len, keep)))
+        return;
+    reads_decided(w, keep, saves);
+    if (x->index == w->stale_machine)
         return;
     machine_watch(x, 0, 0); /* it is we who look */
     check_degraded(w, x, keep, saves, bytes, len);

@@ -410,6 +410,7 @@ static const uint8_t fault_weight[WORLD_KINDS_COUNT] = {
     [WORLD_KIND_BLOCK] = 5,
     [WORLD_KIND_BEYOND] = 3,
     [WORLD_KIND_RECORD] = 4,
+    [WORLD_KIND_READ] = 6,
 };
 
 static uint32_t weight_of(const struct world *w, uint32_t kind)
@@ -454,6 +455,7 @@ static void fault_of(struct world *w, enum world_kind kind)
         [WORLD_KIND_RENUMBER] = fault_renumber,
         [WORLD_KIND_ROT] = fault_rot,
         [WORLD_KIND_CLOCK] = fault_clock,
+        [WORLD_KIND_READ] = reads_begin,
     };
 
     if (at_once[kind])

@@ -59,6 +59,14 @@ static int ill_lasts(const struct world_ill *l)
                                   l->kind == WORLD_KIND_MTU);
 }
 
+int ill_any_lasts(const struct world *w)
+{
+    for (uint32_t i = 0; i < WORLD_ILLS; i++)
+        if (ill_lasts(&w->ill[i]))
+            return 1;
+    return 0;
+}
+
 static uint32_t ills_of(const struct world *w, enum world_kind kind)
 {
     uint32_t n = 0;

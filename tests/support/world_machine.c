@@ -96,11 +96,12 @@ static void reply(void *self, uint32_t client, const void *bytes, size_t len, in
     size_t most = sizeof(struct hth_local_error) > sizeof(struct hth_local_event)
                           ? sizeof(struct hth_local_error)
                           : sizeof(struct hth_local_event);
-    struct letter *l = m->dying ? NULL : calloc(1, sizeof(*l) + (len > most ? len : most));
+    struct letter *l;
 
     if (m->dying)
         return;
-    (void)fd, (void)attach, (void)attach_len;
+    (void)fd;
+    l = calloc(1, sizeof(*l) + (len > most ? len : most) + attach_len);
     if (((const struct hth_local_head *)bytes)->type == HTH_LOCAL_LENT) {
         check_lent(m, hth_local_save_to(((const struct hth_local_lent *)bytes)->save));
         check_writers(m, client, ((const struct hth_local_lent *)bytes)->slot);
@@ -110,7 +111,10 @@ static void reply(void *self, uint32_t client, const void *bytes, size_t len, in
     l->machine = m->index;
     l->client = client;
     l->len = len;
+    l->attached = attach_len;
     memcpy(l->bytes, bytes, len);
+    if (attach_len)
+        memcpy(l->bytes + len, attach, attach_len);
     *m->world->letters_end = l;
     m->world->letters_end = &l->next;
 }

@@ -2,7 +2,8 @@
 /* What the files of the world share: world.c (time, launcher), world_machine.c (machines and
  * what engines are handed), world_wake.c (who is due), world_fault.c and world_ill.c (what goes
  * wrong at once, and for a time), world_net.c (what goes wrong on the way), world_rank.c
- * (ranks), world_slots.c (what they map), world_check.c (the model), world_look.c (its eyes) and
+ * (ranks), world_slots.c (what they map), world_read.c (ranks
+ * that read), world_check.c (the model), world_look.c (its eyes) and
  * world_heard.c (its ears). */
 #ifndef WORLD_PARTS_H
 #define WORLD_PARTS_H
@@ -97,6 +98,7 @@ struct rank_state {
     uint32_t maps;
     uint64_t writes; /* the slot into which it writes for longer than a moment; 0: none */
     struct hth_save_id save;
+    struct hth_save_id heard; /* the newest that it has heard to be PROTECTED */
     struct hth_local_attached attached;
     struct hth_local_attached gathered; /* what it brought to the all-gather */
     uint64_t epoch, nonce;              /* as it joined; 0: not yet */
@@ -110,8 +112,9 @@ struct rank_state {
 struct letter { /* a reply on its way to a rank */
     struct letter *next;
     uint32_t machine, client;
-    size_t len;
-    _Alignas(8) unsigned char bytes[]; /* of an error or event all of its struct */
+    size_t len, attached;
+    /* Of an error or event all of its struct; then what is attached to a BYTES. */
+    _Alignas(8) unsigned char bytes[];
 };
 
 /* world_wake.c: machines first, then ranks, then those of stale machines */
@@ -161,6 +164,7 @@ void ill_act(struct world *w);
 uint64_t ill_due_ms(const struct world *w);
 void ill_end_all(struct world *w, int lasting); /* those too that last until a restart */
 void ill_restarted(struct world *w);
+int ill_any_lasts(const struct world *w); /* some nodes do not hear each other until a restart */
 int ill_stalls(
         const struct world *w, uint32_t puller, uint32_t owner); /* what is large does, machines */
 
@@ -218,6 +222,22 @@ int slots_elsewhere(void *machine, uint64_t slot, uint64_t opened);
 void slots_cut(struct rank_state *r, uint64_t slot); /* while it has that one to write */
 void slots_end(struct rank_state *r);                /* of what it wrote since */
 void check_writers(struct machine *x, uint32_t client, uint64_t slot); /* is lent to that client */
+
+struct slot *slots_find(const struct machine *x, uint64_t id); /* or NULL */
+
+/* world_read.c */
+struct world_reads *reads_open(void);
+void reads_close(struct world_reads *reads);
+void reads_begin(struct world *w); /* a rank reads from now on, by fault_dice */
+void reads_act(struct world *w);
+void reads_last(struct world *w); /* at rest: from some nodes what is PROTECTED is read */
+uint64_t reads_due_ms(const struct world *w);
+int reads_hear(struct rank_state *r, const struct letter *l); /* 0: no answer to a reader */
+void reads_joined(const struct rank_state *r);                /* an epoch */
+void reads_decided(struct world *w, const struct hth_save_id *keep, uint32_t saves); /* a record */
+/* Some reader has it open by another open file, or is given it now. */
+int reads_elsewhere(const struct machine *x, uint64_t slot, uint64_t opened);
+void reads_lent(struct machine *x, uint64_t slot);
 
 /* world_look.c: decodes by itself, with sums and an order of its own */
 int look_before(struct hth_save_id a, struct hth_save_id b);

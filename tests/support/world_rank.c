@@ -617,7 +617,8 @@ static void hear_event(struct rank_state *r, const struct hth_local_event *e)
         after_failure(r);
         next_save(r, 200);
     } else if (e->level >= HEARTH_PROTECTED) {
-        check_protected(w, r, hth_local_save_to(e->save), (int)e->degraded);
+        r->heard = hth_local_save_to(e->save);
+        check_protected(w, r, r->heard, (int)e->degraded);
         w->count[WORLD_SOME] += (uint64_t)r->some;
         some_next(r);
         next_save(r, 100 + world_roll(w, 10));
@@ -685,6 +686,7 @@ static void hear_joined(struct rank_state *r, const struct hth_local_joined *m)
 {
     r->epoch = m->epoch;
     r->nonce = m->nonce;
+    reads_joined(r);
     r->step = R_RECOVER;
     r->world->asked = 1;
     rank_due(r, r->world->now_ms + world_roll(r->world, 30));
@@ -694,6 +696,8 @@ void rank_hear(struct rank_state *r, const struct letter *l)
 {
     const struct hth_local_head *head = (const void *)l->bytes;
 
+    if (reads_hear(r, l))
+        return;
     switch ((enum hth_local_type)head->type) {
     case HTH_LOCAL_ERROR:
         hear_error(r, (const void *)l->bytes);

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-static struct slot *slot_of_id(const struct machine *x, uint64_t id)
+struct slot *slots_find(const struct machine *x, uint64_t id)
 {
     struct slot *s = x->store ? mem_of(x->store)->slots : NULL;
 
@@ -67,7 +67,7 @@ int slots_elsewhere(void *machine, uint64_t slot, uint64_t opened)
         if ((here && has_open(&here[i], x->index, slot, opened)) ||
                 has_open(&w->stale[i], x->index, slot, opened))
             return 1;
-    return 0;
+    return reads_elsewhere(x, slot, opened);
 }
 
 static void two_writers(struct world *w, const struct rank_state *r, const char *what)
@@ -92,6 +92,7 @@ void check_writers(struct machine *x, uint32_t client, uint64_t slot)
             judge_lent(&here[i], x->index, client, slot);
         judge_lent(&w->stale[i], x->index, client, slot);
     }
+    reads_lent(x, slot);
 }
 
 void slots_cut(struct rank_state *r, uint64_t slot)
@@ -114,7 +115,7 @@ void slots_cut(struct rank_state *r, uint64_t slot)
 void slots_end(struct rank_state *r)
 {
     struct world *w = r->world;
-    struct slot *s = slot_of_id(&w->machine[r->machine], r->writes);
+    struct slot *s = slots_find(&w->machine[r->machine], r->writes);
 
     if (s && s->state != GIVEN)
         two_writers(w, r, "uses");
