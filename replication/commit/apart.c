@@ -77,26 +77,27 @@ static int away_is_stalled(const struct hth_commit *c, const struct away *a)
 }
 
 /* Said from now on, where it is to be said. What has passed before the map had the pair is taken
- * back: the coordinator would else count the next report as its continuation, and cut the pair at
- * the first sign of a node that is silent to all. */
+ * back at the next tick: the coordinator would else count the next report as its continuation, and
+ * cut the pair at the first sign of a node that is silent to all. */
 static void away_look(struct hth_commit *c, struct away *a)
 {
-    int says = !a->cut && (a->down || away_is_stalled(c, a)) && away_is_needed(c, a->node);
+    int can = !a->down && !away_is_stalled(c, a);
+    int says = !a->cut && !can && away_is_needed(c, a->node);
 
-    if (says && a->say_ms == HTH_NEVER) {
+    if (says && (a->say_ms == HTH_NEVER || a->over)) {
         a->says = 0;
+        a->over = 0;
         a->say_ms = hth_now_ms(&c->ctx->clock);
-    } else if (!says && !a->cut) {
-        if (a->say_ms != HTH_NEVER && a->says && !a->down && !away_is_stalled(c, a))
-            fact_unreached(c, a->node, UNREACHED_AGAIN);
-        a->say_ms = HTH_NEVER;
+    } else if (!says && !a->cut && !a->over) {
+        a->over = can && a->say_ms != HTH_NEVER && a->says;
+        a->say_ms = a->over ? hth_now_ms(&c->ctx->clock) : HTH_NEVER;
     }
 }
 
 /* It is well as far as this node knows. */
 static void away_tidy(struct hth_commit *c, struct away *a)
 {
-    if (!a->down && !a->cut && !a->stalls)
+    if (!a->down && !a->cut && !a->stalls && !a->over)
         away_remove(c, a);
 }
 
@@ -291,7 +292,7 @@ static void away_cut(struct hth_commit *c, uint32_t node)
     if (a->cut)
         return;
     a->cut = 1;
-    a->fine = 0;
+    a->fine = a->over = 0;
     a->tests = 0;
     a->say_ms = hth_now_ms(&c->ctx->clock) + 2 * (uint64_t)c->ctx->opts.dead_ms;
     hth_transfer_peer_apart(c->ctx, node);
@@ -306,6 +307,17 @@ static void away_mend(struct away *a)
 }
 
 /* ---- Time ------------------------------------------------------------------------------------ */
+
+/* At the coordinator the fact has its effect at once, on what is known here too. */
+static void away_take_back(struct hth_commit *c, struct away *a)
+{
+    uint32_t node = a->node;
+
+    a->over = 0;
+    a->say_ms = HTH_NEVER;
+    away_tidy(c, a);
+    fact_unreached(c, node, UNREACHED_AGAIN);
+}
 
 void apart_mapped(struct hth_commit *c)
 {
@@ -352,8 +364,11 @@ void apart_tick(struct hth_commit *c, uint64_t now_ms)
 
         if (now_ms < a->say_ms)
             continue;
-        if (a->cut) {
-            away_try(c, a, now_ms);
+        if (a->cut || a->over) {
+            if (a->cut)
+                away_try(c, a, now_ms);
+            else
+                away_take_back(c, a);
             continue;
         }
         a->say_ms = now_ms + ((uint64_t)c->ctx->opts.retry_ms << (a->says < 3 ? a->says++ : 3));

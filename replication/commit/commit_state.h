@@ -120,8 +120,10 @@ struct pair {
     uint32_t a, b;              /* a < b */
     uint64_t first_ms, last_ms; /* said to be cut: in a row, since then; last_ms 0: not said */
     uint64_t again_ms[2]; /* a, b has said last that it can again; 0: it has not, or not since */
-    uint64_t well_ms;     /* not cut since then, as far as this process knows */
-    int cut, found;       /* noticed, and not in the map yet */
+    uint64_t due_ms;  /* said for long enough: cut when `other` is heard after it; 0: it is not */
+    uint32_t other;   /* of the two, the one that said nothing */
+    uint64_t well_ms; /* not cut since then, as far as this process knows */
+    int cut, found;   /* noticed, and not in the map yet */
 };
 
 struct asked { /* a wish that is not decided yet */
@@ -159,12 +161,13 @@ struct away {
     int down;               /* by the session */
     int cut;                /* by the map */
     int fine;               /* cut: a pull of a test has come */
+    int over;               /* what was said is to be taken back */
     uint32_t stalls;        /* pulls that stalled in a row ... */
     uint64_t stall_bytes;   /* ... the shortest of them; 0: none did */
     uint64_t stall_ms;      /* ... and the last */
     struct hth_fetch *test; /* cut: under way */
     uint32_t tests;         /* in a row that nothing came of */
-    uint64_t say_ms;        /* it is said, or tried, then; HTH_NEVER */
+    uint64_t say_ms;        /* it is said, tried, or taken back then; HTH_NEVER */
     uint32_t says;
 };
 #define AWAYS_MAX 64u /* what is noticed last counts */
@@ -373,6 +376,8 @@ int append_head(struct hth_commit *c, struct hth_head *next, struct hth_holders 
 void append_tell(struct hth_commit *c, uint32_t node, int with_map); /* HTH_NODE_NONE: everybody */
 
 /* pairs.c */
+void pairs_tick(struct hth_commit *c);
+void pairs_lost(struct hth_commit *c, uint32_t node);
 void pairs_told(struct hth_commit *c, uint32_t origin, const unsigned char *bytes,
         size_t len); /* UNREACHED */
 int pairs_have_news(const struct hth_commit *c);

@@ -3,7 +3,7 @@
  * Which nodes cannot reach each other though both live, or cannot pull from each other, at the coordinator:
  *
  *     together ──one says for dead_ms that it cannot; both have a place of one rank's objects, ──► CUT, in the map
- *        ▲       or are parent and child in the tree; the coordinator reaches the other               │
+ *        ▲       or are parent and child in the tree; the coordinator hears the other then             │
  *        └── 2 x dead_ms later, unless it was cut twice in ten minutes ── both say that they can again ┘
  *
  * The coordinator is half of a pair only where pulls stall: a node that it cannot reach by any way is lost. Facts only
@@ -87,15 +87,27 @@ static int pair_is_needed(const struct hth_commit *c, uint32_t a, uint32_t b)
     return 0;
 }
 
-/* By any way: a node that cannot be reached is lost, and no half of a pair. */
-static int pair_is_reached(const struct hth_commit *c, uint32_t node)
+/* By any way: a node that cannot be reached is lost, and no half of a pair. A node that is silent
+ * to all is heard no more, some time before its connection ends. */
+static int pair_is_heard(const struct hth_commit *c, const struct pair *p)
 {
-    return node == c->ctx->epoch->self || hth_session_is_connected(c->ctx->session, node);
+    uint32_t node = p->other;
+
+    return node == c->ctx->epoch->self ||
+           (hth_session_is_connected(c->ctx->session, node) &&
+                   hth_session_heard_ms(c->ctx->session, node) > p->due_ms);
+}
+
+static void pair_look(struct hth_commit *c, struct pair *p)
+{
+    if (!p->due_ms || !pair_is_heard(c, p) || !pair_is_needed(c, p->a, p->b))
+        return;
+    p->due_ms = 0;
+    p->cut = c->coord.news = c->coord.look = 1;
 }
 
 static void pair_cut(struct hth_commit *c, uint32_t origin, uint32_t node)
 {
-    const struct hth_ctx_opts *o = &c->ctx->opts;
     uint64_t now_ms = hth_now_ms(&c->ctx->clock);
     struct pair *p = pair_get(c, origin, node);
 
@@ -105,13 +117,16 @@ static void pair_cut(struct hth_commit *c, uint32_t origin, uint32_t node)
         append_tell(c, origin, 1);
         return;
     }
-    if (!p->last_ms || now_ms - p->last_ms > pair_fresh_ms(c))
+    if (!p->last_ms || now_ms - p->last_ms > pair_fresh_ms(c)) {
         p->first_ms = now_ms;
+        p->due_ms = 0;
+    }
     p->last_ms = now_ms;
-    if (now_ms - p->first_ms < o->dead_ms || !pair_is_reached(c, node) ||
-            !pair_is_needed(c, origin, node))
+    if (now_ms - p->first_ms < c->ctx->opts.dead_ms || p->due_ms)
         return;
-    p->cut = c->coord.news = c->coord.look = 1;
+    p->due_ms = now_ms;
+    p->other = node;
+    pair_look(c, p);
 }
 
 static void pair_found(struct hth_commit *c, uint32_t origin, uint32_t node)
@@ -119,7 +134,7 @@ static void pair_found(struct hth_commit *c, uint32_t origin, uint32_t node)
     struct pair *p = pair_get(c, origin, node);
     uint64_t now_ms = hth_now_ms(&c->ctx->clock), other_ms = p->again_ms[origin == p->a];
 
-    p->first_ms = p->last_ms = 0;
+    p->first_ms = p->last_ms = p->due_ms = 0;
     p->cut = 0;
     p->again_ms[origin != p->a] = now_ms;
     if (!hth_tree_is_cut(c->ctx, origin, node))
@@ -145,6 +160,20 @@ void pairs_told(struct hth_commit *c, uint32_t origin, const unsigned char *byte
         pair_found(c, origin, node);
     else
         pair_cut(c, origin, node);
+}
+
+void pairs_tick(struct hth_commit *c)
+{
+    for (uint32_t i = 0; i < c->coord.pairs; i++)
+        pair_look(c, &c->coord.pair[i]);
+}
+
+/* The member that said it, or that it said it of, is lost: it was no pair's matter. */
+void pairs_lost(struct hth_commit *c, uint32_t node)
+{
+    for (uint32_t i = 0; i < c->coord.pairs; i++)
+        if (c->coord.pair[i].a == node || c->coord.pair[i].b == node)
+            c->coord.pair[i].first_ms = c->coord.pair[i].last_ms = c->coord.pair[i].due_ms = 0;
 }
 
 /* ---- The next map --------------------------------------------------------------------------------- */

@@ -54,6 +54,7 @@ void reach_lost(struct hth_commit *c, uint32_t node)
     if (node == 0 || node >= c->ctx->epoch->nodes)
         return;
     c->coord.sign[node].found = 0;
+    pairs_lost(c, node);
     if (holders_lost(c, node))
         return;
     c->coord.sign[node].lost = 1;
@@ -298,6 +299,7 @@ static void reach_look_late(struct hth_commit *c)
 void reach_tick(struct hth_commit *c, uint64_t now_ms)
 {
     reach_look_late(c);
+    pairs_tick(c);
     if (reach_has_news(c) || c->coord.late || now_ms >= c->coord.home_ms)
         reach_remap(c, now_ms);
     if (now_ms >= c->coord.probe_ms)

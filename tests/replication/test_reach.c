@@ -322,6 +322,13 @@ static int cut_on_record(void)
     return cut;
 }
 
+/* All that live ping. */
+static void hear(void)
+{
+    pair_run(p, 100);
+    hth_commit_tick(commit);
+}
+
 /* Node 1 needs node 2, and says it for as long as it takes. */
 static void part(void)
 {
@@ -329,6 +336,7 @@ static void part(void)
     pair_run(p, 100); /* a connection with it */
     pass(ctx->opts.dead_ms);
     say_reach(1, 2, 1);
+    hear();
 }
 
 /* Each for itself: bytes may go one way and not the other. */
@@ -381,6 +389,7 @@ Test(reach, a_pair_is_cut_when_it_was_said_for_dead_ms_and_both_live)
     cr_assert(eq(int, cut_on_record(), -1));
     pass(1);
     say_reach(1, 2, 1);
+    hear();
     cr_assert(eq(int, cut_on_record(), 1));
     cr_assert(eq(u32, moved(), 1), "node 1's copy");
     cr_assert(eq(int, pair_logged(p, 0, "peers-apart"), 1));
@@ -392,6 +401,22 @@ Test(reach, who_cannot_be_reached_by_the_coordinator_is_no_half_of_a_pair)
     part();
     pass(1);
     say_reach(1, 2, 1);
+    cr_assert(eq(int, cut_on_record(), -1));
+}
+
+/* Its connection stands, and nothing comes by it: it is about to be called lost. */
+Test(reach, a_node_that_is_silent_to_all_is_no_half_of_a_pair)
+{
+    say_reach(1, 2, 1);
+    pair_run(p, 100);
+    pass(ctx->opts.dead_ms);
+    say_reach(1, 2, 1);
+    cr_assert(eq(int, hth_session_is_connected(ctx->session, 2), 1));
+    cr_assert(eq(int, cut_on_record(), -1));
+    lose(2);
+    cr_assert(eq(int, cut_on_record(), -1));
+    find(2);
+    hear();
     cr_assert(eq(int, cut_on_record(), -1));
 }
 
