@@ -272,9 +272,12 @@ static int join_find_engine(struct hearth *h, struct hearth_error *err)
     pthread_mutex_lock(&h->lock);
     hth_hear_locked(h); /* the end of one that is gone */
     rc = hth_connected_locked(h, hth_until_ms(h->opts.open_ms), &why);
-    if (!rc)
-        hth_ahead_back_locked(h); /* recovery may want it */
+    if (!rc) { /* recovery may want them, and slots of other sizes */
+        hth_ahead_back_locked(h);
+        hth_slots_let_go_all_locked(h);
+    }
     pthread_mutex_unlock(&h->lock);
+    hth_slots_let_go(h);
     if (!rc)
         return HEARTH_OK;
     hth_join_absent(h, &why);

@@ -9,7 +9,7 @@
  * a mapping of an earlier connection ends as soon as no save needs it:
  *
  *     lent ─► written ─► SEAL ─► sealed ─► idle ── this connection lasts ──► kept for the next save
- *             └────── needed ──────┘         └──── it ended, LET_GO ───────► unmapped
+ *             └────── needed ──────┘         └──── it ended, LET_GO, join ─► unmapped
  */
 #include "mapped.h"
 
@@ -85,6 +85,12 @@ void hth_slot_let_go_locked(struct hearth *h, uint64_t slot)
 {
     for (struct hth_slot_map *m = h->slots; m; m = m->next)
         m->let_go |= m->slot == slot;
+}
+
+void hth_slots_let_go_all_locked(struct hearth *h)
+{
+    for (struct hth_slot_map *m = h->slots; m; m = m->next)
+        m->let_go = 1;
 }
 
 void hth_slots_let_go(struct hearth *h)

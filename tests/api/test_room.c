@@ -8,6 +8,7 @@
 
 #include "client/link/mapped.h"
 #include "core/store/need.h"
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -187,4 +188,94 @@ Test(room, the_first_begin_warns_of_the_second_which_says_room)
         must_fail(save(2, 1, wait_ms), HEARTH_ENOSPC);
         cr_assert(ne(ptr, strstr(err.text, numbers), NULL), "%s", err.text);
     }
+}
+
+/* ---- Two ranks of the node ------------------------------------------------------------------- */
+
+static pthread_barrier_t meets;
+static unsigned char *rows[2];
+
+static int gather(void *self, const void *mine, size_t len, void *all, struct hearth_error *why)
+{
+    (void)why;
+    rows[*(uint32_t *)self] = (unsigned char *)(uintptr_t)mine;
+    pthread_barrier_wait(&meets);
+    for (uint32_t i = 0; i < 2; i++)
+        memcpy((unsigned char *)all + i * len, rows[i], len);
+    pthread_barrier_wait(&meets);
+    return 0;
+}
+
+struct other { /* rank 1 */
+    struct hearth *h;
+    struct hearth_opts opts;
+    struct hearth_error err;
+    int rc;
+};
+
+static void *other_joins(void *arg)
+{
+    struct hearth_checkpoint *c = NULL;
+    struct other *o = arg;
+
+    o->rc = hearth_open(&o->opts, &o->h, &o->err);
+    if (!o->rc)
+        o->rc = hearth_recover(o->h, NULL, &c, &o->err);
+    return NULL;
+}
+
+/* Rank 1 opens, with an object of so many bytes, and both recover; what rank 0 is told. */
+static int both_join(struct other *o, uint64_t bytes)
+{
+    struct hearth_checkpoint *c = NULL;
+    pthread_t thread;
+    int rc = 0;
+
+    o->opts.object_bytes = &bytes;
+    must(pthread_create(&thread, NULL, other_joins, o));
+    if (!h)
+        rc = hearth_open(&opts, &h, &err);
+    if (!rc)
+        rc = hearth_recover(h, NULL, &c, &err);
+    must(pthread_join(thread, NULL));
+    return rc;
+}
+
+/* Rank 0 has a slot of rank 1's size mapped, since a save of it had more objects than it said.
+ * That slot is to make way when rank 1 comes back with a larger object. */
+Test(room, a_rank_that_recovers_in_place_gives_up_what_it_has_mapped)
+{
+    uint32_t self[2] = { 0, 1 };
+    struct hearth_bootstrap b[2] = {
+        { .struct_size = sizeof(b[0]), .allgather = gather, .self = &self[0] },
+        { .struct_size = sizeof(b[1]), .allgather = gather, .self = &self[1] }
+    };
+    uint64_t told = 4 * MIB;
+    struct hearth_save *s = NULL;
+    struct other other;
+
+    size[0] = told - 4096;
+    size[1] = 30 * MIB - 4096;
+    mount_of(need(2, 1));
+    must(pthread_barrier_init(&meets, NULL, 2));
+    opts.world = 2;
+    opts.keep = 1;
+    opts.object_count = 1;
+    other = (struct other){ .opts = opts };
+    opts.bootstrap = &b[0];
+    opts.object_bytes = &told;
+    other.opts.rank = 1;
+    other.opts.bootstrap = &b[1];
+    cr_assert(eq(int, both_join(&other, 20 * MIB), 0), "%s", err.text);
+    cr_assert(eq(int, other.rc, 0), "%s", other.err.text);
+    must(hearth_save_begin(h, 1, told, NULL, &s, &err));
+    must(hearth_save_next_object(s, "b", told, &err));
+    cr_assert(eq(int, hearth_save_next_object(s, "c", told, &err), 0), "%s", err.text);
+    hearth_save_abort(s);
+    hearth_close(other.h, HEARTH_KEEP);
+    other.h = NULL;
+    cr_expect(eq(int, both_join(&other, 30 * MIB), 0), "%s", err.text);
+    cr_expect(eq(int, other.rc, 0), "%s", other.err.text);
+    if (other.h)
+        hearth_close(other.h, HEARTH_KEEP);
 }
