@@ -124,10 +124,30 @@ static void fill_container(void)
     }
 }
 
-static void make_job(void)
+/* What an engine leaves beside a save: its lock, and whose the directory is. */
+static void mark_job(void)
 {
+    char name[80], line[64];
+    struct stat st;
+    int fd;
+
     mkdir(below(JOB), 0755);
     mkdir(below(JOB "/step-1_ckpt"), 0755);
+    mkdir(below(JOB "/.hearth"), 0700);
+    close(open(below(JOB "/.hearth/lock"), O_CREAT | O_WRONLY, 0600));
+    snprintf(name, sizeof(name), JOB "/.hearth/%016x-%016x-%016x-%08x.dir", 1, 1, 1, 1);
+    if (stat(below(JOB "/step-1_ckpt"), &st))
+        return; /* somebody exchanges names */
+    snprintf(line, sizeof(line), "inode %016llx published\n", (unsigned long long)st.st_ino);
+    fd = open(below(name), O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    if (fd < 0 || write(fd, line, strlen(line)) < 0)
+        _exit(3);
+    close(fd);
+}
+
+static void make_job(void)
+{
+    mark_job();
     fill_container();
 }
 
@@ -197,9 +217,12 @@ static void race(void (*make)(void), void (*exchange)(void), int is_clean)
             cr_assert(zero(int, system(command)));
         }
     }
-    do_and_wait(NOBODY, make_job); /* and then it goes on */
-    cr_assert(zero(int, hearth("clean", "--root", root, JOB)), "%s", err_text);
-    cr_assert(ne(int, access(below(JOB), F_OK), 0));
+    do_and_wait(NOBODY, make_job); /* and then it goes on, but for what is not Hearth's */
+    cr_assert(eq(int, hearth("clean", "--root", root, JOB), 1), "%s", err_text);
+    cr_assert(eq(int, has(err_text, "is not Hearth's, and stays"), 1), "%s", err_text);
+    cr_assert(eq(int, has(err_text, "is a link, and stays"), 1), "%s", err_text);
+    cr_assert(ne(int, access(below(JOB "/.hearth"), F_OK), 0));
+    cr_assert(eq(int, count_in(victim), VICTIMS));
 }
 
 Test(removal, clean_follows_no_directory_that_becomes_a_link)
@@ -226,8 +249,7 @@ Test(removal, rm_follows_no_job_that_becomes_a_link)
 
 static void make_job_here(void)
 {
-    cr_assert(zero(int, mkdir(below(JOB), 0755)));
-    cr_assert(zero(int, mkdir(below(JOB "/step-1_ckpt"), 0755)));
+    mark_job();
     touch(below(JOB "/step-1_ckpt/first"));
     touch(below(JOB "/step-1_ckpt/other"));
 }
@@ -247,21 +269,32 @@ static void must_refuse(int status, const char *says)
     cr_assert(zero(int, access(below(JOB "/step-1_ckpt/first"), F_OK)), "%s", err_text);
 }
 
+/* Status 1, and this is said; what is Hearth's has gone. */
+static void must_leave(const char *says)
+{
+    cr_assert(eq(int, hearth("clean", "--root", root, JOB), 1), "%s", err_text);
+    cr_assert(eq(int, has(err_text, says), 1), "%s", err_text);
+    cr_assert(ne(int, access(below(JOB "/step-1_ckpt/first"), F_OK), 0));
+    cr_assert(ne(int, access(below(JOB "/.hearth"), F_OK), 0));
+}
+
 Test(removal, what_belongs_to_another_user_stays_and_is_named)
 {
+    char dir[80];
+
     if (geteuid() != 0)
         cr_skip_test("needs root, to give files away");
+    snprintf(dir, sizeof(dir), JOB "/.hearth/%016x-%016x-%016x-%08x.dir", 1, 1, 1, 1);
     make_job_here();
     give_to(JOB, NOBODY);
     give_to(JOB "/step-1_ckpt", NOBODY);
     give_to(JOB "/step-1_ckpt/first", NOBODY);
     give_to(JOB "/step-1_ckpt/other", STRANGER);
-    must_refuse(5, "'other' belongs to user 65533");
-    unlink(below(JOB "/step-1_ckpt/other"));
-    cr_assert(zero(int, mkdir(below(JOB "/step-1_ckpt/other"), 0755)));
-    must_refuse(5, "'other' belongs to user 0");
-    give_to(JOB "/step-1_ckpt/other", NOBODY);
-    cr_assert(zero(int, hearth("clean", "--root", root, JOB)), "%s", err_text);
+    give_to(JOB "/.hearth", NOBODY);
+    give_to(JOB "/.hearth/lock", NOBODY);
+    give_to(dir, NOBODY);
+    must_leave("step-1_ckpt/other belongs to another user, and stays");
+    cr_assert(zero(int, access(below(JOB "/step-1_ckpt/other"), F_OK)));
 }
 
 Test(removal, root_removes_nothing_where_others_may_exchange_jobs)
@@ -313,14 +346,13 @@ Test(removal, a_mount_point_is_not_crossed)
     cr_assert(zero(int, mkdir(below(JOB "/step-1_ckpt/in"), 0755)));
     cr_assert(zero(
             int, mount(below("elsewhere"), below(JOB "/step-1_ckpt/in"), NULL, MS_BIND, NULL)));
-    must_refuse(5, "mounted at 'in'"); /* although it is the same file system */
+    must_leave("step-1_ckpt/in is on another mount, and stays");
     cr_assert(zero(int, umount(below(JOB "/step-1_ckpt/in"))));
-    cr_assert(zero(int, hearth("clean", "--root", root, JOB)), "%s", err_text);
     cr_assert(zero(int, access(below("elsewhere/precious"), F_OK)));
 }
 
 /* Opening a fifo waits for somebody at its other end; a directory chain could use up descriptors. */
-Test(removal, what_is_no_file_goes_without_being_opened)
+Test(removal, what_is_no_file_stays_and_is_not_opened)
 {
     struct sockaddr_un a = { .sun_family = AF_UNIX };
     int fd = socket(AF_UNIX, SOCK_STREAM, 0), dir;
@@ -332,9 +364,6 @@ Test(removal, what_is_no_file_goes_without_being_opened)
     snprintf(a.sun_path, sizeof(a.sun_path), "%s/" JOB "/sock", root);
     cr_assert(zero(int, bind(fd, (const struct sockaddr *)&a, sizeof(a))));
     close(fd);
-    cr_assert(zero(int, hearth("clean", "--root", root, JOB)), "%s", err_text);
-    cr_assert(ne(int, access(below(JOB), F_OK), 0));
-    make_job_here();
     dir = open(below(JOB "/step-1_ckpt"), O_RDONLY | O_DIRECTORY);
     for (int i = 0; i < 2000; i++) {
         int next;
@@ -345,5 +374,44 @@ Test(removal, what_is_no_file_goes_without_being_opened)
         dir = next;
     }
     close(dir);
-    must_refuse(5, "deep");
+    must_leave("step-1_ckpt/fifo is not Hearth's, and stays");
+    cr_assert(
+            eq(int, has(err_text, "/" JOB "/sock is not Hearth's, and stays"), 1), "%s", err_text);
+    cr_assert(
+            eq(int, has(err_text, "step-1_ckpt/d is not Hearth's, and stays"), 1), "%s", err_text);
+    cr_assert(eq(int, has(err_text, "step-1_ckpt/link is a link, and stays"), 1), "%s", err_text);
+}
+
+/* A directory of the user's own, with a name in it that Hearth gives to saves. */
+Test(removal, clean_takes_nothing_of_a_directory_that_is_no_job)
+{
+    cr_assert(zero(int, mkdir(below(JOB), 0755)));
+    cr_assert(zero(int, mkdir(below(JOB "/src"), 0755)));
+    touch(below(JOB "/src/main.c"));
+    touch(below(JOB "/step-100_ckpt"));
+    cr_assert(eq(int, hearth("clean", "--root", root, JOB), 3), "%s", err_text);
+    cr_assert(eq(int, has(err_text, "is no job of Hearth's"), 1), "%s", err_text);
+    cr_assert(zero(int, access(below(JOB "/src/main.c"), F_OK)));
+    cr_assert(zero(int, access(below(JOB "/step-100_ckpt"), F_OK)));
+    cr_assert(eq(int, hearth("rm", "--root", root, JOB "/step-100_ckpt"), 3), "%s", err_text);
+    cr_assert(zero(int, access(below(JOB "/step-100_ckpt"), F_OK)));
+}
+
+/* The save that a link leads to is another job's. */
+Test(removal, rm_of_a_link_names_it_and_takes_nothing)
+{
+    make_job_here();
+    cr_assert(zero(int, mkdir(below("new"), 0755)));
+    cr_assert(zero(int, mkdir(below("new/.hearth"), 0755)));
+    touch(below("new/.hearth/lock"));
+    cr_assert(zero(int, symlink("../" JOB "/step-1_ckpt", below("new/step-9_ckpt"))));
+    cr_assert(zero(int, symlink(JOB, below("alias"))));
+    cr_assert(eq(int, hearth("rm", "--root", root, "new/step-9_ckpt"), 2), "%s", err_text);
+    cr_assert(eq(int, has(err_text, "new/step-9_ckpt is a link"), 1), "%s", err_text);
+    cr_assert(eq(int, hearth("rm", below("new/step-9_ckpt")), 2), "%s", err_text);
+    cr_assert(eq(int, hearth("rm", below("alias/step-1_ckpt")), 3), "%s", err_text);
+    cr_assert(eq(int, has(err_text, "is a link"), 1), "%s", err_text);
+    cr_assert(eq(int, hearth("clean", "--root", root, "alias"), 3), "%s", err_text);
+    cr_assert(zero(int, access(below(JOB "/step-1_ckpt/first"), F_OK)));
+    cr_assert(zero(int, access(below("new/step-9_ckpt/first"), F_OK)), "the link is there");
 }
