@@ -74,8 +74,8 @@ void hth_write_digest(struct hth_writer *w)
     hth_write(w, digest, sizeof(digest));
 }
 
-int hth_read_head(struct hth_reader *r, const char magic[8], const struct hth_versions *versions,
-        uint32_t *out_version, struct hearth_error *err)
+static int read_magic(struct hth_reader *r, const char magic[8],
+        const struct hth_versions *versions, uint32_t *out_version, struct hearth_error *err)
 {
     const unsigned char *p = hth_read(r, 8);
 
@@ -84,15 +84,23 @@ int hth_read_head(struct hth_reader *r, const char magic[8], const struct hth_ve
         return hth_fail(err, HEARTH_ECORRUPT, 0,
                 "the %s does not begin with %.8s: it is torn, or something else", versions->what,
                 magic);
-    return hth_version_check(versions, *out_version, err);
+    return HEARTH_OK;
+}
+
+int hth_read_head(struct hth_reader *r, const char magic[8], const struct hth_versions *versions,
+        uint32_t *out_version, struct hearth_error *err)
+{
+    int rc = read_magic(r, magic, versions, out_version, err);
+
+    return rc ? rc : hth_version_check(versions, *out_version, err);
 }
 
 int hth_read_record(struct hth_reader *r, const char magic[8], const struct hth_versions *versions,
         uint32_t *out_version, struct hearth_error *err)
 {
     unsigned char digest[HTH_DIGEST];
-    uint32_t version;
-    int rc = hth_read_head(r, magic, versions, out_version ? out_version : &version, err);
+    uint32_t version = 0;
+    int rc = read_magic(r, magic, versions, &version, err);
 
     if (rc)
         return rc;
@@ -104,7 +112,9 @@ int hth_read_record(struct hth_reader *r, const char magic[8], const struct hth_
         return hth_fail(err, HEARTH_ECORRUPT, 0,
                 "the %s is damaged: its %zu bytes do not have the digest at their end",
                 versions->what, r->len);
-    return HEARTH_OK;
+    if (out_version)
+        *out_version = version;
+    return hth_version_check(versions, version, err);
 }
 
 int hth_record_odd(

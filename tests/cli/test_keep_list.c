@@ -2,6 +2,7 @@
 /* `hearth rm` and `.hearth/keep`: a save that is removed stands in no job's way. */
 #include "saved.h"
 
+#include "core/base/auth.h"
 #include "core/format/head.h"
 #include "core/local/local.h"
 #include "core/local/packet.h"
@@ -169,6 +170,7 @@ Test(keep_list, rm_takes_nothing_where_the_keep_record_is_of_a_later_version)
 
     hth_keep_encode(&keep, bytes);
     bytes[8] = 200;
+    hth_digest(bytes + sizeof(bytes) - HTH_DIGEST, bytes, sizeof(bytes) - HTH_DIGEST);
     must(s->ops->record_put(s, "keep", bytes, sizeof(bytes), NULL));
     s->ops->close(s);
     cr_assert(eq(int, hearth("rm", "--root", root, JOB "/step-40_ckpt"), 1), "%s", out);

@@ -322,6 +322,26 @@ Test(versions, the_one_before_the_oldest_is_refused_by_name)
     EACH(i) refused(i, hth_versions_of(formats[i].format)->oldest - 1, "the older Hearth");
 }
 
+/* Each record that ends with a digest: one bit of its version changes, and nothing else does. */
+Test(versions, a_record_is_damaged_and_of_no_other_version_where_its_digest_does_not_hold)
+{
+    EACH(i)
+    {
+        const struct hth_versions *v = hth_versions_of(formats[i].format);
+        struct hearth_error err = { 0 };
+        size_t len = formats[i].make();
+
+        for (size_t bit = 0; formats[i].seal == record_seal && bit < 32; bit++) {
+            unsigned char *at = &bytes[formats[i].version_at + bit / 8];
+
+            *at ^= (unsigned char)(1u << bit % 8);
+            must_fail(formats[i].read(v, len, &err), HEARTH_ECORRUPT);
+            cr_expect(ne(ptr, strstr(err.text, "is damaged"), NULL), "%s", err.text);
+            *at ^= (unsigned char)(1u << bit % 8);
+        }
+    }
+}
+
 /* What a release after the first one promises is a row of the table. */
 Test(versions, a_build_with_the_next_one_in_its_row_reads_both)
 {

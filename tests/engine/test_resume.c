@@ -4,6 +4,7 @@
 #include "check.h"
 #include "saving.h"
 
+#include "core/base/auth.h"
 #include "core/base/bytes.h"
 #include "core/format/handed.h"
 #include "core/format/running.h"
@@ -134,6 +135,13 @@ Test(resume, an_engine_goes_on_with_the_options_on_record)
     cr_assert(eq(u64, o->spare_bytes, 80));
 }
 
+/* A record of the next version, as the Hearth that has it writes it. */
+static void to_next_version(unsigned char *bytes, size_t len)
+{
+    hth_put32(bytes + 8, hth_get32(bytes + 8) + 1);
+    hth_digest(bytes + len - HTH_DIGEST, bytes, len - HTH_DIGEST);
+}
+
 /* The record of `machine` is of the next version: no engine starts on it, and it stays as it is. */
 static void refused(uint32_t machine, const char *record, const char *says)
 {
@@ -142,7 +150,7 @@ static void refused(uint32_t machine, const char *record, const char *says)
 
     machine_stop(&w, machine);
     bytes = record_of(machine, record, &len);
-    hth_put32(bytes + 8, hth_get32(bytes + 8) + 1);
+    to_next_version(bytes, len);
     record_set(machine, record, bytes, len);
     back(machine);
     cr_assert(ne(ptr, strstr(w.why, says), NULL), "%s", w.why);
@@ -184,7 +192,7 @@ Test(resume, a_recovery_fails_by_name_on_a_record_of_plans_of_another_version)
     size_t len, len_after;
 
     bytes = record_of(0, "plans", &len);
-    hth_put32(bytes + 8, hth_get32(bytes + 8) + 1);
+    to_next_version(bytes, len);
     record_set(0, "plans", bytes, len);
     world_restart(&w, 1, "the test");
     while (!w.why[0] && w.now_ms < until) {

@@ -10,10 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A record of another version is refused, whatever its sum says: such a bit is not changed. */
-#define VERSION_AT    8u
-#define VERSION_BYTES 4u
-
 void hth_store_mem_remember(struct hth_store *s)
 {
     mem_of(s)->remembers = 1;
@@ -59,8 +55,6 @@ int hth_store_mem_spoil(struct hth_store *s, uint64_t die, char out[240])
     if (!f)
         return 0;
     at = hth_splitmix64(&die) % f->len;
-    while (at >= VERSION_AT && at < VERSION_AT + VERSION_BYTES)
-        at = hth_splitmix64(&die) % f->len;
     if (how == 0 && older_may_be_back(f)) {
         snprintf(out, 240, "%s is as it was before", f->name);
         older_back(mem_of(s), f);
