@@ -52,6 +52,8 @@ static void epoch_take_opts(struct hth_node *n, const struct hth_local_opts *o)
 {
     struct hth_ctx_opts *to = &n->ctx.opts;
 
+    if (hth_breaks(&n->ctx, HTH_BREAK_OPTIONS) && n->opts.copies)
+        return;
     n->opts = *o;
     n->opts.linger_s =
             epoch_or_default(o->linger_s ? o->linger_s : n->env.linger_s, HTH_AT_linger_s);

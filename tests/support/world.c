@@ -87,6 +87,7 @@ static void note_launch(struct world *w)
 
 static void launch(struct world *w)
 {
+    options_launch(w);
     note_launch(w);
     ill_restarted(w);
     for (uint32_t r = 0; r < w->ranks; r++)
@@ -419,6 +420,7 @@ void world_open(struct world *w, const struct world_opts *opts)
     tables_open(w);
     if (hth_loop_net_open(&clock, 1, &w->net, NULL))
         abort();
+    options_open(w);
     machines_open(w);
     net_open(w);
     faults_open(w);

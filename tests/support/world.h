@@ -51,7 +51,8 @@
     X(BLOCK, block, "an engine's thread blocked in the middle of its work")                \
     X(BEYOND, beyond, "more machines lost at once than there are copies")                  \
     X(RECORD, record, "an engine killed, and one of its records changed before the next")  \
-    X(READ, read, "ranks that read, and map what they read, while the job goes on")
+    X(READ, read, "ranks that read, and map what they read, while the job goes on")        \
+    X(OPTIONS, options, "the job restarted with other options, on the memory that it has")
 
 enum world_kind {
 #define WORLD_KIND(kind, name, text) WORLD_KIND_##kind,
@@ -168,8 +169,19 @@ struct world_ill {
 };
 #define WORLD_ILLS 8u
 
+/* What a launch may have otherwise than the one before. */
+struct world_options {
+    uint32_t copies, min_copies, keep, allow_degraded, racks, ranks_per_node;
+};
+
 struct world {
     struct world_opts opts;
+    struct world_options before, after,
+            largest; /* the last launch's, the next one's if `changes` */
+    int changes;
+    uint32_t allow_degraded; /* this launch's */
+    uint32_t tolerance;      /* copies of the newest PROTECTED save that may be lost at once */
+    uint32_t older_keep;     /* the launches' before, until this one has decided; 0: since */
     uint64_t now_ms, dice, trace, steps;
     struct hth_loop_net *net;
     struct machine *machine; /* [machines] */

@@ -32,7 +32,7 @@ static int is_counted_on(const struct world *w)
 }
 
 /* A decision counts from the moment it is on record, heard or not. */
-static void decided(struct world *w, struct hth_save_id id)
+static void decided(struct world *w, const struct machine *x, struct hth_save_id id)
 {
     uint32_t rank, copies = look_anywhere(w, id, &rank);
 
@@ -40,9 +40,10 @@ static void decided(struct world *w, struct hth_save_id id)
         return; /* a list that goes on naming what the user gave up, until something newer is kept */
     w->newest = (struct known_save){ id, 0 };
     w->beyond = 0;
+    options_decided(w, x, id);
     if (is_counted_on(w))
         return;
-    if (copies < 1 + w->opts.min_copies)
+    if (copies < options_need(w, x))
         world_broken(w,
                 "P3: step %llu of epoch %llu is decided PROTECTED, and rank %d's object is on %u "
                 "machines (-1: the common one)",
@@ -82,7 +83,7 @@ void check_record(void *machine, const char *name, const void *bytes, size_t len
     machine_watch(x, 0, 0); /* it is we who look */
     check_degraded(w, x, keep, saves, bytes, len);
     if (look_before(w->newest.id, keep[0]))
-        decided(w, keep[0]);
+        decided(w, x, keep[0]);
     machine_watch(x, 1, 0);
 }
 
@@ -190,7 +191,7 @@ static int may_be_freed(struct world *w, const struct machine *x, const struct l
 {
     uint32_t left = elsewhere(w, x, o);
 
-    return left >= 1 + w->opts.min_copies ||
+    return left >= 1 + options_tolerance(w) ||
            (left && (w->hurt || w->restart_ms != HTH_NEVER || w->recovered < w->ranks ||
                             w->stale_machine != UINT32_MAX));
 }
@@ -367,7 +368,7 @@ void check_lent(struct machine *x, struct hth_save_id save)
         if (k == count && count < 64)
             seen[count++] = s->dir->save;
     }
-    if (count > x->world->opts.keep)
+    if (count > options_keep(x->world))
         world_broken(x->world, "P5: machine %u lends a slot for step %llu beside %u older saves",
                 x->index, (unsigned long long)save.step, count);
 }

@@ -109,7 +109,7 @@ static void draw_times(struct world_opts *o)
  * not enough (tests/sim/README.md). */
 #define MOVES                                                                       \
     (WORLD_BIT(RENUMBER) | WORLD_BIT(SHRINK) | WORLD_BIT(GROW) | WORLD_BIT(APART) | \
-            WORLD_BIT(GROUPS) | WORLD_BIT(MTU))
+            WORLD_BIT(GROUPS) | WORLD_BIT(MTU) | WORLD_BIT(OPTIONS))
 
 static void draw_kinds(struct world_opts *o)
 {

@@ -36,9 +36,9 @@ static int may_lose(struct world *w, uint32_t count)
 {
     if (w->hurt && w->now_ms >= w->hurt_ms + w->opts.dead_ms + NOTICED_MS &&
             (hth_save_none(w->newest.id) ||
-                    look_copies(w, w->newest.id, UINT32_MAX) > w->opts.min_copies))
+                    look_copies(w, w->newest.id, UINT32_MAX) > options_tolerance(w)))
         w->hurt = 0;
-    if (w->hurt || count > w->opts.min_copies)
+    if (w->hurt || count > options_tolerance(w))
         return 0;
     w->hurt = count;
     w->hurt_ms = w->now_ms;
@@ -411,6 +411,7 @@ static const uint8_t fault_weight[WORLD_KINDS_COUNT] = {
     [WORLD_KIND_BEYOND] = 3,
     [WORLD_KIND_RECORD] = 4,
     [WORLD_KIND_READ] = 6,
+    [WORLD_KIND_OPTIONS] = 4,
 };
 
 static uint32_t weight_of(const struct world *w, uint32_t kind)
@@ -456,6 +457,7 @@ static void fault_of(struct world *w, enum world_kind kind)
         [WORLD_KIND_ROT] = fault_rot,
         [WORLD_KIND_CLOCK] = fault_clock,
         [WORLD_KIND_READ] = reads_begin,
+        [WORLD_KIND_OPTIONS] = options_draw,
     };
 
     if (at_once[kind])

@@ -280,9 +280,9 @@ uint64_t world_slots_owed(const struct world *w)
 {
     const struct world_opts *o = &w->opts;
     uint64_t object = HTH_ALIGN(HTH_BLOCK + 64 + (uint64_t)o->data_max) + 256;
-    uint64_t objects = (uint64_t)o->ranks_per_node * (1 + o->copies) + 1;
+    uint64_t objects = (uint64_t)w->largest.ranks_per_node * (1 + w->largest.copies) + 1;
 
-    return objects * ((object + object / 16 + 63) / 64 * 64) * (o->keep + 1);
+    return objects * ((object + object / 16 + 63) / 64 * 64) * (w->largest.keep + 1);
 }
 
 /* What a node owes at most, with small things. */
@@ -290,9 +290,9 @@ uint64_t world_room(const struct world *w)
 {
     const struct world_opts *o = &w->opts;
     uint64_t small = 8192 + HTH_ALIGN(WORLD_COMMON_MAX) +
-                     (uint64_t)HTH_MANIFEST_OBJECT * (w->nodes_max * o->ranks_per_node + 4);
+                     (uint64_t)HTH_MANIFEST_OBJECT * (w->nodes_max * w->largest.ranks_per_node + 4);
 
-    return o->room ? (world_slots_owed(w) + small * (o->keep + 1)) * o->room / 100 : 0;
+    return o->room ? (world_slots_owed(w) + small * (w->largest.keep + 1)) * o->room / 100 : 0;
 }
 
 static void store_make(struct world *w, struct machine *x)

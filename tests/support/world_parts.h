@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the world share: world.c (time, launcher), world_machine.c (machines and
- * what engines are handed), world_wake.c (who is due), world_fault.c and world_ill.c (what goes
- * wrong at once, and for a time), world_net.c (what goes wrong on the way), world_rank.c
- * (ranks), world_slots.c (what they map), world_read.c (ranks
- * that read), world_check.c (the model), world_look.c (its eyes) and
- * world_heard.c (its ears). */
+/* What the files of the world share: world.c (time, launcher), world_machine.c (machines and what
+ * engines are handed), world_wake.c (who is due), world_fault.c and world_ill.c (what goes wrong at
+ * once, and for a time), world_net.c (what goes wrong on the way), world_rank.c (ranks),
+ * world_slots.c (what they map), world_read.c (ranks that read), world_options.c (options that
+ * change), world_check.c (the model), world_look.c (its eyes) and world_heard.c (its ears). */
 #ifndef WORLD_PARTS_H
 #define WORLD_PARTS_H
 
@@ -238,6 +237,16 @@ void reads_decided(struct world *w, const struct hth_save_id *keep, uint32_t sav
 /* Some reader has it open by another open file, or is given it now. */
 int reads_elsewhere(const struct machine *x, uint64_t slot, uint64_t opened);
 void reads_lent(struct machine *x, uint64_t slot);
+
+/* world_options.c */
+void options_open(struct world *w);
+void options_draw(struct world *w);   /* of the next launch, by fault_dice */
+void options_launch(struct world *w); /* take effect */
+/* Machines that hold each object of a save which that engine calls PROTECTED. */
+uint32_t options_need(const struct world *w, const struct machine *x);
+void options_decided(struct world *w, const struct machine *x, struct hth_save_id id); /* newest */
+uint32_t options_tolerance(const struct world *w); /* machines that may be lost at once */
+uint32_t options_keep(const struct world *w);      /* saves that may lie beside a new one */
 
 /* world_look.c: decodes by itself, with sums and an order of its own */
 int look_before(struct hth_save_id a, struct hth_save_id b);

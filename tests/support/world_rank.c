@@ -302,7 +302,8 @@ static const unsigned char *gathered(struct world *w)
             .copies = w->opts.copies,
             .min_copies = w->opts.min_copies,
             .keep = w->opts.keep,
-            .flags = w->opts.strong ? HTH_GATHER_STRONG : 0,
+            .flags = (w->opts.strong ? HTH_GATHER_STRONG : 0) |
+                     (w->allow_degraded ? HTH_GATHER_ALLOW_DEGRADED : 0),
             .bad_after = w->opts.bad_after,
             .objects = { .bytes = { w->opts.room ? object_bytes(w, w->opts.data_max + 64) : 0 },
                     .count = { w->opts.room != 0 } },
@@ -326,6 +327,7 @@ static void do_join(struct rank_state *r)
         .opts = { .copies = w->opts.copies,
                 .min_copies = w->opts.min_copies,
                 .keep = w->opts.keep,
+                .allow_degraded = w->allow_degraded,
                 .bad_after = w->opts.bad_after,
                 .recover_ms = w->opts.recover_ms,
                 .save_ms = w->opts.save_ms,

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Options that differ from one launch to the next: the job is started again with other `copies`,
+ * `min_copies`, `keep`, `allow_degraded`, failure domains or ranks a node, on the memory that it
+ * has. What the judge may ask of a save is what the launch that decided it has promised, until the
+ * present one has decided another.
+ */
+#include "world_parts.h"
+
+static uint32_t most(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static struct world_options now(const struct world *w)
+{
+    const struct world_opts *o = &w->opts;
+
+    return (struct world_options){ .copies = o->copies,
+        .min_copies = o->min_copies,
+        .keep = o->keep,
+        .ranks_per_node = o->ranks_per_node,
+        .racks = o->racks };
+}
+
+void options_open(struct world *w)
+{
+    struct world_options o = now(w);
+
+    w->before = w->largest = o;
+    w->tolerance = o.min_copies;
+    if (!fault_is_on(w, WORLD_KIND_OPTIONS))
+        return;
+    w->largest.copies = most(o.copies, least(3, w->nodes_max - 1));
+    w->largest.keep = most(o.keep, 3);
+}
+
+/* Memory that is bounded has to be enough for all of them: its domains and ranks stay. */
+void options_draw(struct world *w)
+{
+    const struct world_options *top = &w->largest;
+    struct world_options o = now(w);
+    uint32_t copies = least(top->copies, w->opts.nodes - 1);
+
+    o.copies = fault_roll(w, 3) ? 1 + fault_roll(w, copies) : least(o.copies, copies);
+    o.min_copies = 1 + fault_roll(w, o.copies);
+    o.keep = fault_roll(w, 3) ? 1 + fault_roll(w, top->keep) : o.keep;
+    o.allow_degraded = fault_roll(w, 2);
+    if (fault_roll(w, 3) == 0)
+        o.ranks_per_node = 1 + fault_roll(w, top->ranks_per_node);
+    if (fault_roll(w, 3) == 0 && !w->opts.room)
+        o.racks = fault_roll(w, 2) ? 2 + fault_roll(w, w->opts.nodes - 1) : 0;
+    w->hits[WORLD_KIND_OPTIONS]++;
+    w->after = o;
+    w->changes = 1;
+    world_restart(w, 1 + fault_roll(w, 1000), "the job's options change");
+}
+
+/* As many copies as its nodes can have, whatever has become of them since. */
+void options_launch(struct world *w)
+{
+    const struct world_options *o = &w->after;
+    struct world_opts *to = &w->opts;
+
+    w->before = now(w);
+    w->before.allow_degraded = w->allow_degraded;
+    w->older_keep = most(w->older_keep, w->before.keep);
+    if (!w->changes)
+        return;
+    w->changes = 0;
+    for (uint32_t r = 0; r < w->ranks; r++)
+        rank_kill(&w->rank[r]);
+    to->copies = least(o->copies, to->nodes - 1);
+    to->min_copies = least(o->min_copies, to->copies);
+    to->keep = o->keep;
+    to->racks = o->racks;
+    if (w->stale_machine == UINT32_MAX)
+        to->ranks_per_node = o->ranks_per_node;
+    w->allow_degraded = o->allow_degraded;
+    w->ranks = to->nodes * to->ranks_per_node;
+    world_say(w, "options: copies %u, min_copies %u, keep %u, ranks %u, racks %u%s", to->copies,
+            to->min_copies, to->keep, to->ranks_per_node, to->racks,
+            w->allow_degraded ? ", allow_degraded" : "");
+}
+
+/* An engine that has not joined the present epoch decides by what it was told before. */
+static int is_of_now(const struct world *w, const struct machine *x)
+{
+    const struct hth_ctx *ctx = x->node ? hth_node_ctx(x->node) : NULL;
+
+    return ctx && ctx->epoch && ctx->epoch->epoch == w->rank[0].epoch;
+}
+
+uint32_t options_need(const struct world *w, const struct machine *x)
+{
+    int new = is_of_now(w, x);
+
+    if (w->allow_degraded || (!new && w->before.allow_degraded))
+        return 1;
+    return 1 + (new ? w->opts.min_copies : least(w->before.min_copies, w->opts.min_copies));
+}
+
+void options_decided(struct world *w, const struct machine *x, struct hth_save_id id)
+{
+    uint32_t have = look_copies(w, id, UINT32_MAX), need = options_need(w, x);
+
+    w->tolerance = need - 1;
+    if (need == 1)
+        w->tolerance = least(have ? have - 1 : 0, w->opts.min_copies);
+    if (is_of_now(w, x) && id.epoch == w->rank[0].epoch)
+        w->older_keep = 0;
+}
+
+uint32_t options_tolerance(const struct world *w)
+{
+    return least(w->tolerance, w->opts.min_copies);
+}
+
+uint32_t options_keep(const struct world *w)
+{
+    return most(w->older_keep, w->opts.keep);
+}
