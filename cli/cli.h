@@ -107,6 +107,7 @@ struct object {
     uint64_t len;
     struct hth_block block;
     struct hth_table table; /* own objects */
+    void *table_copy;       /* its bytes */
     uint64_t pos;           /* of the walk */
     struct hth_items walk;  /* foreign objects */
     struct object_names
@@ -140,6 +141,10 @@ int object_next(struct object *o, struct item *out, struct hearth_error *err);
  * may be NULL. Errors: HEARTH_ECORRUPT naming the chunk. */
 struct meter;
 int object_check(struct object *o, uint64_t off, uint64_t len, struct meter *meter,
+        struct hearth_error *err);
+/* One chunk of the data into out[HTH_CHUNK], and its length; checked there, so that what was checked is what is used.
+ * Errors: HEARTH_ECORRUPT. */
+int object_chunk(struct object *o, uint32_t chunk, unsigned char *out, uint64_t *out_len,
         struct hearth_error *err);
 /* All of it, items against their headers too. */
 int object_verify(struct object *o, struct meter *meter, struct hearth_error *err);

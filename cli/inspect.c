@@ -185,6 +185,28 @@ static int cat_write(const unsigned char *at, uint64_t len, struct hearth_error 
     return HEARTH_OK;
 }
 
+/* By chunks that are copied before they are checked. All were checked before the first is written. */
+static int cat_chunks(struct object *o, uint64_t off, uint64_t len, struct hearth_error *err)
+{
+    unsigned char *chunk = malloc(HTH_CHUNK);
+    int rc = chunk ? HEARTH_OK : hth_fail(err, HEARTH_ENOMEM, 0, "no memory for 4 MiB");
+
+    while (!rc && len) {
+        uint32_t c = (uint32_t)(off / HTH_CHUNK);
+        uint64_t from = off % HTH_CHUNK, n, have;
+
+        rc = object_chunk(o, c, chunk, &have, err);
+        if (rc)
+            break;
+        n = len < have - from ? len : have - from;
+        rc = cat_write(chunk + from, n, err);
+        off += n;
+        len -= n;
+    }
+    free(chunk);
+    return rc;
+}
+
 enum status run_cat(const struct args *a)
 {
     struct hearth_error err = { 0 };
@@ -207,7 +229,7 @@ enum status run_cat(const struct args *a)
     if (!rc)
         rc = object_check(&o, item.found.offset, item.found.length, NULL, &err);
     if (!rc)
-        rc = cat_write(o.at + HTH_BLOCK + item.found.offset + item.found.payload,
+        rc = cat_chunks(&o, item.found.offset + item.found.payload,
                 item.found.length - item.found.payload, &err);
     object_close(&o);
     return rc ? complain(&err) : STATUS_OK;

@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define TABLE_MAX (UINT64_C(4) << 30) /* bytes */
+
 static int object_map(struct object *o, int fd, const char *path, struct hearth_error *err)
 {
     struct stat st;
@@ -32,12 +34,18 @@ static int object_map(struct object *o, int fd, const char *path, struct hearth_
     return HEARTH_OK;
 }
 
+/* It is read again at each use, so it is a copy: another program may write over the file meanwhile. */
 static int object_open_table(struct object *o, struct hearth_error *err)
 {
-    const unsigned char *at = o->at + o->block.table_off;
-    unsigned char digest[HTH_DIGEST];
+    unsigned char digest[HTH_DIGEST], *at;
     int rc;
 
+    at = o->block.table_len <= TABLE_MAX ? malloc(o->block.table_len) : NULL;
+    if (!at)
+        return hth_fail(err, HEARTH_ENOMEM, 0,
+                "an object table of %" PRIu64 " bytes is too large to be read", o->block.table_len);
+    o->table_copy = at;
+    memcpy(at, o->at + o->block.table_off, o->block.table_len);
     hth_digest(digest, at, o->block.table_len);
     if (memcmp(digest, o->block.table_digest, HTH_DIGEST) != 0)
         return hth_fail(err, HEARTH_ECORRUPT, 0, "the object table is not what its digest says");
@@ -135,6 +143,8 @@ void object_close(struct object *o)
 {
     object_names_free(o->names);
     o->names = NULL;
+    free(o->table_copy);
+    o->table_copy = NULL;
     if (o->at)
         munmap((void *)(uintptr_t)o->at, o->len);
     o->at = NULL;
@@ -168,7 +178,7 @@ static int object_own_next(struct object *o, struct item *out, struct hearth_err
     int rc = hth_item_next(&o->table, &o->pos, own);
 
     if (rc)
-        return rc;
+        return rc; /* it is our copy: HEARTH_ENOENT */
     if (own->kind == HTH_ITEM_TENSOR) {
         rc = hth_found_tensor(&out->found, o->at + HTH_BLOCK + own->offset, own->length, &cause);
         if (rc || out->found.header.dtype != own->dtype || out->found.header.ndim != own->ndim ||
@@ -219,6 +229,16 @@ int object_next(struct object *o, struct item *out, struct hearth_error *err)
     return rc && rc != HEARTH_ENOENT ? hth_while(err, rc, "%.300s", o->path) : rc;
 }
 
+static int object_chunk_is_wrong(const struct object *o, uint32_t c, struct hearth_error *err)
+{
+    uint64_t from = c * HTH_CHUNK, n = hth_chunk_len(o->block.data_len, c);
+
+    return hth_fail(err, HEARTH_ECORRUPT, 0,
+            "%.300s: chunk %" PRIu32 " (bytes %" PRIu64 " to %" PRIu64
+            " of the data) is not what its checksum says",
+            o->path, c, from, from + n - 1);
+}
+
 int object_check(
         struct object *o, uint64_t off, uint64_t len, struct meter *meter, struct hearth_error *err)
 {
@@ -226,15 +246,20 @@ int object_check(
         return HEARTH_OK;
     for (uint32_t c = (uint32_t)(off / HTH_CHUNK); c < o->table.chunks && c * HTH_CHUNK < off + len;
             c++) {
-        uint64_t from = c * HTH_CHUNK, n = hth_chunk_len(o->block.data_len, c);
-
-        if (!hth_chunk_is(&o->table.proofs, c, o->at + HTH_BLOCK + from))
-            return hth_fail(err, HEARTH_ECORRUPT, 0,
-                    "%.300s: chunk %" PRIu32 " (bytes %" PRIu64 " to %" PRIu64
-                    " of the data) is not what its checksum says",
-                    o->path, c, from, from + n - 1);
-        meter_add(meter, n);
+        if (!hth_chunk_is(&o->table.proofs, c, o->at + HTH_BLOCK + c * HTH_CHUNK))
+            return object_chunk_is_wrong(o, c, err);
+        meter_add(meter, hth_chunk_len(o->block.data_len, c));
     }
+    return HEARTH_OK;
+}
+
+int object_chunk(struct object *o, uint32_t chunk, unsigned char *out, uint64_t *out_len,
+        struct hearth_error *err)
+{
+    *out_len = hth_chunk_len(o->block.data_len, chunk);
+    memcpy(out, o->at + HTH_BLOCK + chunk * HTH_CHUNK, *out_len);
+    if (o->block.own && !hth_chunk_is(&o->table.proofs, chunk, out))
+        return object_chunk_is_wrong(o, chunk, err);
     return HEARTH_OK;
 }
 

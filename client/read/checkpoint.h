@@ -29,7 +29,7 @@ struct hth_source { /* one object of the checkpoint */
     uint64_t data_at, data_len; /* where the data section lies in the file */
     unsigned char *map;         /* local: the file; else NULL */
     uint64_t map_len;
-    void *table_copy; /* remote, foreign: malloc'ed */
+    void *table_copy; /* malloc'ed */
     struct hth_table table;
     struct hth_window *window; /* window.c; NULL: none so far */
 };

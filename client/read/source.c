@@ -42,6 +42,24 @@ static int source_check_table(const struct hth_object *o, const void *bytes, str
     return HEARTH_OK;
 }
 
+/* A copy of the table, since it is read again at each use. */
+static int source_keep_table(struct hth_source *s, const void *bytes, struct hearth_error *err)
+{
+    const struct hth_object *o = s->object;
+    void *copy = malloc(o->table_len);
+    int rc;
+
+    if (!copy)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the table of object '%s'", o->name);
+    memcpy(copy, bytes, o->table_len);
+    if ((rc = source_check_table(o, copy, &s->table, err))) {
+        free(copy);
+        return rc;
+    }
+    s->table_copy = copy;
+    return HEARTH_OK;
+}
+
 static int source_map(
         struct hth_source *s, const struct hth_local_mapped *m, int fd, struct hearth_error *err)
 {
@@ -59,7 +77,7 @@ static int source_map(
     p = hth_map_shared(fd, table + o->table_len, PROT_READ);
     if (!p)
         return hth_fail(err, HEARTH_ENOMEM, errno, "map object '%s': %s", o->name, strerror(errno));
-    if ((rc = source_check_table(o, (unsigned char *)p + table, &s->table, err))) {
+    if ((rc = source_keep_table(s, (unsigned char *)p + table, err))) {
         munmap(p, table + o->table_len);
         return rc;
     }
@@ -88,22 +106,15 @@ int hth_source_mapped(struct hearth_checkpoint *c, struct hth_source *s,
 int hth_source_table(struct hth_source *s, int fd, struct hearth_error *err)
 {
     const struct hth_object *o = s->object;
-    void *bytes, *copy;
+    void *bytes;
     int rc;
 
     if ((rc = hth_map_answer(fd, o->table_len, &bytes, err)))
         return hth_while(err, rc, "table of object '%s' of rank %u", o->name, o->owner);
-    copy = malloc(o->table_len);
-    if (copy)
-        memcpy(copy, bytes, o->table_len);
+    rc = source_keep_table(s, bytes, err);
     munmap(bytes, o->table_len);
-    if (!copy)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the table of object '%s'", o->name);
-    if ((rc = source_check_table(o, copy, &s->table, err))) {
-        free(copy);
+    if (rc)
         return rc;
-    }
-    s->table_copy = copy;
     s->tried = 1;
     return HEARTH_OK;
 }

@@ -66,9 +66,14 @@ static uint32_t table_record(struct hth_item *out, const unsigned char *at, uint
 
 int hth_item_next(const struct hth_table *table, uint64_t *pos, struct hth_item *out)
 {
+    uint32_t bytes;
+
     if (*pos >= table->items_len)
         return HEARTH_ENOENT;
-    *pos += table_record(out, table->items_at + *pos, table->items_len - *pos);
+    bytes = table_record(out, table->items_at + *pos, table->items_len - *pos);
+    if (!bytes) /* another process has written to it since it was decoded */
+        return HEARTH_ECORRUPT;
+    *pos += bytes;
     return HEARTH_OK;
 }
 

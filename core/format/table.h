@@ -63,7 +63,7 @@ uint64_t hth_item_bytes(uint32_t ndim, uint32_t key_len);
 /* Write one record to out[hth_item_bytes()], 8-aligned. */
 void hth_item_encode(const struct hth_item *item, unsigned char *out);
 
-/* The record at *pos of the table's items part; advances *pos. 0, or HEARTH_ENOENT at the end.
+/* The record at *pos of the table's items part; advances *pos. 0, HEARTH_ENOENT at the end, or HEARTH_ECORRUPT.
  * Only for a table that hth_table_decode() has passed. Borrowed from the table's bytes. */
 int hth_item_next(const struct hth_table *table, uint64_t *pos, struct hth_item *out);
 
@@ -77,7 +77,7 @@ void hth_table_finish(unsigned char *table, uint64_t data_len, uint32_t items, u
         const struct hth_proof *proof, uint32_t strong);
 
 /* Decode untrusted bytes; 8-aligned, borrowed while `out` is used. Every item is
- * checked. Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED. */
+ * checked, and is read again when it is used: where another process can write to the bytes, give a copy. Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED. */
 int hth_table_decode_as(const struct hth_versions *versions, struct hth_table *out,
         const void *bytes, size_t len, struct hearth_error *err);
 int hth_table_decode(

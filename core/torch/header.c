@@ -142,7 +142,8 @@ static int header_content(
 int hth_header_decode(struct hth_header *out, const void *bytes, size_t len, size_t *out_used,
         struct hearth_error *err)
 {
-    uint64_t memory[VALUES * 5]; /* 40 bytes a value */
+    uint64_t memory[VALUES * 5];  /* 40 bytes a value */
+    unsigned char text[READ_MAX]; /* what is checked is what is used, whoever writes to `bytes` */
     struct hth_pickle p;
     struct hth_header h = { 0 };
     const unsigned char *at = bytes;
@@ -158,7 +159,8 @@ int hth_header_decode(struct hth_header *out, const void *bytes, size_t len, siz
                 "byte 0: a tensor header of %" PRIu32
                 " bytes, where %zu follow and %u are the most",
                 n, len - 4, READ_MAX);
-    if ((rc = hth_pickle_load(&p, globals, sizeof(globals) / sizeof(globals[0]), at + 4, n, memory,
+    memcpy(text, at + 4, n);
+    if ((rc = hth_pickle_load(&p, globals, sizeof(globals) / sizeof(globals[0]), text, n, memory,
                  sizeof(memory), err)) ||
             (rc = header_content(&h, &p, err)))
         return rc;

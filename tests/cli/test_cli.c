@@ -443,6 +443,35 @@ Test(cli, a_step_that_is_no_integer_of_json_is_its_digits)
     must_count(UINT64_MAX - 1, "\"18446744073709551614\"");
 }
 
+/* `hearth cat` waits for its reader with the item half written; then a program writes over the file in place. */
+Test(cli, cat_hands_out_no_byte_that_was_not_checked)
+{
+    struct hth_store *s = make_store();
+    char object[200], command[600], *got = malloc(FIRST_BYTES + 1), *zeros = calloc(1, FIRST_BYTES);
+    size_t n, more;
+    FILE *pipe;
+    int fd;
+
+    s->ops->close(s);
+    snprintf(object, sizeof(object), "%s", in_job("step-40_ckpt/shard"));
+    snprintf(command, sizeof(command), "%s/hearth cat --offset 0 %s 2>%s",
+            getenv("HEARTH_TEST_BIN"), object, err_path);
+    pipe = popen(command, "r");
+    cr_assert(ne(ptr, pipe, NULL));
+    cr_assert(eq(sz, fread(got, 1, 1, pipe), 1)); /* it writes, and its pipe is full */
+    fd = open(object, O_WRONLY);
+    cr_assert(eq(i64, pwrite(fd, zeros, FIRST_BYTES, HTH_BLOCK), FIRST_BYTES));
+    close(fd);
+    for (n = 1; (more = fread(got + n, 1, FIRST_BYTES - n, pipe)) > 0;)
+        n += more;
+    for (size_t i = 0; i < n; i++)
+        cr_assert(eq(u32, (unsigned char)got[i], (unsigned char)(i * 31 + FIRST_BYTES)),
+                "byte %zu of %zu was written after the check", i, n);
+    cr_assert(ne(int, pclose(pipe), 0), "the second chunk is not what its checksum says");
+    free(got);
+    free(zeros);
+}
+
 Test(cli, rm_takes_nothing_but_saves_and_follows_no_link)
 {
     char other[128], link[256], inside[160];

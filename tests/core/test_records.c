@@ -227,6 +227,20 @@ Test(records, a_table_comes_back, .init = make_table)
     must_fail(hth_item_next(&t, &pos, &item), HEARTH_ENOENT);
 }
 
+/* Another program writes over the file between the check and the walk. */
+Test(records, the_walk_of_a_table_that_changes_comes_to_an_end, .init = make_table)
+{
+    struct hth_table t;
+    struct hth_item item;
+    uint64_t pos = 0;
+
+    must(hth_table_decode(&t, table_words, table_len, NULL));
+    must(hth_item_next(&t, &pos, &item));
+    hth_put32((unsigned char *)(uintptr_t)t.items_at + pos + 24, 0); /* the record's bytes */
+    for (int i = 0; i < 3; i++)
+        must_fail(hth_item_next(&t, &pos, &item), HEARTH_ECORRUPT);
+}
+
 static void make_strong_table(void)
 {
     make_table_of(1);
