@@ -118,6 +118,7 @@ static int ahead_name(struct hth_node *n, struct client *c, struct loan *l,
     struct lent *o = &l->object[0];
     int rc;
 
+    l->ahead = 0;
     if (m->index || m->bytes < 2 * HTH_BLOCK || m->bytes > o->slot->capacity)
         return hth_fail(err, HEARTH_EINVAL, 0, "%" PRIu64 " bytes in a slot of %" PRIu64, m->bytes,
                 o->slot->capacity);
@@ -125,7 +126,6 @@ static int ahead_name(struct hth_node *n, struct client *c, struct loan *l,
         return rc;
     o->asked = c->ahead_bytes = m->bytes;
     memcpy(o->name, m->name, strlen(m->name) + 1);
-    l->ahead = 0;
     if (m->step == UINT64_MAX)
         return HEARTH_OK;
     l->has_id = 1;

@@ -174,7 +174,7 @@ static int begin_now(struct hth_node *n, struct client *c, const struct hth_loca
     struct loan *l = m->head.token ? loan_open(n, c, m->head.token) : NULL;
     int rc = HEARTH_OK;
 
-    if (m->head.token && !l)
+    if (m->head.token && (!l || l->dead))
         return hth_fail(err, HEARTH_ESTATE, 0, "a further object of a save that is not under way");
     if (!l) {
         l = loan_make(n, c);
@@ -378,7 +378,7 @@ static void begin_start(
 
 void begin_ask(struct hth_node *n, struct client *c, const struct hth_local_begin *m)
 {
-    struct loan *l = m->head.token ? loan_open(n, c, m->head.token) : NULL;
+    struct loan *l = loan_ahead(n, c, m->head.token);
     union start start = { .begin = *m };
     struct hth_ranks set;
     const struct hth_ranks *ranks = loan_ranks(&m->head, sizeof(*m), &set);
@@ -391,7 +391,7 @@ void begin_ask(struct hth_node *n, struct client *c, const struct hth_local_begi
         return;
     }
     mend_slots(n);
-    if (l && l->ahead) {
+    if (l) {
         ahead_begin(n, c, l, m, ranks);
         return;
     }

@@ -75,7 +75,14 @@ struct loan *loan_open(struct hth_node *n, const struct client *c, uint64_t toke
 {
     struct loan *l = loan_find(n, c, token);
 
-    return l && !l->committed ? l : NULL;
+    return l && !l->committed && !l->ahead ? l : NULL;
+}
+
+struct loan *loan_ahead(struct hth_node *n, const struct client *c, uint64_t token)
+{
+    struct loan *l = token ? loan_find(n, c, token) : NULL;
+
+    return l && l->ahead ? l : NULL;
 }
 
 void loan_give_back(struct hth_node *n, struct loan *l)

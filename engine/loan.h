@@ -85,8 +85,10 @@ void loan_close(struct hth_node *n); /* frees all */
 struct loan *loan_find(struct hth_node *n, const struct client *c, uint64_t token);
 /* This connection's, which waits for a process to take it. */
 struct loan *loan_given(struct hth_node *n, const struct client *c, uint64_t token);
-/* One that may still grow: not handed over by COMMIT. */
+/* One that may still grow: begun, and not handed over by COMMIT. */
 struct loan *loan_open(struct hth_node *n, const struct client *c, uint64_t token);
+/* One that was lent ahead and is not begun: BEGIN alone makes a save of it. */
+struct loan *loan_ahead(struct hth_node *n, const struct client *c, uint64_t token);
 /* The error for a token that loan_find() and loan_open() do not know: HEARTH_ESTATE. */
 int loan_unknown(struct hearth_error *err);
 

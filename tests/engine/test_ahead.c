@@ -225,6 +225,32 @@ Test(ahead, a_rank_of_an_older_epoch_is_lent_nothing)
     cr_assert(zero(u32, lent_ahead()));
 }
 
+/* The slot is lent, and no save is begun in it: whatever else comes of its token is of no save. */
+Test(ahead, nothing_but_begin_makes_a_save_of_it)
+{
+    struct hth_local_set_step set = { .step = STEP, .attempt = 1 };
+    struct hth_local_seal seal = { .data_len = 8 };
+
+    first_save();
+    seal.slot = ahead.slot;
+    seal.generation = ahead.generation;
+    must_fail(ask(OURS, &set, sizeof(set), HTH_LOCAL_SET_STEP, ahead.head.token, HTH_LOCAL_SAVE_ID),
+            HEARTH_ESTATE);
+    must_fail(ask(OURS, &seal, sizeof(seal), HTH_LOCAL_SEAL, ahead.head.token, HTH_LOCAL_OK),
+            HEARTH_ESTATE);
+    must_fail(say(HTH_LOCAL_COMMIT, ahead.head.token, HTH_LOCAL_OK), HEARTH_ESTATE);
+    must(begin_of(ahead.head.token, STEP, BYTES, 1, HTH_LOCAL_SAVE_ID));
+}
+
+/* Else the save would be begun on all ranks, and no object of this one would ever be taken. */
+Test(ahead, a_begin_that_was_refused_is_not_begun_again)
+{
+    first_save();
+    must_fail(begin_of(ahead.head.token, STEP, ahead.capacity + 1, 1, HTH_LOCAL_SAVE_ID),
+            HEARTH_EINVAL);
+    must_fail(begin_of(ahead.head.token, STEP, BYTES, 1, HTH_LOCAL_SAVE_ID), HEARTH_ESTATE);
+}
+
 /* ---- From process to process -------------------------------------------------------------------------- */
 
 Test(ahead, a_save_that_is_given_is_taken_by_who_has_its_secret)
