@@ -73,26 +73,24 @@ int hth_attach_open(int fd, struct hth_content **out, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-int hth_attach_make(const void *bytes, size_t len)
+int hth_attach_put(int *fd, const void *bytes, uint64_t off, size_t len, int last)
 {
-    int fd = memfd_create("hearth-answer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     size_t put = 0;
 
-    while (fd >= 0 && put < len) {
-        ssize_t n = pwrite(fd, (const char *)bytes + put, len - put, (off_t)put);
+    if (*fd < 0)
+        *fd = memfd_create("hearth-answer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    while (*fd >= 0 && put < len) {
+        ssize_t n = pwrite(*fd, (const char *)bytes + put, len - put, (off_t)(off + put));
 
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {
-            int why = n ? errno : ENOSPC;
-
-            close(fd);
-            errno = why;
+            errno = n ? errno : ENOSPC;
             return -1;
         }
         put += (size_t)n;
     }
-    if (fd >= 0)
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
-    return fd;
+    if (*fd >= 0 && last)
+        fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
+    return *fd < 0 ? -1 : 0;
 }

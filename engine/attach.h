@@ -14,7 +14,7 @@
  * HEARTH_ENOMEM. */
 int hth_attach_open(int fd, struct hth_content **out, struct hearth_error *err);
 
-/* A sealed memfd with bytes[len]. Returns it, or -1 and errno. */
-int hth_attach_make(const void *bytes, size_t len);
+/* The semantics of struct hth_node_env's attach(): a memfd. */
+int hth_attach_put(int *fd, const void *bytes, uint64_t off, size_t len, int last);
 
 #endif

@@ -11,6 +11,7 @@
  */
 #include "driver.h"
 
+#include "attach.h"
 #include "core/base/auth.h"
 #include "core/base/bytes.h"
 #include "core/base/options.h"
@@ -65,13 +66,18 @@ struct hth_driver {
 
 /* ---- what the node calls --------------------------------------------------------------------- */
 
-static void driver_reply(void *self, uint32_t client, const void *bytes, size_t len, int fd,
-        const void *attach, size_t attach_len)
+static void driver_reply(void *self, uint32_t client, const void *bytes, size_t len, int fd)
 {
     struct hth_driver *d = self;
 
     if (d->server)
-        hth_server_reply(d->server, client, bytes, len, fd, attach, attach_len);
+        hth_server_reply(d->server, client, bytes, len, fd);
+}
+
+static int driver_attach(void *self, int *fd, const void *bytes, uint64_t off, size_t len, int last)
+{
+    (void)self;
+    return hth_attach_put(fd, bytes, off, len, last);
 }
 
 /* `.hearth/port`: where the last engine listened. Members know us by that address, so one that
@@ -267,6 +273,7 @@ static int driver_open_node(struct hth_driver *d, struct hearth_error *err)
         .transport_self = d,
         .fabrics = d->fabrics ? &d->offers : NULL,
         .reply = driver_reply,
+        .attach = driver_attach,
         .reply_self = d,
         .trusted = hth_config_network(c).trusted,
         .strong = hth_config_network(c).strong,

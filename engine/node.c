@@ -9,6 +9,7 @@
 #include "node.h"
 
 #include "ahead.h"
+#include "answer.h"
 #include "begin.h"
 #include "client.h"
 #include "doubt.h"
@@ -321,6 +322,7 @@ void hth_node_close(struct hth_node *n)
         return;
     if (n->transport)
         n->transport->ops->close(n->transport); /* pulls end, so nothing writes any more */
+    answer_close(n);
     hth_recover_close(n->recover);
     hth_commit_close(n->commit);
     if (n->ctx.transfer)
@@ -439,6 +441,7 @@ void hth_node_client_gone(struct hth_node *n, uint32_t client)
     doubt_gone(n, client);
     keep_gone(n, client);
     read_gone(n, client);
+    answer_gone(n, client);
     client_remove(n, client);
     if (was_rank && !client_count(n))
         hth_commit_ranks_gone(n->commit);

@@ -40,9 +40,12 @@ struct hth_node_env {
     void *transport_self;
     struct hth_node_fabrics *fabrics; /* borrowed until hth_node_close(); NULL: set by hand */
     /* An answer or event for a client: bytes[len]; fd >= 0: a descriptor to pass on (borrowed during
-     * the call); attach: content for a memfd (borrowed during the call). At most one of the two. */
-    void (*reply)(void *self, uint32_t client, const void *bytes, size_t len, int fd,
-            const void *attach, size_t attach_len);
+     * the call). */
+    void (*reply)(void *self, uint32_t client, const void *bytes, size_t len, int fd);
+    /* bytes[len] at `off` of a descriptor for reply(), which is made where *fd is -1, and the caller's to
+     * close; last: nobody can change it any more. Any thread, one at a time for a descriptor. -1 and
+     * errno. */
+    int (*attach)(void *self, int *fd, const void *bytes, uint64_t off, size_t len, int last);
     void *reply_self;
     char node[HTH_NAME_MAX + 1]; /* this node's id */
     char log_path[512];          /* told to clients, as are the next four */

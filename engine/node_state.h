@@ -33,6 +33,7 @@ struct hth_node {
     struct reading *readings;   /* read.c: ranges on their way */
     struct bringing *bringings; /* read.c: foreign objects on theirs */
     struct lease *leases;       /* read.c */
+    struct answer *answers;     /* answer.c: whose bytes the workers copy */
     struct drop *drop;          /* drop.c */
     uint64_t next_id;           /* of a loan, a lease */
 

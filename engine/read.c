@@ -14,6 +14,7 @@
  */
 #include "read.h"
 
+#include "answer.h"
 #include "client.h"
 #include "doubt.h"
 #include "node_state.h"
@@ -40,12 +41,20 @@ struct look { /* a request that waits until its object was looked at, or brought
     uint64_t until_ms; /* and not any more then */
 };
 
+static void read_manifest_let_go(struct hth_node *n, void *buf)
+{
+    (void)n;
+    hth_buf_put(buf);
+}
+
 void read_manifest(struct hth_node *n, struct client *c, const struct hth_local_map *m)
 {
     struct hth_held_save *s = hth_holdings_find(&n->ctx, hth_local_save_to(m->save));
 
     if (s && s->has_manifest)
-        reply_bytes(n, c->id, m->head.request, s->manifest_bytes, s->manifest_len);
+        answer_bytes_to(n, c->id, m->head.request,
+                &(struct answer_bytes){ s->manifest_bytes, s->manifest_len, read_manifest_let_go,
+                        hth_buf_get(s->manifest_buf) });
     else
         reply_refusal(n, c->id, m->head.request, HEARTH_ENOENT,
                 "this save's manifest is not here: it went when a newer save was PROTECTED");
@@ -206,6 +215,19 @@ static void lease_end(struct hth_node *n, struct lease **at)
     free(lease);
 }
 
+static void slot_let_go(struct hth_node *n, void *slot)
+{
+    n->env.store->ops->unlease(n->env.store, slot);
+}
+
+static void read_slot_bytes(struct hth_node *n, uint32_t client, uint64_t request,
+        struct hth_slot *slot, uint64_t off, uint64_t len)
+{
+    n->env.store->ops->lease(n->env.store, slot);
+    answer_bytes_to(
+            n, client, request, &(struct answer_bytes){ slot->base + off, len, slot_let_go, slot });
+}
+
 void read_unmap(struct hth_node *n, struct client *c, const struct hth_local_unmap *m)
 {
     for (struct lease **at = &n->leases; *at; at = &(*at)->next)
@@ -217,12 +239,6 @@ void read_unmap(struct hth_node *n, struct client *c, const struct hth_local_unm
 }
 
 /* ---- Ranges of others' ---------------------------------------------------------------------------- */
-
-struct asker { /* a request that waits for a range */
-    struct asker *next;
-    uint32_t client;
-    uint64_t request;
-};
 
 /* A range on its way from a peer, once for all who want it; freed when it has arrived or failed. */
 struct reading {
@@ -243,48 +259,35 @@ static struct reading *reading_find(struct hth_node *n, const struct hth_local_m
     return r;
 }
 
-static int reading_join(
-        struct reading *r, const struct client *c, uint64_t request, struct hearth_error *err)
-{
-    struct asker *a = malloc(sizeof(*a));
-
-    if (!a)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a request");
-    *a = (struct asker){ r->askers, c->id, request };
-    r->askers = a;
-    return HEARTH_OK;
-}
-
 static void reading_free(struct reading *r)
 {
     struct reading **at = &r->node->readings;
-    struct asker *a;
 
     while (*at != r)
         at = &(*at)->next;
     *at = r->next;
-    while ((a = r->askers)) {
-        r->askers = a->next;
-        free(a);
-    }
+    askers_free(r->askers);
     free(r);
+}
+
+static void range_let_go(struct hth_node *n, void *fetch)
+{
+    (void)n;
+    hth_fetch_release(fetch);
 }
 
 static void read_range_done(
         void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
 {
     struct reading *r = self;
+    struct asker *askers = r->askers;
 
-    for (const struct asker *a = r->askers; a; a = a->next) {
-        if (!client_find(r->node, a->client))
-            continue;
-        if (code)
-            reply_error(r->node, a->client, a->request, err);
-        else
-            reply_bytes(r->node, a->client, a->request, hth_fetch_bytes(fetch), r->len);
-    }
-    if (!code)
-        hth_fetch_release(fetch);
+    r->askers = NULL;
+    if (code)
+        askers_refuse(r->node, askers, err);
+    else
+        answer_bytes(r->node, askers,
+                &(struct answer_bytes){ hth_fetch_bytes(fetch), r->len, range_let_go, fetch });
     reading_free(r);
 }
 
@@ -369,14 +372,14 @@ static int read_remote(struct hth_node *n, struct client *c, const struct hth_lo
     int rc;
 
     if (r)
-        return reading_join(r, c, m->head.request, err);
+        return asker_add(&r->askers, c->id, m->head.request, err);
     r = calloc(1, sizeof(*r));
     if (!r)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to read from another node");
     *r = (struct reading){ n, n->readings, hth_local_save_to(m->save), m->object, m->off, m->len,
         NULL };
     n->readings = r;
-    rc = reading_join(r, c, m->head.request, err);
+    rc = asker_add(&r->askers, c->id, m->head.request, err);
     if (!rc)
         rc = read_range_start(n, r, m, o, err);
     if (rc)
@@ -505,7 +508,7 @@ static void range_read(
         return;
     }
     if (h) {
-        reply_bytes(n, c->id, m->head.request, h->slot->base + m->off, m->len);
+        read_slot_bytes(n, c->id, m->head.request, h->slot, m->off, m->len);
         return;
     }
     if (o->kind == HTH_OBJECT_FOREIGN) {
@@ -573,8 +576,13 @@ static int read_common_held(struct hth_node *n, struct client *c, const struct h
         return hth_fail(err, HEARTH_ENOENT, 0,
                 "'%s' of the container is not on this node: name it in hearth_recover_opts.common",
                 m->name);
-    reply_bytes(n, c->id, m->head.request, h->slot->base, h->object.data_len);
+    read_slot_bytes(n, c->id, m->head.request, h->slot, 0, h->object.data_len);
     return HEARTH_OK;
+}
+
+static void raw_let_go(struct hth_node *n, void *raw)
+{
+    n->env.store->ops->raw_close(n->env.store, raw);
 }
 
 /* The file itself, to read: it is never written to again, and the rank knows its digest. */
@@ -597,10 +605,12 @@ void read_common(struct hth_node *n, struct client *c, const struct hth_local_co
         return;
     }
     answer.len = raw->len;
-    if (raw->fd < 0)
-        reply_bytes(n, c->id, m->head.request, raw->base, raw->len);
-    else
-        reply_packet_fd(n, c->id, &answer, sizeof(answer), raw->fd);
+    if (raw->fd < 0) {
+        answer_bytes_to(n, c->id, m->head.request,
+                &(struct answer_bytes){ raw->base, raw->len, raw_let_go, raw });
+        return;
+    }
+    reply_packet_fd(n, c->id, &answer, sizeof(answer), raw->fd);
     store->ops->raw_close(store, raw);
 }
 
@@ -614,6 +624,8 @@ void read_gone(struct hth_node *n, uint32_t client)
         else
             lease = &(*lease)->next;
     }
+    for (struct reading *r = n->readings; r; r = r->next)
+        askers_forget(&r->askers, client);
 }
 
 void read_close(struct hth_node *n)

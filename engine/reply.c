@@ -8,7 +8,7 @@
 
 void reply_packet_fd(struct hth_node *n, uint32_t client, const void *answer, size_t len, int fd)
 {
-    n->env.reply(n->env.reply_self, client, answer, len, fd, NULL, 0);
+    n->env.reply(n->env.reply_self, client, answer, len, fd);
 }
 
 void reply_packet(struct hth_node *n, uint32_t client, const void *answer, size_t len)
@@ -34,15 +34,6 @@ void reply_ok(struct hth_node *n, uint32_t client, uint64_t request)
     struct hth_local_head answer = { sizeof(answer), HTH_LOCAL_OK, request, 0 };
 
     reply_packet(n, client, &answer, sizeof(answer));
-}
-
-void reply_bytes(
-        struct hth_node *n, uint32_t client, uint64_t request, const void *bytes, size_t len)
-{
-    struct hth_local_bytes answer = { .head = { sizeof(answer), HTH_LOCAL_BYTES, request, 0 },
-        .len = len };
-
-    n->env.reply(n->env.reply_self, client, &answer, sizeof(answer), -1, bytes, len);
 }
 
 void reply_refusal(

@@ -15,8 +15,6 @@ void reply_packet(struct hth_node *n, uint32_t client, const void *answer, size_
 void reply_packet_fd(struct hth_node *n, uint32_t client, const void *answer, size_t len, int fd);
 
 void reply_ok(struct hth_node *n, uint32_t client, uint64_t request);
-void reply_bytes(
-        struct hth_node *n, uint32_t client, uint64_t request, const void *bytes, size_t len);
 void reply_error(
         struct hth_node *n, uint32_t client, uint64_t request, const struct hearth_error *err);
 void reply_refusal(

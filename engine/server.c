@@ -302,35 +302,13 @@ static void connection_enqueue(
     connection_want_out(s, c, 1);
 }
 
-static void server_answer_error(
-        struct hth_server *s, struct connection *c, const void *bytes, int native)
-{
-    struct hth_local_error e = { .code = HEARTH_EIO, .native = native };
-
-    memcpy(&e.head, bytes, sizeof(e.head));
-    e.head.length = sizeof(e);
-    e.head.type = HTH_LOCAL_ERROR;
-    snprintf(e.text, sizeof(e.text), "the engine cannot make a descriptor for its answer: %s",
-            strerrordesc_np(native));
-    hth_server_reply(s, c->id, &e, sizeof(e), -1, NULL, 0);
-}
-
-void hth_server_reply(struct hth_server *s, uint32_t client, const void *bytes, size_t len, int fd,
-        const void *attach, size_t attach_len)
+void hth_server_reply(struct hth_server *s, uint32_t client, const void *bytes, size_t len, int fd)
 {
     struct connection *c = server_find(s, client);
-    int made = -1, e = EAGAIN;
+    int e = EAGAIN;
 
     if (!c || c->is_gone || c->is_deaf)
         return;
-    if (attach) {
-        made = hth_attach_make(attach, attach_len);
-        if (made < 0) {
-            server_answer_error(s, c, bytes, errno);
-            return;
-        }
-        fd = made;
-    }
     if (!c->first)
         e = hth_packet_put(c->fd, bytes, len, fd);
     if (e == EAGAIN) {
@@ -343,8 +321,6 @@ void hth_server_reply(struct hth_server *s, uint32_t client, const void *bytes, 
     } else if (e) {
         connection_refused(s, c, e);
     }
-    if (made >= 0)
-        close(made);
 }
 
 /* ---- the rounds ------------------------------------------------------------------------------ */

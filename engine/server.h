@@ -39,8 +39,7 @@ int hth_server_open(int dir_fd, const char *dir, int epoll_fd,
 int hth_server_event(struct hth_server *s, uint64_t tag, uint32_t events);
 
 /* Queue an answer; the semantics of struct hth_node_env's reply(). */
-void hth_server_reply(struct hth_server *s, uint32_t client, const void *bytes, size_t len, int fd,
-        const void *attach, size_t attach_len);
+void hth_server_reply(struct hth_server *s, uint32_t client, const void *bytes, size_t len, int fd);
 
 /* Take away clients found gone; calls `gone`. After each round; returns how many. */
 unsigned hth_server_reap(struct hth_server *s);

@@ -2,6 +2,7 @@
 /* STATUS: the engine's state as one JSON object. */
 #include "status.h"
 
+#include "answer.h"
 #include "client.h"
 #include "node_state.h"
 #include "reply.h"
@@ -103,7 +104,8 @@ void status_ask(struct hth_node *n, uint32_t client, uint64_t request)
             n->epoch.nodes ? n->epoch.member[0].node : "", as_of, status_lost(n),
             (uint32_t)__builtin_popcount(n->ctx.keep.degraded), kept, state, log);
     if (len > 0 && (size_t)len < sizeof(json))
-        reply_bytes(n, client, request, json, (size_t)len);
+        answer_bytes_to(
+                n, client, request, &(struct answer_bytes){ .at = json, .len = (size_t)len });
     else
         reply_refusal(n, client, request, HEARTH_EIO, "the status does not fit");
 }

@@ -50,7 +50,7 @@ enum hth_local_type {
     HTH_LOCAL_UNMAP = 44,      /* gives a lease back; OK */
     HTH_LOCAL_RANGE = 46,      /* bytes of an object held elsewhere; answered by BYTES */
     HTH_LOCAL_COMMON_GET = 48, /* a raw object's bytes; answered by BYTES */
-    HTH_LOCAL_BYTES = 49,      /* descriptor: memfd */
+    HTH_LOCAL_BYTES = 49,      /* descriptor: in memory; sealed, maybe others have it too */
     HTH_LOCAL_STATUS = 50,     /* answered by BYTES: JSON for people and programs */
     HTH_LOCAL_CLOSE = 52,      /* keep or drop; OK */
     HTH_LOCAL_FIND = 56, /* a save of this epoch that can be read; answered by FOUND, in its time */

@@ -5,6 +5,8 @@
 #include "rank.h"
 #include "tmp_root.h"
 
+#include "client/read/checkpoint.h"
+#include "client/read/fetch.h"
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -194,6 +196,67 @@ Test(real, what_a_rank_reads_it_is_given_to_read_only)
     must(hearth_load(c, &piece, 1, 0, NULL, NULL));
     cr_assert(gt(int, open_objects(), 0));
     hearth_checkpoint_close(c);
+    end();
+}
+
+/* Nanoseconds that its threads had a processor: all of them, or its engine's thread alone. */
+static uint64_t cpu_ns(pid_t engine, int all)
+{
+    char path[64], line[128];
+    uint64_t ns = 0;
+    struct dirent *e;
+    DIR *dir;
+
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)engine);
+    dir = opendir(path);
+    cr_assert(ne(ptr, dir, NULL));
+    while ((e = readdir(dir))) {
+        FILE *f;
+
+        if (e->d_name[0] == '.' || (!all && atoi(e->d_name) != (int)engine))
+            continue;
+        snprintf(path, sizeof(path), "/proc/%d/task/%.20s/schedstat", (int)engine, e->d_name);
+        f = fopen(path, "re");
+        cr_assert(ne(ptr, f, NULL), "%s", path);
+        cr_assert(ne(ptr, fgets(line, sizeof(line), f), NULL));
+        ns += strtoull(line, NULL, 10);
+        fclose(f);
+    }
+    closedir(dir);
+    return ns;
+}
+
+/* That thread also says to the peers that this node lives. */
+Test(real, the_engines_thread_copies_no_long_answer)
+{
+    int64_t shape = 16 * 1024 * 1024;
+    float *x = calloc((size_t)shape, sizeof(*x)), got = 0;
+    struct hearth_piece piece = rank_piece("x", x, 1, &shape);
+    uint64_t len = (uint64_t)shape * sizeof(*x), all, own;
+    struct hearth_checkpoint *c;
+    pid_t pid;
+    int fd;
+
+    start();
+    rank_open(&r);
+    pid = find_engine();
+    x[shape - 1] = 2.5f;
+    rank_save(r.h, 4, &piece, 1, NULL, 0);
+    c = rank_recover(r.h, 4);
+    cr_assert(zero(int, engines_settle(r.root, NULL)), "the engine does not come to rest");
+    all = cpu_ns(pid, 1);
+    own = cpu_ns(pid, 0);
+    must(hth_range(r.h, c->save, c->source[0].object->id,
+            c->source[0].object->data_len + HTH_BLOCK - len, len, &fd, NULL));
+    cr_assert(eq(int, (int)pread(fd, &got, sizeof(got), (off_t)(len - sizeof(got))), 4));
+    cr_assert(epsilon_eq(flt, got, 2.5f, 0.0f));
+    close(fd);
+    own = cpu_ns(pid, 0) - own;
+    all = cpu_ns(pid, 1) - all;
+    cr_assert(lt(u64, own * 4, all), "%llu of %llu us are the engine's thread's",
+            (unsigned long long)own / 1000, (unsigned long long)all / 1000);
+    hearth_checkpoint_close(c);
+    free(x);
     end();
 }
 

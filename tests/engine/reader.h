@@ -70,7 +70,7 @@ static inline void attach(uint32_t at)
 }
 
 /* One save is PROTECTED, and nobody begins another. */
-static inline void start(void)
+static inline void start_with(uint32_t data_max)
 {
     struct world_opts o = { .seed = 1,
         .nodes = 3,
@@ -78,7 +78,7 @@ static inline void start(void)
         .copies = 1,
         .keep = 1,
         .run_ms = 600000,
-        .data_max = 100 };
+        .data_max = data_max };
     uint32_t rest = 0;
 
     alarm(60);
@@ -94,6 +94,11 @@ static inline void start(void)
             }
     }
     world_advance(&w, w.now_ms + 500);
+}
+
+static inline void start(void)
+{
+    start_with(100);
 }
 
 static inline void end(void)

@@ -82,12 +82,11 @@ static int work_one(void)
     return 1;
 }
 
-static void reply(void *self, uint32_t client, const void *bytes, size_t len, int fd,
-        const void *attach, size_t attach_len)
+static void reply(void *self, uint32_t client, const void *bytes, size_t len, int fd)
 {
     struct hth_local_event e;
 
-    (void)self, (void)fd, (void)attach, (void)attach_len;
+    (void)self, (void)fd;
     if (((const struct hth_local_head *)bytes)->type != HTH_LOCAL_EVENT) {
         memcpy(&w.heard[client], bytes, len);
         return;

@@ -48,10 +48,9 @@ static void submit(void *self, struct hth_work *work)
     work->done(work);
 }
 
-static void reply(void *self, uint32_t client, const void *bytes, size_t len, int fd,
-        const void *attach, size_t attach_len)
+static void reply(void *self, uint32_t client, const void *bytes, size_t len, int fd)
 {
-    (void)self, (void)client, (void)fd, (void)attach, (void)attach_len;
+    (void)self, (void)client, (void)fd;
     memcpy(&w.heard, bytes, len);
 }
 

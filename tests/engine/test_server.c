@@ -185,24 +185,27 @@ Test(server, packet_arrives_whole_with_the_content_of_its_descriptor)
 
 Test(server, answer_carries_a_descriptor_or_sealed_content)
 {
-    int fd = dial(), memfd = memfd_of("slot"), got;
+    int fd = dial(), memfd = memfd_of("slot"), made = -1, got;
     struct hth_local_head head = { .length = sizeof(head), .type = 2, .request = 1 };
     char text[16] = "";
 
     say(fd, 1, sizeof(head), -1);
     rounds(50);
-    hth_server_reply(w.server, w.client, &head, sizeof(head), memfd, NULL, 0);
+    hth_server_reply(w.server, w.client, &head, sizeof(head), memfd);
     cr_assert(eq(long, (long)hear(fd, &head, sizeof(head), &got), (long)sizeof(head)));
     cr_assert(eq(long, (long)pread(got, text, sizeof(text), 0), 4));
     must_say(text, "slot");
     close(got);
-    hth_server_reply(w.server, w.client, &head, sizeof(head), -1, "manifest", 8);
+    must(hth_attach_put(&made, "mani", 0, 4, 0));
+    must(hth_attach_put(&made, "fest", 4, 4, 1));
+    hth_server_reply(w.server, w.client, &head, sizeof(head), made);
+    close(made);
     cr_assert(eq(long, (long)hear(fd, &head, sizeof(head), &got), (long)sizeof(head)));
     cr_assert(eq(long, (long)pread(got, text, sizeof(text), 0), 8));
     must_say(text, "manifest");
     cr_assert(ne(int, ftruncate(got, 0), 0), "what is mapped must not shrink");
     close(got);
-    hth_server_reply(w.server, w.client + 1, &head, sizeof(head), -1, NULL, 0); /* nobody */
+    hth_server_reply(w.server, w.client + 1, &head, sizeof(head), -1); /* nobody */
     close(memfd);
     close(fd);
 }
@@ -286,7 +289,7 @@ static unsigned answer_many(uint32_t client, unsigned most)
     while (n < most) {
         head.request = ++n;
         memcpy(packet, &head, sizeof(head));
-        hth_server_reply(w.server, client, packet, sizeof(packet), -1, NULL, 0);
+        hth_server_reply(w.server, client, packet, sizeof(packet), -1);
     }
     return n;
 }
@@ -334,7 +337,7 @@ Test(server, client_that_never_reads_is_dropped_alone)
     rounds(20);
     cr_assert(eq(u32, w.gones, 1));
     cr_assert(eq(u32, w.client, slow_id));
-    hth_server_reply(w.server, good_id, &head, sizeof(head), -1, NULL, 0);
+    hth_server_reply(w.server, good_id, &head, sizeof(head), -1);
     cr_assert(eq(long, (long)hear(good, &head, sizeof(head), &none), (long)sizeof(head)));
     close(slow);
     close(good);
@@ -390,24 +393,18 @@ Test(server, who_comes_when_no_descriptor_is_left_is_turned_away_and_the_others_
     close(there);
 }
 
-Test(server, an_answer_for_which_no_descriptor_can_be_made_is_an_error_that_says_so)
+Test(server, a_descriptor_that_cannot_be_made_or_filled_is_refused_with_the_reason)
 {
-    struct hth_local_head head = { .length = sizeof(head), .type = 2, .request = 7 };
-    struct hth_local_error e;
-    int fd = dial(), none;
-    struct rlimit was;
+    int made = -1, full;
+    struct rlimit was = use_all_descriptors();
 
-    say(fd, 7, sizeof(head), -1);
-    rounds(50);
-    was = use_all_descriptors();
-    hth_server_reply(w.server, w.client, &head, sizeof(head), -1, "manifest", 8);
+    cr_assert(eq(int, hth_attach_put(&made, "manifest", 0, 8, 1), -1));
+    cr_assert(eq(int, errno, EMFILE));
     give_descriptors_back(was);
-    cr_assert(eq(long, (long)hear(fd, &e, sizeof(e), &none), (long)sizeof(e)));
-    cr_assert(eq(u32, e.head.type, HTH_LOCAL_ERROR));
-    cr_assert(eq(u64, e.head.request, 7));
-    cr_assert(eq(int, e.code, HEARTH_EIO));
-    cr_assert(eq(int, e.native, EMFILE));
-    close(fd);
+    full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    cr_assert(eq(int, hth_attach_put(&full, "manifest", 0, 8, 1), -1));
+    cr_assert(eq(int, errno, ENOSPC));
+    close(full);
 }
 
 /* It waits in the queue with a descriptor of its own; without one its client would hear the others and not it. */
@@ -421,7 +418,7 @@ Test(server, a_client_whose_answer_cannot_wait_loses_its_connection)
     rounds(50);
     answer_many(w.client, HTH_QUEUE_MAX / 2);
     was = use_all_descriptors();
-    hth_server_reply(w.server, w.client, &head, sizeof(head), slot, NULL, 0);
+    hth_server_reply(w.server, w.client, &head, sizeof(head), slot);
     give_descriptors_back(was);
     rounds(50);
     cr_assert(eq(u32, w.gones, 1));
@@ -441,7 +438,7 @@ static int answers_beyond_the_limit(uint32_t client, int fd, int slot)
     if (setrlimit(RLIMIT_NOFILE, &few) || (!geteuid() && setresuid(65534, 65534, 65534)))
         return 1;
     for (int i = 0; i < 100; i++)
-        hth_server_reply(w.server, client, &head, sizeof(head), slot, NULL, 0);
+        hth_server_reply(w.server, client, &head, sizeof(head), slot);
     hth_server_reap(w.server);
     if (w.gones != 1)
         return 2;
@@ -480,7 +477,7 @@ Test(server, what_a_client_said_before_it_closed_is_heard_though_no_answer_reach
     say(fd, 3, sizeof(head), -1);
     close(fd);
     for (int i = 0; i < 2; i++)
-        hth_server_reply(w.server, w.client, &head, sizeof(head), -1, NULL, 0);
+        hth_server_reply(w.server, w.client, &head, sizeof(head), -1);
     rounds(50);
     cr_assert(eq(u32, w.requests, 3));
     cr_assert(eq(u32, w.gones, 1));

@@ -15,6 +15,8 @@
 #include "transport/loop/loop.h"
 
 #define WORLD_WHY 400
+#define WORLD_COPIED_HERE \
+    (UINT64_C(1) << 20) /* bytes of one answer that an engine's thread may copy */
 
 /* What can go wrong: a bit each in world_opts.kinds. A world draws its own among those that are on. */
 #define WORLD_KINDS(X)                                                                     \
@@ -243,6 +245,8 @@ struct world {
     struct world_work *work_first, *work_last;
     struct world_work *slow; /* have run, and will be done at their time */
     int working;             /* a worker runs: this is not an engine's thread */
+    uint64_t attached[2];    /* bytes of answers that engines' threads copied, and workers */
+    int attach_fails;        /* errno; 0: it does not */
     struct machine *runs;  /* its engine's thread does, or is about to leave its work; else NULL */
     uint64_t work_cost_ms; /* what it has taken */
     uint32_t regs, slot_regs; /* registrations; of memory that is no smaller than opts.slot_bytes */

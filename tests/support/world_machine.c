@@ -5,9 +5,12 @@
 
 #include "content.h"
 
+#include "engine/attach.h"
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define IDLE_MS 1500 /* in some worlds: connections that nobody uses are closed */
 
@@ -89,19 +92,19 @@ static struct hth_transport *open_transport(
     return hth_loop_open(m->world->net, m->port, events, &t, err) ? NULL : t;
 }
 
-static void reply(void *self, uint32_t client, const void *bytes, size_t len, int fd,
-        const void *attach, size_t attach_len)
+static void reply(void *self, uint32_t client, const void *bytes, size_t len, int fd)
 {
     struct machine *m = self;
     size_t most = sizeof(struct hth_local_error) > sizeof(struct hth_local_event)
                           ? sizeof(struct hth_local_error)
                           : sizeof(struct hth_local_event);
+    const struct hth_local_bytes *b = bytes;
+    size_t attached = fd >= 0 && b->head.type == HTH_LOCAL_BYTES ? b->len : 0;
     struct letter *l;
 
     if (m->dying)
         return;
-    (void)fd;
-    l = calloc(1, sizeof(*l) + (len > most ? len : most) + attach_len);
+    l = calloc(1, sizeof(*l) + (len > most ? len : most) + attached);
     if (((const struct hth_local_head *)bytes)->type == HTH_LOCAL_LENT) {
         check_lent(m, hth_local_save_to(((const struct hth_local_lent *)bytes)->save));
         check_writers(m, client, ((const struct hth_local_lent *)bytes)->slot);
@@ -111,12 +114,23 @@ static void reply(void *self, uint32_t client, const void *bytes, size_t len, in
     l->machine = m->index;
     l->client = client;
     l->len = len;
-    l->attached = attach_len;
+    l->attached = attached;
     memcpy(l->bytes, bytes, len);
-    if (attach_len)
-        memcpy(l->bytes + len, attach, attach_len);
+    if (pread(fd, l->bytes + len, attached, 0) != (ssize_t)attached && attached)
+        abort();
     *m->world->letters_end = l;
     m->world->letters_end = &l->next;
+}
+
+static int attach(void *self, int *fd, const void *bytes, uint64_t off, size_t len, int last)
+{
+    struct world *w = ((const struct machine *)self)->world;
+
+    if (!w->working && len > WORLD_COPIED_HERE)
+        world_broken(w, "an engine's thread copied %zu bytes for one answer", len);
+    w->attached[w->working] += len;
+    errno = w->attach_fails;
+    return w->attach_fails ? -1 : hth_attach_put(fd, bytes, off, len, last);
 }
 
 void machine_watch(const struct machine *x, int runs, int worker)
@@ -331,6 +345,7 @@ void machine_start(struct world *w, uint32_t m)
         .transport = open_transport,
         .transport_self = x,
         .reply = reply,
+        .attach = attach,
         .reply_self = x,
         .strong = (int)w->opts.strong,
         .retry_ms = 100,
