@@ -70,7 +70,8 @@ static int daemon_end_signals(void)
     sigaddset(&ends, SIGINT);
     sigprocmask(SIG_SETMASK, &ends, NULL);
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGHUP, SIG_IGN); /* the session that started us has ended: that is what we are for */
+    signal(SIGXFSZ, SIG_IGN); /* a limit of the shell or batch system is an error with a sentence */
+    signal(SIGHUP, SIG_IGN);  /* the session that started us has ended: that is what we are for */
     return signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 

@@ -2,28 +2,58 @@
 /* Bytes without a file. */
 #include "memfd.h"
 
+#include "core/base/fail.h"
 #include <errno.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-int hth_memfd(const char *name, const void *bytes, size_t len)
+/* A write past the limit ends the process by a signal where the caller does not ignore that. */
+static int memfd_too_large(size_t len)
 {
-    int fd = memfd_create(name, MFD_CLOEXEC);
-    size_t done = 0;
+    struct rlimit file;
 
-    while (fd >= 0 && done < len) {
-        ssize_t n = write(fd, (const char *)bytes + done, len - done);
+    if (getrlimit(RLIMIT_FSIZE, &file) || file.rlim_cur == RLIM_INFINITY || len <= file.rlim_cur)
+        return 0;
+    errno = EFBIG;
+    return 1;
+}
+
+static int memfd_write(int fd, const char *bytes, size_t len)
+{
+    for (size_t done = 0; done < len;) {
+        ssize_t n = write(fd, bytes + done, len - done);
 
         if (n < 0 && errno == EINTR)
             continue;
-        if (n <= 0) {
-            int keep = n ? errno : ENOSPC;
-
-            close(fd);
-            errno = keep;
+        if (n == 0)
+            errno = ENOSPC;
+        if (n <= 0)
             return -1;
-        }
         done += (size_t)n;
     }
-    return fd;
+    return 0;
+}
+
+static const char *memfd_advice(int e)
+{
+    return e == EMFILE  ? "; raise the limit of descriptors (ulimit -n)"
+           : e == EFBIG ? "; raise the limit of a file's size (ulimit -f)"
+                        : "";
+}
+
+int hth_memfd(const char *name, const void *bytes, size_t len, struct hearth_error *err)
+{
+    int fd = memfd_too_large(len) ? -1 : memfd_create(name, MFD_CLOEXEC), keep;
+
+    if (fd >= 0 && !memfd_write(fd, bytes, len))
+        return fd;
+    keep = errno;
+    if (fd >= 0)
+        close(fd);
+    hth_fail(err, HEARTH_ENOMEM, keep, "%zu bytes for the engine cannot be kept in memory: %s%s",
+            len, strerror(keep), memfd_advice(keep));
+    errno = keep;
+    return -1;
 }

@@ -3,9 +3,10 @@
 #ifndef HEARTH_CLIENT_MEMFD_H
 #define HEARTH_CLIENT_MEMFD_H
 
+#include <hearth/error.h>
 #include <stddef.h>
 
-/* A memfd with bytes[len]; -1 and errno. */
-int hth_memfd(const char *name, const void *bytes, size_t len);
+/* A memfd with bytes[len]; -1 and errno. Errors: HEARTH_ENOMEM with the reason. */
+int hth_memfd(const char *name, const void *bytes, size_t len, struct hearth_error *err);
 
 #endif

@@ -297,10 +297,10 @@ int hth_join(struct hearth *h, struct hearth_error *err)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a table of %zu bytes", len);
     rc = join_find_engine(h, err);
     rc = rc ? rc : join_meet(h, table, err);
-    fd = rc ? -1 : hth_memfd("hearth-table", table, len);
+    fd = rc ? -1 : hth_memfd("hearth-table", table, len, err);
     free(table);
     if (!rc && fd < 0)
-        rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a table of %zu bytes", len);
+        rc = hth_while(err, HEARTH_ENOMEM, "the table of the ranks");
     hth_link_joins(h, 1);
     if (!rc && (rc = join_ask(h, fd, &a, err)))
         close(fd);

@@ -121,7 +121,7 @@ int hth_spawn(const struct hearth *h, int *out_pidfd, int *out_words, struct hea
     for (int i = 3; key >= 0 && argv[i]; i++)
         if (argv[i] == key_file)
             argv[i] = "fd:3";
-    words = hth_memfd("hearthd-words", "", 0);
+    words = hth_memfd("hearthd-words", "", 0, NULL);
     if (words < 0 || pipe2(ends, O_CLOEXEC) != 0) {
         e = errno;
         if (words >= 0)

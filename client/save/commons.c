@@ -26,10 +26,11 @@ int hearth_save_put_common(struct hearth_save *save, const char *name, const voi
                 "common object '%s' has %zu bytes: at most 1 GiB goes to every node", name, len);
     if (save->h->opts.off)
         return HEARTH_OK;
-    c = calloc(1, sizeof(*c));
-    if (!c || (c->fd = hth_memfd("hearth-common", data, len)) < 0) {
+    if (!(c = calloc(1, sizeof(*c))))
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a common object");
+    if ((c->fd = hth_memfd("hearth-common", data, len, err)) < 0) {
         free(c);
-        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %zu bytes", len);
+        return hth_while(err, HEARTH_ENOMEM, "common object '%s'", name);
     }
     memcpy(c->name, name, strlen(name) + 1);
     c->len = len;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static struct hearth_save *begin(struct hearth *h, uint64_t step, uint64_t bytes)
@@ -760,4 +761,39 @@ Test(copying, threads_block_all_signals)
     cr_assert(ge(int, blocked, 1));
     free(x);
     rank_end(&r);
+}
+
+/* A limit for a moment, and what a common object of `len` bytes hears of it. */
+static void refused_under(int resource, rlim_t limit, size_t len, const char *says)
+{
+    static const char bytes[8192];
+    struct rank r;
+    struct hearth_error err = { 0 };
+    struct rlimit was, less;
+    struct hearth_save *save;
+    int rc;
+
+    rank_start(&r);
+    rank_open(&r);
+    save = begin(r.h, 1, 1 << 20);
+    cr_assert(zero(int, getrlimit(resource, &was)));
+    less = (struct rlimit){ limit, was.rlim_max };
+    cr_assert(zero(int, setrlimit(resource, &less)));
+    rc = hearth_save_put_common(save, "c", bytes, len, &err);
+    cr_assert(zero(int, setrlimit(resource, &was)));
+    must_fail(rc, HEARTH_ENOMEM);
+    cr_assert(ne(ptr, strstr(err.text, says), NULL), "%s", err.text);
+    hearth_save_abort(save);
+    rank_end(&r);
+}
+
+Test(save, a_common_object_without_a_descriptor_for_it_is_refused_in_words)
+{
+    refused_under(RLIMIT_NOFILE, 0, 8, "ulimit -n");
+}
+
+/* The kernel's own answer is a signal that ends the process. */
+Test(save, a_common_object_above_the_limit_of_a_file_is_refused_in_words)
+{
+    refused_under(RLIMIT_FSIZE, 4096, 8192, "ulimit -f");
 }

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -61,6 +62,18 @@ static int run_engine(void)
     waitpid(pid, &status, 0);
     cr_assert(0, "hearthd neither serves nor ends");
     return -1;
+}
+
+/* `ulimit -f`, of the shell or of the batch system that starts it: the kernel's own answer is a signal. */
+Test(odd, an_engine_above_the_limit_of_a_file_ends_with_a_status)
+{
+    struct rlimit was, less;
+
+    cr_assert(zero(int, getrlimit(RLIMIT_FSIZE, &was)));
+    less = (struct rlimit){ 95, was.rlim_max }; /* one byte less than its first record has */
+    cr_assert(zero(int, setrlimit(RLIMIT_FSIZE, &less)));
+    cr_assert(eq(int, run_engine(), 1), "%s", err_text);
+    cr_assert(zero(int, setrlimit(RLIMIT_FSIZE, &was)));
 }
 
 Test(odd, an_engine_waits_for_nothing_that_lies_where_its_files_should)
