@@ -12,6 +12,7 @@
 #include "engine/driver.h"
 #include <hearth/version.h>
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -117,6 +118,21 @@ static int daemon_print_help(void)
     return rc;
 }
 
+/* In a child that no process here waits for; its pid on standard output, which is the starter's. 0: this is it.
+ * There is no other thread yet. */
+static int daemon_detach(struct hearth_error *err)
+{
+    pid_t pid = fork();
+
+    if (pid < 0)
+        return hth_fail(
+                err, HEARTH_EIO, errno, "cannot go into the background: fork: %s", strerror(errno));
+    if (pid > 0)
+        _exit(dprintf(STDOUT_FILENO, "%ld\n", (long)pid) > 0 ? EXIT_ENDED : EXIT_FAILED);
+    dup2(STDERR_FILENO, STDOUT_FILENO); /* a starter that reads the pid sees the end of the file */
+    return HEARTH_OK;
+}
+
 /* Until it ends for good. */
 static int daemon_run(const struct hth_config *config, int starter)
 {
@@ -157,6 +173,8 @@ int main(int argc, char **argv)
         return daemon_print_help();
     if (config.version)
         return puts("hearthd " HEARTH_VERSION) < 0 ? EXIT_FAILED : EXIT_ENDED;
+    if (config.detach && daemon_detach(&err))
+        return daemon_complain(starter, EXIT_FAILED, &err);
     daemon_all_cpus();
     daemon_confine(&config);
     return daemon_run(&config, starter);

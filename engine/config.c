@@ -83,7 +83,7 @@ char *hth_config_help(void)
     }
     fputs("hearthd: keeps the checkpoints of one job on this node, in memory.\n\n"
           "usage: hearthd --root DIR --job ID [options]\n\n"
-          "It stays in the foreground, writes its log to DIR/ID/.hearth/log, and ends with\n"
+          "It stays in the foreground without --detach, writes its log to DIR/ID/.hearth/log, and ends with\n"
           "SIGTERM, when the job is dropped, or after the linger time; what it keeps stays.\n"
           "Ranks start it themselves unless told otherwise.\n\n",
             f);

@@ -31,7 +31,7 @@ struct hth_config {
     uint32_t linger_s;
     uint32_t heartbeat_ms, dead_ms, stall_ms, retry_ms; /* 0: defaults, ranks may say at joining */
     uint32_t threads;
-    uint32_t any_root, foreground;
+    uint32_t any_root, foreground, detach;
     uint32_t unconfined;    /* hearthd: no limits on the files that it opens */
     char confinement[192];  /* what its limits are, for the log; empty: nothing is said */
     uint32_t help, version; /* asked for: nothing else was checked */

@@ -49,12 +49,33 @@ void hth_args_make(struct hth_args *a, const struct hearth *h, const char *progr
     }
 }
 
-/* hearthd: as told, beside us, in ../bin, or by the shell's PATH. */
-int hth_find_program(const struct hearth *h, char *out, size_t len, struct hearth_error *err)
+static int program_beside(char *out, size_t len)
 {
-    static const char *const places[] = { "%s/hearthd", "%s/../bin/hearthd", "%s/bin/hearthd" };
+    static const char *const places[] = { "/hearthd", "/../bin/hearthd", "/bin/hearthd" };
     char dir[PATH_MAX];
 
+    for (size_t i = 0; i < 3 && !hth_own_dir(dir, sizeof(dir)); i++)
+        if (snprintf(out, len, "%s%s", dir, places[i]) < (int)len && access(out, X_OK) == 0)
+            return 1;
+    return 0;
+}
+
+/* Only absolute folders: in the current one lies what somebody has put there. */
+static int program_in_path(char *out, size_t len)
+{
+    const char *path = getenv("PATH");
+
+    for (size_t n; path; path = path[n] ? path + n + 1 : NULL) {
+        n = strcspn(path, ":");
+        if (path[0] == '/' && snprintf(out, len, "%.*s/hearthd", (int)n, path) < (int)len &&
+                access(out, X_OK) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+int hth_find_program(const struct hearth *h, char *out, size_t len, struct hearth_error *err)
+{
     if (h->opts.engine) {
         if (access(h->opts.engine, X_OK) != 0)
             return hth_fail(err, HEARTH_EENGINE, errno,
@@ -63,12 +84,9 @@ int hth_find_program(const struct hearth *h, char *out, size_t len, struct heart
         snprintf(out, len, "%s", h->opts.engine);
         return HEARTH_OK;
     }
-    for (size_t i = 0; i < 3 && !hth_own_dir(dir, sizeof(dir)); i++) {
-        const char *rest = places[i] + 2;
-
-        if (snprintf(out, len, "%s%s", dir, rest) < (int)len && access(out, X_OK) == 0)
-            return HEARTH_OK;
-    }
-    snprintf(out, len, "hearthd");
-    return HEARTH_OK;
+    if (program_beside(out, len) || program_in_path(out, len))
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_EENGINE, 0,
+            "there is no hearthd beside this library, in ../bin or in PATH: install it, or name it "
+            "with engine (HEARTH_ENGINE)");
 }

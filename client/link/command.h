@@ -9,14 +9,14 @@
 
 /* hearthd's command line for these options. */
 struct hth_args {
-    const char *argv[2 * HTH_OPTIONS + 4];
+    const char *argv[2 * HTH_OPTIONS + 6];
     int argc;
     char number[HTH_OPTIONS][24]; /* texts of those that are numbers */
 };
 void hth_args_make(struct hth_args *args, const struct hearth *h, const char *program);
 void hth_args_add(struct hth_args *args, const char *name, const char *value); /* NULL: neither */
 
-/* hearthd: as told, beside us, in ../bin, or by the shell's PATH. */
+/* hearthd: as told, beside us, in ../bin, or in a folder of PATH, but for the current one. */
 int hth_find_program(const struct hearth *h, char *out, size_t len, struct hearth_error *err);
 
 #endif

@@ -137,7 +137,8 @@ static int search_start_inside(struct hearth *h, struct search *s, struct hearth
     return s->started ? rc : HEARTH_OK;
 }
 
-static int search_start(struct hearth *h, struct search *s, struct hearth_error *err)
+static int search_start(
+        struct hearth *h, struct search *s, uint64_t until, struct hearth_error *err)
 {
     if (s->started)
         return HEARTH_OK;
@@ -151,7 +152,7 @@ static int search_start(struct hearth *h, struct search *s, struct hearth_error 
                 h->opts.job, h->records);
     if (h->opts.start == HEARTH_START_NEVER)
         return HEARTH_OK;
-    return hth_spawn(h, &s->pidfd, &s->words, err);
+    return hth_spawn(h, until, &s->pidfd, &s->words, err);
 }
 
 /* An engine that was killed keeps its lock until its last thread is gone, one that was dropped
@@ -218,7 +219,7 @@ int hth_connect(struct hearth *h, uint64_t until, int *out_fd, struct hearth_err
         if (e != ENOENT && e != ECONNREFUSED && e != EAGAIN && e != EINTR)
             rc = hth_fail(err, HEARTH_EENGINE, e, "%s/sock: %s", h->records, strerror(e));
         if (!rc && e != EAGAIN && e != EINTR)
-            rc = search_start(h, &s, err);
+            rc = search_start(h, &s, until, err);
         if (!rc)
             rc = search_go_on(h, &s, until, err);
         if (rc)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An engine of our own, as a process. It must not be the trainer's child: a trainer that waits for
- * "any child" would find it, and a launcher that ends a process group would end it. So a shell in a
- * process group of its own starts it in the background, tells its pid through a pipe and is gone; the
- * pid's descriptor says whether it lives, and what it prints goes to a memfd, for a sentence if it
+ * "any child" would find it, and a launcher that ends a process group would end it. So hearthd is started
+ * in a process group of its own, goes into the background itself, tells its pid there through a pipe and is gone;
+ * the pid's descriptor says whether it lives, and what it prints goes to a memfd, for a sentence if it
  * ends at once.
  *
- *     rank --posix_spawn, setpgid--> sh --&--> hearthd (orphan)       pid ->| pipe |-> rank
+ *     rank --posix_spawn, setpgid--> hearthd --detach --fork--> hearthd (orphan)       pid ->| pipe |-> rank
  *
  * In the rank's session, though: Linux schedules a session as one (autogroup), and one that sleeps most of
  * the time is left waiting for seconds where others keep all processors busy. hearthd ignores the SIGHUP
@@ -31,14 +31,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SHELL_MS 1000 /* for a shell to end */
+#define END_MS 1000 /* for the first process to end */
 
 extern char **environ;
 
 #define KEY_FD 3 /* where an engine finds the key that we were given by descriptor */
 
 /* key: a descriptor, or -1. */
-static int shell_start(char *const argv[], int out, int words, int key, pid_t *pid)
+static int spawn_start(
+        const char *program, char *const argv[], int out, int words, int key, pid_t *pid)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
@@ -49,7 +50,7 @@ static int shell_start(char *const argv[], int out, int words, int key, pid_t *p
     sigemptyset(&none);
     posix_spawn_file_actions_init(&files);
     posix_spawnattr_init(&attr);
-    posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&files, words, 0); /* nothing is read there */
     posix_spawn_file_actions_adddup2(&files, out, 1);
     posix_spawn_file_actions_adddup2(&files, words, 2);
     if (key >= 0)
@@ -60,16 +61,15 @@ static int shell_start(char *const argv[], int out, int words, int key, pid_t *p
     posix_spawnattr_setpgroup(&attr, 0);
     posix_spawnattr_setflags(
             &attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-    e = posix_spawn(pid, "/bin/sh", &files, &attr, argv, environ);
+    e = posix_spawn(pid, program, &files, &attr, argv, environ);
     posix_spawnattr_destroy(&attr);
     posix_spawn_file_actions_destroy(&files);
     return e;
 }
 
-/* What the shell wrote: the pid of the engine; 0: nothing in time. */
-static pid_t shell_read_pid(int fd)
+/* The pid that hearthd told; 0: it ended without, and -1: nothing came in time. */
+static pid_t spawn_read_pid(int fd, uint64_t until)
 {
-    uint64_t until = hth_until_ms(10000);
     char text[32] = "";
     size_t n = 0;
 
@@ -78,49 +78,54 @@ static pid_t shell_read_pid(int fd)
         uint64_t now = hth_mono_ms();
         ssize_t got;
 
-        if (now >= until || poll(&p, 1, (int)(until - now)) <= 0)
+        if (now >= until)
+            return -1;
+        if (poll(&p, 1, until - now < 1000 ? (int)(until - now) : 1000) <= 0)
             continue;
         got = read(fd, text + n, sizeof(text) - 1 - n);
-        if (got <= 0)
+        if (got == 0)
             break;
-        n += (size_t)got;
-        if (hth_mono_ms() >= until)
-            break;
+        n += got > 0 ? (size_t)got : 0;
     }
     return (pid_t)strtol(text, NULL, 10);
 }
 
 /* It ends as soon as it has told the pid. One that does not is killed, and left if even that takes long. */
-static void shell_reap(pid_t shell)
+static void spawn_reap(pid_t first, int in_time)
 {
     static const struct timespec nap = { .tv_nsec = 2 * 1000000L };
-    uint64_t kill_ms = hth_until_ms(SHELL_MS), until = kill_ms + SHELL_MS;
+    uint64_t kill_ms = hth_until_ms(in_time ? END_MS : 0), until = kill_ms + END_MS;
     int killed = 0;
 
-    while (waitpid(shell, NULL, WNOHANG) == 0 && hth_mono_ms() < until) {
+    while (waitpid(first, NULL, WNOHANG) == 0 && hth_mono_ms() < until) {
         if (!killed && hth_mono_ms() >= kill_ms)
-            killed = !kill(shell, SIGKILL);
+            killed = !kill(first, SIGKILL);
         nanosleep(&nap, NULL);
     }
 }
 
-int hth_spawn(const struct hearth *h, int *out_pidfd, int *out_words, struct hearth_error *err)
+/* hearthd's command line: ours, and what is for a process that is started. */
+static void spawn_args(struct hth_args *args, const struct hearth *h, const char *program, int key)
 {
-    static const char script[] = "\"$0\" \"$@\" >/dev/null & echo $!";
-    const char *argv[2 * HTH_OPTIONS + 8] = { "sh", "-c", script };
+    hth_args_make(args, h, program);
+    args->argv[args->argc++] = "--detach";
+    for (int i = 0; key >= 0 && i < args->argc; i++)
+        if (args->argv[i] == h->opts.key_file)
+            args->argv[i] = "fd:3";
+    args->argv[args->argc] = NULL;
+}
+
+int hth_spawn(const struct hearth *h, uint64_t until, int *out_pidfd, int *out_words,
+        struct hearth_error *err)
+{
+    int ends[2], words, e, rc, key = h->opts.key_file ? hth_key_fd(h->opts.key_file) : -1;
     char program[PATH_MAX + 32];
-    const char *key_file = h->opts.key_file;
+    pid_t first, engine;
     struct hth_args args;
-    int ends[2], words, e, rc, key = key_file ? hth_key_fd(key_file) : -1;
-    pid_t shell, engine;
 
     if ((rc = hth_find_program(h, program, sizeof(program), err)))
         return rc;
-    hth_args_make(&args, h, program);
-    memcpy(argv + 3, args.argv, sizeof(args.argv[0]) * (size_t)args.argc);
-    for (int i = 3; key >= 0 && argv[i]; i++)
-        if (argv[i] == key_file)
-            argv[i] = "fd:3";
+    spawn_args(&args, h, program, key);
     words = hth_memfd("hearthd-words", "", 0, NULL);
     if (words < 0 || pipe2(ends, O_CLOEXEC) != 0) {
         e = errno;
@@ -128,20 +133,20 @@ int hth_spawn(const struct hearth *h, int *out_pidfd, int *out_words, struct hea
             close(words);
         return hth_fail(err, HEARTH_EENGINE, e, "start %s: %s", program, strerror(e));
     }
-    e = shell_start((char *const *)(uintptr_t)argv, ends[1], words, key, &shell);
+    e = spawn_start(program, (char *const *)(uintptr_t)args.argv, ends[1], words, key, &first);
     close(ends[1]);
-    engine = e ? 0 : shell_read_pid(ends[0]);
+    engine = e ? 0 : spawn_read_pid(ends[0], until);
     close(ends[0]);
     if (!e)
-        shell_reap(shell);
-    if (engine <= 0) {
+        spawn_reap(first, engine >= 0);
+    if (e || engine < 0) {
         close(words);
         return hth_fail(err, HEARTH_EENGINE, e, "start %s: %s", program,
-                e ? strerror(e) : "the shell that should start it did not");
+                e ? strerror(e) : "it did not go into the background within open_ms");
     }
     *out_words = words;
-    *out_pidfd = (int)syscall(SYS_pidfd_open, engine, 0);
-    if (*out_pidfd < 0 && errno != ESRCH)
+    *out_pidfd = engine ? (int)syscall(SYS_pidfd_open, engine, 0) : -1;
+    if (engine && *out_pidfd < 0 && errno != ESRCH)
         *out_pidfd = HTH_PID_UNSEEN;
     return HEARTH_OK;
 }

@@ -6,9 +6,10 @@
 
 #include "client/base/member.h"
 
-/* *out_words: what it prints, a memfd. *out_pidfd: -1 where it ended already, HTH_PID_UNSEEN where
+/* By hth_until_ms() `until`. *out_words: what it prints, a memfd. *out_pidfd: -1 where it ended already, HTH_PID_UNSEEN where
  * the system does not tell. */
 #define HTH_PID_UNSEEN (-2)
-int hth_spawn(const struct hearth *h, int *out_pidfd, int *out_words, struct hearth_error *err);
+int hth_spawn(const struct hearth *h, uint64_t until, int *out_pidfd, int *out_words,
+        struct hearth_error *err);
 
 #endif

@@ -294,6 +294,31 @@ Test(open, an_engine_that_cannot_be_run_is_named)
     rank_end(&r);
 }
 
+/* A program that says nothing, as where its file system stalls. */
+Test(open, a_start_that_says_nothing_ends_by_the_deadline)
+{
+    struct rank r;
+    struct hearth_error err = { 0 };
+    char path[128];
+    FILE *f;
+
+    rank_start(&r);
+    fake_stop(r.fake);
+    r.fake = NULL;
+    snprintf(path, sizeof(path), "%s/silent", r.root);
+    f = fopen(path, "we");
+    cr_assert(f && fchmod(fileno(f), 0700) == 0);
+    fprintf(f, "#!/bin/sh\nexec sleep 100\n");
+    cr_assert(zero(int, fclose(f)));
+    alarm(20);
+    r.opts.start = HEARTH_START_AUTO;
+    r.opts.engine = path;
+    r.opts.open_ms = 300;
+    must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_EENGINE);
+    cr_assert(ne(ptr, strstr(err.text, "did not go into the background"), NULL), "%s", err.text);
+    rank_end(&r);
+}
+
 /* Where the log should be is a fifo, and nobody writes into it. */
 Test(open, a_log_that_is_none_is_not_waited_for)
 {

@@ -10,11 +10,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -526,6 +528,22 @@ Test(real, an_engine_that_is_killed_at_its_start_is_started_again)
     cr_assert(zero(int, hearth_open(&r.opts, &r.h, &err)), "%s", err.text);
     snprintf(path, sizeof(path), "%s/once", r.root);
     cr_assert(zero(int, access(path, F_OK)), "the first one was not killed");
+    end();
+}
+
+/* As in an image without one, or where it does not answer. */
+Test(real, no_shell_is_needed_to_start_an_engine)
+{
+    struct hearth_error err = { 0 };
+    char shell[128];
+
+    if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
+        cr_skip_test("no right to mount");
+    start();
+    cr_assert(ne(ptr, realpath("/bin/sh", shell), NULL));
+    cr_assert(zero(int, mount("/dev/null", shell, NULL, MS_BIND, NULL)));
+    cr_assert(zero(int, hearth_open(&r.opts, &r.h, &err)), "%s", err.text);
+    cr_assert(zero(int, umount(shell))); /* the world is removed by one */
     end();
 }
 
