@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,11 +37,14 @@ class Wrapped(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        plain = [arg.inner if isinstance(arg, Wrapped) else arg for arg in args]
-        out = func(*plain, **(kwargs or {}))
+        out = func(*map(_plain, args), **(kwargs or {}))
         if func is torch.ops.aten.copy_.default:
             return args[0]
         return Wrapped(out) if isinstance(args[0], Wrapped) and isinstance(out, torch.Tensor) else out
+
+
+def _plain(value: Any) -> Any:
+    return value.inner if isinstance(value, Wrapped) else value
 
 
 def zeros(dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -110,7 +114,7 @@ def _load(path: str, reader: Any, key: str, target: torch.Tensor) -> Any:
     except BaseException as error:
         (raised, _), = error.failures.values()
         return "error", isinstance(raised, RuntimeError), str(raised).split(" (")[0]
-    plain = target.inner if isinstance(target, Wrapped) else target
+    plain = _plain(target)
     return (target.dtype, target.requires_grad,
             before is not None and target._version > before,
             None if target.is_meta else plain.detach().cpu().to_dense().resolve_conj().tolist(),
@@ -212,6 +216,88 @@ def test_a_state_is_saved_and_loaded_whatever_the_trainer_has_set(base, state, s
             saver.save("step-7_ckpt", lambda: made)
             saver.wait()
             _same(made, _whole.read(f"{base}/step-7_ckpt"))
+
+
+class Bare(Wrapped):
+    """Gives plain tensors where it is computed with, as quantized weights do."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.ops.aten.detach.default, torch.ops.aten.clone.default):
+            return cls(func(args[0].inner, **(kwargs or {})))
+        return func(*map(_plain, args), **(kwargs or {}))
+
+
+class Stubborn(Bare):
+    """Cannot be copied either."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*map(_plain, args), **(kwargs or {}))
+
+
+def _vector() -> torch.Tensor:
+    return torch.arange(1.0, 5)
+
+
+VALUES: dict[str, Callable[[], torch.Tensor]] = {
+    "plain": _vector, "subclass": lambda: _vector().as_subclass(Sub), "wrapper": lambda: Wrapped(_vector()),
+    "bare": lambda: Bare(_vector()), "stubborn": lambda: Stubborn(_vector()),
+    "parameter": lambda: torch.nn.Parameter(_vector()), "conj": lambda: (_vector() * 1j).conj(),
+    "neg": lambda: (_vector() * 1j).conj().imag, "view": lambda: torch.arange(9.0)[1:9:2],
+    "expanded": lambda: torch.ones(1).expand(4), "sparse": lambda: torch.eye(3).to_sparse(),
+    "quantized": lambda: torch.quantize_per_tensor(_vector(), 0.5, 1, torch.qint8),
+    "f8": lambda: _vector().to(torch.float8_e4m3fn), "empty": lambda: torch.zeros(0, 3),
+}
+WITHIN: dict[str, Callable[[Any], Any]] = {
+    "top": lambda value: value, "nested": lambda value: [{"x": value}],
+    "tuple": lambda value: (value, 1),
+    "object": lambda value: SimpleNamespace(x=value, more=[value]),
+}
+
+
+def _inside(within: str, value: Any) -> Any:
+    return {"top": lambda: value, "nested": lambda: value[0]["x"], "tuple": lambda: value[0],
+            "object": lambda: value.x}[within]()
+
+
+def _as_numbers(value: Any) -> Any:
+    value = _plain(value)
+    if value is None or isinstance(value, list):
+        return value
+    value = value.dequantize() if value.is_quantized else value.to_dense()
+    return value.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg().tolist()
+
+
+@pytest.mark.parametrize("within", WITHIN)
+@pytest.mark.filterwarnings("ignore")
+def test_an_asynchronous_save_holds_what_files_hold_or_names_key_and_class(base, within):
+    """What the class is, where the value is pickled; and the numbers."""
+    stored, step = 0, 0
+    for kind, make in VALUES.items():
+        made = make()
+        for save in (dcp.save, dcp.async_save):
+            step += 1
+            path = f"{base}/step-{step}_ckpt"
+            try:
+                done = save({"k": WITHIN[within](made)}, checkpoint_id=path,
+                            storage_writer=HearthWriter(base), no_dist=True)
+                _ = done.result() if hasattr(done, "result") else None
+            except BaseException as error:
+                (raised, _), = error.failures.values()
+                assert str(raised).startswith("k"), (kind, raised)
+                assert type(made).__qualname__ in str(raised) or kind in ("sparse", "quantized")
+                assert kind in ("wrapper", "bare", "stubborn", "sparse", "quantized"), (kind, raised)
+                continue
+            pickled = within in ("tuple", "object")
+            state = {"k": None if pickled else WITHIN[within](torch.zeros(
+                made.shape, dtype=made.dtype, device="cpu"))}
+            dcp.load(state, checkpoint_id=path, storage_reader=HearthReader(trust=True), no_dist=True)
+            read = _inside(within, state["k"])
+            assert _as_numbers(read) == _as_numbers(made), (kind, save)
+            assert not pickled or type(read) is type(made), (kind, save)
+            stored += 1
+    assert stored >= 18
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -23,6 +23,7 @@ from torch.distributed.tensor import DTensor
 
 from ..errors import HearthError
 from ..job import Job, Piece, Save, save_bytes
+from ._copied import by_torch, has_memory
 
 ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.Size,
                    torch.device})
@@ -100,8 +101,15 @@ def refuse(path: Path, tensor: torch.Tensor) -> None:
         what = "a quantized tensor is not kept"
     elif tensor.is_nested:
         what = "a nested tensor is not kept"
+    elif not has_memory(tensor):
+        what = (f"a {type(tensor).__module__}.{type(tensor).__qualname__} has no memory of its own "
+                "to be kept: save the tensors that it is made of")
     if what:
-        raise HearthError(f"{'.'.join(map(str, path)) or 'the state'}: {what}")
+        raise HearthError(f"{_named(path)}: {what}")
+
+
+def _named(path: Path) -> str:
+    return ".".join(map(str, path)) or "the state"
 
 
 def on_host(tensor: torch.Tensor) -> torch.Tensor:
@@ -145,6 +153,9 @@ class _Walk:
         self.leaves = 0
         self.size = 0  # of strings among the leaves
         self._index: dict[int, int] = {}  # id of a tensor -> its source
+        self._others: list[Path] = []  # of values that torch's stager copies, in order
+        self._built = 0  # of them
+        self._tuples = 0  # around what is built: DCP pickles a tuple, with the classes in it
 
     def note(self, value: Any, path: Path) -> None:
         kind = type(value)
@@ -165,6 +176,7 @@ class _Walk:
                 self._note_shard(shard, tuple(value.size()), path)
         else:
             self.leaves += 8
+            self._others.append(path)
 
     def _note_shard(self, shard: Shard, whole: tuple[int, ...], path: Path) -> None:
         """A part of a ShardedTensor, which may be one itself."""
@@ -186,7 +198,7 @@ class _Walk:
         self.sources.append(Source(path, on_host(local.detach()), whole, offset))
 
     def build(self, value: Any, copies: list[torch.Tensor],
-              other: Callable[[Any], Any]) -> Any:
+              other: Callable[[str, Any], Any]) -> Any:
         kind = type(value)
         if kind in ATOMS:
             return value
@@ -195,19 +207,25 @@ class _Walk:
         if kind is list:
             return [self.build(child, copies, other) for child in value]
         if kind is tuple:
-            return tuple([self.build(child, copies, other) for child in value])
+            self._tuples += 1
+            children = tuple([self.build(child, copies, other) for child in value])
+            self._tuples -= 1
+            return children
         if is_tensor(value):
             staged = copies[self._index[id(value)]]
             if isinstance(value, DTensor):
                 return DTensor(staged, value._spec, requires_grad=False)
+            if self._tuples and kind is torch.nn.Parameter:
+                return torch.nn.Parameter(staged, value.requires_grad)
             return staged
         if kind is ShardedTensor:
             return _sharded(value, [self.build(shard.tensor, copies, other)
                                     for shard in value.local_shards()])
-        return other(value)
+        self._built += 1
+        return other(_named(self._others[self._built - 1]), value)
 
     def _build_dict(self, value: dict, copies: list[torch.Tensor],
-                    other: Callable[[Any], Any]) -> dict:
+                    other: Callable[[str, Any], Any]) -> dict:
         pairs = {key: self.build(child, copies, other) for key, child in value.items()}
         if type(value) is dict:
             return pairs
@@ -298,31 +316,6 @@ def tensor_over(memory: memoryview | None, offset: int | None, dtype: torch.dtyp
     return flat.view(shape)
 
 
-def _by_torch(value: Any) -> Any:
-    """Anything else, copied as torch's own stager does it."""
-    from torch.distributed.checkpoint._state_dict_stager import StateDictStager
-
-    class Stager(StateDictStager):
-        def _offload_tensor(self, x: torch.Tensor, memo: dict[int, Any], *more: Any,
-                            **named: Any) -> torch.Tensor:
-            copied = super()._offload_tensor(x, memo, *more, **named)
-            if copied.shape != x.shape:
-                copied = memo[id(x)] = _shaped(copied, x)
-            return copied
-
-    return Stager().stage({"value": value})["value"]
-
-
-def _shaped(copied: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """The copy with the shape of the tensor: torch 2.8 loses that of one that is made of others."""
-    whole = like.new_empty(like.shape, device="cpu")
-    whole.__dict__.update(copied.__dict__)
-    for name in getattr(like, "__slots__", ()):
-        if hasattr(copied, name):
-            setattr(whole, name, getattr(copied, name))
-    return whole
-
-
 def stage(job: Job, state: Any, boxes: Boxes, *, begin: Callable[[int], Save],
           path: Path = ()) -> Staged:
     """Copy a state into a new object of a save.
@@ -342,7 +335,7 @@ def stage(job: Job, state: Any, boxes: Boxes, *, begin: Callable[[int], Save],
             for at, (offset, length), source in zip(addresses, save.places(), walk.sources)
             if source.tensor.nbytes}
         copies = list(views(addresses, walk.sources))
-        return Staged(walk.build(state, copies, _by_torch), save, places, room)
+        return Staged(walk.build(state, copies, by_torch), save, places, room)
     except BaseException:
         save.abort()
         raise
