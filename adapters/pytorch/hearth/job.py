@@ -54,6 +54,29 @@ Gather = Callable[[bytes], "list[bytes]"]
 _KEPT_MAX = 16
 
 
+_members: weakref.WeakSet[Job] = weakref.WeakSet()  # jobs that were opened here
+_parent: tuple[int, str] | None = None  # whose fork this process is, and a job that it takes part in
+
+
+def refuse_in_child() -> None:
+    """HEARTH_EFORK in a forked child of a process that takes part in a job."""
+    if _parent is not None:
+        raise errors.make(
+            -110, f"this process was forked from process {_parent[0]}, which takes part in the job "
+            f"{_parent[1]}: a forked child takes part in nothing. Call it in that process, or start "
+            "this one by spawn or forkserver", 0)
+
+
+def _after_fork() -> None:
+    global _parent
+    members = [job for job in _members if job._closing is None and not job.off]
+    if members:
+        _parent = os.getppid(), members[0].base
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class Kept(NamedTuple):
     """A save that is kept."""
 
@@ -189,6 +212,7 @@ class Job:
         self._closing: int | None = None
         self._open: weakref.WeakSet[Part] = weakref.WeakSet()  # saves, handles, checkpoints
         self._pid = os.getpid()
+        _members.add(self)
 
     @classmethod
     def open(cls, base: str | os.PathLike, *, rank: int | None = None, world: int | None = None,
@@ -200,6 +224,7 @@ class Job:
                 rendezvous as torchrun's variables describe it, on a port of its own
         opts    fields of struct hearth_opts by name; HEARTH_* variables fill what is left out
         """
+        refuse_in_child()
         check_options(opts, ("rank", "world", "gather"))
         base = os.path.abspath(os.fspath(base))
         rank = int(os.environ.get("RANK", 0)) if rank is None else rank

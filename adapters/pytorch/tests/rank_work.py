@@ -14,6 +14,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 import hearth.torch as ht
 from hearth.errors import HearthError
+from hearth.job import Job
 from hearth.torch import HearthReader, HearthWriter, _jobs, _stage
 
 
@@ -501,3 +502,53 @@ def load_alone(step: int) -> bool:
     state = plain(step, fill=False)
     dcp.load(state, checkpoint_id=path(step), storage_reader=HearthReader(), no_dist=True)
     return bool(torch.equal(state["weight"], plain(step)["weight"]) and state["step"] == step)
+
+
+def calls_in_a_forked_child() -> dict[str, str]:
+    """What each call of the package says there, which would wait for other ranks here."""
+    import json
+    import signal
+
+    import hearth.torch.dcp as ours
+    from hearth.torch import async_save, group, latest, load_latest, protection, recover
+
+    path = f"{base()}/step-1_ckpt"
+    state = {f"w{dist.get_rank()}": torch.ones(3)}
+    writer, reader = HearthWriter(base()), HearthReader(base())
+    async_save(state, checkpoint_id=path, storage_writer=writer).result(60)
+    dist.barrier()
+    calls = {
+        "latest": lambda: latest(base()), "recover": lambda: recover(base()), "group": group,
+        "leave": lambda: ht.leave(base()), "protection": lambda: protection(base()),
+        "load_latest": lambda: load_latest(state, base=base()),
+        "async_save": lambda: async_save(
+            state, checkpoint_id=path, storage_writer=writer).result(60),
+        "dcp.async_save": lambda: dcp.async_save(
+            state, checkpoint_id=path, storage_writer=writer).result(60),
+        "dcp.save": lambda: dcp.save(state, checkpoint_id=path, storage_writer=writer),
+        "dcp.load": lambda: dcp.load(state, checkpoint_id=path, storage_reader=reader),
+        "a new reader": lambda: dcp.load(state, checkpoint_id=path, storage_reader=HearthReader()),
+        "hearth.torch.dcp.save": lambda: ours.save(state, checkpoint_id=path),
+        "hearth.torch.dcp.load": lambda: ours.load(state, checkpoint_id=path),
+        "Job.open": lambda: Job.open(base(), rank=0, world=1),
+    }
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        said = {}
+        for name, call in calls.items():
+            signal.alarm(10)
+            try:
+                call()
+                said[name] = "it worked"
+            except BaseException as error:
+                said[name] = getattr(error, "name", "") or f"{type(error).__name__}: {error}"
+            os.write(writing, json.dumps({name: said[name][:200]}).encode() + b"\n")
+        os._exit(0)
+    os.close(writing)
+    with open(reading) as lines:
+        said = {name: text for line in lines for name, text in json.loads(line).items()}
+    os.waitpid(child, 0)
+    dist.barrier()
+    return {name: said.get(name, "it hangs") for name in calls}

@@ -14,6 +14,7 @@ import threading
 import time
 
 import pytest
+import rank_work
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
@@ -176,6 +177,27 @@ def test_calls_in_a_forked_child_are_refused(base):
     os.waitpid(child, 0)
     assert os.read(reading, 100) == b"HEARTH_EFORK"
     os.close(reading), os.close(writing)
+
+
+def test_each_call_in_a_forked_child_is_refused_at_once(two):
+    """Also those that would wait for other ranks, or for a thread that the child does not have."""
+    for said in two.run(rank_work.calls_in_a_forked_child):
+        assert said == dict.fromkeys(said, "HEARTH_EFORK")
+
+
+def test_a_child_of_a_process_that_takes_part_in_nothing_opens_jobs(base):
+    save(base, 1, {"w": torch.ones(3)})
+    _jobs.forget(base, keep=True)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            job = Job.open(base, rank=0, world=1)
+            code = 0 if job.recover().step == 1 else 1
+            job.close()
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_ctrl_c_in_a_save(base, monkeypatch):

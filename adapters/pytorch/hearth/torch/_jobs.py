@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from ..errors import HearthError
-from ..job import Checkpoint, Gather, Job, check_options
+from ..job import Checkpoint, Gather, Job, check_options, refuse_in_child
 from . import _container, _names, _parts
 from ._group import OwnGroup
 from ._meeting import StoreGather
@@ -152,7 +152,9 @@ def ids_of(base: str) -> Ids:
 
 
 def base_of(base: str | os.PathLike | None) -> str:
-    """The job's memory: as given, of HEARTH_ROOT and HEARTH_JOB, or the one that is open."""
+    """The job's memory: as given, of HEARTH_ROOT and HEARTH_JOB, or the one that is open. Each call
+    of the package begins with it, and so is refused here in a forked child."""
+    refuse_in_child()
     if base:
         return os.path.abspath(os.fspath(base))
     root, job = os.environ.get("HEARTH_ROOT"), os.environ.get("HEARTH_JOB")
@@ -252,6 +254,7 @@ def _check_same(member: Membership, opts: dict[str, Any]) -> None:
 def membership(base: str, opts: dict[str, Any], *, recover: bool = True) -> Membership:
     """The job of `base`, opened and recovered once per process. Collective the first time. Options
     that are not those it is open with are an error."""
+    refuse_in_child()
     check(opts)
     with _lock:
         member = _memberships.get(base)
@@ -306,6 +309,7 @@ def assist(rank: Rank) -> Membership:
 
 def recover_again(base: str, opts: dict[str, Any], **arguments: Any) -> Membership:
     """The job of `base` with what its ranks agree on now. Collective each time."""
+    refuse_in_child()
     check(opts)
     with _lock:
         member = _memberships.get(base)

@@ -22,6 +22,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 
 from .. import _ffi
 from ..errors import HearthCorrupt, HearthError, HearthLost, HearthNotFound
+from ..job import refuse_in_child
 from . import _container, _jobs, _names, _parts, _weak
 from ._group import OwnGroup
 from ._process import portable
@@ -119,6 +120,7 @@ def leave(base: str | os.PathLike | None = None, *, keep: bool = True) -> None:
 def group() -> Any:
     """A gloo group of our own, so that collectives of a save in another thread cannot meet the
     training's. None where no process group is initialised. Collective the first time."""
+    refuse_in_child()
     return _group.make() if dist.is_available() and dist.is_initialized() else None
 
 
@@ -167,6 +169,15 @@ def _save(state: dict[str, Any], **arguments: Any) -> Metadata:
         return dcp.save(state, **arguments)
     finally:
         _parts.leave()
+
+
+def _after_fork() -> None:
+    """The child has the executor, and not its thread."""
+    global _executor
+    _executor = None
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _in_turn() -> concurrent.futures.ThreadPoolExecutor:

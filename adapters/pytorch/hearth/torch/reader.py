@@ -33,7 +33,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader
 
 from ..errors import HearthError, HearthNotFound, HearthRefused
-from ..job import Box, Checkpoint, Job
+from ..job import Box, Checkpoint, Job, refuse_in_child
 from . import _jobs, _names, _parts, _targets
 from ._pickles import PickleRefused, decode_item, load_metadata
 from ._progress import Progress
@@ -107,6 +107,7 @@ class HearthReader(StorageReader):
 
     def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
         """Another checkpoint is meant from here on. A bad id is refused in read_metadata()."""
+        refuse_in_child()  # no other rank waits for a child
         self.close()
         self.error = None
         self._id = None if checkpoint_id is None else str(checkpoint_id)

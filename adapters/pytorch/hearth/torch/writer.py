@@ -47,7 +47,7 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 
 from ..errors import HearthError
-from ..job import Handle, Job, Piece, Save, save_bytes
+from ..job import Handle, Job, Piece, Save, refuse_in_child, save_bytes
 from . import _container, _jobs, _names, _parts, _process, _proof, _stage
 from ._metadata import more_of
 from ._pickles import encode_item, load_metadata
@@ -163,6 +163,7 @@ class HearthWriter(StorageWriter):
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """A copy of the state in pool memory. An error is kept, for all ranks to hear of it."""
+        refuse_in_child()  # no other rank waits for a child
         current = Current()
         staged: Any = state_dict
         try:
@@ -247,6 +248,7 @@ class HearthWriter(StorageWriter):
 
     def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
         """A new save of this id; what is wrong with it is said in storage_meta()."""
+        refuse_in_child()
         self._local.id, self._local.part = checkpoint_id, None
         self.checkpoint_id = None if checkpoint_id is None else str(checkpoint_id)
         self._local.refused = None
