@@ -438,7 +438,8 @@ class Checkpoint(Part):
                 self._job._view_closed(struct)
                 return memoryview(bytearray())
             array = (c.c_char * struct.bytes).from_address(struct.data)
-            weakref.finalize(array, self._job._view_closed, struct)
+            end = weakref.finalize(array, self._job._view_closed, struct)
+            end.atexit = False  # what reads it last may be a __del__ of the interpreter's end
             return memoryview(array).cast("B")
 
     def _give_back(self, pointer: c.c_void_p) -> None:

@@ -552,3 +552,12 @@ def calls_in_a_forked_child() -> dict[str, str]:
     os.waitpid(child, 0)
     dist.barrier()
     return {name: said.get(name, "it hangs") for name in calls}
+
+
+def protected() -> tuple[str | None, int | None, str | None]:
+    """How the newest save stands when it was written with all of its copies."""
+    dcp.save({f"w{dist.get_rank()}": torch.ones(3)}, checkpoint_id=f"{base()}/step-1_ckpt",
+             storage_writer=HearthWriter(base()))
+    held = ht.protection(base())
+    dist.barrier()
+    return held.level, held.copies, held.mend

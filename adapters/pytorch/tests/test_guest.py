@@ -14,7 +14,6 @@ import threading
 import time
 
 import pytest
-import rank_work
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
@@ -179,12 +178,6 @@ def test_calls_in_a_forked_child_are_refused(base):
     os.close(reading), os.close(writing)
 
 
-def test_each_call_in_a_forked_child_is_refused_at_once(two):
-    """Also those that would wait for other ranks, or for a thread that the child does not have."""
-    for said in two.run(rank_work.calls_in_a_forked_child):
-        assert said == dict.fromkeys(said, "HEARTH_EFORK")
-
-
 def test_a_child_of_a_process_that_takes_part_in_nothing_opens_jobs(base):
     save(base, 1, {"w": torch.ones(3)})
     _jobs.forget(base, keep=True)
@@ -328,3 +321,27 @@ def test_a_planner_may_write_parts_of_what_was_staged(base):
         dcp.load(target, checkpoint_id=f"{base}/{step}", storage_reader=HearthReader())
         for name, tensor in wanted.items():
             assert torch.equal(target[name], tensor), (step, name)
+
+
+def test_a_view_is_mapped_until_the_process_ends(base):
+    """Also for what reads it when the interpreter takes itself apart."""
+    done = run_python("""
+        import sys
+        from hearth.job import Job
+        job = Job.open(sys.argv[1], rank=0, world=1)
+        job.recover()
+        save = job.begin(1, 1 << 20)
+        save.add_bytes([(b"k", b"x" * 100000)])
+        save.commit().wait()
+        found = job.checkpoint(1)
+
+        class Late:
+            def __init__(self, view):
+                self.view = view
+
+            def __del__(self):
+                print("late", bytes(self.view[:4]), sum(self.view), flush=True)
+
+        late = Late(found.view(found.items()[0]))
+    """, base)
+    assert (done.returncode, done.stdout.strip()) == (0, f"late b'xxxx' {100000 * ord('x')}"), done

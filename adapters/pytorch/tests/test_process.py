@@ -116,3 +116,13 @@ def test_a_save_that_cannot_be_sent_in_time_is_given_up(base):
         save.data()
     assert current.staged is None
     writer.close()
+
+
+def test_each_call_in_a_forked_child_is_refused_at_once(two):
+    """Also those that would wait for other ranks, or for a thread that the child does not have."""
+    for said in two.run(rank_work.calls_in_a_forked_child):
+        assert said == dict.fromkeys(said, "HEARTH_EFORK")
+
+
+def test_as_many_copies_as_asked_are_no_degradation(two):
+    assert two.run(rank_work.protected) == [("PROTECTED", 1, None)] * 2
