@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -296,3 +297,42 @@ def test_whenever_ranks_are_ended_the_last_of_each_meet(server, seed):
     tables = {(rank, row): rows for rows in taken for rank, row in enumerate(rows)}
     for rows in taken:  # a row is of one table
         assert all(tables[rank, row] == rows for rank, row in enumerate(rows))
+
+
+FOREIGN = {
+    "text": b"written by another client, thirty", "json": b'{"a": [1, 2, 3, 4, 5, 6, 7, 8, 9]}',
+    "numbers": b"[1, 2, 3]", "nothing": b"", "no such value": b"?",
+    "a world of many": b"[1,1,99999999999999999,true,[]]  ",
+    "worlds of many before": b'[1,1,2,true,[["a",9999999999999]]]', "deep": b"[" * 100000,
+    "true for a number": b"[true,1,2,true,[]]"}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_what_another_client_writes_under_our_keys_is_an_error_in_time(server, what):
+    """Rank 0 neither waits without end nor makes names of more keys than there are ranks."""
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_address_space() + (1 << 30), limits[1]))
+    try:
+        server.set("hearth/job/lead", FOREIGN[what])
+        before = time.monotonic()
+        said = [call.end() for call in [Call(rank_of(server, r, timeout_s=2), b"x") for r in (0, 1)]]
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert time.monotonic() - before < 20
+    assert type(said[0]) is HearthError and "another client" in str(said[0]), said
+    assert isinstance(said[1], HearthError), said
+
+
+@pytest.mark.parametrize("table", [b"written by another client, thirty", b"\0\0\0\1x" * 3,
+                                   b"\0\0\0\1x\0\0\0\x09x", b"\xff" * 33, b""])
+def test_a_table_of_another_client_is_an_error(server, table):
+    one = Call(rank_of(server, 1, timeout_s=10), b"1")
+    server.set("hearth/job/lead", b'[5, 1, 2, false, []]')
+    server.set("hearth/job/5.1/table", table)
+    said = one.end()
+    assert type(said) is HearthError and "5.1/table" in str(said)
+
+
+def _address_space() -> int:
+    with open("/proc/self/statm") as lines:
+        return int(lines.read().split()[0]) * resource.getpagesize()

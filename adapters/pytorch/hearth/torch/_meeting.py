@@ -43,7 +43,9 @@ import torch.distributed as dist
 from ..errors import HearthError, HearthTimeout
 
 _PAUSE_S = 0.01  # between two looks, at most
+_SWEEP_S = 5.0  # for keys of old meetings, at the end of one
 _PAUSE_OF_RANK_S = 1e-4  # in large worlds: the store serves some ten thousand a second
+_MOST_RANKS = 1 << 20  # of a world
 _NAMED = 16  # of the ranks that are missing
 _NOTHING = b"?"  # which no key of ours has for a value
 _WHO = struct.Struct(">QQ")
@@ -73,7 +75,27 @@ class _Lead(NamedTuple):
 
 
 def _lead_of(text: bytes | None) -> _Lead | None:
-    return None if text is None else _Lead(*json.loads(text))
+    """HearthError for what no rank of ours has written."""
+    if text is None:
+        return None
+    try:
+        lead = _Lead(*json.loads(text))
+        names = [name for name, _ in lead.left]
+        worlds = [lead.world, *(world for _, world in lead.left)]
+        if (not all(type(n) is int and 0 <= n for n in (lead.opening, lead.draw))
+                or type(lead.over) is not bool or not all(type(name) is str for name in names)
+                or not all(type(n) is int and 0 < n <= _MOST_RANKS for n in worlds)):
+            raise ValueError("no meeting")
+    except (ValueError, TypeError, RecursionError):
+        raise _foreign("lead", text) from None
+    return lead
+
+
+def _foreign(key: str, there: bytes) -> HearthError:
+    return HearthError(
+        f"the store of torchrun's that the ranks meet in has {there[:40]!r} ({len(there)} bytes) at "
+        f"the key {key} of Hearth's, which no rank has put there: another client of the store "
+        "writes below hearth/<job>/. Restart the job, or give the job another name")
 
 
 class StoreGather:
@@ -122,7 +144,9 @@ class StoreGather:
             left = [] if old is None else [*old.left, (old.name, old.world)]
             return _Lead(self._opening, next(self._draws), self._world, False, left).text()
 
-        return _Lead(*json.loads(self._change("lead", next_of)))
+        lead = _lead_of(self._change("lead", next_of))
+        assert lead is not None
+        return lead
 
     def _await(self, lead: _Lead, wait: _Wait, done: Callable[[], bool]) -> None:
         """Until it is done, as long as this meeting is the newest."""
@@ -144,10 +168,14 @@ class StoreGather:
         return rows
 
     def _sweep(self, over: _Lead) -> None:
-        """Delete what is left of the meetings before this one, which all have left."""
+        """Delete what is left of the meetings before this one, which all have left; as much as there
+        is time for."""
+        until = time.monotonic() + min(self._timeout_s, _SWEEP_S)
         for name, world in over.left:
-            ranks = [f"{kind}/{rank}" for kind in ("row", "yes") for rank in range(1, world)]
-            for key in (*ranks, "table", "again", "go"):
+            ranks = (f"{kind}/{rank}" for kind in ("row", "yes") for rank in range(1, world))
+            for key in itertools.chain(ranks, ("table", "again", "go")):
+                if time.monotonic() > until:
+                    return
                 self._store.delete_key(f"{name}/{key}")
         self._swap(over, over._replace(left=[]))
 
@@ -188,7 +216,7 @@ class StoreGather:
         table = self._peek(f"{name}/table")
         if table is None:
             return None
-        rows = _split(table)
+        rows = _split(table, f"{name}/table", self._world)
         if rows[self._rank] == row:
             self._store.set(f"{name}/yes/{self._rank}", b"")
             return rows
@@ -215,11 +243,14 @@ class StoreGather:
 
     def _change(self, key: str, change: Callable[[bytes | None], bytes]) -> bytes:
         """To what change() makes of what is there, with nothing that came between."""
+        wait = _Wait(self._timeout_s, self._world)
         while True:
             old = self._peek(key)
             new = change(old)
-            if self._store.compare_set(key, old or b"", new) == new:
+            if (there := self._store.compare_set(key, old or b"", new)) == new:
                 return new
+            if not wait.nap():
+                raise _foreign(key, there)
 
     def _swap(self, lead: _Lead, new: _Lead) -> bool:
         """Say another thing of the newest meeting, if it is this one."""
@@ -256,12 +287,15 @@ def _joined(rows: list[bytes]) -> bytes:
     return b"".join(_LENGTH.pack(len(row)) + row for row in rows)
 
 
-def _split(table: bytes) -> list[bytes]:
+def _split(table: bytes, key: str, world: int) -> list[bytes]:
+    """HearthError for what no rank of ours has written."""
     rows, at = [], 0
-    while at < len(table):
+    while at + _LENGTH.size <= len(table) and len(rows) < world:
         (length,), at = _LENGTH.unpack_from(table, at), at + _LENGTH.size
         rows.append(table[at:at + length])
         at += length
+    if at != len(table) or len(rows) != world:
+        raise _foreign(key, table)
     return rows
 
 
