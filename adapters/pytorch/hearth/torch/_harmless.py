@@ -189,10 +189,15 @@ def path_maker(kind: type) -> Callable[..., Any]:
     return make
 
 
+def _no_attributes(state: Any) -> bool:
+    """The empty dict is there where anybody has asked for an attribute, as DCP does of each value."""
+    return state is None or (type(state) is dict and not state)
+
+
 def _bytes_io(owner: io.BytesIO, state: Any) -> None:
     data, at, more = exact(state, tuple, "a BytesIO")
     exact(data, bytes, "a BytesIO")
-    if more is not None or not 0 <= exact(at, int, "a BytesIO's place") <= len(data):
+    if not _no_attributes(more) or not 0 <= exact(at, int, "a BytesIO's place") <= len(data):
         raise ValueError("a BytesIO with more than its bytes")
     owner.__setstate__((data, at, None))  # type: ignore[attr-defined]
 
@@ -200,7 +205,7 @@ def _bytes_io(owner: io.BytesIO, state: Any) -> None:
 def _string_io(owner: io.StringIO, state: Any) -> None:
     text, newline, at, more = exact(state, tuple, "a StringIO")
     exact(text, str, "a StringIO")
-    if more is not None or newline not in (None, "", "\n", "\r", "\r\n") or not (
+    if not _no_attributes(more) or newline not in (None, "", "\n", "\r", "\r\n") or not (
             0 <= exact(at, int, "a StringIO's place") <= len(text)):
         raise ValueError("a StringIO with more than its text")
     owner.__setstate__((text, newline, at, None))  # type: ignore[attr-defined]
