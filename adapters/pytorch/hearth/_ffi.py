@@ -45,6 +45,13 @@ DTYPES: dict[str, int] = {
 DTYPE_NAMES = {number: name for name, number in DTYPES.items()}
 
 
+def dtype_number(name: str) -> int:
+    """As the library has it. Raises HEARTH_EUNSUPPORTED."""
+    if name not in DTYPES:
+        raise errors.make(-106, f"dtype {name} is not among those that this version stores")
+    return DTYPES[name]
+
+
 def step_number(step: int | None, none: int) -> int:
     """A step as the library takes it; None: this constant, which no number may pass for."""
     if step is None:
@@ -337,7 +344,8 @@ def pack_pieces(pieces: Sequence) -> tuple[Packed, int]:
     at = 0
     for piece, (key, shape, strides, whole, offset) in zip(pieces, rows):
         PIECE.pack_into(
-            out, at, PIECE.size, texts + key, len(piece.key), piece.data, DTYPES[piece.dtype], 0,
+            out, at, PIECE.size, texts + key, len(piece.key), piece.data,
+            dtype_number(piece.dtype), 0,
             len(piece.shape), 0, dims + shape, 0 if strides is None else dims + strides,
             0 if whole is None else dims + whole, 0 if offset is None else dims + offset)
         at += PIECE.size
@@ -371,7 +379,7 @@ def pack_boxes(boxes: Sequence) -> tuple[Packed, int]:
     at = 0
     for box, (name, offset, shape, strides) in zip(boxes, rows):
         BOX.pack_into(
-            out, at, BOX.size, texts + name, box.item, DTYPES[box.dtype], len(box.shape),
+            out, at, BOX.size, texts + name, box.item, dtype_number(box.dtype), len(box.shape),
             dims + offset, dims + shape, box.dst, 0 if strides is None else dims + strides)
         at += BOX.size
     return packed, packed.keep(out)

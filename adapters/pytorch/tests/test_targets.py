@@ -5,6 +5,7 @@ trainer may have set (default device and dtype, deterministic fill), and tensors
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
+from hearth import _ffi
+from hearth.errors import HearthError
 from hearth.torch import HearthReader, HearthWriter, _jobs, _whole
 from hearth.torch._partial import fill
 from hearth.torch._pickles import decode_item, encode_item
@@ -329,3 +332,45 @@ def _same(a: Any, b: Any) -> None:
         assert torch.equal(a.to_dense().resolve_conj(), b.to_dense())
     else:
         assert a == b
+
+
+def _dtypes() -> list[torch.dtype]:
+    return list(dict.fromkeys(v for v in vars(torch).values() if isinstance(v, torch.dtype)))
+
+
+@pytest.mark.parametrize("lacking", [None, "float16"])
+@pytest.mark.filterwarnings("ignore")
+def test_each_dtype_of_this_torch_is_stored_or_refused_by_name(base, lacking, monkeypatch):
+    """A dtype that a later torch has got, too."""
+    if lacking is not None:
+        monkeypatch.delitem(_ffi.DTYPES, lacking)
+    stored = set()
+    for step, dtype in enumerate(_dtypes() if lacking is None else [torch.float16, torch.int8], 1):
+        try:
+            made = torch.empty(4, dtype=dtype)
+        except (RuntimeError, NotImplementedError):
+            continue  # it is no dtype of tensors on the host
+        memory = torch.empty(0, dtype=torch.uint8).set_(made.untyped_storage())
+        memory.copy_(torch.arange(len(memory)) % (2 if dtype == torch.bool else 100))
+        for more, save in enumerate((dcp.save, dcp.async_save)):
+            path = f"{base}/step-{2 * step + more}_ckpt"
+            try:
+                done = save({"layer": {"weight": made}}, checkpoint_id=path,
+                            storage_writer=HearthWriter(base), no_dist=True)
+                _ = done.result() if hasattr(done, "result") else None
+            except BaseException as error:
+                (raised, _), = error.failures.values()
+                if not isinstance(raised, HearthError):  # DCP's own, with files too
+                    with pytest.raises(BaseException, match=re.escape(str(raised)[:60])):
+                        dcp.save({"w": made}, no_dist=True,
+                                 storage_writer=dcp.FileSystemWriter(f"{base}-files"))
+                    continue
+                assert "layer.weight" in str(raised), (dtype, raised)
+                assert str(dtype) in str(raised) or made.is_quantized, (dtype, raised)
+                continue
+            into = torch.empty(4, dtype=dtype)
+            dcp.load({"layer": {"weight": into}}, checkpoint_id=path,
+                     storage_reader=HearthReader(), no_dist=True)
+            assert bytes(into.untyped_storage()) == bytes(made.untyped_storage()), dtype
+            stored.add(dtype)
+    assert stored == {torch.int8} if lacking else len(stored) > 18, (len(stored), stored)

@@ -21,6 +21,7 @@ import torch
 from torch.distributed._shard.sharded_tensor import Shard, ShardedTensor
 from torch.distributed.tensor import DTensor
 
+from .._ffi import DTYPES
 from ..errors import HearthError
 from ..job import Job, Piece, Save, save_bytes
 from ._copied import by_torch, has_memory
@@ -101,6 +102,9 @@ def refuse(path: Path, tensor: torch.Tensor) -> None:
         what = "a quantized tensor is not kept"
     elif tensor.is_nested:
         what = "a nested tensor is not kept"
+    elif dtype_name(tensor.dtype) not in DTYPES:
+        what = (f"dtype {tensor.dtype} is not among those that this version stores: save it as "
+                "another, or its bytes as torch.uint8")
     elif not has_memory(tensor):
         what = (f"a {type(tensor).__module__}.{type(tensor).__qualname__} has no memory of its own "
                 "to be kept: save the tensors that it is made of")
