@@ -94,7 +94,8 @@ CODES: dict[int, tuple[str, type[HearthError]]] = {
 
 
 # What sentences of the library call in C, as it is called here.
-_CALLED = {"hearth_recover()": "hearth.torch.recover(), or Job.recover()"}
+_CALLED = {"hearth_recover()": "hearth.torch.recover(), or Job.recover()",
+           "recover with accept_loss": "start without it: recover(accept_loss=True)"}
 
 
 def make(code: int, text: str, native: int = 0) -> HearthError:

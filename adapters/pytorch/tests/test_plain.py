@@ -249,3 +249,24 @@ def test_settings_that_cannot_be_honoured_are_refused_at_once():
             ht.experimental.make_sync_checkpointer(**wrong)
     with pytest.raises(TypeError, match="CheckpointWriterConfig is wanted"):
         ht.experimental.Writer(CheckpointerConfig())
+
+
+def test_fewer_copies_than_asked_are_said_with_what_mends_it(base, caplog, monkeypatch):
+    """A node alone, with allow_degraded: there is no other failure domain for a copy."""
+    caplog.set_level(logging.WARNING, "hearth")
+    clock = [1000.0]
+    dcp.save(state(1), checkpoint_id=f"{base}/1", on_error="warn")
+    held = ht.protection(base)
+    assert (held.step, held.level, held.copies) == (1, "DEGRADED", 1)
+    assert "another failure domain" in held.mend and "copies=" in held.mend
+
+    def said() -> list[str]:
+        return [r.getMessage() for r in caplog.records if "DEGRADED" in r.getMessage()]
+
+    assert len(said()) == 1 and "step 1" in said()[0] and held.mend in said()[0]
+    dcp.save(state(2), checkpoint_id=f"{base}/2", on_error="warn")
+    assert len(said()) == 1
+    monkeypatch.setattr(_weak.time, "monotonic", lambda: clock[0])
+    clock[0] += 1e9
+    dcp.save(state(3), checkpoint_id=f"{base}/3", on_error="warn")
+    assert len(said()) == 2 and "step 3" in said()[1]

@@ -17,6 +17,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
 import hearth.torch as ht
+from hearth import errors
 from hearth.errors import (
     HearthCorrupt,
     HearthError,
@@ -25,7 +26,7 @@ from hearth.errors import (
     HearthRefused,
     HearthTimeout,
 )
-from hearth.job import Checkpoint
+from hearth.job import Checkpoint, Job
 from hearth.torch import HearthReader, HearthWriter, _jobs, _names
 
 
@@ -436,3 +437,39 @@ def test_trust_goes_to_the_reader_that_is_given(base):
         ht.load({}, checkpoint_id=f"{base}/1", storage_reader=HearthReader(), trust=True)
     assert ht.latest(base, trust=True) is None
     assert ht.recover(base, trust=True) is None
+
+
+def test_a_base_is_one_however_it_is_spelt(base):
+    """By a link to its root or to itself, before the job is opened or after."""
+    root = os.path.dirname(base)
+    os.symlink(root, f"{root}-link")
+    os.symlink(base, f"{root}-job")
+    state = {"w": torch.ones(3)}
+    early = HearthWriter(f"{root}-link/job")
+    dcp.save(state, checkpoint_id=f"{base}/1", storage_writer=HearthWriter(base))
+    for spelt in (f"{root}-link/job", f"{root}/../root/job", f"{root}-job"):
+        assert ht.latest(spelt) == f"{base}/step-1_ckpt"
+        assert ht.protection(spelt).step == 1
+    dcp.save(state, checkpoint_id=f"{root}-link/job/2", storage_writer=early)
+    into = {"w": torch.zeros(3)}
+    dcp.load(into, checkpoint_id=f"{root}-job/2", storage_reader=HearthReader())
+    assert into["w"].sum() == 3
+    ht.leave(f"{root}-job", keep=False)
+    assert not _jobs.open_bases()
+
+
+def test_what_an_error_of_a_loss_advises_can_be_done(base, monkeypatch):
+    real, told = Job.recover, []
+
+    def lost(self, **arguments):
+        told.append(arguments.get("accept_loss", False))
+        if not told[-1]:
+            raise errors.make(-302, "beyond redundancy: step 5; load from storage after "
+                              "`hearth rm`, or recover with accept_loss")
+        return real(self, **arguments)
+
+    monkeypatch.setattr(Job, "recover", lost)
+    with pytest.raises(HearthLost, match=r"recover\(accept_loss=True\)"):
+        ht.recover(base, accept_loss=False)
+    assert ht.recover(base, accept_loss=True) is None and told == [False, False, True]
+    assert Job.recover(_jobs.membership(base, {}).job, accept_loss=True) is None

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from ..errors import HearthError
-from ..job import Checkpoint, Gather, Job, check_options, refuse_in_child
+from ..job import Checkpoint, Gather, Job, Kept, check_options, refuse_in_child
 from . import _container, _names, _parts
 from ._group import OwnGroup
 from ._meeting import StoreGather
@@ -35,7 +35,7 @@ class Membership:
     joined  another word for each joining, after which such a process attaches anew
     wrote   the newest step that this process has written
     missed  a step that the others have begun, and this rank has not, since it failed before
-    newest  save that was PROTECTED when that was last asked, and since when, as time.time() counts
+    newest  save that was PROTECTED when that was last asked
     """
 
     job: Job
@@ -47,7 +47,7 @@ class Membership:
     joined: str = field(default_factory=lambda: uuid.uuid4().hex)
     wrote: int = -1
     missed: int | None = None
-    newest: tuple[int, float] | None = None
+    newest: Kept | None = None
 
     @property
     def rank(self) -> Rank:
@@ -156,15 +156,24 @@ def base_of(base: str | os.PathLike | None) -> str:
     of the package begins with it, and so is refused here in a forked child."""
     refuse_in_child()
     if base:
-        return os.path.abspath(os.fspath(base))
+        return _as_opened(os.path.abspath(os.fspath(base)))
     root, job = os.environ.get("HEARTH_ROOT"), os.environ.get("HEARTH_JOB")
     if root and job:
-        return os.path.abspath(os.path.join(root, job))
+        return _as_opened(os.path.abspath(os.path.join(root, job)))
     with _lock:
         if len(_memberships) == 1:
             return next(iter(_memberships))
     raise ValueError(
         "no base: give <root>/<job>, a checkpoint_id below it, or set HEARTH_ROOT and HEARTH_JOB")
+
+
+def _as_opened(base: str) -> str:
+    """One base, however it is spelt: as it was when the job was opened."""
+    with _lock:
+        if not _memberships or base in _memberships:
+            return base
+        real = os.path.realpath(base)
+        return next((known for known in _memberships if os.path.realpath(known) == real), base)
 
 
 def known_base(checkpoint_id: object, base: str | os.PathLike | None) -> str | None:
@@ -257,6 +266,7 @@ def membership(base: str, opts: dict[str, Any], *, recover: bool = True) -> Memb
     refuse_in_child()
     check(opts)
     with _lock:
+        base = _as_opened(base)
         member = _memberships.get(base)
         if member is not None:
             _check_same(member, opts)
@@ -312,6 +322,7 @@ def recover_again(base: str, opts: dict[str, Any], **arguments: Any) -> Membersh
     refuse_in_child()
     check(opts)
     with _lock:
+        base = _as_opened(base)
         member = _memberships.get(base)
     if member is None:
         member = membership(base, opts, recover=False)

@@ -30,7 +30,7 @@ from ._unpickle import PickleRefused
 from .reader import HearthReader
 from .writer import HearthWriter
 
-_ARGUMENTS = ("base", "common", "deadline_s", "step", "trust")
+_ARGUMENTS = ("base", "common", "deadline_s", "step", "accept_loss", "trust")
 _GONE = (HearthLost, HearthCorrupt, HearthNotFound)  # what memory cannot give
 _log = logging.getLogger("hearth")
 _group = OwnGroup()
@@ -68,17 +68,18 @@ class Recovered:
 
 
 def recover(base: str | os.PathLike | None = None, *, common: Sequence[str] = (),
-            deadline_s: float | None = None, step: int | None = None, trust: bool = False,
-            **opts: Any) -> Recovered | None:
+            deadline_s: float | None = None, step: int | None = None, accept_loss: bool = True,
+            trust: bool = False, **opts: Any) -> Recovered | None:
     """The newest checkpoint that can be had, agreed on by all ranks, brought here and verified.
 
     Collective. Needs no process group: the ranks meet through it where there is one, else through
     torchrun's store, else at HEARTH_PORT. None: there is none in memory, start from storage. Ends
     by its deadline, and deletes nothing. Where a protected step is beyond redundancy and there is
-    no older one, that is an error in the log, and None.
+    no older one, that is an error in the log, and None, unless accept_loss is False.
 
     step   roll back, in a running job as well: to the newest save of this step and no other; what
            is newer is given up. HearthNotFound where it is not kept. The same on all ranks
+    accept_loss  False: HearthLost is raised then. The same on all ranks
     common further files that every node is to have of a container which another program wrote,
            beside `common.pt` and `metadata.json`
     trust  of load() and load_latest(), which may be called with the same arguments: no item is
@@ -96,7 +97,7 @@ def recover(base: str | os.PathLike | None = None, *, common: Sequence[str] = ()
     try:
         member = _jobs.recover_again(base, opts, **arguments)
     except HearthLost as error:  # the same on all ranks
-        if step is not None:
+        if step is not None or not accept_loss:
             raise
         _log.error("hearth: %s", error)
         member = _jobs.recover_again(base, opts, accept_loss=True, **arguments)

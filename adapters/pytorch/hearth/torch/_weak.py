@@ -19,6 +19,7 @@ from typing import Any
 from torch.distributed.checkpoint.api import CheckpointException
 
 from ..errors import HearthError
+from ..job import Kept
 from . import _jobs
 
 ON_ERROR = ("raise", "warn")
@@ -37,6 +38,9 @@ class Protection:
     failures  of saves with on_error="warn" in this process
     in_a_row  of them, since the last save that went well
     error     text of the last of those; None: the last save went well
+    level     of the step: "PROTECTED", or "DEGRADED" where some object has fewer copies than asked
+    copies    that are asked for of each object, beside the owner's own
+    mend      what makes it PROTECTED again; None: it is
     """
 
     step: int | None
@@ -44,6 +48,22 @@ class Protection:
     failures: int
     in_a_row: int
     error: str | None
+    level: str | None = None
+    copies: int | None = None
+    mend: str | None = None
+
+    @property
+    def text(self) -> str:
+        """In one line, for logs."""
+        if self.step is None:
+            return "no save is PROTECTED"
+        more = "" if self.mend is None else f" and DEGRADED: {self.mend}"
+        return f"the newest that is PROTECTED is step {self.step}, {self.age_s:.0f} s old{more}"
+
+
+_MEND = ("some object of it has fewer than the {copies} copies in other failure domains that are asked "
+         "for; the engines make them as soon as a node of another failure domain is in the job and has "
+         "room (`hearth ls` says which nodes are), or ask for fewer with copies=")
 
 
 class _Watch:
@@ -53,6 +73,7 @@ class _Watch:
         self.failures = self.in_a_row = self.unsaid = 0
         self.error: str | None = None  # an exception would keep its frames, and their save's room
         self.said: float | None = None  # time.monotonic()
+        self.degraded: float | None = None  # the same: when that was said
 
 
 def _watch(base: str | None) -> _Watch:
@@ -69,14 +90,20 @@ def _base(base: str | os.PathLike | None) -> str | None:
 def protection(base: str | os.PathLike | None = None) -> Protection:
     """Of the job of `base`. Not collective; of a job that is not open here the failures alone."""
     known = _base(base)
-    step, since = _newest(known) or (None, None)
+    newest = _newest(known)
     with _lock:
         watch = _watch(known)
-        return Protection(step, None if since is None else max(0.0, time.time() - since),
-                          watch.failures, watch.in_a_row, watch.error)
+        failed = watch.failures, watch.in_a_row, watch.error
+    if newest is None:
+        return Protection(None, None, *failed)
+    age_s = max(0.0, time.time() - newest.since)
+    if not newest.degraded:
+        return Protection(newest.step, age_s, *failed, "PROTECTED", newest.copies)
+    return Protection(newest.step, age_s, *failed, "DEGRADED", newest.copies,
+                      _MEND.format(copies=newest.copies))
 
 
-def _newest(base: str | None) -> tuple[int, float] | None:
+def _newest(base: str | None) -> Kept | None:
     member = _jobs.open_member(base) if base is not None else None
     if member is None:
         return None
@@ -85,7 +112,7 @@ def _newest(base: str | None) -> tuple[int, float] | None:
     except HearthError:  # the engine is gone: what was known last
         kept = []
     if kept:
-        member.newest = kept[0].step, kept[0].since
+        member.newest = kept[0]
     return member.newest
 
 
@@ -104,6 +131,21 @@ def _went_well(base: str | None) -> None:
         watch.error = watch.said = None
     if before:
         _log.warning("hearth: %s: saving works again, after %d that failed", base, before)
+    _say_degraded(base)
+
+
+def _say_degraded(base: str | None) -> None:
+    """Once a minute as long as it is."""
+    held, now = protection(base), time.monotonic()
+    with _lock:
+        watch = _watch(base)
+        if held.mend is None:
+            watch.degraded = None
+            return
+        if watch.degraded is not None and now - watch.degraded < SAY_EVERY_S:
+            return
+        watch.degraded = now
+    _log.warning("hearth: %s: %s", base, held.text)
 
 
 def _failed(base: str | None, error: BaseException) -> None:
@@ -117,9 +159,7 @@ def _failed(base: str | None, error: BaseException) -> None:
         if watch.said is not None and now - watch.said < SAY_EVERY_S:
             return
         watch.said, count, watch.unsaid = now, watch.unsaid, 0
-    held = protection(base)
-    there = ("no save is PROTECTED" if held.step is None else
-             f"the newest that is PROTECTED is step {held.step}, {held.age_s:.0f} s old")
+    there = protection(base).text
     _log.warning("hearth: %s: %s failed, training goes on (on_error=\"warn\"); %s: %s", base,
                  "a save" if count == 1 else f"{count} saves", there, watch.error)
 
