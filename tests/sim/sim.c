@@ -67,6 +67,7 @@ static const struct {
     { "lent-while-read", HTH_BREAK_READER, WORLD_BIT(READ) | WORLD_BIT(GOON) },
     { "bad-believed", HTH_BREAK_BAD, WORLD_BIT(READ) | WORLD_BIT(GOON) },
     { "options-stay", HTH_BREAK_OPTIONS, WORLD_BIT(OPTIONS) | WORLD_BIT(GOON) },
+    { "ruled-out", HTH_BREAK_RULED_OUT, WORLD_BIT(RETURN) | WORLD_BIT(GOON) },
     { "stalled-not-told", HTH_BREAK_STALLED, WORLD_BIT(MTU) | WORLD_BIT(GOON) },
 };
 

@@ -238,12 +238,14 @@ static uint64_t next_due(struct world *w)
     due = least(due, faults_due_ms(w));
     due = least(due, ill_due_ms(w));
     due = least(due, reads_due_ms(w));
+    due = least(due, w->back.next_ms);
     return due > w->now_ms ? due : w->now_ms + 1;
 }
 
 static void become_quiet(struct world *w)
 {
     ill_end_all(w, 0);
+    returns_end(w);
     w->quiet = 1;
     w->quiet_ms = w->now_ms;
     w->goes_on = w->opts.kinds & WORLD_BIT(GOON) && w->restart_ms == HTH_NEVER;
@@ -261,6 +263,7 @@ static void turn(struct world *w)
     faults_act(w);
     ill_act(w);
     reads_act(w);
+    returns_act(w);
     if (!w->quiet && !w->calm && w->now_ms >= w->opts.run_ms)
         become_quiet(w);
     if (!step(w))
@@ -421,6 +424,7 @@ void world_open(struct world *w, const struct world_opts *opts)
     if (hth_loop_net_open(&clock, 1, &w->net, NULL))
         abort();
     options_open(w);
+    returns_end(w);
     machines_open(w);
     net_open(w);
     faults_open(w);

@@ -54,7 +54,8 @@
     X(BEYOND, beyond, "more machines lost at once than there are copies")                  \
     X(RECORD, record, "an engine killed, and one of its records changed before the next")  \
     X(READ, read, "ranks that read, and map what they read, while the job goes on")        \
-    X(OPTIONS, options, "the job restarted with other options, on the memory that it has")
+    X(OPTIONS, options, "the job restarted with other options, on the memory that it has") \
+    X(RETURN, return, "machines replaced that come back with older memory")
 
 enum world_kind {
 #define WORLD_KIND(kind, name, text) WORLD_KIND_##kind,
@@ -176,6 +177,15 @@ struct world_options {
     uint32_t copies, min_copies, keep, allow_degraded, racks, ranks_per_node;
 };
 
+#define RETURNS 4u
+struct world_returns {           /* machines that are put aside, and their replacements */
+    uint32_t count, done, first; /* so many in all, so far, nodes from there on */
+    uint32_t old[RETURNS], fresh[RETURNS];
+    int pauses; /* nobody begins a save */
+    uint64_t next_ms;
+    struct known_save before; /* the newest on their memory */
+};
+
 struct world {
     struct world_opts opts;
     struct world_options before, after,
@@ -238,8 +248,10 @@ struct world {
     int goes_on;              /* ... without a restart */
     int resting;              /* and nobody begins a save */
     struct known_save newest; /* newest ever reported PROTECTED; epoch 0: none */
-    int beyond;               /* that was lost beyond redundancy, and nobody has saved since */
-    struct known_save final;  /* protected after the faults had ended */
+    struct world_returns back;
+    int gone;                /* a newer one is lost beyond redundancy, and nobody has saved since */
+    int beyond;              /* that was lost beyond redundancy, and nobody has saved since */
+    struct known_save final; /* protected after the faults had ended */
     uint64_t count[WORLD_EVENTS];
     uint32_t next_client;
     struct world_work *work_first, *work_last;

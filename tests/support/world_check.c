@@ -36,10 +36,10 @@ static void decided(struct world *w, const struct machine *x, struct hth_save_id
 {
     uint32_t rank, copies = look_anywhere(w, id, &rank);
 
-    if ((w->opts.accept_loss || w->beyond) && !copies)
+    if ((w->opts.accept_loss || w->beyond || w->gone) && !look_copies(w, id, UINT32_MAX))
         return; /* a list that goes on naming what the user gave up, until something newer is kept */
     w->newest = (struct known_save){ id, 0 };
-    w->beyond = 0;
+    w->beyond = w->gone = 0;
     options_decided(w, x, id);
     if (is_counted_on(w))
         return;
@@ -119,15 +119,31 @@ static int can_be_had(struct world *w, int itself)
 
 static uint32_t keep_of(struct world *w, uint32_t m, struct hth_save_id out[16]);
 
+static void lost_beyond(struct world *w)
+{
+    world_say(w, "step %llu is lost beyond redundancy", (unsigned long long)w->newest.id.step);
+    w->newest = (struct known_save){ 0 };
+    w->beyond = 1;
+}
+
 /* What is PROTECTED cannot be had any more, nor anything newer: that has to be said, and
  * something older may be chosen. */
 void check_beyond(struct world *w)
 {
+    if (!can_be_had(w, 1))
+        lost_beyond(w);
+}
+
+/* The newest may still be whole, and so may the one before on memory that is back. */
+void check_gone(struct world *w, struct known_save before)
+{
     if (can_be_had(w, 1))
         return;
-    world_say(w, "step %llu is lost beyond redundancy", (unsigned long long)w->newest.id.step);
-    w->newest = (struct known_save){ 0 };
-    w->beyond = 1;
+    world_say(w, "step %llu is lost beyond redundancy, step %llu is back",
+            (unsigned long long)w->newest.id.step, (unsigned long long)before.id.step);
+    w->newest = before;
+    w->gone = 1;
+    check_beyond(w);
 }
 
 /* A list that some member has names a save. */
@@ -207,6 +223,10 @@ void check_freed(void *machine, const struct slot *slot)
         return; /* where nothing goes wrong by itself a test may have dropped the job */
     if (!look_whole(slot, &o) || (!elsewhere(w, x, &o) && can_be_had(w, 0)))
         return;
+    if (w->hurt > options_tolerance(w) && is_counted_on(w)) {
+        lost_beyond(w); /* the others that had it are lost, and that is not known yet */
+        return;
+    }
     world_broken(w,
             "P1: machine %u frees a copy of rank %u's object of step %llu, which is PROTECTED, and %u "
             "others have one",
@@ -220,7 +240,7 @@ void check_protected(struct world *w, struct rank_state *r, struct hth_save_id i
     w->count[WORLD_PROTECTED]++;
     if (r->lineage != w->lineage)
         return; /* late news for a rank that was replaced */
-    if (w->beyond && w->restart_ms != HTH_NEVER)
+    if ((w->beyond || w->gone) && w->restart_ms != HTH_NEVER)
         return; /* of what was lost since */
     if (look_before(w->newest.id, id) && w->stale_machine == UINT32_MAX) {
         world_broken(w, "P3: step %llu is called PROTECTED, and no coordinator has written so",

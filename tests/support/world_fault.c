@@ -14,14 +14,15 @@ static int is_member(const struct world *w, uint32_t m)
     return 0;
 }
 
+/* What is put aside to come back is taken only where there is no other. */
 static uint32_t spare(struct world *w)
 {
     uint32_t first = world_roll(w, w->machines);
 
-    for (uint32_t i = 0; i < w->machines; i++) {
+    for (uint32_t i = 0; i < 2 * w->machines; i++) {
         uint32_t m = (first + i) % w->machines;
 
-        if (!is_member(w, m) && m != w->stale_machine)
+        if (!is_member(w, m) && m != w->stale_machine && (i >= w->machines || !returns_keep(w, m)))
             return m;
     }
     return UINT32_MAX;
@@ -32,7 +33,7 @@ static uint32_t spare(struct world *w)
 /* As many at a time as there are promised copies, and one by one where nobody says two: the next only after
  * the last was noticed, since what is called PROTECTED until then may count on what is lost, and after what is
  * protected has all its copies again. */
-static int may_lose(struct world *w, uint32_t count)
+int fault_may_lose(struct world *w, uint32_t count)
 {
     if (w->hurt && w->now_ms >= w->hurt_ms + w->opts.dead_ms + NOTICED_MS &&
             (hth_save_none(w->newest.id) ||
@@ -45,7 +46,7 @@ static int may_lose(struct world *w, uint32_t count)
     return 1;
 }
 
-static void ranks_kill(struct world *w, uint32_t m)
+void fault_ranks_kill(struct world *w, uint32_t m)
 {
     for (uint32_t r = 0; r < w->ranks; r++)
         if (w->rank[r].machine == m)
@@ -62,13 +63,22 @@ static void replace(struct world *w, uint32_t node, const char *why)
     world_restart(w, 1 + fault_roll(w, 1500), why);
 }
 
+void fault_replace(struct world *w, uint32_t node)
+{
+    uint32_t m = w->member[node];
+
+    fault_ranks_kill(w, m);
+    machine_stop(w, m);
+    replace(w, node, "machine replaced");
+}
+
 static void lose(struct world *w, uint32_t node)
 {
     uint32_t m = w->member[node];
 
     w->count[WORLD_LOSS]++;
     world_say(w, "machine %u (node %u) is LOST", m, node);
-    ranks_kill(w, m);
+    fault_ranks_kill(w, m);
     machine_lose(w, m);
     check_always(w, "after a loss");
     replace(w, node, "machine lost");
@@ -76,7 +86,7 @@ static void lose(struct world *w, uint32_t node)
 
 static void fault_loss(struct world *w)
 {
-    if (!may_lose(w, 1))
+    if (!fault_may_lose(w, 1))
         return;
     w->hits[WORLD_KIND_LOSS]++;
     lose(w, fault_roll(w, w->opts.nodes));
@@ -86,7 +96,7 @@ static void fault_two(struct world *w)
 {
     uint32_t first = fault_roll(w, w->opts.nodes);
 
-    if (w->opts.min_copies < 2 || !may_lose(w, w->opts.min_copies))
+    if (w->opts.min_copies < 2 || !fault_may_lose(w, w->opts.min_copies))
         return;
     w->hits[WORLD_KIND_TWO]++;
     for (uint32_t i = 0; i < w->opts.min_copies; i++)
@@ -110,7 +120,7 @@ static void fault_beyond(struct world *w)
 
         w->count[WORLD_LOSS]++;
         world_say(w, "machine %u is LOST", m);
-        ranks_kill(w, m);
+        fault_ranks_kill(w, m);
         machine_lose(w, m);
     }
     check_beyond(w);
@@ -126,7 +136,7 @@ static void fault_kill(struct world *w)
     w->count[WORLD_KILL]++;
     w->hits[WORLD_KIND_KILL]++;
     world_say(w, "the engine of machine %u is killed", m);
-    ranks_kill(w, m);
+    fault_ranks_kill(w, m);
     machine_stop(w, m);
     world_restart(w, 1 + fault_roll(w, 1000), "an engine was killed");
 }
@@ -137,11 +147,11 @@ static void fault_record(struct world *w)
     uint32_t m = fault_machine(w);
     uint64_t die = 1 + fault_roll(w, UINT32_MAX);
 
-    if (!w->machine[m].node || !may_lose(w, 1))
+    if (!w->machine[m].node || !fault_may_lose(w, 1))
         return;
     if (fault_roll(w, 2)) {
         w->machine[m].spoil = die;
-        ranks_kill(w, m);
+        fault_ranks_kill(w, m);
         machine_stop(w, m);
         world_restart(w, 1 + fault_roll(w, 1000), "an engine was killed, and a record changes");
     } else {
@@ -181,7 +191,7 @@ static void fault_stale(struct world *w)
         w->stale_machine = UINT32_MAX; /* a spare with full memory from now on */
         return;
     }
-    if (!may_lose(w, 1))
+    if (!fault_may_lose(w, 1))
         return;
     w->count[WORLD_STALE]++;
     w->hits[WORLD_KIND_STALE]++;
@@ -220,7 +230,7 @@ static void fault_shrink(struct world *w)
 {
     uint32_t node = fault_roll(w, w->opts.nodes);
 
-    if (w->opts.nodes < 3 || w->opts.nodes - 1 <= w->opts.copies || !may_lose(w, 1))
+    if (w->opts.nodes < 3 || w->opts.nodes - 1 <= w->opts.copies || !fault_may_lose(w, 1))
         return;
     world_say(w, "the job goes on without machine %u (node %u)", w->member[node], node);
     for (uint32_t r = 0; r < w->ranks; r++)
@@ -307,7 +317,8 @@ static void fault_rot(struct world *w)
     struct look_object o;
     uint32_t count = 0, at;
 
-    if (!x->store || hth_save_none(w->newest.id) || w->recovered < w->ranks || !may_lose(w, 1))
+    if (!x->store || hth_save_none(w->newest.id) || w->recovered < w->ranks ||
+            !fault_may_lose(w, 1))
         return; /* what has been verified for a recovery is read at once */
     for (const struct slot *s = mem_of(x->store)->slots; s; s = s->next)
         count += look_slot(s, &o) && look_same(o.save, w->newest.id);
@@ -412,6 +423,7 @@ static const uint8_t fault_weight[WORLD_KINDS_COUNT] = {
     [WORLD_KIND_RECORD] = 4,
     [WORLD_KIND_READ] = 6,
     [WORLD_KIND_OPTIONS] = 4,
+    [WORLD_KIND_RETURN] = 24,
 };
 
 static uint32_t weight_of(const struct world *w, uint32_t kind)
@@ -458,6 +470,7 @@ static void fault_of(struct world *w, enum world_kind kind)
         [WORLD_KIND_CLOCK] = fault_clock,
         [WORLD_KIND_READ] = reads_begin,
         [WORLD_KIND_OPTIONS] = options_draw,
+        [WORLD_KIND_RETURN] = returns_begin,
     };
 
     if (at_once[kind])

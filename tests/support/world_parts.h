@@ -3,7 +3,8 @@
  * engines are handed), world_wake.c (who is due), world_fault.c and world_ill.c (what goes wrong at
  * once, and for a time), world_net.c (what goes wrong on the way), world_rank.c (ranks),
  * world_slots.c (what they map), world_read.c (ranks that read), world_options.c (options that
- * change), world_check.c (the model), world_look.c (its eyes) and world_heard.c (its ears). */
+ * change), world_return.c (machines that come back), world_check.c (the model), world_look.c (its
+ * eyes) and world_heard.c (its ears). */
 #ifndef WORLD_PARTS_H
 #define WORLD_PARTS_H
 
@@ -172,6 +173,9 @@ void faults_plan(struct world *w);     /* the next one */
 void faults_launched(struct world *w); /* the job has just been started */
 void faults_act(struct world *w);      /* what is due */
 uint64_t faults_due_ms(const struct world *w);
+int fault_may_lose(struct world *w, uint32_t count); /* and then it is so */
+void fault_ranks_kill(struct world *w, uint32_t m);
+void fault_replace(struct world *w, uint32_t node); /* its engine and ranks end, its memory stays */
 int fault_is_on(const struct world *w, enum world_kind kind);
 uint32_t fault_roll(struct world *w, uint32_t sides);
 uint32_t fault_machine(struct world *w); /* some member's, the coordinator's one of the likelier */
@@ -234,9 +238,8 @@ uint64_t reads_due_ms(const struct world *w);
 int reads_hear(struct rank_state *r, const struct letter *l); /* 0: no answer to a reader */
 void reads_joined(const struct rank_state *r);                /* an epoch */
 void reads_decided(struct world *w, const struct hth_save_id *keep, uint32_t saves); /* a record */
-/* Some reader has it open by another open file, or is given it now. */
-int reads_elsewhere(const struct machine *x, uint64_t slot, uint64_t opened);
-void reads_lent(struct machine *x, uint64_t slot);
+int reads_elsewhere(const struct machine *x, uint64_t slot); /* some reader has it mapped */
+void reads_lent(struct machine *x, uint64_t slot);           /* to a rank, now */
 
 /* world_options.c */
 void options_open(struct world *w);
@@ -247,6 +250,12 @@ uint32_t options_need(const struct world *w, const struct machine *x);
 void options_decided(struct world *w, const struct machine *x, struct hth_save_id id); /* newest */
 uint32_t options_tolerance(const struct world *w); /* machines that may be lost at once */
 uint32_t options_keep(const struct world *w);      /* saves that may lie beside a new one */
+
+/* world_return.c */
+void returns_begin(struct world *w); /* by fault_dice */
+void returns_act(struct world *w);
+void returns_end(struct world *w);
+int returns_keep(const struct world *w, uint32_t m); /* it is put aside, and no spare */
 
 /* world_look.c: decodes by itself, with sums and an order of its own */
 int look_before(struct hth_save_id a, struct hth_save_id b);
@@ -285,6 +294,8 @@ void heard_word(struct world *w, uint32_t port, const void *bytes, size_t len); 
 
 void check_recovered(struct world *w, struct rank_state *r);
 void check_protected(struct world *w, struct rank_state *r, struct hth_save_id id, int degraded);
+/* Machines are back with what was the newest then. */
+void check_gone(struct world *w, struct known_save before);
 void check_beyond(struct world *w); /* more machines were lost than there are copies */
 void check_lost(struct world *w, const struct rank_state *r, const char *text); /* HEARTH_ELOST */
 void check_no_room(struct world *w, const char *text); /* why a recovery failed */

@@ -402,6 +402,10 @@ static void do_begin(struct rank_state *r)
 
     if (w->resting)
         return;
+    if (w->back.pauses) {
+        rank_due(r, w->now_ms + 50);
+        return;
+    }
     in_step(r);
     if (!w->quiet && w->opts.faults && world_roll(w, 200) == 0) {
         w->count[WORLD_SKIP]++; /* stuck somewhere, or its begin failed alone */

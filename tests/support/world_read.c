@@ -22,7 +22,7 @@
 #define TRIES    20u                 /* actions of a reader at most */
 
 struct mapped { /* what a reader's process has open; it stays so when its engine ends */
-    uint64_t slot, generation, opened, lease, sum;
+    uint64_t slot, generation, lease, sum;
     uint32_t client; /* the connection that has the lease */
 };
 
@@ -151,15 +151,16 @@ static int reader_lives(const struct world *w, const struct reader *d)
            r->machine == d->machine;
 }
 
-int reads_elsewhere(const struct machine *x, uint64_t slot, uint64_t opened)
+/* A reader has a file of its own open, whatever its engine's is. */
+int reads_elsewhere(const struct machine *x, uint64_t slot)
 {
     const struct world *w = x->world;
 
-    for (uint32_t i = 0; i < READERS; i++) {
+    for (uint32_t i = 0; i < READERS && !(w->opts.breaks & HTH_BREAK_READER); i++) {
         const struct reader *d = &w->reads->reader[i];
 
         for (uint32_t k = 0; k < d->maps && d->machine == x->index; k++)
-            if (d->map[k].slot == slot && d->map[k].opened != opened && reader_lives(w, d))
+            if (d->map[k].slot == slot && reader_lives(w, d))
                 return 1;
     }
     return 0;
@@ -349,8 +350,7 @@ static void hear_mapped(struct world *w, struct reader *d, const struct hth_loca
                 (unsigned long long)m->slot);
         return;
     }
-    d->map[d->maps++] =
-            (struct mapped){ m->slot, m->generation, s->opened, m->lease, sum_of(s), d->client };
+    d->map[d->maps++] = (struct mapped){ m->slot, m->generation, m->lease, sum_of(s), d->client };
     if (!look_slot(s, &o) || !look_same(o.save, d->save) || o.rank != d->of ||
             o.len != m->data_len || !look_whole(s, &o))
         wrong(w, d, "a mapping");

@@ -67,7 +67,7 @@ int slots_elsewhere(void *machine, uint64_t slot, uint64_t opened)
         if ((here && has_open(&here[i], x->index, slot, opened)) ||
                 has_open(&w->stale[i], x->index, slot, opened))
             return 1;
-    return reads_elsewhere(x, slot, opened);
+    return reads_elsewhere(x, slot);
 }
 
 static void two_writers(struct world *w, const struct rank_state *r, const char *what)
