@@ -20,6 +20,15 @@ struct hth_pool;
 int hth_pool_open(unsigned threads, int wake_fd, struct hth_pool **out, struct hearth_error *err);
 struct hth_workers hth_pool_workers(struct hth_pool *pool); /* submit: any thread */
 unsigned hth_pool_deliver(struct hth_pool *pool); /* runs `done` of all that ended; how many */
+/* Each thread calls it once, when it has ended the work that it has; 0 or an errno. Called once for a pool; wakes the
+ * engine for each. */
+void hth_pool_each(struct hth_pool *pool, int (*call)(void *self), void *self);
+struct hth_each {
+    unsigned threads, done,
+            failed; /* of the pool; those that have called it, with success and without */
+    int why;        /* the errno of one that failed */
+};
+struct hth_each hth_pool_each_done(struct hth_pool *pool);
 void hth_pool_stop(struct hth_pool *pool);  /* ends the work that runs; of what waits neither run
                                                nor done will be called, and nothing is touched */
 void hth_pool_close(struct hth_pool *pool); /* NULL: nothing */

@@ -26,6 +26,9 @@ struct hth_pool {
     pthread_cond_t more;
     struct work_list waiting, ended;
     int stopping;
+    int (*each)(void *self); /* NULL: nothing is asked of each */
+    void *each_self;
+    struct hth_each each_done; /* threads is not kept */
     int wake_fd;
     unsigned threads; /* that run */
     pthread_t *thread;
@@ -58,17 +61,39 @@ static void pool_wake(const struct hth_pool *pool)
     (void)n; /* full: it is readable already */
 }
 
+static void pool_each_call_locked(struct hth_pool *pool)
+{
+    int why;
+
+    pthread_mutex_unlock(&pool->lock);
+    why = pool->each(pool->each_self);
+    pthread_mutex_lock(&pool->lock);
+    if (why) {
+        pool->each_done.failed++;
+        pool->each_done.why = why;
+    } else {
+        pool->each_done.done++;
+    }
+    pool_wake(pool);
+}
+
 static void *pool_run(void *arg)
 {
     struct hth_pool *pool = arg;
+    int asked = 0;
 
     setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
     pthread_mutex_lock(&pool->lock);
     while (!pool->stopping) {
-        struct hth_work *w = work_pop(&pool->waiting);
+        struct hth_work *w;
         int first;
 
-        if (!w) {
+        if (pool->each && !asked) {
+            asked = 1;
+            pool_each_call_locked(pool);
+            continue;
+        }
+        if (!(w = work_pop(&pool->waiting))) {
             pthread_cond_wait(&pool->more, &pool->lock);
             continue;
         }
@@ -113,6 +138,26 @@ unsigned hth_pool_deliver(struct hth_pool *pool)
     for (struct hth_work *w = work_pop(&ended); w; w = work_pop(&ended), n++)
         w->done(w); /* may free or submit it again */
     return n;
+}
+
+void hth_pool_each(struct hth_pool *pool, int (*call)(void *self), void *self)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->each = call;
+    pool->each_self = self;
+    pthread_cond_broadcast(&pool->more);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+struct hth_each hth_pool_each_done(struct hth_pool *pool)
+{
+    struct hth_each e;
+
+    pthread_mutex_lock(&pool->lock);
+    e = pool->each_done;
+    e.threads = pool->threads;
+    pthread_mutex_unlock(&pool->lock);
+    return e;
 }
 
 static int pool_start_threads(struct hth_pool *pool, unsigned threads)

@@ -4,6 +4,7 @@
 
 #include "engine/hands.h"
 #include "replication/held/ctx.h"
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -140,6 +141,57 @@ static void *let_go_soon(void *none)
     nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
     __atomic_store_n(&let_go, 1, __ATOMIC_RELEASE);
     return none;
+}
+
+/* The first call fails; each is by a thread of its own. */
+static int each_call(void *self)
+{
+    static _Thread_local int called;
+
+    cr_assert(zero(int, called++));
+    return __atomic_fetch_add((unsigned *)self, 1, __ATOMIC_RELAXED) ? 0 : ENOMEM;
+}
+
+static struct hth_each each_wait(unsigned answers)
+{
+    struct pollfd p = { .fd = wake_fd, .events = POLLIN };
+    struct hth_each e = hth_pool_each_done(pool);
+    uint64_t count;
+
+    while (e.done + e.failed < answers && poll(&p, 1, 10000) == 1) {
+        cr_assert(eq(long, (long)read(wake_fd, &count, sizeof(count)), (long)sizeof(count)));
+        hth_pool_deliver(pool); /* what else it was woken for */
+        e = hth_pool_each_done(pool);
+    }
+    return e;
+}
+
+/* A thread that is at work is told as one that has not answered yet, then does it before its next work. */
+Test(workers, each_thread_is_asked_once_also_the_one_that_works)
+{
+    struct hth_workers workers;
+    struct job slow = { .work = { .run = slow_run, .done = job_done } };
+    unsigned calls = 0;
+    struct hth_each e;
+
+    must(hth_pool_open(3, wake_fd, &pool, NULL));
+    workers = hth_pool_workers(pool);
+    workers.submit(workers.self, &slow.work);
+    while (!__atomic_load_n(&slow.ran, __ATOMIC_ACQUIRE))
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    hth_pool_each(pool, each_call, &calls);
+    e = each_wait(2);
+    cr_assert(eq(u32, e.threads, 3));
+    cr_assert(eq(u32, e.done, 1));
+    cr_assert(eq(u32, e.failed, 1));
+    cr_assert(eq(int, e.why, ENOMEM));
+    __atomic_store_n(&let_go, 1, __ATOMIC_RELEASE);
+    e = each_wait(3);
+    cr_assert(eq(u32, e.done, 2));
+    deliver(!slow.done);
+    submit_all();
+    cr_assert(eq(u32, deliver(WORKS), WORKS));
+    cr_assert(eq(u32, calls, 3));
 }
 
 /* Their owners free what they wrote into after that. */
