@@ -169,6 +169,7 @@ static void ls_print_heard(const json_t *status)
 
 static void ls_print_engine(const struct job *j)
 {
+    const char *confined = json_string_value(json_object_get(j->status, "confined"));
     const char *state = json_string_value(json_object_get(j->status, "state"));
 
     if (!j->pid)
@@ -183,6 +184,8 @@ static void ls_print_engine(const struct job *j)
                 state && state[0] ? ": " : "", state ? state : "");
     if (j->status)
         ls_print_heard(j->status);
+    if (confined && confined[0])
+        printf("files   %s\n", confined);
     printf("log     %s\n\n", j->log[0] ? j->log : "none");
 }
 

@@ -1,107 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an engine with transport = tcp still opens when it runs, and so may:
+ * What an engine on tcp still opens when it runs, and so may:
  *
- *     its root                all of Hearth's work there; no links, fifos and devices are made, nothing is run
- *     the key file's folder   read: the file is looked at every 2 s, and may be another by then
- *     /proc, /sys             read: room in memory and cgroups, its own descriptors, cards
- *     /dev/null               in the place of a descriptor that it lacks
+ *     its root          all of Hearth's work there; no links, fifos and devices are made, nothing is run
+ *     /proc, /sys       read: room in memory and cgroups, its own descriptors, cards
+ *     /dev/null         in the place of a descriptor that it lacks
  *
+ * The key file is looked at every 2 s, and may be another by then: another process opens it (key_reader.c).
  * libfabric and UCX open devices, libraries and files of others as they like: with them nothing is done.
  */
 #include "confine.h"
+#include "key_reader.h"
+#include "ruleset.h"
 
 #include "core/base/auth.h"
 #include "core/base/libcrypto.h"
-#include "core/base/open.h"
 #include "core/store/store_tmpfs.h"
 #include "transport/transport.h"
 
 #include <errno.h>
 #include <execinfo.h>
-#include <fcntl.h>
 #include <linux/landlock.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#define READ_ALL (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
-#define TRUNCATE (UINT64_C(1) << 14) /* LANDLOCK_ACCESS_FS_TRUNCATE, of ABI 3 */
-#define IOCTL    (UINT64_C(1) << 15) /* LANDLOCK_ACCESS_FS_IOCTL_DEV, of ABI 5 */
-#define RENAMES  2                   /* the ABI since when files may change their directory */
+#define READ_ALL   (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
+#define READ_WRITE (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE)
 
-/* The first bytes of struct landlock_ruleset_attr, which all kernels take. */
-struct ruleset {
-    uint64_t files;
+/* Of this process, for as long as it lives. */
+struct confine {
+    struct hth_confining offer;
+    struct key_reader reader;
+    int set;
 };
-
-/* What this kernel can forbid; all that it can is forbidden, but for the rules. */
-static uint64_t confine_known(int abi)
-{
-    uint64_t known = (LANDLOCK_ACCESS_FS_REFER << 1) - 1;
-
-    if (abi >= 3)
-        known |= TRUNCATE;
-    if (abi >= 5)
-        known |= IOCTL;
-    return known;
-}
-
-/* 0; -1 and errno. What is not there needs no rule. */
-static int confine_allow(int set, const char *path, uint64_t access)
-{
-    struct landlock_path_beneath_attr rule = { .allowed_access = access,
-        .parent_fd = hth_open_named(path, O_PATH) };
-    long rc;
-    int why;
-
-    if (rule.parent_fd < 0)
-        return errno == ENOENT ? 0 : -1;
-    rc = syscall(SYS_landlock_add_rule, set, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
-    why = errno;
-    close(rule.parent_fd);
-    errno = why;
-    return rc ? -1 : 0;
-}
-
-static int confine_allow_key(int set, const char *key_file)
-{
-    const char *slash = strrchr(key_file, '/');
-    char dir[HTH_PATH_MAX] = ".";
-
-    if (!key_file[0] || hth_key_fd(key_file) >= 0)
-        return 0;
-    if (slash)
-        snprintf(dir, sizeof(dir), "%.*s", slash == key_file ? 1 : (int)(slash - key_file),
-                key_file);
-    return confine_allow(set, dir, LANDLOCK_ACCESS_FS_READ_FILE);
-}
 
 /* One account of free memory for all engines of the machine. */
 static int confine_allow_account(int set)
 {
     char path[HTH_ACCOUNT_PATH];
 
-    if (!hth_store_tmpfs_account(path))
-        return 0;
-    return confine_allow(set, path, LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE);
+    return hth_store_tmpfs_account(path) ? ruleset_allow(set, path, READ_WRITE) : 0;
 }
 
-static int confine_rules(int set, int abi, const struct hth_config *c)
+static int confine_rules(int set, uint64_t known, const char *root)
 {
-    uint64_t known = confine_known(abi);
-    uint64_t ours = known & ~(LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_MAKE_CHAR |
-                                    LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO |
-                                    LANDLOCK_ACCESS_FS_MAKE_SYM | IOCTL);
+    uint64_t never = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_MAKE_CHAR |
+                     LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO |
+                     LANDLOCK_ACCESS_FS_MAKE_SYM | RULESET_IOCTL;
 
-    if (confine_allow(set, c->root, ours) || confine_allow_key(set, c->key_file) ||
-            confine_allow_account(set) || confine_allow(set, "/proc", READ_ALL) ||
-            confine_allow(set, "/sys", READ_ALL))
+    if (ruleset_allow(set, root, known & ~never) || confine_allow_account(set) ||
+            ruleset_allow(set, "/proc", READ_ALL) || ruleset_allow(set, "/sys", READ_ALL))
         return -1;
-    return confine_allow(set, "/dev/null",
-            LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | (known & TRUNCATE));
+    return ruleset_allow(set, "/dev/null", READ_WRITE | (known & RULESET_TRUNCATE));
 }
 
 /* Libraries that are loaded when they are first needed. 0: one that must be there is not. */
@@ -111,42 +63,84 @@ static int confine_load(const struct hth_config *c)
 
     backtrace(calls, 1);
     hth_libcrypto();
-    return !hth_transport_preload(c->transport, c->module_dir[0] ? c->module_dir : NULL, NULL);
+    return strcmp(c->transport, "tcp") != 0 ||
+           !hth_transport_preload(c->transport, c->module_dir[0] ? c->module_dir : NULL, NULL);
 }
 
-static void confine_restrict(struct hth_config *c, int abi)
+static int confine_thread(void *self)
 {
-    struct ruleset attr = { .files = confine_known(abi) };
-    int set = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
+    const struct confine *own = self;
 
-    if (set < 0 || confine_rules(set, abi, c) || syscall(SYS_landlock_restrict_self, set, 0))
-        snprintf(c->confinement, sizeof(c->confinement),
-                "the process may open any file of its user's: Landlock: %s",
-                strerrordesc_np(errno));
-    else
-        snprintf(c->confinement, sizeof(c->confinement),
-                "the process can open nothing but its root and the account of memory in /dev/shm, and read "
-                "/proc, /sys%s (Landlock, "
-                "version %d)",
-                c->key_file[0] && hth_key_fd(c->key_file) < 0 ? " and its key file's folder" : "",
-                abi);
-    if (set >= 0)
-        close(set);
+    return ruleset_bind(own->set);
 }
 
-void daemon_confine(struct hth_config *c)
+static int confine_open_key(void *self)
+{
+    struct confine *own = self;
+
+    return key_reader_open(&own->reader);
+}
+
+/* By what, or why not: in offer->against. */
+static void confine_prepare(
+        struct confine *own, const struct hth_config *c, int version, int argc, char *const *argv)
+{
+    struct hth_confining *offer = &own->offer;
+    int by_name = c->key_file[0] && hth_key_fd(c->key_file) < 0, e;
+
+    own->set = ruleset_make(version, 0);
+    if (own->set < 0 || confine_rules(own->set, ruleset_files(version), c->root)) {
+        snprintf(offer->against, sizeof(offer->against), "Landlock: %s", strerrordesc_np(errno));
+        return;
+    }
+    e = by_name ? key_reader_start(c->key_file, c->job, argc, argv, &own->reader) : 0;
+    if (e) {
+        snprintf(offer->against, sizeof(offer->against),
+                "the process that opens the key file could not be started: %s", strerrordesc_np(e));
+        return;
+    }
+    offer->confine = confine_thread;
+    offer->open_key = by_name ? confine_open_key : NULL;
+    snprintf(offer->to, sizeof(offer->to),
+            "nothing but its root and the account of memory in /dev/shm, and read /proc and /sys%s "
+            "(Landlock, version %d)",
+            by_name ? "; hearthd-key opens the key file" : "", version);
+}
+
+/* Empty: nothing is known against it. */
+static void confine_against(const struct hth_config *c, int version, char *out, size_t len)
 {
     const char *unconfined = getenv("HEARTH_UNCONFINED");
-    long abi;
 
-    if (strcmp(c->transport, "tcp") != 0 || c->unconfined || (unconfined && *unconfined == '1'))
+    if (c->unconfined || (unconfined && *unconfined == '1'))
+        snprintf(out, len, "--unconfined or HEARTH_UNCONFINED=1 is set");
+    else if (strcmp(c->transport, "tcp") != 0 && strcmp(c->transport, HTH_TRANSPORT_AUTO) != 0)
+        snprintf(out, len, "transport %s opens devices and libraries of others", c->transport);
+    else if (version < 1)
+        snprintf(out, len, "this kernel has no Landlock");
+    else if (version < RULESET_RENAMES)
+        snprintf(out, len, "this kernel's Landlock (version 1) lets no file change its directory");
+}
+
+void daemon_confine(struct hth_config *c, int argc, char *const *argv)
+{
+    static struct confine own;
+    struct hth_confining *offer = &own.offer;
+    int version = ruleset_version(), e;
+
+    c->confining = offer;
+    offer->self = &own;
+    confine_against(c, version, offer->against, sizeof(offer->against));
+    if (offer->against[0])
         return;
-    abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
-    if (abi < RENAMES)
-        snprintf(c->confinement, sizeof(c->confinement),
-                "the process may open any file of its user's: %s",
-                abi < 0 ? "this kernel has no Landlock"
-                        : "this kernel's Landlock (version 1) lets no file change its directory");
-    else if (confine_load(c)) /* else the engine does not start, and says why */
-        confine_restrict(c, (int)abi);
+    if (!confine_load(c)) { /* the engine does not start, and says why */
+        snprintf(offer->against, sizeof(offer->against), "hearth-tcp.so was not there in time");
+        return;
+    }
+    confine_prepare(&own, c, version, argc, argv);
+    if (offer->against[0] || strcmp(c->transport, "tcp") != 0)
+        return;
+    if ((e = ruleset_bind(own.set)))
+        snprintf(offer->against, sizeof(offer->against), "Landlock: %s", strerrordesc_np(e));
+    offer->done = !e;
 }

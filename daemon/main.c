@@ -24,7 +24,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-enum { EXIT_ENDED = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_LOCKED = 3 };
+enum { EXIT_ENDED = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_LOCKED = 3, EXIT_AGAIN = 4 };
 
 /* The launcher may have pinned the rank that started us, and our threads serve all of the node.
  * What the kernel refuses (a cpuset that is smaller) it cuts itself. */
@@ -133,16 +133,16 @@ static int daemon_detach(struct hearth_error *err)
     return HEARTH_OK;
 }
 
-/* Until it ends for good. */
+/* Until it ends for good, or only another process can go on. */
 static int daemon_run(const struct hth_config *config, int starter)
 {
     struct hearth_error err = { 0 };
     int key_fd = hth_key_fd(config->key_file);
-    int stop_fd = daemon_end_signals(), comes_back = 1, rc = HEARTH_OK;
+    int stop_fd = daemon_end_signals(), comes_back = 1, confined = 0, rc = HEARTH_OK;
 
     if (key_fd >= 0) /* no child of ours inherits it */
         fcntl(key_fd, F_SETFD, FD_CLOEXEC);
-    while (!rc && comes_back) {
+    while (!rc && comes_back && !confined) {
         struct hth_driver *driver = NULL;
 
         rc = hth_driver_open(config, stop_fd, &driver, &err);
@@ -152,9 +152,12 @@ static int daemon_run(const struct hth_config *config, int starter)
         hth_last_words(hth_driver_records(driver), !config->foreground);
         rc = hth_driver_run(driver, &err);
         comes_back = hth_driver_comes_back(driver);
+        confined = hth_driver_confined(driver);
         hth_driver_close(driver);
     }
-    return rc ? daemon_complain(starter, EXIT_FAILED, &err) : EXIT_ENDED;
+    if (rc)
+        return daemon_complain(starter, EXIT_FAILED, &err);
+    return comes_back ? EXIT_AGAIN : EXIT_ENDED;
 }
 
 int main(int argc, char **argv)
@@ -176,6 +179,6 @@ int main(int argc, char **argv)
     if (config.detach && daemon_detach(&err))
         return daemon_complain(starter, EXIT_FAILED, &err);
     daemon_all_cpus();
-    daemon_confine(&config);
+    daemon_confine(&config, argc, argv);
     return daemon_run(&config, starter);
 }

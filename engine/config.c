@@ -90,7 +90,7 @@ char *hth_config_help(void)
     for (size_t i = 0; i < FLAGS; i++)
         config_put_flag(f, &flags[i].option);
     fputs("\nexit status: 0 ended, 1 could not start or go on, 2 wrong command line,\n"
-          "3 another engine has this job on this node\n",
+          "3 another engine has this job on this node, 4 ended for another fabric: start it again\n",
             f);
     fclose(f);
     return out;

@@ -9,6 +9,20 @@
 
 #define HTH_PATH_MAX 3072 /* bytes of a root, with terminator */
 
+/*
+ * How threads of this process give up all files but those that an engine on tcp needs. Offered by a process that the
+ * engine has to itself. A thread that is confined stays so, and so are the threads that it starts.
+ */
+struct hth_confining {
+    char against[192];          /* why it is not done, a clause; empty: it is */
+    int done;                   /* 1: before the engine's first thread was started */
+    char to[192];               /* "nothing but ...": what a confined thread can open */
+    int (*confine)(void *self); /* the calling thread; any thread. 0 or an errno */
+    /* The key file as it is now, for hth_key_open_by(); NULL: by its name. */
+    int (*open_key)(void *self);
+    void *self;
+};
+
 /* What it says, or what holds where it does not. */
 struct hth_config {
     char root[HTH_PATH_MAX];
@@ -33,8 +47,9 @@ struct hth_config {
     uint32_t threads;
     uint32_t any_root, foreground, detach;
     uint32_t unconfined;    /* hearthd: no limits on the files that it opens */
-    char confinement[192];  /* what its limits are, for the log; empty: nothing is said */
     uint32_t help, version; /* asked for: nothing else was checked */
+    /* Borrowed until the engine is closed; NULL: it is in a rank's process. No flag. */
+    const struct hth_confining *confining;
 };
 
 /* argv[0] is the program. Errors: HEARTH_EINVAL, one sentence; `out` then has what was read. */

@@ -12,6 +12,7 @@
 #include "driver.h"
 
 #include "attach.h"
+#include "confined.h"
 #include "core/base/auth.h"
 #include "core/base/bytes.h"
 #include "core/base/options.h"
@@ -52,6 +53,7 @@ struct hth_driver {
     struct hth_log log;
     struct hth_clock clock;
     struct hth_pool *pool;
+    struct hth_confined confined;
     struct hth_store *store;
     struct hth_fabrics *fabrics;    /* transport = auto; NULL: set by hand */
     struct hth_node_fabrics offers; /* then: what the node knows of it */
@@ -169,13 +171,28 @@ static struct hth_transport *driver_open_fabric(void *self, const struct hth_fab
     return driver_open_transport(d, events, err);
 }
 
+/* The transport that is open stays until this engine ends. */
+static void driver_settled(void *self)
+{
+    struct hth_driver *d = self;
+
+    confined_settle(&d->confined, d->config.transport);
+}
+
+/* tcp, where this node has nothing else, stays whatever the other nodes have. */
 static struct hth_transport *driver_open_first(
         void *self, const struct hth_transport_events *events, struct hearth_error *err)
 {
     struct hth_driver *d = self;
+    struct hth_transport *t;
 
-    return d->fabrics ? hth_fabrics_open(d->fabrics, &d->offers, events, &d->log, err)
-                      : driver_open_transport(d, events, err);
+    if (!d->fabrics)
+        return driver_open_transport(d, events, err);
+    t = hth_fabrics_open(d->fabrics, &d->offers, events, &d->log, err);
+    if (t && d->offers.offered == HTH_FABRIC_BIT(d->offers.opened) &&
+            strcmp(d->config.transport, "tcp") == 0)
+        driver_settled(d);
+    return t;
 }
 
 static void driver_on_request(
@@ -255,6 +272,16 @@ static int driver_open_store(struct hth_driver *d, struct hearth_error *err)
     return rc ? rc : driver_open_log(d, err);
 }
 
+/* NULL: by its name. */
+static const struct hth_key_opener *driver_key_opener(
+        const struct hth_config *c, struct hth_key_opener *out)
+{
+    if (!c->confining || !c->confining->open_key)
+        return NULL;
+    *out = (struct hth_key_opener){ c->confining->open_key, c->confining->self };
+    return out;
+}
+
 static int driver_open_node(struct hth_driver *d, struct hearth_error *err)
 {
     const struct hth_config *c = &d->config;
@@ -279,6 +306,7 @@ static int driver_open_node(struct hth_driver *d, struct hearth_error *err)
         .strong = hth_config_network(c).strong,
         .retry_ms = c->retry_ms,
     };
+    struct hth_key_opener opener;
     int rc;
 
     memcpy(env.session.job, c->job, sizeof(env.session.job));
@@ -288,8 +316,10 @@ static int driver_open_node(struct hth_driver *d, struct hearth_error *err)
     memcpy(env.bind, c->bind, sizeof(env.bind));
     memcpy(env.device, c->device, sizeof(env.device));
     env.linger_s = c->linger_s;
+    env.confined = d->confined.text;
     snprintf(env.log_path, sizeof(env.log_path), "%.500s/log", d->records);
-    if (c->key_file[0] && (rc = hth_key_watch_open(c->key_file, &d->key, err)))
+    if (c->key_file[0] &&
+            (rc = hth_key_watch_open(c->key_file, driver_key_opener(c, &opener), &d->key, err)))
         return rc;
     env.session.key = hth_key_watched(d->key);
     hth_point(&env.points, "adopt");
@@ -307,8 +337,10 @@ static int driver_open_parts(struct hth_driver *d, struct hearth_error *err)
             !(d->fabrics = hth_fabrics_ask(&d->config)))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an engine");
     if ((rc = hth_auth_init(err)) || (rc = driver_open_waiting(d, err)) ||
-            (rc = hth_pool_open(d->config.threads, d->wake_fd, &d->pool, err)) ||
-            (rc = driver_open_store(d, err)) || (rc = driver_open_node(d, err)))
+            (rc = hth_pool_open(d->config.threads, d->wake_fd, &d->pool, err)))
+        return rc;
+    confined_init(&d->confined, &d->config, d->pool, &d->log);
+    if ((rc = driver_open_store(d, err)) || (rc = driver_open_node(d, err)))
         return rc;
     return hth_server_open(
             d->records_fd, d->records, d->epoll_fd, &events, &d->log, &d->server, err);
@@ -351,7 +383,9 @@ int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_dri
     d->config = *config;
     d->epoll_fd = d->wake_fd = d->transport_fd = d->records_fd = -1;
     d->stop_fd = stop_fd;
-    d->offers = (struct hth_node_fabrics){ .open = driver_open_fabric, .self = d };
+    d->offers = (struct hth_node_fabrics){
+        .open = driver_open_fabric, .settled = driver_settled, .self = d
+    };
     d->clock = hth_system_clock();
     snprintf(d->records, sizeof(d->records), "%s/%s/" HTH_RECORDS_DIR, config->root, config->job);
     rc = hth_test_asks(config->root, d->records + strlen(config->root) + 1, &d->points,
@@ -374,8 +408,8 @@ int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_dri
             *err = cause;
         return rc;
     }
-    if (config->confinement[0])
-        hth_say(&d->log, HEARTH_LOG_INFO, "confined", "%s", config->confinement);
+    if (!d->fabrics) /* else when one is settled */
+        driver_settled(d);
     driver_say_hello(d);
     d->lonely_ms = hth_now_ms(&d->clock);
     *out = d;
@@ -460,7 +494,11 @@ static int driver_handle(struct hth_driver *d, int timeout_ms, struct hearth_err
 static const char *driver_end_reason(struct hth_driver *d)
 {
     if (hth_node_ends(d->node, &d->comes_back))
-        return d->comes_back ? "it comes back on another fabric" : "no fabric opens any more";
+        return !d->comes_back ? "no fabric opens any more"
+               : d->confined.is
+                       ? "it comes back on another fabric, in another process: this one is "
+                         "confined. Start hearthd again, where no rank does"
+                       : "it comes back on another fabric";
     if (__atomic_load_n(&d->stopping, __ATOMIC_RELAXED))
         return "it was told to end";
     if (hth_node_done(d->node))
@@ -515,6 +553,7 @@ int hth_driver_run(struct hth_driver *d, struct hearth_error *err)
     while (!rc && !(why = driver_end_reason(d)) && !(rc = driver_look(d, err))) {
         hth_round(hth_node_transport(d->node), &d->clock);
         hth_pool_deliver(d->pool);
+        confined_look(&d->confined);
         driver_rekey(d);
         hth_node_tick(d->node);
         if (!hth_server_reap(d->server) && !hth_node_done(d->node))
@@ -528,6 +567,11 @@ int hth_driver_run(struct hth_driver *d, struct hearth_error *err)
 int hth_driver_comes_back(const struct hth_driver *d)
 {
     return d->comes_back;
+}
+
+int hth_driver_confined(const struct hth_driver *d)
+{
+    return d->confined.is;
 }
 
 int hth_driver_records(const struct hth_driver *d)

@@ -26,6 +26,8 @@ int hth_driver_records(const struct hth_driver *d);
 int hth_driver_run(struct hth_driver *d, struct hearth_error *err);
 /* After it: 1: only to be opened again, with the same command line. */
 int hth_driver_comes_back(const struct hth_driver *d);
+/* 1: this thread is confined, so that only another process can open another fabric. */
+int hth_driver_confined(const struct hth_driver *d);
 void hth_driver_stop(struct hth_driver *d); /* any thread, signal handlers too */
 
 /* On the thread that ran it. The socket goes; files stay, unless the job was dropped. NULL: nothing. */

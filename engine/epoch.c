@@ -352,6 +352,7 @@ int epoch_resume(struct hth_node *n, struct hearth_error *err)
     if ((rc = epoch_enter(n, err)) || (rc = recovery_resume(n, running.chosen, err)))
         return rc;
     handover_resume(n);
+    fabric_keep(n);
     hth_say(&n->ctx.log, HEARTH_LOG_INFO, "resumed", "epoch %" PRIu64 ", node %" PRIu32,
             n->epoch.epoch, n->epoch.self);
     return HEARTH_OK;

@@ -63,8 +63,12 @@ void fabric_keep(struct hth_node *n)
 {
     struct hth_node_fabrics *f = n->env.fabrics;
 
-    if (f && (!f->first || f->last != f->opened))
+    if (!f)
+        return;
+    if (!f->first || f->last != f->opened)
         fabric_write(n, f->opened);
+    if (f->settled)
+        f->settled(f->self);
 }
 
 const char *fabric_provider(const struct hth_node *n)

@@ -4,6 +4,7 @@
 #include "key_watch.h"
 
 #include "core/base/fail.h"
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,8 @@ struct mark {
 
 struct hth_key_watch {
     struct hth_key key;
-    struct mark read, seen; /* of what was read; as it was at the last look */
+    struct hth_key_opener opener; /* open NULL: by its name */
+    struct mark read, seen;       /* of what was read; as it was at the last look */
     uint64_t look_ms;
     char path[];
 };
@@ -40,7 +42,13 @@ static struct mark mark_of(const char *path)
     return m;
 }
 
-int hth_key_watch_open(const char *path, struct hth_key_watch **out, struct hearth_error *err)
+static const struct hth_key_opener *watch_opener(const struct hth_key_watch *w)
+{
+    return w->opener.open ? &w->opener : NULL;
+}
+
+int hth_key_watch_open(const char *path, const struct hth_key_opener *opener,
+        struct hth_key_watch **out, struct hearth_error *err)
 {
     struct hth_key_watch *w = calloc(1, sizeof(*w) + strlen(path) + 1);
     int rc;
@@ -48,8 +56,10 @@ int hth_key_watch_open(const char *path, struct hth_key_watch **out, struct hear
     if (!w)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the job key");
     memcpy(w->path, path, strlen(path) + 1);
+    if (opener)
+        w->opener = *opener;
     w->read = w->seen = mark_of(path);
-    if ((rc = hth_key_open(path, &w->key, err))) {
+    if ((rc = hth_key_open_by(watch_opener(w), path, &w->key, err))) {
         free(w);
         return rc;
     }
@@ -64,8 +74,8 @@ const struct hth_key *hth_key_watched(const struct hth_key_watch *w)
 
 int hth_key_watch_look(struct hth_key_watch *w, uint64_t now_ms, const struct hth_log *log)
 {
-    struct hearth_error err;
-    struct mark now;
+    struct hearth_error err = { 0 };
+    struct mark now, before = w->read;
     int changed = 0, still;
 
     if (now_ms < w->look_ms + LOOK_MS)
@@ -77,11 +87,14 @@ int hth_key_watch_look(struct hth_key_watch *w, uint64_t now_ms, const struct ht
     if (!still || memcmp(&now, &w->read, sizeof(now)) == 0)
         return 0;
     w->read = now;
-    if (hth_key_reload(&w->key, w->path, &changed, &err))
-        hth_say(log, HEARTH_LOG_WARN, "key-unchanged",
-                "%s; the job key is still %08" PRIx32 " until that file holds one", err.text,
-                w->key.id);
-    return changed;
+    if (!hth_key_reload(&w->key, watch_opener(w), w->path, &changed, &err))
+        return changed;
+    if (err.native == ETIMEDOUT)
+        w->read = before;
+    hth_say(log, HEARTH_LOG_WARN, "key-unchanged",
+            "%s; the job key is still %08" PRIx32 " until that file holds one", err.text,
+            w->key.id);
+    return 0;
 }
 
 void hth_key_watch_close(struct hth_key_watch *w)

@@ -13,11 +13,12 @@
 
 struct hth_key_watch;
 
-/* Errors: as of hth_key_open(). */
-int hth_key_watch_open(const char *path, struct hth_key_watch **out, struct hearth_error *err);
+/* opener: copied; NULL: the file is opened by its name. Errors: as of hth_key_open(). */
+int hth_key_watch_open(const char *path, const struct hth_key_opener *opener,
+        struct hth_key_watch **out, struct hearth_error *err);
 const struct hth_key *hth_key_watched(const struct hth_key_watch *w); /* NULL: there is none */
 /* 1: there are others now, or another order. A file that cannot be used changes nothing, which the log
- * hears once. */
+ * hears once; it is looked at again where it could not be opened in time. */
 int hth_key_watch_look(struct hth_key_watch *w, uint64_t now_ms, const struct hth_log *log);
 void hth_key_watch_close(struct hth_key_watch *w); /* NULL: nothing */
 

@@ -15,6 +15,8 @@
 
 struct hth_node;
 
+#define HTH_CONFINED_TEXT 400 /* bytes of hth_node_env.confined at most, with terminator */
+
 /* transport = auto: what this node may listen on, by the numbers of core/format/fabric.h. */
 struct hth_node_fabrics {
     uint32_t
@@ -24,6 +26,8 @@ struct hth_node_fabrics {
     /* Instead of the one that is open, which is closed by now. */
     struct hth_transport *(*open)(void *self, const struct hth_fabric *fabric,
             const struct hth_transport_events *events, struct hearth_error *err);
+    /* An epoch was joined, or is gone on with, on `opened`: another one needs another engine. NULL: unused. */
+    void (*settled)(void *self);
     void *self;
 };
 
@@ -48,7 +52,9 @@ struct hth_node_env {
     int (*attach)(void *self, int *fd, const void *bytes, uint64_t off, size_t len, int last);
     void *reply_self;
     char node[HTH_NAME_MAX + 1]; /* this node's id */
-    char log_path[512];          /* told to clients, as are the next four */
+    const char *
+            confined; /* whether the process is, a sentence that changes; borrowed; NULL: not said */
+    char log_path[512]; /* told to clients, as are the next three */
     char provider[32];
     char bind[64];
     char device[32];

@@ -74,8 +74,8 @@ static void status_string(const char *text, char *out)
 void status_ask(struct hth_node *n, uint32_t client, uint64_t request)
 {
     char text[400], state[STRING_JSON(sizeof(text))], log[STRING_JSON(sizeof(n->env.log_path))];
-    char kept[KEPT_JSON];
-    char json[1600 + sizeof(kept) + sizeof(state) + sizeof(log)];
+    char kept[KEPT_JSON], confined[STRING_JSON(HTH_CONFINED_TEXT)] = "";
+    char json[1600 + sizeof(kept) + sizeof(state) + sizeof(log) + sizeof(confined)];
     char as_of[24] = "null";
     uint64_t pulled = 0, ago_ms;
     uint32_t saves = 0, still, busy;
@@ -84,6 +84,8 @@ void status_ask(struct hth_node *n, uint32_t client, uint64_t request)
     hth_commit_text(n->commit, text, sizeof(text));
     status_string(text, state);
     status_string(n->env.log_path, log);
+    if (n->env.confined)
+        status_string(n->env.confined, confined);
     status_kept_json(n, kept);
     if (hth_commit_as_of(n->commit, &ago_ms) || ago_ms)
         snprintf(as_of, sizeof(as_of), "%" PRIu64, ago_ms);
@@ -97,12 +99,13 @@ void status_ask(struct hth_node *n, uint32_t client, uint64_t request)
             ", \"saves\": %" PRIu32 ", \"connections\": %" PRIu32 ", \"pulled_bytes\": %" PRIu64
             ", \"rearmed\": %" PRIu32 ", \"late\": %" PRIu32
             ", \"coordinator\": \"%s\", \"as_of_ms\": %s, \"lost\": %" PRIu32
-            ", \"degraded\": %" PRIu32 ", \"kept\": %s, \"state\": \"%s\", \"log\": \"%s\"}",
+            ", \"degraded\": %" PRIu32
+            ", \"kept\": %s, \"state\": \"%s\", \"confined\": \"%s\", \"log\": \"%s\"}",
             n->ctx.opts.job, n->env.node, n->epoch.epoch, n->epoch.self, n->epoch.nodes,
             client_count(n), n->recovered ? "true" : "false", saves,
             hth_session_connections(n->ctx.session), pulled, still, busy,
             n->epoch.nodes ? n->epoch.member[0].node : "", as_of, status_lost(n),
-            (uint32_t)__builtin_popcount(n->ctx.keep.degraded), kept, state, log);
+            (uint32_t)__builtin_popcount(n->ctx.keep.degraded), kept, state, confined, log);
     if (len > 0 && (size_t)len < sizeof(json))
         answer_bytes_to(
                 n, client, request, &(struct answer_bytes){ .at = json, .len = (size_t)len });

@@ -61,15 +61,25 @@ struct hth_key {
  * pattern was found. */
 const char *hth_key_weak(const unsigned char key[HTH_KEY]);
 
+/* How a key file is opened where the process may not open it by its name: a descriptor that the caller
+ * closes; -1 and errno, as of open(2) with O_NOFOLLOW, EPIPE where nothing opens it any more. */
+struct hth_key_opener {
+    int (*open)(void *self);
+    void *self;
+};
+
 /* The key file: 32 bytes, or 64 hex digits and a newline, twice where there are two keys; mode
  * 0600 or stricter, owned by us, no link. "fd:N" is an inherited descriptor of such a file, or
  * of one without a name (memfd_create()). No key that hth_key_weak() names. Errors:
  * HEARTH_EINVAL with a sentence that says what to do, HEARTH_ENOMEM. */
 int hth_key_open(const char *path, struct hth_key *out, struct hearth_error *err);
+/* The same by an opener; NULL, or a path that is a descriptor: without it. */
+int hth_key_open_by(const struct hth_key_opener *opener, const char *path, struct hth_key *out,
+        struct hearth_error *err);
 /* What the file holds now; a key that stays keeps its pointer, and nobody can prove with one that has
  * gone. *out_changed: another one, or another order. Errors: as of open, the keys are then as they were. */
-int hth_key_reload(
-        struct hth_key *key, const char *path, int *out_changed, struct hearth_error *err);
+int hth_key_reload(struct hth_key *key, const struct hth_key_opener *opener, const char *path,
+        int *out_changed, struct hearth_error *err);
 void hth_key_close(struct hth_key *key); /* NULL and one of zeros: nothing */
 
 #define HTH_KEY_LINE (2 * HTH_KEY + 1) /* a key's line in a file */

@@ -160,24 +160,31 @@ int hth_key_fd(const char *path)
 }
 
 /* A descriptor of ours, whoever owns the one that a name names. */
-static int key_file_open(const char *path)
+static int key_file_open(const struct hth_key_opener *opener, const char *path)
 {
     int fd = hth_key_fd(path);
 
-    return fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : hth_open_named(path, O_RDONLY | O_NOFOLLOW);
+    if (fd >= 0)
+        return fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    return opener ? opener->open(opener->self) : hth_open_named(path, O_RDONLY | O_NOFOLLOW);
 }
 
 /* To place->read; how many. */
-static int key_load(const char *path, struct hth_key_place *place, unsigned *out_count,
-        struct hearth_error *err)
+static int key_load(const struct hth_key_opener *opener, const char *path,
+        struct hth_key_place *place, unsigned *out_count, struct hearth_error *err)
 {
-    int fd = key_file_open(path);
+    int fd = key_file_open(opener, path);
     ssize_t n = 0;
     int rc;
 
     if (fd < 0 && errno == ELOOP)
         return hth_fail(err, HEARTH_EINVAL, ELOOP,
                 "key file %s is a symbolic link: name the file itself", path);
+    if (fd < 0 && errno == EPIPE)
+        return hth_fail(err, HEARTH_EINVAL, EPIPE,
+                "key file %s: the process hearthd-key, which opens it for this engine, has ended: end "
+                "the engine, so that another is started",
+                path);
     if (fd < 0)
         return hth_fail(err, HEARTH_EINVAL, errno, "key file %s: %s", path, strerrordesc_np(errno));
 
@@ -231,12 +238,12 @@ static void key_take(struct hth_key *key, unsigned count)
     key->other_id = key->other ? hth_key_id(key->other) : 0;
 }
 
-int hth_key_reload(
-        struct hth_key *key, const char *path, int *out_changed, struct hearth_error *err)
+int hth_key_reload(struct hth_key *key, const struct hth_key_opener *opener, const char *path,
+        int *out_changed, struct hearth_error *err)
 {
     uint32_t id = key->id, other_id = key->other_id;
     unsigned count = 0;
-    int rc = key_load(path, key->place, &count, err);
+    int rc = key_load(opener, path, key->place, &count, err);
 
     if (!rc) {
         key_take(key, count);
@@ -246,7 +253,8 @@ int hth_key_reload(
     return rc;
 }
 
-int hth_key_open(const char *path, struct hth_key *out, struct hearth_error *err)
+int hth_key_open_by(const struct hth_key_opener *opener, const char *path, struct hth_key *out,
+        struct hearth_error *err)
 {
     struct hth_key key = { 0 };
     int rc, changed;
@@ -255,12 +263,17 @@ int hth_key_open(const char *path, struct hth_key *out, struct hearth_error *err
     if (!key.place)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the job key");
     hth_random_bytes(key.place, sizeof(*key.place));
-    rc = hth_key_reload(&key, path, &changed, err);
+    rc = hth_key_reload(&key, opener, path, &changed, err);
     if (rc)
         hth_secret_free(key.place);
     else
         *out = key;
     return rc;
+}
+
+int hth_key_open(const char *path, struct hth_key *out, struct hearth_error *err)
+{
+    return hth_key_open_by(NULL, path, out, err);
 }
 
 void hth_key_close(struct hth_key *key)

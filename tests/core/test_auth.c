@@ -327,23 +327,23 @@ Test(auth, a_key_that_stays_does_not_move_and_one_that_goes_becomes_nobodys, .in
     must(hth_key_open(path, &key, NULL));
     old = key.bytes;
     memcpy(was, old, HTH_KEY);
-    must(hth_key_reload(&key, path, &changed, NULL));
+    must(hth_key_reload(&key, NULL, path, &changed, NULL));
     cr_assert(zero(int, changed));
     write_two(hex, second);
-    must(hth_key_reload(&key, path, &changed, NULL));
+    must(hth_key_reload(&key, NULL, path, &changed, NULL));
     next = key.other;
     cr_assert(changed && key.bytes == old && next && next != old);
     write_two(second, hex);
-    must(hth_key_reload(&key, path, &changed, NULL));
+    must(hth_key_reload(&key, NULL, path, &changed, NULL));
     cr_assert(changed && key.bytes == next && key.other == old);
     cr_assert(eq(int, memcmp(old, was, HTH_KEY), 0));
     write_two(second, "");
-    must(hth_key_reload(&key, path, &changed, NULL));
+    must(hth_key_reload(&key, NULL, path, &changed, NULL));
     cr_assert(changed && key.bytes == next && !key.other);
     cr_assert(ne(int, memcmp(old, was, HTH_KEY), 0), "the key that went is still there");
     cr_assert(ne(int, memcmp(old, zeros, HTH_KEY), 0), "anybody can prove with zeros");
     unlink(path);
-    must_fail(hth_key_reload(&key, path, &changed, NULL), HEARTH_EINVAL);
+    must_fail(hth_key_reload(&key, NULL, path, &changed, NULL), HEARTH_EINVAL);
     cr_assert(key.bytes == next && next[0] == 0xff, "the key went with its file");
     hth_key_close(&key);
 }

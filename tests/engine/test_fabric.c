@@ -19,7 +19,8 @@ static struct {
     struct hth_node *node;
     struct hth_node_fabrics fabrics;
     uint32_t broken; /* bits: fabrics that do not open */
-    unsigned opens;
+    unsigned opens, settled;
+    uint32_t settled_on;
     union {
         struct hth_local_head head;
         struct hth_local_error error;
@@ -79,6 +80,13 @@ static struct hth_transport *open_first(
     return open_fabric(self, hth_fabric_of(first), events, err);
 }
 
+static void settled(void *self)
+{
+    (void)self;
+    w.settled++;
+    w.settled_on = w.fabrics.opened;
+}
+
 static void engine_start(void)
 {
     struct hth_node_env env = { .clock = { now, now, NULL },
@@ -91,7 +99,7 @@ static void engine_start(void)
         .reply = reply,
         .node = "one" };
 
-    w.fabrics = (struct hth_node_fabrics){ .open = open_fabric };
+    w.fabrics = (struct hth_node_fabrics){ .open = open_fabric, .settled = settled };
     must(hth_node_open(&env, &w.node, NULL));
 }
 
@@ -241,7 +249,10 @@ Test(fabric, in_an_epoch_it_ends_for_another_one_and_what_began_is_on_record)
 
     memcpy(a.addr, r.addr, sizeof(a.addr));
     a.addr_len = r.addr_len;
+    cr_assert(zero(u32, w.settled), "another one can still be taken");
     join(&a, 7);
+    cr_assert(eq(u32, w.settled, 1));
+    cr_assert(eq(u32, w.settled_on, WORSE));
     a = attach_again();
     cr_assert(eq(u32, a.first_fabric, WORSE));
     start_again();

@@ -3,27 +3,34 @@
 #include "damage.h"
 #include "party.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define OTHER "/etc/passwd"
 
 static struct party p;
-static char key[128];
-static const char *unconfined, *opens;
+static char key[128], beside[128];
+static const char *unconfined, *opens, *transport = "tcp", *point = "chunk";
+static uint32_t network;
 
-/* The first engine of node 0 stops as it checksums, on a worker, and has tried to read a file by then. */
+/* The first engine of node 0 stops as it checksums, on a worker, or as it joins, on the engine's thread, and has tried
+ * to read a file by then. */
 static void stop_and_try(const struct party *q, struct me *me)
 {
     me->opts.key_file = key;
+    me->opts.network = network;
     me->opts.stall_ms = me->opts.dead_ms = 20000;
     setenv("HEARTH_UNCONFINED", unconfined, 1);
-    if (q->launches == 1 && me->rank == 0) {
-        setenv("HEARTH_STOP_POINT", "chunk", 1);
+    if (opens && q->launches == 1 && me->rank == 0) {
+        setenv("HEARTH_STOP_POINT", point, 1);
         setenv("HEARTH_STOP_OPENS", opens, 1);
     }
 }
@@ -31,7 +38,7 @@ static void stop_and_try(const struct party *q, struct me *me)
 /* What came of it: an errno. The engine goes on. */
 static int heard_at_the_point(void)
 {
-    char path[160], text[64] = "";
+    char path[160], text[64] = "", name[32] = "";
     int why = -1;
     long pid = 0;
     FILE *f;
@@ -39,28 +46,76 @@ static int heard_at_the_point(void)
     party_path(&p, 0, ".hearth/stopped", path, sizeof(path));
     party_wait_stopped(&p, 0);
     f = fopen(path, "re");
-    CHECK(f && fgets(text, sizeof(text), f) && sscanf(text, "chunk %ld %d", &pid, &why) == 2, "%s",
-            text);
+    CHECK(f && fgets(text, sizeof(text), f) && sscanf(text, "%31s %ld %d", name, &pid, &why) == 3 &&
+                    !strcmp(name, point),
+            "%s", text);
     fclose(f);
     kill((pid_t)pid, SIGCONT);
     return why;
 }
 
+static void put_key(const char *path)
+{
+    unsigned char bytes[32];
+
+    CHECK(getrandom(bytes, sizeof(bytes), 0) == sizeof(bytes), "no random bytes");
+    damage_put(path, bytes, sizeof(bytes));
+}
+
+/* Two nodes, with a key in a folder of its own and a file beside it. */
+static void open_with_key(void)
+{
+    char folder[100];
+
+    party_open(&p, 2, 2, 128);
+    p.opts.transport = transport;
+    snprintf(folder, sizeof(folder), "%s/keys", p.base);
+    CHECK(!mkdir(folder, 0700), "%s: %s", folder, strerror(errno));
+    snprintf(key, sizeof(key), "%s/key", folder);
+    snprintf(beside, sizeof(beside), "%s/beside", folder);
+    put_key(key);
+    put_key(beside);
+    p.adjust = stop_and_try;
+}
+
+/* The ranks wait until the engine goes on: a process of its own hears what came of it. */
+static int start_and_hear(void)
+{
+    int status = 0, rc;
+    pid_t pid;
+
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0)
+        _exit(heard_at_the_point());
+    party_start(&p);
+    while ((rc = waitpid(pid, &status, 0)) < 0 && errno == EINTR)
+        continue;
+    CHECK(rc == pid && WIFEXITED(status), "nothing was heard at the point");
+    return WEXITSTATUS(status);
+}
+
+/* As the ranks open the job, on the engine's thread: the errno. */
+static int try_as_it_joins(const char *path)
+{
+    party_needs_points();
+    unconfined = "0";
+    opens = path;
+    point = "join";
+    open_with_key();
+    return start_and_hear();
+}
+
 /* A save of two nodes, in which an engine tries to open this: the errno. */
 static int try_in_a_job(const char *switched, const char *path)
 {
-    unsigned char bytes[32];
     int why;
 
     party_needs_points();
     unconfined = switched;
     opens = path;
-    party_open(&p, 2, 2, 128);
-    p.opts.transport = "tcp";
-    snprintf(key, sizeof(key), "%s/key", p.base);
-    CHECK(getrandom(bytes, sizeof(bytes), 0) == sizeof(bytes), "no random bytes");
-    damage_put(key, bytes, sizeof(bytes));
-    p.adjust = stop_and_try;
+    point = "chunk";
+    open_with_key();
     party_start(&p);
     party_recover(&p, 0, 0);
     for (uint32_t r = 0; r < 2; r++)
@@ -115,7 +170,7 @@ static void engine_reads_what_it_needs(void)
         int why;
     } rows[] = { { "/proc/self/cgroup", 0 }, { "/proc/self/mountinfo", 0 }, { "/proc/meminfo", 0 },
         { "/sys/kernel", 0 }, { "/dev/null", 0 }, { "/dev/zero", EACCES }, { "/tmp", EACCES },
-        { "/proc/1/../../etc/passwd", EACCES }, { key, 0 } };
+        { "/proc/1/../../etc/passwd", EACCES }, { key, EACCES }, { beside, EACCES } };
 
     needs_landlock();
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -134,6 +189,165 @@ static void engine_is_left_alone_where_that_is_asked_for(void)
     CHECK(!party_log_has(&p, 0, " confined "), "the log says that it is confined");
 }
 
+/* The number of threads that the last of its engine's lines of this kind tells. */
+static unsigned threads_told(uint32_t node, const char *before, const char *behind)
+{
+    char path[160], line[4096], *at;
+    unsigned n = 0;
+    FILE *f;
+
+    party_path(&p, node, ".hearth/log", path, sizeof(path));
+    f = fopen(path, "re");
+    while (f && fgets(line, sizeof(line), f))
+        if ((at = strstr(line, before)) && strstr(at, behind))
+            n = (unsigned)strtoul(at + strlen(before), NULL, 10);
+    if (f)
+        fclose(f);
+    return n;
+}
+
+static unsigned threads_of(pid_t pid)
+{
+    char path[64];
+    struct dirent *e;
+    unsigned n = 0;
+    DIR *d;
+
+    snprintf(path, sizeof(path), "/proc/%ld/task", (long)pid);
+    d = opendir(path);
+    CHECK(d, "%s: %s", path, strerror(errno));
+    while ((e = readdir(d)))
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+static void wait_log(uint32_t node, const char *text)
+{
+    uint64_t until = now_ms() + 20000;
+
+    while (!party_log_has(&p, node, text)) {
+        CHECK(now_ms() < until, "the engine of n%u does not say '%s'", node, text);
+        nap_ms(5);
+    }
+}
+
+static void all_threads_are_told(uint32_t node)
+{
+    wait_log(node, " confined all ");
+    CHECK(threads_told(node, " confined all ", " nothing but its root") ==
+                    threads_of(party_engine(&p, node)),
+            "n%u: %u threads are told, there are %u", node,
+            threads_told(node, " confined all ", " nothing but its root"),
+            threads_of(party_engine(&p, node)));
+}
+
+/* tcp is all that a node without adapters has, on a network of strangers: before any rank has met another. */
+static void engine_on_auto_is_confined_with_all_its_threads(void)
+{
+    needs_landlock();
+    transport = "auto";
+    CHECK(try_as_it_joins(OTHER) == EACCES, OTHER " can be read before the first epoch");
+    for (uint32_t k = 0; k < 2; k++)
+        all_threads_are_told(k);
+    CHECK(try_in_a_job("0", beside) == EACCES, "what lies beside the key can be read");
+    engine_opens_nothing_else();
+}
+
+/* Where the node could take libfabric's TCP as well, until the ranks have met; ever after not. */
+static void engine_on_auto_is_confined_when_an_epoch_is_joined(void)
+{
+    needs_landlock();
+    transport = "auto";
+    network = HEARTH_NETWORK_TRUSTED;
+    if (try_as_it_joins(OTHER) == EACCES)
+        party_skip("nothing but tcp is to be had here");
+    for (uint32_t k = 0; k < 2; k++)
+        all_threads_are_told(k);
+    engine_opens_nothing_else();
+}
+
+/* The process that opens the key file for this engine; 0: there is none. */
+static pid_t reader_of(pid_t engine)
+{
+    DIR *d = opendir("/proc");
+    struct dirent *e;
+    pid_t found = 0;
+
+    while (d && !found && (e = readdir(d))) {
+        char path[64], name[32] = "";
+        int parent = 0;
+        FILE *f;
+
+        snprintf(path, sizeof(path), "/proc/%.20s/stat", e->d_name);
+        if ((f = fopen(path, "re")) && fscanf(f, "%*d (%31[^)]) %*c %d", name, &parent) == 2 &&
+                parent == engine && !strcmp(name, "hearthd-key"))
+            found = (pid_t)strtol(e->d_name, NULL, 10);
+        if (f)
+            fclose(f);
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
+static int ends_soon(pid_t pid, int sig, pid_t other)
+{
+    struct pollfd end = { .fd = (int)syscall(SYS_pidfd_open, other, 0), .events = POLLIN };
+    int ended;
+
+    kill(pid, sig);
+    ended = end.fd < 0 || poll(&end, 1, 10000) == 1;
+    if (end.fd >= 0)
+        close(end.fd);
+    return ended;
+}
+
+/* The job's key and another one, as two lines, over the file of this name: as `hearth key add` does it. */
+static void add_key(void)
+{
+    unsigned char one[2][32];
+    char fresh[160];
+    FILE *f = fopen(key, "re");
+
+    CHECK(f && fread(one[0], 1, 32, f) == 32, "%s: %s", key, strerror(errno));
+    fclose(f);
+    CHECK(getrandom(one[1], 32, 0) == 32, "no random bytes");
+    snprintf(fresh, sizeof(fresh), "%s.new", key);
+    put_key(fresh);
+    f = fopen(fresh, "we");
+    for (size_t i = 0; f && i < 64; i++)
+        fprintf(f, "%02x%s", one[i / 32][i % 32], i % 32 == 31 ? "\n" : "");
+    CHECK(f && !fclose(f) && !rename(fresh, key), "%s: %s", fresh, strerror(errno));
+}
+
+/* An engine whose reader was ended says so, and goes on with the key that it has. */
+static void key_is_replaced_under_a_confined_engine(void)
+{
+    pid_t engine[2], reader[2];
+
+    needs_landlock();
+    transport = "auto";
+    unconfined = "0";
+    opens = NULL;
+    open_with_key();
+    party_start(&p);
+    party_recover(&p, 0, 0);
+    for (uint32_t k = 0; k < 2; k++) {
+        engine[k] = party_engine(&p, k);
+        CHECK((reader[k] = reader_of(engine[k])) > 0, "nothing opens the key file of n%u", k);
+        all_threads_are_told(k);
+    }
+    CHECK(ends_soon(reader[0], SIGKILL, reader[0]), "the reader of n0 cannot be ended");
+    add_key();
+    wait_log(1, " key-changed ");
+    wait_log(0, " key-unchanged ");
+    CHECK(party_log_has(&p, 0, "the process hearthd-key, which opens it"), "n0 does not say why");
+    party_save(&p, 1, 1);
+    CHECK(party_engine(&p, 0) == engine[0], "n0 ended");
+    CHECK(ends_soon(engine[1], SIGKILL, reader[1]), "the reader of n1 outlives its engine");
+}
+
 #define CASE(name) { #name, name },
 
 int main(int argc, char **argv)
@@ -142,6 +356,9 @@ int main(int argc, char **argv)
     CASE(engine_opens_nothing_else)
     CASE(engine_reads_what_it_needs)
     CASE(engine_is_left_alone_where_that_is_asked_for)
+    CASE(engine_on_auto_is_confined_with_all_its_threads)
+    CASE(engine_on_auto_is_confined_when_an_epoch_is_joined)
+    CASE(key_is_replaced_under_a_confined_engine)
         /* clang-format on */
         { NULL, NULL }
     };
