@@ -561,3 +561,50 @@ def protected() -> tuple[str | None, int | None, str | None]:
     held = ht.protection(base())
     dist.barrier()
     return held.level, held.copies, held.mend
+
+
+def different_steps(how: str) -> dict[str, Any]:
+    """Rank 1 names another step in a save, and the same one in the next."""
+    rank, out = dist.get_rank(), {}
+    writer = HearthWriter(base(), timeout_s=30)
+    state = {f"w{rank}": torch.full((3,), 1.0)}
+
+    def save(step: int) -> None:
+        path = f"{base()}/step-{step}_ckpt"
+        if how == "async_save":
+            dcp.async_save(state, checkpoint_id=path, storage_writer=writer,
+                           process_group=ht.group()).result(60)
+        else:
+            dcp.save(state, checkpoint_id=path, storage_writer=writer)
+
+    save(1)
+    begun = time.monotonic()
+    try:
+        save(5 + rank)
+        out["said"] = "nothing"
+    except CheckpointException as error:
+        out["said"] = "; ".join(str(raised) for raised, _ in error.failures.values())
+    out["s"] = time.monotonic() - begun
+    save(7)
+    if rank == 0:
+        state["more"] = torch.ones(2)
+    save(8)
+    out["s_all"] = time.monotonic() - begun
+    into = {f"w{rank}": torch.zeros(3)}
+    dcp.load(into, checkpoint_id=f"{base()}/step-8_ckpt", storage_reader=HearthReader())
+    out["loaded"] = float(into[f"w{rank}"].sum())
+    return out
+
+
+def same_steps_with_kept_plans() -> list[int]:
+    """Plans that change on one rank alone."""
+    rank, out = dist.get_rank(), []
+    writer = HearthWriter(base(), timeout_s=30)
+    state = {f"w{rank}": torch.ones(3)}
+    for step in (1, 2, 3, 4, 5):
+        if rank == step % 2:
+            state[f"more{step}"] = torch.ones(2)
+        dcp.save(state, checkpoint_id=f"{base()}/step-{step}_ckpt", storage_writer=writer,
+                 planner=dcp.DefaultSavePlanner(enable_plan_caching=True))
+        out.append(step)
+    return out

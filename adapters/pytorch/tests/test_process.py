@@ -126,3 +126,15 @@ def test_each_call_in_a_forked_child_is_refused_at_once(two):
 
 def test_as_many_copies_as_asked_are_no_degradation(two):
     assert two.run(rank_work.protected) == [("PROTECTED", 1, None)] * 2
+
+
+@pytest.mark.parametrize("how", ["save", "async_save"])
+def test_ranks_that_name_different_steps_hear_of_it_at_once(two, how):
+    for said in two.run(rank_work.different_steps, how):
+        assert "step 5: rank 0; step 6: rank 1" in said["said"], said
+        assert said["s"] < 15 and said["s_all"] < 28 and said["loaded"] == 3, said
+
+
+def test_plans_that_dcp_keeps_are_not_taken_for_other_steps(two):
+    """Where each rank's plan is as before, nothing is known of the steps that the others name."""
+    assert two.run(rank_work.same_steps_with_kept_plans) == [[1, 2, 3, 4, 5]] * 2

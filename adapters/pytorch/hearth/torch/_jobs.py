@@ -36,6 +36,7 @@ class Membership:
     wrote   the newest step that this process has written
     missed  a step that the others have begun, and this rank has not, since it failed before
     newest  save that was PROTECTED when that was last asked
+    saves   how many DCP has planned since the job was joined, as the coordinator counts
     """
 
     job: Job
@@ -48,6 +49,7 @@ class Membership:
     wrote: int = -1
     missed: int | None = None
     newest: Kept | None = None
+    saves: int = 0
 
     @property
     def rank(self) -> Rank:
@@ -340,7 +342,7 @@ def recover_again(base: str, opts: dict[str, Any], **arguments: Any) -> Membersh
             member.recovered = None
         member.joined, member.wrote = uuid.uuid4().hex, -1
         found = member.recovered = member.job.recover(**arguments)
-        member.newest = None
+        member.newest, member.saves = None, 0
         member.missed = None  # not before: only in the new epoch all count their attempts anew
     with _lock:
         if base in _ids:

@@ -32,7 +32,7 @@ import pickle
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
@@ -56,6 +56,7 @@ from ._process import Current, portable
 _LEVELS = ("SEALED", "COPIED", "COMPLETE", "PROTECTED")
 _ARGUMENTS = ("base", "step", "step_of", "part", "parts", "level", "timeout_s", "overwrite",
               "common", "ranks")
+_NAMED = 16  # of the ranks that an error lists
 _OURS = "hearth-"  # begins the save_id of saves that were written here
 
 
@@ -348,20 +349,34 @@ class HearthWriter(StorageWriter):
 
     @_carried
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """The job is joined here at the latest."""
+        """The job is joined here at the latest. The step goes along, to be compared."""
         current = self._current()
-        job = self._member(current.base).job
+        member = self._member(current.base)
+        job = member.job
         if not self._overwrite and _exists(job, current.step):
             raise RuntimeError(f"Checkpoint already exists: step {current.step} of {job.base}, "
                                "and overwrite is False")
         if current.commits_in_finish and not job.off:
             ids = _jobs.ids_of(current.base)
             ids.check(current.step, current.name, lambda: _recorded_id(job, current))
-        return plan
+        member.saves += 1
+        return dataclasses.replace(plan, storage_data=_Says(job.rank, current.step, member.saves))
 
     @_carried
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Nothing per save goes into plans: DCP may keep them for the next one."""
+        """All ranks name one step. DCP may have kept a plan of an earlier save, with what was said
+        then: that is of another number."""
+        member = self._member(self._current().base)
+        said = [plan.storage_data for plan in plans if isinstance(plan.storage_data, _Says)
+                and plan.storage_data.number == member.saves]
+        steps: dict[int, list[int]] = {}
+        for rank, step, _ in said:
+            steps.setdefault(step, []).append(rank)
+        if len(steps) > 1:
+            raise HearthError(
+                "the ranks name different steps in one save: "
+                + "; ".join(f"step {step}: {_ranks(steps[step])}" for step in sorted(steps))
+                + ". Nothing was written; give all ranks the same checkpoint_id")
         return plans
 
     @_carried
@@ -370,6 +385,8 @@ class HearthWriter(StorageWriter):
         current = self._current()
         member = self._member(current.base)
         job, turn = member.job, current.turn
+        if isinstance(plan.storage_data, _Says):  # a rank that has missed a save counts on with all
+            member.saves = max(member.saves, plan.storage_data.number)
         if turn is None or turn.last:
             member.wrote = current.step
         try:
@@ -526,6 +543,20 @@ class HearthWriter(StorageWriter):
                       timeout_s=state["_timeout_s"], overwrite=state["_overwrite"],
                       common=None if failed else common, ranks=state["_ranks"], **opts)
         self._rank, self._brought = rank, common if failed else None
+
+
+class _Says(NamedTuple):
+    """What a rank's plan says of its save: number, as Membership.saves."""
+
+    rank: int
+    step: int
+    number: int
+
+
+def _ranks(ranks: list[int]) -> str:
+    names = ", ".join(map(str, ranks[:_NAMED]))
+    more = f" and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {names}{more}"
 
 
 def _exists(job: Job, step: int) -> bool:
