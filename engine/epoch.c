@@ -166,7 +166,8 @@ static int epoch_may_follow(
 {
     uint64_t unused = 0, seen = hth_holdings_highest_epoch(&n->ctx, &unused);
 
-    if (next->epoch == n->forgot_epoch && next->nonce == n->forgot_nonce)
+    if (next->epoch == n->forgot_epoch && next->nonce == n->forgot_nonce &&
+            !hth_breaks(&n->ctx, HTH_BREAK_FORGOT))
         return hth_fail(err, HEARTH_ESTATE, 0,
                 "the record of what node %s has decided in epoch %" PRIu64
                 " is damaged or gone, and another decision could contradict it: recover in place, or "

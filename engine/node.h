@@ -63,7 +63,7 @@ struct hth_node_env {
     uint32_t linger_s;    /* until ranks say another; 0: the default of linger_s */
     uint32_t retry_ms;    /* 0: 500 */
     uint32_t tree_degree; /* 0: HTH_TREE_DEGREE; less in tests */
-    uint32_t breaks;      /* enum hth_break, tests */
+    uint64_t breaks;      /* enum hth_break, tests */
 };
 
 /* Adopts what the store has. Where it has an epoch record whose job still runs (an engine that died

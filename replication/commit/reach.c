@@ -292,7 +292,8 @@ static void reach_look_late(struct hth_commit *c)
     uint32_t still, busy;
 
     hth_session_late(c->ctx->session, &still, &busy);
-    c->coord.late |= c->running && still + busy != c->coord.lates;
+    c->coord.late |=
+            c->running && still + busy != c->coord.lates && !hth_breaks(c->ctx, HTH_BREAK_LATE);
     c->coord.lates = still + busy;
 }
 

@@ -44,6 +44,10 @@ enum hth_break {
     HTH_BREAK_BAD = 1 << 28,       /* a copy that somebody calls bad is put aside, right or not */
 };
 
+/* Beyond the bits of an int. */
+#define HTH_BREAK_LATE   (UINT64_C(1) << 31) /* promises from before the coordinator was busy count */
+#define HTH_BREAK_FORGOT (UINT64_C(1) << 32) /* an epoch whose head is damaged is joined again */
+
 struct hth_ctx_opts {
     char job[HTH_NAME_MAX + 1];
     uint32_t copies, min_copies, keep; /* resolved: never 0 */
@@ -55,7 +59,7 @@ struct hth_ctx_opts {
     uint32_t retry_ms;       /* what has had no effect yet is said again this often; 500 */
     uint64_t inflight_bytes; /* being pulled by this node */
     uint32_t tree_degree;    /* 0: HTH_TREE_DEGREE; tests have less */
-    uint32_t breaks;         /* enum hth_break */
+    uint64_t breaks;         /* enum hth_break */
 };
 
 struct hth_holdings;
@@ -95,7 +99,7 @@ struct hth_ctx {
 /* The struct that holds `field`, whose address is `at`. */
 #define hth_owner_of(type, field, at) ((type *)(void *)((char *)(at)-offsetof(type, field)))
 
-static inline int hth_breaks(const struct hth_ctx *ctx, enum hth_break rule)
+static inline int hth_breaks(const struct hth_ctx *ctx, uint64_t rule)
 {
     return (ctx->opts.breaks & rule) != 0;
 }

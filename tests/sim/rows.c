@@ -378,7 +378,7 @@ static const struct row {
 
 static const struct {
     const char *name;
-    uint32_t rule;
+    uint64_t rule;
 } rules[] = {
     { "record", HTH_BREAK_RECORD },
     { "moved", HTH_BREAK_MOVED },
@@ -387,7 +387,7 @@ static const struct {
     { "number", HTH_BREAK_NUMBER | HTH_BREAK_SERIAL },
 };
 
-static int run(const struct row *row, uint32_t breaks, int loud)
+static int run(const struct row *row, uint64_t breaks, int loud)
 {
     struct world_opts opts = base(row->nodes, row->ranks, row->copies);
     struct world w;
@@ -411,7 +411,7 @@ static int run(const struct row *row, uint32_t breaks, int loud)
 
 int main(int argc, char **argv)
 {
-    uint32_t breaks = 0;
+    uint64_t breaks = 0;
     int loud = 0, blob = 0, broken = 1;
 
     if (argc == 2 && !strcmp(argv[1], "--list")) {

@@ -36,7 +36,7 @@
 
 static const struct {
     const char *name;
-    uint32_t rule;
+    uint64_t rule;
     uint64_t kinds;
 } rules[] = {
     { "verify", HTH_BREAK_VERIFY, WORLD_FIRST },
@@ -68,6 +68,10 @@ static const struct {
     { "bad-believed", HTH_BREAK_BAD, WORLD_BIT(READ) | WORLD_BIT(GOON) },
     { "options-stay", HTH_BREAK_OPTIONS, WORLD_BIT(OPTIONS) | WORLD_BIT(GOON) },
     { "ruled-out", HTH_BREAK_RULED_OUT, WORLD_BIT(RETURN) | WORLD_BIT(GOON) },
+    { "late-promises", HTH_BREAK_LATE,
+            WORLD_BIT(NET) | WORLD_BIT(BLOCK) | WORLD_BIT(LOSS) | WORLD_BIT(SLOW) |
+                    WORLD_BIT(SILENCE) },
+    { "forgotten-epoch", HTH_BREAK_FORGOT, WORLD_BIT(RECORD) | WORLD_BIT(CRASH) | WORLD_BIT(GOON) },
     { "stalled-not-told", HTH_BREAK_STALLED, WORLD_BIT(MTU) | WORLD_BIT(GOON) },
 };
 

@@ -114,7 +114,7 @@ struct world_opts {
     uint32_t recover_ms;   /* 0: 12000 */
     uint32_t every_ms;     /* from one save to the next; 0: 100 */
     uint32_t room;      /* of each memory, in hundredths of what its node owes; 0: without bound */
-    uint32_t breaks;    /* enum hth_break, and the ranks' */
+    uint64_t breaks;    /* enum hth_break, and the ranks' */
     int deaf;           /* the judge does not hear what is told, and waits for what comes of it */
     uint32_t faults;    /* 0: none; else about so many in the history */
     uint64_t kinds;     /* of them, WORLD_BIT; 0: as before there were any, WORLD_FIRST */
@@ -145,8 +145,8 @@ struct world_opts {
     (WORLD_BIT(NET) | WORLD_BIT(LOSS) | WORLD_BIT(KILL) | WORLD_BIT(RESTART) | WORLD_BIT(STALE) | \
             WORLD_BIT(BACK))
 
-#define WORLD_BREAK_GRANT (UINT32_C(1) << 31) /* ranks keep slots that came too late */
-#define WORLD_BREAK_MAPS  (UINT32_C(1) << 30) /* ranks keep slots mapped across engines */
+#define WORLD_BREAK_GRANT (UINT64_C(1) << 63) /* ranks keep slots that came too late */
+#define WORLD_BREAK_MAPS  (UINT64_C(1) << 62) /* ranks keep slots mapped across engines */
 
 struct rank_state;
 struct machine;
