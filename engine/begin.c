@@ -279,17 +279,21 @@ static size_t begin_sizes(struct hth_node *n, const struct client *c,
 /* A save that may begin has a slot: where those of its size hold what is still needed, as after
  * the job has lost nodes and not yet saved, another is made: one, since a rank writes one save.
  * Readers have what lease_bytes gives them and no more. Where ranks have said no sizes, the
- * first save's slots are made so, those of all ranks side by side. */
-static void begin_foresee(struct hth_node *n, const struct client *c,
+ * first save's slots are made so, those of all ranks side by side; and where an object has grown and room is
+ * short, slots of its size before make way. 1: when ranks have unmapped those. */
+static int begin_foresee(struct hth_node *n, const struct client *c,
         const struct hth_local_begin *m, const struct hth_ranks *ranks)
 {
     uint64_t said = reserve_said(n, c->rank), bytes[BEGIN_SIZES];
     struct hearth_error err;
+    int rc;
 
     if ((said && m->bytes > said) || begin_has_another(n, c, m) || !begin_may(n, c, m, ranks))
-        return;
-    if (hth_slots_want(&n->ctx, bytes, begin_sizes(n, c, m, bytes), HTH_WANT_OR_READERS, &err))
+        return 0;
+    rc = hth_slots_want(&n->ctx, bytes, begin_sizes(n, c, m, bytes), HTH_WANT_OR_READERS, &err);
+    if (rc)
         hth_say(&n->ctx.log, HEARTH_LOG_DEBUG, "no-slot", "%s", err.text);
+    return rc == HEARTH_EBUSY;
 }
 
 /* Could the rank be lent a slot now? HEARTH_EBUSY: not yet. */
@@ -318,9 +322,8 @@ static int begin_must_wait(struct hth_node *n, const struct client *c, const uni
         return 0;
     if ((!begin || !m->head.token) && step != UINT64_MAX)
         rc = hth_commit_room(n->commit, c->rank, step, ranks, NULL);
-    if (!rc && begin)
-        begin_foresee(n, c, &m->begin, ranks);
-    if (!rc && begin && store->ops->soon(store, m->begin.bytes))
+    if (!rc && begin &&
+            (begin_foresee(n, c, &m->begin, ranks) || store->ops->soon(store, m->begin.bytes)))
         return 1;
     if (!rc && begin)
         rc = begin_try(n, c, &m->begin);
@@ -328,9 +331,9 @@ static int begin_must_wait(struct hth_node *n, const struct client *c, const uni
 }
 
 /* Milliseconds that a request may wait for a slot that the workers make, though its caller gave
- * no wait_ms. 0: none of its size is being made. */
+ * no wait_ms, or for room that ranks `unmap`. 0: none of its size is being made. */
 static uint32_t begin_soon_ms(struct hth_node *n, const struct client *c,
-        const struct hth_local_begin *m, const struct hth_ranks *ranks)
+        const struct hth_local_begin *m, const struct hth_ranks *ranks, int unmap)
 {
     struct hth_store *store = n->env.store;
     uint64_t ms = 1000 + (m->bytes >> 20) * 5;
@@ -338,9 +341,9 @@ static uint32_t begin_soon_ms(struct hth_node *n, const struct client *c,
     if (!m->head.token && m->step != UINT64_MAX &&
             hth_commit_room(n->commit, c->rank, m->step, ranks, NULL))
         return 0;
-    if (!store->ops->ready(store, m->bytes) && !store->ops->soon(store, m->bytes))
+    if (!unmap && !store->ops->ready(store, m->bytes) && !store->ops->soon(store, m->bytes))
         (void)begin_try(n, c, m); /* it begins one */
-    if (!store->ops->soon(store, m->bytes))
+    if (!unmap && !store->ops->soon(store, m->bytes))
         return 0;
     return ms < SOON_MS ? (uint32_t)ms : SOON_MS;
 }
@@ -384,6 +387,7 @@ void begin_ask(struct hth_node *n, struct client *c, const struct hth_local_begi
     const struct hth_ranks *ranks = loan_ranks(&m->head, sizeof(*m), &set);
     struct hearth_error err;
     uint32_t soon;
+    int unmap;
 
     if (!n->ctx.epoch) {
         hth_fail(&err, HEARTH_ESTATE, 0, "begin before the node has joined");
@@ -397,14 +401,14 @@ void begin_ask(struct hth_node *n, struct client *c, const struct hth_local_begi
     }
     if (!m->head.token)
         ahead_withdraw(n, c);
-    begin_foresee(n, c, m, ranks);
+    unmap = begin_foresee(n, c, m, ranks);
     if ((m->wait_ms || m->cancel_old) && begin_must_wait(n, c, &start, ranks)) {
         if (m->cancel_old)
             hth_commit_make_room(n->commit);
         if (m->wait_ms && !begin_wait(n, c, &start, ranks, m->wait_ms))
             return;
     }
-    if (!m->wait_ms && (soon = begin_soon_ms(n, c, m, ranks)) &&
+    if (!m->wait_ms && (soon = begin_soon_ms(n, c, m, ranks, unmap)) &&
             !begin_wait(n, c, &start, ranks, soon))
         return;
     begin_start(n, c, &start, ranks);

@@ -263,6 +263,7 @@ static void wire_deliver_locked(struct hearth *h, const void *packet, size_t len
     if (head.type == HTH_LOCAL_LET_GO && len >= sizeof(let_go)) {
         memcpy(&let_go, packet, sizeof(let_go));
         hth_slot_let_go_locked(h, let_go.slot);
+        hth_slots_unmap(hth_slots_old_locked(h)); /* a begin may wait for it, this rank's own too */
     }
     if (head.type == HTH_LOCAL_EVENT)
         hth_event_locked(h, packet, len);

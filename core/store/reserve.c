@@ -128,12 +128,33 @@ static void way_look(struct hth_tmpfs *t, struct tmpfs_slot *s)
     t->unmaps += (unsigned)s->unmap;
 }
 
-/* Room for `missing` bytes; where it is short, free slots that match no size are dropped: with
- * the bytes that they have, and those that are promised to them. */
-static int make_way(struct hth_tmpfs *t, uint64_t missing, struct hearth_error *err)
+/* It would make way, and a rank that has it mapped is told to unmap it. */
+static int way_awaits(const struct tmpfs_slot *s)
+{
+    return !s->matched && !s->foreign && s->state == TMPFS_GIVEN && s->orphan == ORPHAN_ALONE &&
+           !s->pub.leases;
+}
+
+/* Where it is short, free slots that match no size are dropped: with the bytes that they have, and those that
+ * are promised to them. some: no more than has to be. */
+static void way_drop(struct hth_tmpfs *t, uint64_t missing, int some)
 {
     struct tmpfs_slot *next;
-    uint64_t freed = 0;
+
+    for (struct tmpfs_slot *s = t->slots; s; s = next) {
+        next = s->next;
+        if (!in_the_way(s) || s->pub.user)
+            continue;
+        hth_slot_drop(t, s);
+        if (some && !hth_pool_fits(t, missing, 0, NULL))
+            return;
+    }
+}
+
+/* Room for `missing` bytes. */
+static int make_way(struct hth_tmpfs *t, uint64_t missing, int some, struct hearth_error *err)
+{
+    uint64_t freed = 0, awaited = 0;
     int rc = hth_pool_fits(t, missing, 0, NULL);
 
     if (!rc || !missing)
@@ -142,13 +163,16 @@ static int make_way(struct hth_tmpfs *t, uint64_t missing, struct hearth_error *
     for (struct tmpfs_slot *s = t->slots; s; s = s->next) {
         way_look(t, s);
         freed += in_the_way(s) && !s->pub.user ? s->pub.capacity : 0;
+        awaited += way_awaits(s) ? s->pub.capacity : 0;
     }
     rc = hth_pool_fits(t, missing, freed, err);
-    for (struct tmpfs_slot *s = t->slots; !rc && s; s = next) {
-        next = s->next;
-        if (in_the_way(s) && !s->pub.user)
-            hth_slot_drop(t, s);
-    }
+    if (!rc)
+        way_drop(t, missing, some);
+    else if (some && awaited && !hth_pool_fits(t, missing, freed + awaited, NULL))
+        rc = hth_fail(err, HEARTH_EBUSY, 0,
+                "room for slots of %" PRIu64
+                " bytes is there when ranks have unmapped slots of other sizes; try again",
+                missing);
     return rc;
 }
 
@@ -173,8 +197,9 @@ static int make_all(
     return rc;
 }
 
-/* LOOK: they would fit. MAKE: what is missing is made. MAKE_WAY: others make way for them, too. */
-enum make { LOOK, MAKE, MAKE_WAY };
+/* LOOK: they would fit. MAKE: what is missing is made. MAKE_WAY: others make way for them, too; SOME: as
+ * few as have to, and what ranks have mapped is waited for. */
+enum make { LOOK, MAKE, MAKE_SOME_WAY, MAKE_WAY };
 
 /* Slots of these sizes. */
 static int have_slots(struct hth_tmpfs *t, const uint64_t *bytes, size_t count, enum which which,
@@ -194,9 +219,10 @@ static int have_slots(struct hth_tmpfs *t, const uint64_t *bytes, size_t count, 
         memcpy(sizes, bytes, count * sizeof(*sizes));
     qsort(sizes, count, sizeof(*sizes), bytes_descending);
     missing = reserve_match(t, sizes, &count, which);
-    rc = !missing           ? 0
-         : make == MAKE_WAY ? make_way(t, missing, err)
-                            : hth_pool_fits(t, missing, 0, err);
+    t->makes_way = make >= MAKE_SOME_WAY;
+    rc = !missing       ? 0
+         : t->makes_way ? make_way(t, missing, make == MAKE_SOME_WAY, err)
+                        : hth_pool_fits(t, missing, 0, err);
     if (!rc && make != LOOK)
         rc = make_all(t, sizes, count, err);
     free(sizes);
@@ -239,6 +265,7 @@ void hth_pool_keep_only(struct hth_store *s, const uint64_t *bytes, size_t count
         memcpy(sizes, bytes, count * sizeof(*sizes));
     qsort(sizes, count, sizeof(*sizes), bytes_descending);
     (void)reserve_match(t, sizes, &count, ALL_SLOTS);
+    t->makes_way = 1;
     free(sizes);
     for (struct tmpfs_slot *slot = t->slots; slot; slot = next) {
         next = slot->next;
@@ -251,7 +278,8 @@ void hth_pool_keep_only(struct hth_store *s, const uint64_t *bytes, size_t count
 
 struct hth_slot *hth_pool_surplus(struct hth_store *s)
 {
-    struct tmpfs_slot *slot = hth_tmpfs_of(s)->slots;
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    struct tmpfs_slot *slot = t->makes_way ? t->slots : NULL;
 
     while (slot && (!in_the_way(slot) || !slot->pub.user))
         slot = slot->next;
@@ -300,7 +328,10 @@ int hth_pool_want(struct hth_store *s, const uint64_t *bytes, size_t count, enum
             how == HTH_WANT_OR_READERS ? GIVEN_TOO
             : t->expecting             ? AWAITED_TOO
                                        : FREE_SLOTS,
-            how == HTH_WANT_FIRST ? MAKE_WAY : MAKE, err);
+            how == HTH_WANT_FIRST ? MAKE_WAY
+            : t->reserved         ? MAKE
+                                  : MAKE_SOME_WAY,
+            err);
     if (rc == HEARTH_ENOSPC && how != HTH_WANT_OR_READERS && readers_have_it(t, bytes, count))
         return hth_fail(err, HEARTH_EBUSY, 0, "readers of older saves have the slots");
     return rc;

@@ -87,6 +87,7 @@ struct hth_tmpfs {
     uint64_t id;
     uint64_t starts; /* engines this memory has seen; upper half of new generations */
     int reserved;
+    int makes_way;   /* what was asked for last makes free slots of other sizes go */
     unsigned unmaps; /* slots with `unmap` set, at most */
     int expecting;   /* ranks that let go of what they have mapped: nothing is made in its place */
     int on_tmpfs;

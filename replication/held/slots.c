@@ -45,7 +45,6 @@ int hth_slots_want(struct hth_ctx *ctx, const uint64_t *bytes, size_t count, enu
     if (!store->ops->want)
         return HEARTH_OK;
     rc = store->ops->want(store, bytes, count, how, err);
-    return rc == HEARTH_ENOSPC && how == HTH_WANT_FIRST && slots_freed(ctx)
-                   ? store->ops->want(store, bytes, count, how, err)
-                   : rc;
+    return rc == HEARTH_ENOSPC && slots_freed(ctx) ? store->ops->want(store, bytes, count, how, err)
+                                                   : rc;
 }

@@ -126,13 +126,14 @@ static int fetch_register(struct hth_fetch *f, struct hearth_error *err)
     return rc == HEARTH_EBUSY ? HEARTH_OK : rc;
 }
 
-/* A slot; where those that there are hold what is needed, one beside them, which is made in the background. */
+/* A slot; where those that there are hold what is needed, or are of other sizes, one beside them or in their
+ * place, which is made in the background. */
 static int fetch_take(struct hth_fetch *f, uint64_t bytes, struct hearth_error *err)
 {
     struct hth_store *store = f->ctx->store;
     int rc = store->ops->take(store, bytes, &f->slot, err);
 
-    if (rc != HEARTH_EBUSY)
+    if (rc != HEARTH_EBUSY && rc != HEARTH_ENOSPC)
         return rc;
     rc = hth_slots_want(f->ctx, &bytes, 1, HTH_WANT_BESIDE, err);
     return rc ? rc : store->ops->take(store, bytes, &f->slot, err);

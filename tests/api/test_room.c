@@ -190,6 +190,21 @@ Test(room, the_first_begin_warns_of_the_second_which_says_room)
     }
 }
 
+/* The optimizer has its state from the fourth save on. */
+Test(room, where_no_sizes_are_told_an_object_may_grow)
+{
+    size[0] = 26 * MIB;
+    mount_of(need(1, 1));
+    opts.keep = 1;
+    open_job();
+    size[0] = 9 * MIB;
+    saves(3, 1);
+    size[0] = 26 * MIB;
+    for (uint64_t step = 4; step < 9; step++)
+        cr_assert(
+                eq(int, save(step, 1, step % 2 ? 0 : 3000), 0), "step %d: %s", (int)step, err.text);
+}
+
 /* ---- Two ranks of the node ------------------------------------------------------------------- */
 
 static pthread_barrier_t meets;

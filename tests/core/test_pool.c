@@ -515,6 +515,64 @@ Test(pool, a_slot_that_a_rank_had_before_the_engine_makes_no_way)
     teardown();
 }
 
+/* The bytes are all that is said, as at a begin: what lies in the way is as large as an object was. */
+Test(pool, free_slots_of_other_sizes_make_way_where_nothing_was_reserved)
+{
+    uint64_t small = 40 * MIB, large = 100 * MIB;
+    struct hth_slot *slot[3];
+    void *mapped;
+
+    tight((struct hth_store_tmpfs_opts){ 0 });
+    for (int i = 0; i < 3; i++)
+        must(s->ops->lend(s, small, 0, &slot[i], NULL));
+    mapped = map_as_rank(slot[0]);
+    for (int i = 0; i < 3; i++)
+        s->ops->give(s, slot[i]);
+    must(s->ops->want(s, &large, 1, HTH_WANT_OR_READERS, NULL));
+    work_all();
+    pattern(take(large)->base, large, 1);
+    (void)take(small); /* one had to go */
+    must_fail(s->ops->want(s, &large, 1, HTH_WANT_BESIDE, NULL), HEARTH_ENOSPC);
+    munmap(mapped, slot[0]->capacity);
+    cr_assert(eq(ptr, strstr(said, "slot-lost"), NULL), "%s", said);
+    teardown();
+}
+
+Test(pool, a_rank_is_waited_for_that_has_mapped_what_makes_way)
+{
+    uint64_t small = 100 * MIB, large = 120 * MIB;
+    struct hth_slot *slot;
+    struct hearth_error err;
+    void *mapped;
+
+    tight((struct hth_store_tmpfs_opts){ 0 });
+    must(s->ops->lend(s, small, 0, &slot, NULL));
+    mapped = map_as_rank(slot);
+    s->ops->give(s, slot);
+    for (int i = 0; i < 2; i++) {
+        must_fail(s->ops->want(s, &large, 1, HTH_WANT_OR_READERS, &err), HEARTH_EBUSY);
+        cr_assert(ne(ptr, strstr(err.text, "when ranks have unmapped"), NULL), "%s", err.text);
+    }
+    cr_assert(eq(ptr, s->ops->mapped(s), slot));
+    munmap(mapped, slot->capacity);
+    must(s->ops->want(s, &large, 1, HTH_WANT_OR_READERS, NULL));
+    work_all();
+    pattern(take(large)->base, large, 1);
+    teardown();
+}
+
+Test(pool, what_was_reserved_makes_no_way_for_what_was_not)
+{
+    uint64_t small = 100 * MIB, large = 120 * MIB;
+
+    tight((struct hth_store_tmpfs_opts){ 0 });
+    must(s->ops->reserve(s, &small, 1, NULL));
+    work_all();
+    must_fail(s->ops->want(s, &large, 1, HTH_WANT_OR_READERS, NULL), HEARTH_ENOSPC);
+    (void)take(small);
+    teardown();
+}
+
 static void fill_mount(void)
 {
     char path[256];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Objects from node to node, with everything that can go wrong on the way. */
+#include "store_mem.h"
 #include "transfers.h"
 
 #include "replication/commit/release.h"
@@ -104,6 +105,23 @@ Test(transfer, a_receiver_without_room_takes_it_once_there_is)
     cr_assert(zero(ptr, (void *)hth_holdings_first(&p->node[0].ctx)), "an empty save is left");
     store->ops->give(store, slot);
     cr_assert(pair_until(p, &offered.ended, 1, 2000));
+    arrived_whole(0);
+}
+
+/* What the object's rank saved before was smaller, and no sizes were told. */
+Test(transfer, free_slots_of_other_sizes_make_way_for_a_copy)
+{
+    struct hth_store *store = p->node[0].store;
+    struct hth_slot *slot[2];
+
+    for (int i = 0; i < 2; i++)
+        must(store->ops->take(store, MIB, &slot[i], NULL));
+    for (int i = 0; i < 2; i++)
+        store->ops->give(store, slot[i]);
+    hth_store_mem_room(store, 7 * MIB);
+    offer(pair_seal(p, 1, save, 5, 5 * MIB, 1));
+    cr_assert(pair_until(p, &offered.ended, 1, 2000));
+    must(offered.code);
     arrived_whole(0);
 }
 

@@ -191,6 +191,6 @@ int mem_want(struct hth_store *s, const uint64_t *bytes, size_t count, enum hth_
     mem_settle(m);
     return m->limit && count ? have_slots(m, bytes, count,
                                        how == HTH_WANT_OR_READERS ? READERS_TOO : FREE_ONES,
-                                       how == HTH_WANT_FIRST, err)
+                                       how == HTH_WANT_FIRST || !m->reserved, err)
                              : HEARTH_OK;
 }
