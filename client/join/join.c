@@ -47,9 +47,8 @@ static uint64_t join_wall_ms(void)
 
 /* What this node may still take; nothing where the rank wants what the engine has. An engine that is in
  * an epoch would have to end for another one: only what is told to come down asks for that. */
-static uint32_t join_fabrics(const struct hearth *h)
+static uint32_t join_fabrics(const struct hearth *h, const struct hth_local_attached *a)
 {
-    const struct hth_local_attached *a = &h->attached;
     const struct hth_fabric *opened = hth_fabric_find(a->transport, a->provider);
     int by_hand = h->wants.provider ||
                   (h->wants.transport && strcmp(h->wants.transport, HTH_TRANSPORT_AUTO) != 0);
@@ -71,9 +70,20 @@ static void join_sizes(const struct hearth *h, struct hth_sizes *out)
     hth_sizes_of(out, bytes, count);
 }
 
+/* Another thread that waits for the engine may attach to the next one meanwhile. */
+static struct hth_local_attached join_attached(struct hearth *h)
+{
+    struct hth_local_attached a;
+
+    pthread_mutex_lock(&h->lock);
+    a = h->attached;
+    pthread_mutex_unlock(&h->lock);
+    return a;
+}
+
 static void join_own_row(struct hearth *h, unsigned char out[HTH_GATHER])
 {
-    const struct hth_local_attached *a = &h->attached;
+    const struct hth_local_attached attached = join_attached(h), *a = &attached;
     struct hth_gather g = { .store = a->store,
         .highest_epoch = a->highest_epoch,
         .wall_ms = a->wall_ms,
@@ -91,7 +101,7 @@ static void join_own_row(struct hearth *h, unsigned char out[HTH_GATHER])
         .version_low = a->version_low,
         .version_high = a->version_high,
         .addr_len = a->addr_len,
-        .fabrics = join_fabrics(h),
+        .fabrics = join_fabrics(h, a),
         .first_fabric = a->first_fabric,
         .rank = h->opts.rank,
         .world = h->opts.world };

@@ -125,7 +125,9 @@ int hth_checkpoint_make(struct hearth *h, struct hth_local_save save,
     c->info.struct_size = sizeof(c->info);
     c->info.step = c->save.step;
     c->info.epoch = hth_save_foreign(c->save) ? 0 : c->save.epoch;
+    pthread_mutex_lock(&h->lock); /* another thread may recover into a new epoch */
     c->info.now_epoch = h->epoch;
+    pthread_mutex_unlock(&h->lock);
     c->info.text[sizeof(c->info.text) - 1] = '\0';
     if ((rc = manifest_fetch(c, err)))
         hearth_checkpoint_close(c);

@@ -6,6 +6,7 @@
  *     tester    looks at every handle that is open: no save ever falls back a level
  *     reader    loads the save of the epoch before and has a view of it: the bytes stay
  *     logger    takes log lines
+ *     opener    opens the newest save again and again while the job recovers into new epochs
  *
  * A thread that is late finds its save PROTECTED or, where a newer one took its place, failed with
  * a reason; at the end the newest save is there again, all of it.
@@ -24,6 +25,7 @@
 
 #define SAVERS  3
 #define ROUNDS  40
+#define EPOCHS  100
 #define FLOATS  3000
 #define WAIT_MS 30000
 
@@ -40,7 +42,7 @@ static uint64_t last_step;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards open */
 static struct open_handle open_handles[SAVERS];
 static atomic_int ready, over; /* the reader has its view; the savers are done */
-static atomic_uint protected_saves, tests, loads, lines;
+static atomic_uint protected_saves, tests, loads, lines, opened;
 
 __attribute__((format(printf, 1, 2))) _Noreturn static void fail(const char *fmt, ...)
 {
@@ -283,6 +285,44 @@ static void all_at_once(void)
     hearth_close(h, HEARTH_KEEP);
 }
 
+static void *opener(void *arg)
+{
+    (void)arg;
+    while (!over) {
+        struct hearth_checkpoint *ckpt = NULL;
+
+        if (!hearth_checkpoint_open(h, HEARTH_STEP_NEWEST, &ckpt, NULL)) {
+            opened++;
+            hearth_checkpoint_close(ckpt);
+        }
+    }
+    return NULL;
+}
+
+static void new_epochs(void)
+{
+    struct hearth_checkpoint *ckpt = open_and_recover();
+    pthread_t openers[SAVERS];
+
+    over = 0;
+    for (int i = 0; i < SAVERS; i++)
+        if (pthread_create(&openers[i], NULL, opener, NULL))
+            fail("no thread");
+    for (int i = 0; i < EPOCHS; i++) {
+        struct hearth_error err = { 0 };
+
+        hearth_checkpoint_close(ckpt);
+        ckpt = NULL;
+        if (hearth_recover(h, NULL, &ckpt, &err) || !ckpt)
+            fail("recovery %d: %s", i, err.text);
+    }
+    over = 1;
+    for (int i = 0; i < SAVERS; i++)
+        pthread_join(openers[i], NULL);
+    hearth_checkpoint_close(ckpt);
+    hearth_close(h, HEARTH_KEEP);
+}
+
 static void last_is_there(void)
 {
     struct hearth_checkpoint *ckpt = open_and_recover();
@@ -310,10 +350,11 @@ int main(void)
         fail("no directory in /dev/shm");
     first_save();
     all_at_once();
+    new_epochs();
     last_is_there();
-    if (!protected_saves || !tests || !loads || !lines)
-        fail("%u saves, %u tests, %u loads, %u lines: somebody did nothing", protected_saves, tests,
-                loads, lines);
+    if (!protected_saves || !tests || !loads || !lines || !opened)
+        fail("%u saves, %u tests, %u loads, %u lines, %u opened: a thread did nothing",
+                protected_saves, tests, loads, lines, opened);
     tmp_root_remove(root);
     printf("%u of %d saves protected, %u tests, %u loads, %u log lines\n", protected_saves,
             SAVERS * ROUNDS, tests, loads, lines);
