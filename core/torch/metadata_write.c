@@ -304,7 +304,10 @@ int hearth_metadata_add_piece(struct hearth_metadata_writer *w, const struct hea
         return name_wrong(w, n, HEARTH_EINVAL, fault, err);
     if ((rc = name_as_tensor(w, n, &p, global, err)))
         return rc;
-    return piece_push(w, n, &stored, offset, p.shape, err);
+    rc = piece_push(w, n, &stored, offset, p.shape, err);
+    if (!hth_md_name(w, n)->pieces)
+        hth_md_name(w, n)->kind = 0; /* it was the first one */
+    return rc;
 }
 
 int hearth_metadata_add_bytes(struct hearth_metadata_writer *w, const char *key, size_t key_len,

@@ -348,3 +348,56 @@ Test(metadata_write, names_and_paths_are_what_a_reader_takes)
     hearth_metadata_abandon(begun());
     hearth_metadata_abandon(NULL);
 }
+
+/* ---- Without memory --------------------------------------------------------------------------- */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1 /* its allocator is not replaced */
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+#ifndef SANITIZED
+void *__libc_realloc(void *at, size_t len);
+static unsigned refuse_in; /* calls; 0: none is refused */
+
+void *realloc(void *at, size_t len)
+{
+    return refuse_in && !--refuse_in ? NULL : __libc_realloc(at, len);
+}
+
+Test(metadata_write, a_piece_that_finds_no_memory_leaves_no_entry)
+{
+    const int64_t shape[] = { 3 };
+    const struct hearth_piece piece = { .struct_size = sizeof(piece),
+        .key = "only",
+        .key_len = 4,
+        .dtype = HEARTH_FLOAT32,
+        .ndim = 1,
+        .shape = shape };
+    struct hearth_metadata_head info = { .struct_size = sizeof(info) };
+    struct hearth_metadata_writer *w;
+    unsigned refused = 0;
+    void *bytes;
+    size_t len;
+    int rc;
+
+    for (unsigned call = 1; call <= 20; call++) {
+        must(hearth_metadata_write("id", NULL, &w, &err));
+        refuse_in = call;
+        rc = hearth_metadata_add_piece(w, &piece, "a.distcp", 0, 12, &err);
+        refuse_in = 0;
+        refused += rc == HEARTH_ENOMEM;
+        must(hearth_metadata_finish(w, &bytes, &len, &err));
+        must(hearth_metadata_open(bytes, len, &md, &err));
+        must(hearth_metadata_info(md, &info, &err));
+        cr_expect(eq(sz, info.entries, rc ? 0 : 1), "call %u", call);
+        cr_expect(eq(sz, info.stored, rc ? 0 : 1), "call %u", call);
+        hearth_metadata_close(md);
+        free(bytes);
+    }
+    cr_expect(ge(uint, refused, 3));
+}
+#endif
