@@ -374,3 +374,11 @@ def test_each_dtype_of_this_torch_is_stored_or_refused_by_name(base, lacking, mo
             assert bytes(into.untyped_storage()) == bytes(made.untyped_storage()), dtype
             stored.add(dtype)
     assert stored == {torch.int8} if lacking else len(stored) > 18, (len(stored), stored)
+
+
+@pytest.mark.parametrize("save", [dcp.save, dcp.async_save])
+@pytest.mark.parametrize("state", [{"a\udc80b": torch.ones(2)}, {"a\udc80b": 5}])
+def test_a_key_that_is_no_text_is_named(base, save, state):
+    with pytest.raises(BaseException, match=r"'a\\udc80b': this key has '\\udc80' at character 1"):
+        done = save(state, checkpoint_id=f"{base}/1", storage_writer=HearthWriter(base), no_dist=True)
+        _ = done.result() if hasattr(done, "result") else None

@@ -390,7 +390,7 @@ class HearthWriter(StorageWriter):
         if turn is None or turn.last:
             member.wrote = current.step
         try:
-            _refuse_twice(plan)
+            _refuse_items(plan)
             if current.common is None:
                 current.common = self._common_of(job)
             if turn is None:
@@ -591,10 +591,17 @@ def _recorded_id(job: Job, current: Current) -> str | None:
     return os.path.basename(str(meta.checkpoint_id))
 
 
-def _refuse_twice(plan: SavePlan) -> None:
-    """Of two items with one index a load would find one."""
+def _refuse_items(plan: SavePlan) -> None:
+    """Of two items with one index a load would find one. Of a key that is no UTF-8 it would find
+    none: `.metadata` has it as text."""
     seen = set()
     for item in plan.items:
+        try:
+            item.index.fqn.encode()
+        except UnicodeEncodeError as error:
+            raise HearthError(f"{ascii(item.index.fqn)}: this key has {ascii(error.object[error.start])} "
+                              f"at character {error.start}, which is no character that UTF-8 has, and "
+                              "cannot be stored: give it another name") from None
         if item.index in seen and item.tensor_storage_size() != 0:
             offset = item.index.offset
             part = "this item" if offset is None else f"the part at {tuple(offset)}"
