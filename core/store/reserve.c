@@ -325,9 +325,9 @@ int hth_pool_want(struct hth_store *s, const uint64_t *bytes, size_t count, enum
         return 0;
     hth_slots_settle(t);
     rc = have_slots(t, bytes, count,
-            how == HTH_WANT_OR_READERS ? GIVEN_TOO
-            : t->expecting             ? AWAITED_TOO
-                                       : FREE_SLOTS,
+            how == HTH_WANT_OR_READERS && t->reserved ? GIVEN_TOO
+            : t->expecting                            ? AWAITED_TOO
+                                                      : FREE_SLOTS,
             how == HTH_WANT_FIRST ? MAKE_WAY
             : t->reserved         ? MAKE
                                   : MAKE_SOME_WAY,

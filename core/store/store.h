@@ -56,7 +56,7 @@ struct hth_store_found {
 
 /* Whose slots a want() counts or takes. */
 enum hth_want {
-    HTH_WANT_OR_READERS, /* those that are free but for their readers count */
+    HTH_WANT_OR_READERS, /* of what was reserved those that are free but for their readers count */
     HTH_WANT_BESIDE,     /* beside readers, too */
     HTH_WANT_FIRST       /* the same, and free slots of other sizes make way where room is short */
 };

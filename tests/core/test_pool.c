@@ -538,6 +538,25 @@ Test(pool, free_slots_of_other_sizes_make_way_where_nothing_was_reserved)
     teardown();
 }
 
+/* Where nothing was reserved take() does not wait for them, and needs the room. */
+Test(pool, they_make_way_too_where_a_reader_has_the_only_one_of_the_size)
+{
+    uint64_t small = 40 * MIB, large = 80 * MIB;
+    struct hth_slot *slot[2];
+
+    tight((struct hth_store_tmpfs_opts){ 0 });
+    slot[0] = take(large);
+    slot[1] = take(small);
+    s->ops->lease(s, slot[0]);
+    s->ops->give(s, slot[0]);
+    s->ops->give(s, slot[1]);
+    must(s->ops->want(s, &large, 1, HTH_WANT_OR_READERS, NULL));
+    work_all();
+    (void)take(large);
+    s->ops->unlease(s, slot[0]);
+    teardown();
+}
+
 Test(pool, a_rank_is_waited_for_that_has_mapped_what_makes_way)
 {
     uint64_t small = 100 * MIB, large = 120 * MIB;
