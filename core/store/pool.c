@@ -46,6 +46,8 @@ static int is_better(
         return fits;
     if (fits && taker_strangeness(s, taker) != taker_strangeness(best, taker))
         return taker_strangeness(s, taker) < taker_strangeness(best, taker);
+    if (fits && hth_save_none(s->half) != hth_save_none(best->half))
+        return hth_save_none(s->half); /* what came may still be wanted: hth_pool_resume() */
     return s->pub.capacity < best->pub.capacity;
 }
 
@@ -159,11 +161,24 @@ static int find_or_make(struct hth_tmpfs *t, uint64_t bytes, uint32_t taker,
     return make_now(t, bytes, out, err);
 }
 
+static void pool_hand_out(struct hth_tmpfs *t, struct tmpfs_slot *slot, uint32_t taker)
+{
+    uint64_t first = t->starts << 32;
+
+    slot->state = TMPFS_HELD;
+    slot->asked = 0;
+    slot->taker = taker;
+    slot->lent |= taker < TAKER_ENGINE;
+    slot->half = (struct hth_save_id){ 0 };
+    if (slot->pub.generation < first)
+        slot->pub.generation = first;
+    slot->pub.generation++;
+}
+
 int hth_pool_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth_slot **out,
         struct hearth_error *err)
 {
     struct hth_tmpfs *t = hth_tmpfs_of(s);
-    uint64_t first = t->starts << 32;
     struct tmpfs_slot *slot = NULL;
     int rc;
 
@@ -173,13 +188,7 @@ int hth_pool_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth
     while (!rc && hth_broken_look(t, slot, NULL)); /* and not found again */
     if (rc)
         return rc;
-    slot->state = TMPFS_HELD;
-    slot->asked = 0;
-    slot->taker = rank;
-    slot->lent |= rank < TAKER_ENGINE;
-    if (slot->pub.generation < first)
-        slot->pub.generation = first;
-    slot->pub.generation++;
+    pool_hand_out(t, slot, rank);
     *out = &slot->pub;
     return 0;
 }
@@ -188,6 +197,24 @@ int hth_pool_take(
         struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err)
 {
     return hth_pool_lend(s, bytes, TAKER_ENGINE, out, err);
+}
+
+int hth_pool_resume(struct hth_store *s, uint64_t bytes, struct hth_save_id save, const char *name,
+        struct hth_slot **out)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    struct tmpfs_slot *slot;
+
+    hth_slots_settle(t);
+    for (slot = t->slots; slot; slot = slot->next)
+        if (is_free(slot, bytes, 1) && hth_save_cmp(slot->half, save) == 0 &&
+                strcmp(slot->name, name) == 0 && !hth_broken_look(t, slot, NULL))
+            break;
+    if (!slot)
+        return HEARTH_ENOENT;
+    pool_hand_out(t, slot, TAKER_ENGINE);
+    *out = &slot->pub;
+    return 0;
 }
 
 /* What was sealed in it since, or lent by us, has a higher generation. */
@@ -208,6 +235,7 @@ int hth_pool_claim(struct hth_store *s, uint64_t id, uint64_t generation, uint32
     slot->state = TMPFS_HELD;
     slot->taker = rank;
     slot->lent = 1;
+    slot->half = (struct hth_save_id){ 0 };
     slot->pub.generation = generation;
     *out = &slot->pub;
     return 0;
@@ -269,6 +297,7 @@ void hth_pool_give(struct hth_store *s, struct hth_slot *pub)
         slot->state = TMPFS_LOST;
         return;
     }
+    slot->half = slot->state == TMPFS_RECEIVED ? slot->dir->save : (struct hth_save_id){ 0 };
     slot->dir = NULL;
     hth_slot_settle(t, slot);
     if (t->opts.test_truncate)

@@ -105,6 +105,12 @@ struct hth_store_ops {
     int (*take)(
             struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err);
 
+    /* The free slot of at least `bytes` that was `<name>.tmp` of `save` when it was given back, by
+     * this engine or at its start, and was not used since: taken as it is, and nothing in it is
+     * verified. Errors: HEARTH_ENOENT, without a sentence. */
+    int (*resume)(struct hth_store *s, uint64_t bytes, struct hth_save_id save, const char *name,
+            struct hth_slot **out);
+
     /* take() for a rank, which writes into a mapping of its own: where slots fit equally well, the
      * one that it had last, since touching a new one costs more than the copy. */
     int (*lend)(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth_slot **out,

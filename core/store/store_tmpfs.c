@@ -124,6 +124,7 @@ static const struct hth_store_ops tmpfs_ops = {
     .surplus = hth_pool_surplus,
     .mapped = hth_pool_mapped,
     .take = hth_pool_take,
+    .resume = hth_pool_resume,
     .lend = hth_pool_lend,
     .claim = hth_pool_claim,
     .receive = hth_dir_receive,

@@ -55,14 +55,15 @@ struct tmpfs_slot {
     int lent;         /* some rank has had our open file, and may have it mapped */
     int foreign;
     enum tmpfs_orphan orphan;
-    int unmap;             /* ranks are to be told to unmap it */
-    int busy;              /* a piece of its memory is given to a worker */
-    int asked;             /* somebody was refused it, since it was not made yet */
-    int broken, told;      /* its file was removed or cut; and the engine knows */
-    blkcnt_t blocks;       /* of its file, once it is made; 0: not looked at since */
-    int link;              /* foreign: reached by a link into its writer's buffers */
-    int matched;           /* by the reserve() that runs */
-    struct tmpfs_dir *dir; /* where its name is, unless in the pool */
+    int unmap;               /* ranks are to be told to unmap it */
+    int busy;                /* a piece of its memory is given to a worker */
+    int asked;               /* somebody was refused it, since it was not made yet */
+    int broken, told;        /* its file was removed or cut; and the engine knows */
+    blkcnt_t blocks;         /* of its file, once it is made; 0: not looked at since */
+    int link;                /* foreign: reached by a link into its writer's buffers */
+    int matched;             /* by the reserve() that runs */
+    struct tmpfs_dir *dir;   /* where its name is, unless in the pool */
+    struct hth_save_id half; /* FREE: `name` of that save was being received in it; none: nothing */
     char name[FILE_NAME_BYTES];
 };
 
@@ -220,6 +221,8 @@ struct hth_slot *hth_broken_next(struct hth_store *s, struct hearth_error *why);
 /* pool.c */
 int hth_pool_take(
         struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err);
+int hth_pool_resume(struct hth_store *s, uint64_t bytes, struct hth_save_id save, const char *name,
+        struct hth_slot **out);
 int hth_pool_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth_slot **out,
         struct hearth_error *err);
 int hth_pool_claim(struct hth_store *s, uint64_t slot, uint64_t generation, uint32_t rank,

@@ -126,13 +126,18 @@ static int fetch_register(struct hth_fetch *f, struct hearth_error *err)
     return rc == HEARTH_EBUSY ? HEARTH_OK : rc;
 }
 
-/* A slot; where those that there are hold what is needed, or are of other sizes, one beside them or in their
- * place, which is made in the background. */
+/* A slot: the one with what has come of it before, if there is one; where those that there are hold what is
+ * needed, or are of other sizes, one beside them or in their place, which is made in the background. */
 static int fetch_take(struct hth_fetch *f, uint64_t bytes, struct hearth_error *err)
 {
     struct hth_store *store = f->ctx->store;
-    int rc = store->ops->take(store, bytes, &f->slot, err);
+    int rc;
 
+    if (!store->ops->resume(store, bytes, f->save, f->object.name, &f->slot)) {
+        f->half = 1;
+        return HEARTH_OK;
+    }
+    rc = store->ops->take(store, bytes, &f->slot, err);
     if (rc != HEARTH_EBUSY && rc != HEARTH_ENOSPC)
         return rc;
     rc = hth_slots_want(f->ctx, &bytes, 1, HTH_WANT_BESIDE, err);
@@ -186,8 +191,7 @@ static int fetch_hold(struct hth_fetch *f, struct hth_held *bad, struct hearth_e
 }
 
 /* 1: it is here already, nothing is to be done. */
-static int fetch_find_here(struct hth_fetch *f, struct hth_held *reuse, struct hth_held **out_bad,
-        struct hearth_error *err)
+static int fetch_find_here(struct hth_fetch *f, struct hth_held **out_bad, struct hearth_error *err)
 {
     struct hth_held *held;
 
@@ -201,8 +205,7 @@ static int fetch_find_here(struct hth_fetch *f, struct hth_held *reuse, struct h
     if (held->state != HTH_HELD_SEALED || !held->slot)
         return hth_fail(err, HEARTH_EBUSY, 0, "'%s' of " HTH_SAVE " is being written here",
                 f->object.name, HTH_SAVE_ARGS(f->save));
-    if (held != reuse && held->verified &&
-            memcmp(held->object.digest, f->object.digest, HTH_DIGEST) == 0)
+    if (held->verified && memcmp(held->object.digest, f->object.digest, HTH_DIGEST) == 0)
         return 1;
     *out_bad = held;
     return HEARTH_OK;
@@ -221,10 +224,10 @@ static void fetch_clear(struct hth_fetch *f)
         memset(f->base + pad - f->lo, 0, table_off - pad);
 }
 
-static int fetch_set_up_whole(struct hth_fetch *f, struct hth_held *reuse, struct hearth_error *err)
+static int fetch_set_up_whole(struct hth_fetch *f, struct hearth_error *err)
 {
     struct hth_held *bad = NULL;
-    int rc = fetch_find_here(f, reuse, &bad, err);
+    int rc = fetch_find_here(f, &bad, err);
 
     if (rc == 1)
         f->phase = PHASE_ENDING;
@@ -257,7 +260,7 @@ static int fetch_set_up_range(struct hth_fetch *f, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-static int fetch_set_up(struct hth_fetch *f, struct hth_held *reuse, struct hearth_error *err)
+static int fetch_set_up(struct hth_fetch *f, struct hearth_error *err)
 {
     int rc;
 
@@ -265,7 +268,7 @@ static int fetch_set_up(struct hth_fetch *f, struct hth_held *reuse, struct hear
     if (!f->chunk)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a fetch");
     if (f->whole)
-        return fetch_set_up_whole(f, reuse, err);
+        return fetch_set_up_whole(f, err);
     rc = fetch_set_up_range(f, &f->cause); /* which it says when it is too late */
     if (rc && rc != HEARTH_EBUSY && err)
         *err = f->cause;
@@ -324,7 +327,7 @@ int hth_fetch_new(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct
         if (want->sources[i] < ctx->epoch->nodes && want->sources[i] != ctx->epoch->self &&
                 !hth_source_add(f, want->sources[i]))
             break;
-    rc = fetch_set_up(f, want->reuse, err);
+    rc = fetch_set_up(f, err);
     if (rc) {
         hth_fetch_tidy(f);
         hth_fetch_free(f);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What has come of an object with a table is looked at: the table against the digest that is wanted,
- * the copy that was here and bad in places against the table, at last the block. What proves the chunks
+ * what is here of it already (a copy that is bad in places, what came before an engine died) against the
+ * table, at last the block. What proves the chunks
  * is the table's, and they are compared where they arrive, in pieces.c.
  *
  *   TABLE ─► CHECK ─► (REUSE ─► REUSE ..) ─► DATA ─► BLOCK ─► complete
@@ -60,21 +61,32 @@ void hth_check_table_run(struct hth_work *work)
         f->proofs = table.proofs;
 }
 
-/* On a worker: what of the old copy is right goes over. Nobody else touches f->chunk meanwhile. */
+static int check_half(const struct hth_fetch *f, uint32_t chunk)
+{
+    return f->half &&
+           hth_chunk_is(&f->proofs, chunk, f->base + HTH_BLOCK + (uint64_t)chunk * HTH_CHUNK);
+}
+
+static int check_old(const struct hth_fetch *f, uint32_t chunk)
+{
+    uint64_t off = HTH_BLOCK + (uint64_t)chunk * HTH_CHUNK,
+             len = hth_chunk_len(f->object.data_len, chunk);
+
+    if (!f->old || off + len > f->old->capacity)
+        return 0;
+    memcpy(f->base + off, f->old->base + off, len);
+    return hth_chunk_is(&f->proofs, chunk, f->base + off);
+}
+
+/* On a worker: what of the old copy is right goes over, and what had come when an earlier fetch ended
+ * stays. Nobody else touches f->chunk meanwhile. */
 void hth_check_reuse_run(struct hth_work *work)
 {
     struct hth_fetch *f = hth_owner_of(struct hth_fetch, work, work);
 
-    for (uint32_t c = f->reuse_next; c < f->reuse_next + f->reuse_count; c++) {
-        uint64_t off = HTH_BLOCK + (uint64_t)c * HTH_CHUNK,
-                 len = hth_chunk_len(f->object.data_len, c);
-
-        if (off + len > f->old->capacity)
-            continue;
-        memcpy(f->base + off, f->old->base + off, len);
-        if (hth_chunk_is(&f->proofs, c, f->base + off))
+    for (uint32_t c = f->reuse_next; c < f->reuse_next + f->reuse_count; c++)
+        if (check_half(f, c) || check_old(f, c))
             f->chunk[c] = CHUNK_RIGHT;
-    }
 }
 
 /* All of the old copy is right: it stays, and the new slot goes back. */
@@ -87,7 +99,7 @@ static int check_old_is_good(struct hth_fetch *f)
            hth_block_check(f->ctx, f->save, &f->object, f->old->base, NULL) == HEARTH_OK;
 }
 
-/* The next chunks of the old copy; or there are none left. */
+/* The next chunks that are here; or there are none left. */
 static void check_reuse_next(struct hth_fetch *f)
 {
     uint32_t left = f->chunk1 - f->reuse_next;
@@ -121,7 +133,7 @@ void hth_check_table_done(struct hth_fetch *f)
     }
     f->source[f->table_source].strikes = 0;
     f->phase = PHASE_REUSE;
-    if (f->old)
+    if (f->old || f->half)
         check_reuse_next(f);
     else
         check_data_begin(f);

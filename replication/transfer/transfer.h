@@ -59,13 +59,14 @@ struct hth_fetch_want {
     /* Bytes of the file; len 0: the whole object, sealed at the end. Else a range of it into
      * memory of its own, with the chunks that it touches verified; it takes no slot. */
     uint64_t off, len;
-    struct hth_held *reuse; /* here and bad in places: its chunks are compared first; NULL: none */
-    uint32_t deadline_ms;   /* 0: five minutes */
-    hth_fetched_fn *done;   /* exactly once; a whole object is SEALED and verified then */
+    uint32_t deadline_ms; /* 0: five minutes */
+    hth_fetched_fn *done; /* exactly once; a whole object is SEALED and verified then */
     void *self;
 };
 
-/* The slot of a whole object is taken at once: HEARTH_EBUSY, HEARTH_ENOSPC when there is none;
+/* A whole object goes on from what is here of it: the chunks of a copy that is not verified, and of
+ * one that was being received when a fetch or an engine ended, count if they are right by its table.
+ * The slot of a whole object is taken at once: HEARTH_EBUSY, HEARTH_ENOSPC when there is none;
  * HEARTH_EEXIST when the same object is being fetched. A range waits for room, up to its deadline. Pulls begin when its memory is registered. `done` runs later, never in here nor in cancel; it hears
  * HEARTH_ELOST, ETIMEOUT, ECANCELED (cancel, join, forget) or what registering or sealing says, and no more after
  * hth_transfer_close(). A whole object's fetch, and one that failed, is gone when `done` returns. */

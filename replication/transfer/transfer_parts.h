@@ -71,7 +71,7 @@ struct piece {
 enum phase {
     PHASE_TABLE,  /* pulled part by part from one source; foreign objects have none */
     PHASE_CHECK,  /* its digest is being computed; foreign: that of the whole file, after DATA */
-    PHASE_REUSE,  /* chunks of the bad copy here are compared and copied */
+    PHASE_REUSE,  /* chunks that are here are compared, those of a bad copy copied */
     PHASE_DATA,   /* chunks from everybody */
     PHASE_BLOCK,  /* last */
     PHASE_ENDING, /* outcome known; pulls and works under way */
@@ -108,6 +108,7 @@ struct hth_fetch {
     struct hth_held_save *in;    /* pinned with held */
     struct hth_held *held;       /* NULL: a range */
     struct hth_slot *old; /* leased: the copy that was bad in places; its owner is held->old */
+    int half;             /* an earlier fetch has left in the slot what had come */
 
     unsigned char *chunk; /* [chunk1 - chunk0] */
     uint32_t cursor,

@@ -142,6 +142,40 @@ static int ranks_killed(struct world *w, const char *arg)
     return world_recover(w, 1);
 }
 
+#define CHUNKS  8u
+#define ARRIVED 5u
+
+/* The engine of machine 1, which is a fresh one, is killed when half of its rank's object has come. The
+ * rank starts another engine, which pulls the rest alone. */
+static int killed_half_way(struct world *w, const char *arg)
+{
+    uint64_t most = (uint64_t)(CHUNKS - ARRIVED + 2) << 22, until;
+    char point[16];
+
+    (void)arg;
+    w->kib = CHUNKS * 4096;
+    TRY(world_begin(w, 3, 1, 1));
+    world_stop(w);
+    TRY(node_kill(w, 1));
+    TRY(node_up(w, 1));
+    snprintf(point, sizeof(point), "arrived:%u", ARRIVED);
+    TRY(node_engine_start(w, 1, "HEARTH_STOP_POINT", point));
+    TRY(world_start(w));
+    TRY(world_post(w, "recover"));
+    for (until = now_ms() + 20000; !node_stopped(w, 1); nap_ms(5))
+        if (now_ms() >= until)
+            return lost(w, "no %u chunks came", ARRIVED);
+    w->loses_engines = 1;
+    TRY(node_engine_signal(w, 1, SIGKILL));
+    TRY(world_recovered(w, 1));
+    note(w, "pulled %lu of %u KiB after the engine's death", (unsigned long)w->pulled >> 10,
+            w->kib);
+    if (w->pulled > most)
+        return lost(w, "%lu bytes were pulled where at most %lu were missing",
+                (unsigned long)w->pulled, (unsigned long)most);
+    return world_protected(w);
+}
+
 /* All ranks say that the job is over: everything is freed, and the engines end. */
 static int dropped(struct world *w, const char *arg)
 {
@@ -217,4 +251,5 @@ const struct scenario scenarios_life[] = { { "read-at-once", read_at_once, "100"
     { "stopped-engine-is-named", stopped_engine, NULL },
     { "forked-child-lives-on", forked_child, NULL },
     { "ranks-killed-in-mid-replication", ranks_killed, NULL },
-    { "drop-ends-everything", dropped, NULL }, { 0 } };
+    { "engine-killed-half-way", killed_half_way, NULL }, { "drop-ends-everything", dropped, NULL },
+    { 0 } };

@@ -396,6 +396,48 @@ Test(adopt, a_slot_is_found_again_with_its_generation)
     cr_assert(eq(u64, scan().f[0].slot->generation, generation));
 }
 
+static void put_received(void)
+{
+    static char point[] = "exchange";
+    struct hth_slot *slot;
+
+    if (s->ops->take(s, MIB, &slot, NULL) || s->ops->receive(s, slot, save_a, "a", NULL))
+        return;
+    memset(slot->base, 7, MIB);
+    stop(point, point);
+}
+
+static void give_tmp(void *arg, const struct hth_store_found *f)
+{
+    (void)arg;
+    if (f->tmp)
+        s->ops->give(s, f->slot);
+}
+
+/* Free like any other; and what had come is found by its name until the slot is used. */
+Test(adopt, what_was_being_received_when_the_engine_died_can_be_gone_on_with)
+{
+    struct hth_slot *other, *slot = NULL;
+
+    must(open_store(NULL));
+    must(s->ops->reserve(s, (const uint64_t[]){ MIB, MIB }, 2, NULL));
+    while (s->ops->work(s, HTH_WORK_ALL) != HTH_NEVER)
+        continue;
+    close_store();
+    die_in(put_received);
+    must(open_store(NULL));
+    must(s->ops->scan(s, give_tmp, NULL, NULL));
+    must_fail(s->ops->resume(s, MIB, save_a, "b", &slot), HEARTH_ENOENT);
+    must_fail(s->ops->resume(s, MIB, save_b, "a", &slot), HEARTH_ENOENT);
+    must_fail(s->ops->resume(s, 64 * MIB, save_a, "a", &slot), HEARTH_ENOENT);
+    must(s->ops->lend(s, MIB, 0, &other, NULL));
+    must(s->ops->resume(s, MIB, save_a, "a", &slot));
+    cr_assert(eq(int, slot->base[MIB - 1], 7));
+    s->ops->give(s, slot);
+    must_fail(s->ops->resume(s, MIB, save_a, "a", &slot), HEARTH_ENOENT);
+    s->ops->give(s, other);
+}
+
 static void put_half(void)
 {
     static char point[] = "exchange";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts of objects: a bad copy mended, ranges read by many at once. */
+/* Parts of objects: a bad copy mended, a half one completed, ranges read by many at once. */
 #include "forge.h"
 #include "transfers.h"
 
@@ -16,7 +16,7 @@ Test(ranges, a_repair_pulls_only_what_is_wrong_and_puts_the_bad_copy_aside)
     mine = pair_seal(p, 0, save, 5, 30 * HTH_CHUNK, 1);
     mine->slot->base[HTH_BLOCK + 7 * HTH_CHUNK + 9] ^= 1;
     mine->slot->base[HTH_BLOCK + 29 * HTH_CHUNK + 9] ^= 1;
-    want.reuse = mine;
+    mine->verified = 0;
     must(fetch(&want));
     arrived_whole(0);
     served(&a, &b);
@@ -33,7 +33,7 @@ Test(ranges, a_repair_finds_bytes_forged_under_their_crc_where_integrity_is_stro
     want = want_of(two(3 * HTH_CHUNK), 2);
     mine = pair_seal(p, 0, save, 5, 3 * HTH_CHUNK, 1);
     forge(mine->slot->base + HTH_BLOCK + HTH_CHUNK + 9);
-    want.reuse = mine;
+    mine->verified = 0;
     must(fetch(&want));
     arrived_whole(0);
 }
@@ -48,7 +48,6 @@ Test(ranges, a_repair_of_what_is_right_changes_nothing)
     mine = pair_seal(p, 0, save, 5, 3 * HTH_CHUNK, 1);
     mine->verified = 0;
     slot = mine->slot;
-    want.reuse = mine;
     must(fetch(&want));
     arrived_whole(0);
     cr_assert(eq(ptr, pair_held(p, 0, save, 5)->slot, slot));
@@ -65,7 +64,7 @@ Test(ranges, a_repair_that_fails_leaves_the_bad_copy_for_the_next_try)
     mine = pair_seal(p, 0, save, 5, 3 * HTH_CHUNK, 1);
     mine->slot->base[HTH_BLOCK] ^= 1;
     slot = mine->slot;
-    want.reuse = mine;
+    mine->verified = 0;
     net.fault = HTH_LOOP_FLIP;
     net.from = 1;
     net.first = 1;
@@ -78,7 +77,7 @@ Test(ranges, a_repair_that_fails_leaves_the_bad_copy_for_the_next_try)
     no_leases();
     net.last = 0;
     out.ended = 0;
-    want.reuse = mine;
+    mine->verified = 0;
     must(fetch(&want));
     arrived_whole(0);
 }
@@ -112,10 +111,11 @@ static int repair_beside_removal(uint32_t wrong)
     struct hth_store *store = p->node[0].ctx.store;
     struct hth_fetch_want want = want_of(two(3 * HTH_CHUNK), 1);
     struct hth_store_ops ops = *store->ops;
+    struct hth_held *mine = pair_seal(p, 0, save, 5, 3 * HTH_CHUNK, 1);
     struct hth_fetch *f;
 
-    want.reuse = pair_seal(p, 0, save, 5, 3 * HTH_CHUNK, 1);
-    want.reuse->slot->base[HTH_BLOCK] ^= 1;
+    mine->slot->base[HTH_BLOCK] ^= 1;
+    mine->verified = 0;
     net.fault = HTH_LOOP_FLIP;
     net.from = net.first = 1;
     net.last = wrong;
@@ -149,6 +149,60 @@ Test(ranges, a_fetch_that_fails_leaves_no_copy_whose_file_was_removed)
 {
     must_fail(repair_beside_removal(1000), HEARTH_ELOST);
     cr_assert(eq(ptr, pair_held(p, 0, save, 5), NULL));
+}
+
+/* Of 30 chunks that node 0 fetches from node 1 at least 12 have come; then its fetch ends. */
+static struct hth_fetch_want some_came(uint64_t *out_pulled)
+{
+    struct hth_fetch_want want = want_of(two(30 * HTH_CHUNK), 1);
+    struct hth_fetch *f;
+    uint64_t a = 0, b;
+
+    net.pull_ms = 20;
+    must(hth_fetch_start(&p->node[0].ctx, &want, &f, NULL));
+    for (int i = 0; i < 10000 && a < 12 * HTH_CHUNK; i++) {
+        pair_run(p, 1);
+        served(&a, &b);
+    }
+    hth_fetch_cancel(f);
+    cr_assert(pair_until(p, &out.ended, 1, 20000));
+    cr_assert(eq(int, out.code, HEARTH_ECANCELED));
+    cr_assert(zero(ptr, (void *)pair_held(p, 0, save, 5)));
+    served(out_pulled, &b);
+    cr_assert(ge(u64, *out_pulled, 12 * HTH_CHUNK));
+    cr_assert(lt(u64, *out_pulled, 30 * HTH_CHUNK));
+    out.ended = 0;
+    return want;
+}
+
+Test(ranges, what_had_come_when_a_fetch_ended_is_not_pulled_again)
+{
+    uint64_t before, a, b;
+    struct hth_fetch_want want = some_came(&before);
+
+    must(fetch(&want));
+    arrived_whole(0);
+    served(&a, &b);
+    cr_assert(lt(u64, a - before, 18 * HTH_CHUNK + MIB));
+}
+
+/* The slot was free meanwhile: whatever is wrong in it is pulled. */
+Test(ranges, what_had_come_counts_only_where_it_is_right)
+{
+    struct hth_store *store = p->node[0].ctx.store;
+    uint64_t before, a, b;
+    struct hth_fetch_want want = some_came(&before);
+    struct hth_slot *slot;
+
+    must(store->ops->resume(store, MIB, save, want.object.name, &slot));
+    must(store->ops->receive(store, slot, save, want.object.name, NULL));
+    for (uint64_t i = 0; i < 30; i++)
+        slot->base[HTH_BLOCK + i * HTH_CHUNK + 9] ^= 1;
+    store->ops->give(store, slot);
+    must(fetch(&want));
+    arrived_whole(0);
+    served(&a, &b);
+    cr_assert(ge(u64, a - before, 30 * HTH_CHUNK));
 }
 
 static void range(const struct hth_held *held, uint64_t off, uint64_t len, uint64_t most)

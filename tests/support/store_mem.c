@@ -128,6 +128,26 @@ static int mem_take(
             return rc;
     }
     slot->state = HELD;
+    slot->half = (struct hth_save_id){ 0 };
+    slot->pub.generation++;
+    *out = &slot->pub;
+    return 0;
+}
+
+static int mem_resume(struct hth_store *s, uint64_t bytes, struct hth_save_id save,
+        const char *name, struct hth_slot **out)
+{
+    struct slot *slot;
+
+    mem_settle(mem_of(s));
+    slot = mem_of(s)->slots;
+    while (slot && (slot->state != FREE || slot->pub.capacity < bytes ||
+                           hth_save_cmp(slot->half, save) != 0 || strcmp(slot->name, name) != 0))
+        slot = slot->next;
+    if (!slot)
+        return HEARTH_ENOENT;
+    slot->state = HELD;
+    slot->half = (struct hth_save_id){ 0 };
     slot->pub.generation++;
     *out = &slot->pub;
     return 0;
@@ -244,6 +264,8 @@ static void mem_give(struct hth_store *s, struct hth_slot *slot)
 
     if (m->freed && slot_of(slot)->state == SEALED)
         m->freed(m->watcher, slot_of(slot));
+    slot_of(slot)->half =
+            slot_of(slot)->state == RECEIVED ? slot_of(slot)->dir->save : (struct hth_save_id){ 0 };
     slot_of(slot)->dir = NULL;
     slot_settle(m, slot_of(slot));
 }
@@ -653,6 +675,7 @@ static const struct hth_store_ops mem_ops = {
     .keep_only = mem_keep_only,
     .surplus = mem_surplus,
     .take = mem_take,
+    .resume = mem_resume,
     .lend = mem_lend,
     .claim = mem_claim,
     .receive = mem_receive,

@@ -30,6 +30,7 @@ struct slot {
     int condemned; /* freed with its last lease */
     uint64_t opened;
     struct dir *dir;
+    struct hth_save_id half; /* free: `name` of that save was being received in it */
     char name[HTH_NAME_MAX + 1];
     int surplus;                       /* by the last mem_keep_only() */
     uint64_t seen_generation, seen_ms; /* the judge's: since when it saw this use of it */
