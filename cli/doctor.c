@@ -374,6 +374,7 @@ enum status run_doctor(const struct args *a)
         printed = print_json(json_doctor(d));
     else
         doctor_print(d);
+    hth_machine_fini(&d->machine);
     free(d);
     return printed ? printed : status;
 }

@@ -118,5 +118,6 @@ void hth_fabrics_close(struct hth_fabrics *f)
         return;
     for (size_t i = 0; i < ASKED; i++) /* an engine that ended before it heard them */
         hth_offers_drop(&f->asked[i]);
+    hth_machine_fini(&f->machine);
     free(f);
 }

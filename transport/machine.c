@@ -76,6 +76,8 @@ int hth_machine_files(const struct hth_machine *m, const char *pattern)
     return is;
 }
 
+static char no_addresses[1];
+
 /* ---- interfaces ------------------------------------------------------------------------------ */
 
 static struct hth_interface *interface_find(struct hth_machine *m, const char *name)
@@ -94,16 +96,31 @@ const struct hth_interface *hth_machine_interface(const struct hth_machine *m, c
     return NULL;
 }
 
+/* The number that a text stands for: 4 bytes or 16, and how many; 0: it is no address. */
+static size_t address_parse(const char *text, size_t len, unsigned char out[16])
+{
+    char one[INET6_ADDRSTRLEN];
+
+    if (len >= sizeof(one))
+        return 0;
+    memcpy(one, text, len);
+    one[len] = '\0';
+    if (inet_pton(AF_INET, one, out) == 1)
+        return 4;
+    return inet_pton(AF_INET6, one, out) == 1 ? 16 : 0;
+}
+
 const struct hth_interface *hth_machine_interface_of(
         const struct hth_machine *m, const char *address)
 {
-    size_t len = strlen(address);
+    unsigned char want[16], have[16];
+    size_t len = address_parse(address, strlen(address), want);
 
     for (unsigned i = 0; len && i < m->interfaces; i++) {
         const char *at = m->interface[i].addresses;
 
         for (; *at; at += strcspn(at, ","), at += strspn(at, ", "))
-            if (strcspn(at, ",") == len && strncmp(at, address, len) == 0)
+            if (address_parse(at, strcspn(at, ","), have) == len && !memcmp(have, want, len))
                 return &m->interface[i];
     }
     return NULL;
@@ -133,6 +150,21 @@ static int interface_is_rdma(const struct hth_machine *m, const char *name)
     return is;
 }
 
+/* One more at the end of an array, zeroed; NULL: there is no memory. */
+static void *machine_more(void *array, unsigned *count, size_t bytes)
+{
+    unsigned char *at;
+
+    memcpy(&at, array, sizeof(at)); /* a pointer to whichever struct */
+    at = realloc(at, (*count + 1) * bytes);
+    if (!at)
+        return NULL;
+    memcpy(array, &at, sizeof(at));
+    at += *count * bytes;
+    ++*count;
+    return memset(at, 0, bytes);
+}
+
 static void interface_look(const struct hth_machine *m, const char *name, struct hth_interface *out)
 {
     char line[64];
@@ -155,12 +187,18 @@ static void interfaces_look(struct hth_machine *m)
     glob_t found;
 
     machine_glob(m, "/sys/class/net/*/mtu", &found); /* beside them lie files of bonding */
-    for (size_t i = 0; i < found.gl_pathc && m->interfaces < HTH_MACHINE_MOST; i++) {
+    for (size_t i = 0; i < found.gl_pathc; i++) {
         char *path = found.gl_pathv[i];
+        struct hth_interface *one;
 
         *strrchr(path, '/') = '\0';
-        if (strlen(machine_last(path)) < HTH_MACHINE_WORD)
-            interface_look(m, machine_last(path), &m->interface[m->interfaces++]);
+        if (strlen(machine_last(path)) >= HTH_MACHINE_WORD)
+            continue;
+        one = machine_more(&m->interface, &m->interfaces, sizeof(*one));
+        if (!one)
+            break;
+        one->addresses = no_addresses;
+        interface_look(m, machine_last(path), one);
     }
     globfree(&found);
 }
@@ -170,10 +208,13 @@ static void interfaces_look(struct hth_machine *m)
 static void address_add(struct hth_machine *m, const char *interface, const char *address)
 {
     struct hth_interface *at = interface_find(m, interface);
-    size_t n = at ? strlen(at->addresses) : 0;
+    char *more;
 
-    if (at && n + strlen(address) + 3 < sizeof(at->addresses))
-        snprintf(at->addresses + n, sizeof(at->addresses) - n, "%s%s", n ? ", " : "", address);
+    if (!at || asprintf(&more, "%s%s%s", at->addresses, at->addresses[0] ? ", " : "", address) < 0)
+        return;
+    if (at->addresses != no_addresses)
+        free(at->addresses);
+    at->addresses = more;
 }
 
 static void addresses_of_file(struct hth_machine *m)
@@ -281,8 +322,12 @@ static void ports_look(struct hth_machine *m)
     glob_t found;
 
     machine_glob(m, "/sys/class/infiniband/*/ports/*", &found);
-    for (size_t i = 0; i < found.gl_pathc && m->ports < HTH_MACHINE_MOST; i++)
-        port_look(m, found.gl_pathv[i], &m->port[m->ports++]);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        struct hth_rdma_port *one = machine_more(&m->port, &m->ports, sizeof(*one));
+
+        if (one)
+            port_look(m, found.gl_pathv[i], one);
+    }
     globfree(&found);
 }
 
@@ -331,4 +376,16 @@ void hth_machine_look(const char *root, struct hth_machine *out)
     memlock_look(out);
     machine_line(out, out->congestion, sizeof(out->congestion),
             "/proc/sys/net/ipv4/tcp_congestion_control");
+}
+
+void hth_machine_fini(struct hth_machine *m)
+{
+    for (unsigned i = 0; i < m->interfaces; i++)
+        if (m->interface[i].addresses != no_addresses)
+            free(m->interface[i].addresses);
+    free(m->interface);
+    free(m->port);
+    m->interface = NULL;
+    m->port = NULL;
+    m->interfaces = m->ports = 0;
 }

@@ -9,9 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HTH_MACHINE_MOST  64u /* interfaces, ports: what is more is not looked at */
-#define HTH_MACHINE_WORD  32u
-#define HTH_MACHINE_ADDRS 160u
+#define HTH_MACHINE_WORD 32u
 
 struct hth_interface {
     char name[HTH_MACHINE_WORD];
@@ -21,7 +19,7 @@ struct hth_interface {
     int64_t numa; /* -1: none */
     int is_rdma;  /* an adapter's port has it, or one below it */
     int is_loopback;
-    char addresses[HTH_MACHINE_ADDRS]; /* "10.0.0.1, fd00::1": link-local ones left out */
+    char *addresses; /* "10.0.0.1, fd00::1", never NULL: link-local ones left out */
 };
 
 struct hth_rdma_port {
@@ -36,9 +34,9 @@ struct hth_rdma_port {
 };
 
 struct hth_machine {
-    char root[256]; /* what stands for "/"; "" but in tests */
-    struct hth_interface interface[HTH_MACHINE_MOST];
-    struct hth_rdma_port port[HTH_MACHINE_MOST];
+    char root[256];                  /* what stands for "/"; "" but in tests */
+    struct hth_interface *interface; /* [interfaces], as many as there are */
+    struct hth_rdma_port *port;      /* [ports] */
     unsigned interfaces, ports;
     uint64_t memlock_bytes;            /* UINT64_MAX: no limit */
     int locks_any;                     /* the capability that no limit holds for */
@@ -48,7 +46,8 @@ struct hth_machine {
 /* root: "", or a folder that stands for "/"; addresses then are lines "INTERFACE ADDRESS" of its
  * file `addresses`. What cannot be read is empty or -1. */
 void hth_machine_look(const char *root, struct hth_machine *out);
-/* The interface of this name, or the one that has this address; NULL: none. */
+void hth_machine_fini(struct hth_machine *m);
+/* The interface of this name, or the one that has this address, however that is written; NULL: none. */
 const struct hth_interface *hth_machine_interface(const struct hth_machine *m, const char *name);
 const struct hth_interface *hth_machine_interface_of(
         const struct hth_machine *m, const char *address);

@@ -179,7 +179,7 @@ struct hth_transport_backend {
             struct hth_transport **out, struct hearth_error *err);
 };
 #define HTH_TRANSPORT_ABI \
-    8u /* 2: reg() comes from any thread, once; 3: conns_max; 4: also; 5: key; 6: members(); 7: pulled_crc(); 8: pulled_ms() */
+    9u /* 2: reg() comes from any thread, once; 3: conns_max; 4: also; 5: key; 6: members(); 7: pulled_crc(); 8: pulled_ms(); 9: struct hth_machine */
 
 /* Its module, and so that hth_transport_open() reads no file any more. Errors: HEARTH_ENOENT. */
 int hth_transport_preload(const char *name, const char *dir, struct hearth_error *err);

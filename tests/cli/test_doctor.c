@@ -86,6 +86,31 @@ Test(doctor, interfaces_have_link_speed_mtu_numa_node_and_addresses)
     must_print("lo unknown - 65536 - - 127.0.0.1, ::1\n");
 }
 
+/* A CNI's interfaces come before the one that counts, which has many addresses; the last is bound to. */
+Test(doctor, all_interfaces_and_addresses_are_looked_at_and_compared_as_addresses)
+{
+    static const char *const forms[] = { "10.55.0.1", "FD00::AB", "fd00:0:0:0:0:0:0:ab" };
+    char path[64], lines[1024] = "";
+    size_t n = 0;
+
+    for (int i = 0; i < 70; i++) {
+        snprintf(path, sizeof(path), "/sys/class/net/cali%04d/mtu", i);
+        made_up_file(node, path, "1500");
+    }
+    for (int i = 10; i < 24; i++)
+        n += (size_t)snprintf(lines + n, sizeof(lines) - n, "eth0 10.100.100.1%d\n", i);
+    snprintf(lines + n, sizeof(lines) - n, "eth0 10.55.0.1\neth0 fd00::ab");
+    made_up_file(node, "/addresses", lines);
+    setenv("HEARTH_NETWORK", "trusted", 1);
+    setenv("HEARTH_TRANSPORT", "auto", 1);
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+        setenv("HEARTH_BIND", forms[i], 1);
+        hearth("doctor", "net");
+        cr_expect(zero(int, has(out, "no interface of this machine")), "%s: %s", forms[i], out);
+        cr_expect(eq(int, has(out, "10.100.100.123, 10.55.0.1, fd00::ab"), 1), "%s", out);
+    }
+}
+
 Test(doctor, libraries_have_their_providers)
 {
     cr_assert(zero(int, hearth("doctor", "net")), "%s%s", out, err_text);

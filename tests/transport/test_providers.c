@@ -38,6 +38,7 @@ static const char *said(const char *name, const char *bind, int built)
     look.shapes = HTH_OFI_CONNECTED | HTH_OFI_RDM;
     look.built = built;
     cr_assert(eq(int, hth_ofi_provider_explain(name, &look, text, sizeof(text)), text[0] != 0));
+    hth_machine_fini(&machine);
     return text;
 }
 

@@ -146,9 +146,12 @@ static int provider_refused(
 {
     struct hth_machine machine;
     char known[160], why[HEARTH_ERROR_TEXT];
+    int is;
 
     hth_machine_look("", &machine);
-    if (hth_ofi_explain(o->lib, q->provider, q->opts->bind, &machine, why, sizeof(why)))
+    is = hth_ofi_explain(o->lib, q->provider, q->opts->bind, &machine, why, sizeof(why));
+    hth_machine_fini(&machine);
+    if (is)
         return hth_fail(
                 err, HEARTH_EINVAL, -rc, "libfabric's provider %.40s: %s", q->provider, why);
     provider_list(o, *q, known, sizeof(known));
