@@ -38,7 +38,11 @@ enum status run_keep(const struct args *a);
 enum status run_key(const struct args *a);
 enum status run_doctor(const struct args *a);
 
-/* ---- say.c: text for people and programs ---- */
+/* ---- say.c: text for people and programs. Whatever other programs, files and users name reaches a terminal through
+ * here alone, and no control character does. ---- */
+
+/* As printf(); what is not printable is '?', but for the ends of lines. */
+void say(const char *fmt, ...) HTH_PRINTF(1, 2);
 
 /* "hearth: ..." on standard error; the status that goes with the code. */
 enum status complain(const struct hearth_error *err);

@@ -151,10 +151,10 @@ static void doctor_print_library(const struct hth_library *l)
     struct grid g = { .columns = 6 };
 
     if (!l->answered) {
-        printf("transport %s: %s\n\n", l->transport, l->why);
+        say("transport %s: %s\n\n", l->transport, l->why);
         return;
     }
-    printf("transport %s: %s\n", l->transport, l->offers.library);
+    say("transport %s: %s\n", l->transport, l->offers.library);
     doctor_titles(&g, titles);
     for (unsigned i = 0; i < l->offers.count; i++) {
         const struct hth_offer *o = &l->offers.offer[i];
@@ -199,14 +199,13 @@ static void doctor_print_memlock(const struct hth_machine *m)
     if (m->memlock_bytes == UINT64_MAX)
         puts("locked memory  unlimited");
     else if (m->locks_any)
-        printf("locked memory  any, by the capability IPC_LOCK (the limit is %s)\n", size);
+        say("locked memory  any, by the capability IPC_LOCK (the limit is %s)\n", size);
     else if (m->memlock_bytes < LEAST_MEMLOCK)
-        printf("locked memory  %s: too little for an RDMA adapter, for which all slots are locked "
-               "(ulimit -l, LimitMEMLOCK=infinity)\n",
+        say("locked memory  %s: too little for an RDMA adapter, for which all slots are locked "
+            "(ulimit -l, LimitMEMLOCK=infinity)\n",
                 size);
     else
-        printf("locked memory  %s: with an RDMA adapter all slots are locked, and must fit\n",
-                size);
+        say("locked memory  %s: with an RDMA adapter all slots are locked, and must fit\n", size);
 }
 
 static void doctor_print_settings(const struct doctor *d)
@@ -214,8 +213,8 @@ static void doctor_print_settings(const struct doctor *d)
     const char *control = d->machine.congestion;
 
     doctor_print_memlock(&d->machine);
-    printf("huge pages     %s\n", d->pages.text);
-    printf("TCP            congestion control %s%s\n\n", control[0] ? control : "not known",
+    say("huge pages     %s\n", d->pages.text);
+    say("TCP            congestion control %s%s\n\n", control[0] ? control : "not known",
             strcmp(control, "bbr") == 0
                     ? ": over loopback half as fast as cubic or reno; compare only like with like"
                     : "");
@@ -223,18 +222,18 @@ static void doctor_print_settings(const struct doctor *d)
 
 static void doctor_print_choice(const struct choice *c)
 {
-    printf("chosen         transport %s (%s), provider %s (%s), address %s (%s)\n", c->transport,
+    say("chosen         transport %s (%s), provider %s (%s), address %s (%s)\n", c->transport,
             c->transport_by, c->provider, c->provider_by, c->bind, c->bind_by);
     if (c->refused[0])
-        printf("does not open  %s\n", c->refused);
+        say("does not open  %s\n", c->refused);
     else
         puts("opens          nothing that can be seen stands against it");
     if (c->why[0])
-        printf("why            %s\n", c->why);
+        say("why            %s\n", c->why);
     if (c->note[0])
-        printf("note           %s\n", c->note);
+        say("note           %s\n", c->note);
     for (unsigned i = 0; i < c->betters; i++)
-        printf("%s  %s (%s): %s\n",
+        say("%s  %s (%s): %s\n",
                 c->better[i].offer->against[0] ? "not better yet" : "better       ",
                 c->better[i].offer->provider, c->better[i].offer->fabric, c->better[i].text);
     if (!c->betters)

@@ -85,13 +85,13 @@ static void inspect_print_head(const struct object *o, int verified)
     char size[32];
 
     human(size, b->data_len);
-    printf("format    %s\nwritten   %" PRIu64 " bytes (%s)\n", object_format(o), b->data_len, size);
+    say("format    %s\nwritten   %" PRIu64 " bytes (%s)\n", object_format(o), b->data_len, size);
     if (b->own)
-        printf("object    %s of rank %" PRIu32 ", job %s\nsave      " HTH_SAVE "\nintegrity %s\n",
+        say("object    %s of rank %" PRIu32 ", job %s\nsave      " HTH_SAVE "\nintegrity %s\n",
                 b->name, b->owner, b->job, HTH_SAVE_ARGS(b->save), inspect_integrity(o));
-    printf("verified  %s\n\n", verified ? "yes, every byte"
-                               : b->own ? "NO: see the message"
-                                        : "no: a foreign object has no checksums");
+    say("verified  %s\n\n", verified ? "yes, every byte"
+                            : b->own ? "NO: see the message"
+                                     : "no: a foreign object has no checksums");
 }
 
 static void inspect_grid_item(struct grid *g, const struct item *item)

@@ -83,7 +83,7 @@ static enum status keep_show(const struct args *a, int job)
 
     free(text);
     if (!status) {
-        fprintf(stderr, "hearth: no engine of the job answers: hearth ls shows what lies here\n");
+        remark("no engine of the job answers: hearth ls shows what lies here");
         rc = STATUS_NOT_FOUND;
     } else if (a->json) {
         rc = print_json(json_pack("{s:O}", "kept", kept));

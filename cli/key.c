@@ -215,9 +215,9 @@ static int key_list(const char *path, struct hearth_error *err)
 
     if (rc)
         return rc;
-    printf("%08" PRIx32 "  dials and proves\n", key.id);
+    say("%08" PRIx32 "  dials and proves\n", key.id);
     if (key.other)
-        printf("%08" PRIx32 "  is taken as well\n", key.other_id);
+        say("%08" PRIx32 "  is taken as well\n", key.other_id);
     hth_key_close(&key);
     return HEARTH_OK;
 }

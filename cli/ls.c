@@ -159,10 +159,10 @@ static void ls_print_heard(const json_t *status)
     if (!from || !from[0])
         return;
     if (json_is_integer(as_of))
-        printf("as of   %.1f s ago", (double)json_integer_value(as_of) / 1000.0);
+        say("as of   %.1f s ago", (double)json_integer_value(as_of) / 1000.0);
     else
-        printf("as of   nobody knows when");
-    printf(", by the coordinator, node %s: %lld nodes lost, %lld saves degraded\n", from,
+        say("as of   nobody knows when");
+    say(", by the coordinator, node %s: %lld nodes lost, %lld saves degraded\n", from,
             (long long)json_integer_value(json_object_get(status, "lost")),
             (long long)json_integer_value(json_object_get(status, "degraded")));
 }
@@ -175,9 +175,9 @@ static void ls_print_engine(const struct job *j)
     if (!j->pid)
         puts("engine  none runs");
     else if (!j->status)
-        printf("engine  pid %ld, which does not answer\n", (long)j->pid);
+        say("engine  pid %ld, which does not answer\n", (long)j->pid);
     else
-        printf("engine  pid %ld, epoch %lld, %lld nodes, %lld ranks here%s%s\n", (long)j->pid,
+        say("engine  pid %ld, epoch %lld, %lld nodes, %lld ranks here%s%s\n", (long)j->pid,
                 (long long)json_integer_value(json_object_get(j->status, "epoch")),
                 (long long)json_integer_value(json_object_get(j->status, "members")),
                 (long long)json_integer_value(json_object_get(j->status, "ranks_attached")),
@@ -185,8 +185,8 @@ static void ls_print_engine(const struct job *j)
     if (j->status)
         ls_print_heard(j->status);
     if (confined && confined[0])
-        printf("files   %s\n", confined);
-    printf("log     %s\n\n", j->log[0] ? j->log : "none");
+        say("files   %s\n", confined);
+    say("log     %s\n\n", j->log[0] ? j->log : "none");
 }
 
 static void ls_print_saves(const struct job *j)
@@ -229,7 +229,7 @@ static enum status ls_job(const struct args *a)
     if (!rc && a->json) {
         status = print_json(json_job(&j));
     } else if (!rc) {
-        printf("job     %s\n", j.name);
+        say("job     %s\n", j.name);
         ls_print_engine(&j);
         ls_print_saves(&j);
     }
@@ -268,9 +268,11 @@ static void ls_grid_job(struct grid *g, const struct job *j)
 static void ls_say_unread(int root, const char *name, const struct hearth_error *err)
 {
     struct stat st;
+    char text[256];
 
+    plain(text, sizeof(text), name, strlen(name));
     if (!fstatat(root, name, &st, AT_SYMLINK_NOFOLLOW) && st.st_uid != geteuid())
-        fprintf(stderr, "hearth: %.255s belongs to user %ld and cannot be read\n", name,
+        fprintf(stderr, "hearth: %s belongs to user %ld and cannot be read\n", text,
                 (long)st.st_uid);
     else
         remark("%s", err->text);

@@ -226,7 +226,7 @@ enum status run_rm(const struct args *a)
         }
         if (rc)
             return complain(&err);
-        printf("removed %s%s\n", t.path, t.gone ? ", of which only the keep list knew" : "");
+        say("removed %s%s\n", t.path, t.gone ? ", of which only the keep list knew" : "");
     }
     return left ? STATUS_WRONG : STATUS_OK;
 }
@@ -252,6 +252,6 @@ enum status run_clean(const struct args *a)
     }
     if (rc)
         return complain(&err);
-    printf("removed %s/%s%s\n", root, a->value[0], left ? ", but for what is named" : "");
+    say("removed %s/%s%s\n", root, a->value[0], left ? ", but for what is named" : "");
     return left ? STATUS_WRONG : STATUS_OK;
 }

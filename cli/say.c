@@ -49,13 +49,41 @@ unsigned remarks(void)
     return said;
 }
 
+/* In place; `keeps` stays as it is, too. */
+static void say_filter(char *text, char keeps)
+{
+    for (; *text; text++)
+        if (((unsigned char)*text < ' ' || *text > '~') && *text != keeps)
+            *text = '?';
+}
+
+static void say_to(FILE *to, const char *fmt, va_list ap)
+{
+    char *text;
+
+    if (vasprintf(&text, fmt, ap) < 0)
+        return;
+    say_filter(text, '\n');
+    fputs(text, to);
+    free(text);
+}
+
+void say(const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    say_to(stdout, fmt, ap);
+    va_end(ap);
+}
+
 enum status complain_usage(const char *fmt, ...)
 {
     va_list ap;
 
     fputs("hearth: ", stderr);
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    say_to(stderr, fmt, ap);
     va_end(ap);
     fputc('\n', stderr);
     return STATUS_USAGE;
@@ -118,11 +146,10 @@ void human_age(char out[32], int64_t seconds)
     static const struct {
         int64_t most, unit;
         const char *name;
-    } rows[] = { { 120, 1, "s" }, { 7200, 60, "min" }, { 172800, 3600, "h" },
-        { INT64_MAX, 86400, "d" } };
+    } rows[] = { { 120, 1, "s" }, { 7200, 60, "min" }, { 172800, 3600, "h" }, { 0, 86400, "d" } };
     size_t i = 0;
 
-    while (seconds >= rows[i].most)
+    while (i < 3 && seconds >= rows[i].most)
         i++;
     if (seconds < 0)
         snprintf(out, 32, "-");
@@ -151,6 +178,7 @@ void grid_add(struct grid *g, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
+    say_filter(text, '\0');
     if (g->cells == g->room) {
         size_t room = g->room ? 2 * g->room : 64;
         char **cell = realloc(g->cell, room * sizeof(*cell));

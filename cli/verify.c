@@ -470,8 +470,8 @@ static enum status verify_print(const struct run *r)
                 "unverified", (json_int_t)r->foreign, "wrong", (json_int_t)r->bad, "unread",
                 (json_int_t)r->unread, "rows", r->rows));
     grid_print(&r->grid, "lrll");
-    printf("\n%" PRIu64 " verified, %" PRIu64 " without checksums, %" PRIu64 " wrong, %" PRIu64
-           " unread\n",
+    say("\n%" PRIu64 " verified, %" PRIu64 " without checksums, %" PRIu64 " wrong, %" PRIu64
+        " unread\n",
             r->good, r->foreign, r->bad, r->unread);
     return STATUS_OK;
 }

@@ -226,3 +226,41 @@ Test(keep_list, a_save_that_is_marked_bad_has_that_one_word_as_its_state)
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
 }
+
+static void must_be_printable(const char *text)
+{
+    for (const char *at = text; *at; at++)
+        cr_assert(eq(int, *at == '\n' || (*at >= ' ' && *at <= '~'), 1), "byte %d at %td of: %s",
+                *at, at - text, text);
+}
+
+/* A user's process answers in the place of an engine, and root looks. */
+Test(keep_list, what_an_engine_answers_cannot_steer_the_terminal)
+{
+    struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+    char text[600], id[HTH_SAVE_TEXT];
+    int fd;
+    pid_t pid;
+
+    cr_assert(zero(int, mkdir(in_job(""), 0700) | mkdir(in_job(".hearth"), 0700)));
+    fd = open(in_job(".hearth/lock"), O_CREAT | O_RDWR, 0600);
+    cr_assert(eq(i64, pwrite(fd, "77                      ", 24, 0), 24));
+    cr_assert(zero(int, fcntl(fd, F_OFD_SETLK, &lock)));
+    hth_save_text(kept_id(40), id);
+    snprintf(text, sizeof(text),
+            "{\"epoch\": 1, \"state\": \"\\u001b]0;title\\u0007\\u001b[2J\", \"coordinator\": "
+            "\"\\u001b[8mhidden\", \"as_of_ms\": 5, \"kept\": [{\"save\": \"%s\", \"state\": "
+            "\"\\u001b[2Jx\", \"age_s\": 9223372036854775807}]}",
+            id);
+    pid = answer_status(text);
+    cr_assert(zero(int, hearth("ls", "--root", root, JOB)), "%s", err_text);
+    cr_assert(eq(int, has(out, "hidden"), 1), "%s", out);
+    must_be_printable(out);
+    must_be_printable(err_text);
+    cr_assert(zero(int, hearth("keep", "--root", root, JOB)), "%s", err_text);
+    cr_assert(eq(int, has(out, "?[2Jx  106751991167300 d"), 1), "%s", out);
+    must_be_printable(out);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    close(fd);
+}
