@@ -71,7 +71,7 @@ static int decide_is_protected(
         uint32_t n = holders_of(c, r, holder);
         uint32_t living = 0, need = 1 + o->min_copies;
         int full;
-        uint32_t have = tally_promised(c, t, r, &full);
+        uint32_t apart, have = tally_promised(c, t, r, &apart, &full);
 
         for (uint32_t i = 0; i < n; i++)
             living += !holders_lost(c, holder[i]);
@@ -79,7 +79,7 @@ static int decide_is_protected(
             need = living ? living : 1;
         if (have < need)
             return 0;
-        *out_degraded |= have < 1 + o->copies;
+        *out_degraded |= apart < 1 + o->copies;
         *out_full &= full;
     }
     return 1;

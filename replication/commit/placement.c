@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Nodes are sorted into groups by the widest domain that leaves enough groups, and dealt out group
+ * Nodes are sorted into groups by the widest domain that is named, and dealt out group
  * after group; a copy goes a fixed number of groups further on. With an even number of equal groups
  * and one copy, neighbours exchange their copies (pairs: a loss costs one other node's bandwidth
  * only); else the shift makes a ring. Each copy of a group's owners goes round the nodes of one other
  * group, so that none of these holds it of more than one owner more than another; where groups
- * differ in size, nodes of a small one hold more than those of a big one.
+ * differ in size, nodes of a small one hold more than those of a big one. Copies for which there are no groups
+ * left go to the next nodes behind the owner that share no narrower domain.
  */
 #include "placement.h"
 
@@ -105,43 +106,102 @@ static uint32_t domain_widest(const struct hth_epoch *e)
     return 0;
 }
 
+uint32_t hth_placement_apart(const struct hth_placement *p, const struct hth_epoch *e,
+        const uint32_t *node, uint32_t nodes)
+{
+    uint32_t apart = 0;
+
+    for (uint32_t i = 0; i < nodes; i++) {
+        uint32_t j = 0;
+
+        while (j < i && !hth_domain_shared(e, node[i], node[j], p->widest))
+            j++;
+        apart += j == i;
+    }
+    return apart;
+}
+
+/* A copy beyond those that are apart: the next node behind the owner that shares nothing at `level`. */
+static uint32_t placement_rest(const struct hth_epoch *e, uint32_t owner, const uint32_t *holder,
+        uint32_t have, uint32_t level)
+{
+    for (uint32_t i = 1; i < e->nodes; i++) {
+        uint32_t node = (owner + i) % e->nodes, c = 0;
+
+        if (hth_domain_shared(e, node, owner, level))
+            continue;
+        while (c < have &&
+                (holder[c] == HTH_NODE_NONE || !hth_domain_shared(e, node, holder[c], level)))
+            c++;
+        if (c == have)
+            return node;
+    }
+    return HTH_NODE_NONE;
+}
+
+static void placement_fill(struct hth_placement *p, const struct hth_epoch *e,
+        const struct seat *seat, uint32_t groups, uint32_t *of_node)
+{
+    for (uint32_t i = 0; i < e->nodes; i++)
+        of_node[seat[i].node] = i;
+    for (uint32_t r = 0; r < p->world; r++) {
+        uint32_t *holder = p->holder + (size_t)r * p->copies, owner = e->rank_node[r];
+
+        for (uint32_t c = 0; c < p->copies; c++)
+            holder[c] = c < p->apart
+                                ? seat_partner(seat, e->nodes, groups, p->copies, of_node[owner], c)
+                                : placement_rest(e, owner, holder, c, p->level);
+    }
+}
+
+static int placement_refuse(const struct hth_placement *p, uint32_t min_copies, uint32_t groups,
+        struct hearth_error *err)
+{
+    const char *lower = min_copies > 1 ? ", lower min_copies" : "";
+
+    if (!p->widest)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "%" PRIu32 " copies in other failure domains need %" PRIu32
+                " nodes, the job has %" PRIu32 ": add nodes%s, or set allow_degraded",
+                min_copies, min_copies + 1, groups, lower);
+    return hth_fail(err, HEARTH_EINVAL, 0,
+            "%" PRIu32 " copies in other failure domains need %" PRIu32 " domains of level %" PRIu32
+            ", the job's nodes are in %" PRIu32
+            ": add nodes in other domains, name no level that all share (HEARTH_DOMAINS)%s, or set "
+            "allow_degraded",
+            min_copies, min_copies + 1, p->widest, groups, lower);
+}
+
 int hth_placement_make(struct hth_placement *out, const struct hth_epoch *epoch, uint32_t copies,
         uint32_t min_copies, int degraded, struct hearth_error *err)
 {
     struct seat *seat = calloc(epoch->nodes ? epoch->nodes : 1, sizeof(*seat));
     uint32_t *of_node = malloc(sizeof(*of_node) * (epoch->nodes ? epoch->nodes : 1));
-    uint32_t *holder = malloc(sizeof(*holder) * (epoch->world ? epoch->world : 1) * copies);
-    uint32_t level = domain_widest(epoch);
+    struct hth_placement p = { .world = epoch->world, .copies = copies };
     uint32_t groups;
-    uint32_t can;
+    int rc = HEARTH_OK;
 
-    if (!seat || !of_node || !holder) {
-        free(seat);
-        free(of_node);
-        free(holder);
-        return hth_fail(err, HEARTH_ENOMEM, 0, "placement of %" PRIu32 " ranks", epoch->world);
+    p.holder = malloc(sizeof(*p.holder) * (epoch->world ? epoch->world : 1) * copies);
+    if (!seat || !of_node || !p.holder) {
+        rc = hth_fail(err, HEARTH_ENOMEM, 0, "placement of %" PRIu32 " ranks", epoch->world);
+    } else {
+        p.level = p.widest = domain_widest(epoch);
+        while (seat_nodes(epoch, p.level, seat) < copies + 1 && p.level > 0)
+            p.level--;
+        groups = seat_nodes(epoch, p.widest, seat);
+        p.apart = groups > copies ? copies : groups - 1;
+        if (p.apart < min_copies && !degraded)
+            rc = placement_refuse(&p, min_copies, groups, err);
+        else
+            placement_fill(&p, epoch, seat, groups, of_node);
     }
-    while ((groups = seat_nodes(epoch, level, seat)) < copies + 1 && level > 0)
-        level--;
-    can = groups > copies ? copies : groups - 1;
-    for (uint32_t i = 0; i < epoch->nodes; i++)
-        of_node[seat[i].node] = i;
-    for (uint32_t r = 0; r < epoch->world; r++)
-        for (uint32_t c = 0; c < copies; c++)
-            holder[r * copies + c] = c < can ? seat_partner(seat, epoch->nodes, groups, copies,
-                                                       of_node[epoch->rank_node[r]], c)
-                                             : HTH_NODE_NONE;
     free(seat);
     free(of_node);
-    if (can < min_copies && !degraded) {
-        free(holder);
-        return hth_fail(err, HEARTH_EINVAL, 0,
-                "%" PRIu32 " copies in other failure domains need %" PRIu32
-                " nodes, the job has %" PRIu32 ": add nodes%s, or set allow_degraded",
-                min_copies, min_copies + 1, groups, min_copies > 1 ? ", lower min_copies" : "");
-    }
-    *out = (struct hth_placement){ epoch->world, copies, holder, level };
-    return HEARTH_OK;
+    if (rc)
+        free(p.holder);
+    else
+        *out = p;
+    return rc;
 }
 
 void hth_placement_text(
@@ -152,7 +212,12 @@ void hth_placement_text(
 
     for (uint32_t c = 0; !none && c < p->copies; c++)
         have += p->holder[c] != HTH_NODE_NONE;
-    if (none)
+    if (p->apart < p->copies && p->widest && !none)
+        snprintf(out, len,
+                "%" PRIu32 " nodes, %" PRIu32 " of %" PRIu32
+                " copies in other domains of level %" PRIu32 ": saves are DEGRADED",
+                epoch->nodes, p->apart, p->copies, p->widest);
+    else if (none)
         snprintf(out, len, "%" PRIu32 " node(s), no copies: survives processes, not nodes",
                 epoch->nodes);
     else if (p->level == 0)

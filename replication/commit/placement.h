@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who holds the copies of each rank's objects. A pure function of the epoch's members, the same on
- * every node: no domain shared with the owner or between copies at the widest level that the topology
- * allows; pairs when they fit, a ring for the rest; loads as even as possible.
+ * every node: no domain shared with the owner or between copies at the widest level that is named. Where there are too
+ * few of these domains, it is refused, or, where that is allowed, further copies lie in domains of narrower levels, and saves are
+ * DEGRADED. Pairs when they fit, a ring for the rest; loads as even as possible.
  */
 #ifndef HEARTH_REPLICATION_PLACEMENT_H
 #define HEARTH_REPLICATION_PLACEMENT_H
@@ -15,15 +16,21 @@ struct hth_placement {
     uint32_t world, copies;
     uint32_t *holder; /* [world][copies]: node of each copy, HTH_NODE_NONE where there is none */
     uint32_t level;   /* domains shared by none: 0 the node itself, 1.. domain[level - 1] */
+    uint32_t widest;  /* the widest level at which a domain is named */
+    uint32_t apart;   /* the first so many copies share no domain of it, nor the owner's */
 };
 
-/* Errors: HEARTH_EINVAL when fewer than `min_copies` can be had and degraded is 0: says how many
+/* Errors: HEARTH_EINVAL when fewer than `min_copies` can be had in other domains and degraded is 0: says how many
  * nodes or domains it takes. */
 int hth_placement_make(struct hth_placement *out, const struct hth_epoch *epoch, uint32_t copies,
         uint32_t min_copies, int degraded, struct hearth_error *err);
 
 /* Two nodes share a domain at `level` or a narrower one; level 0: they are one node. */
 int hth_domain_shared(const struct hth_epoch *e, uint32_t a, uint32_t b, uint32_t level);
+
+/* How many of these nodes share no domain at the widest level. */
+uint32_t hth_placement_apart(const struct hth_placement *p, const struct hth_epoch *e,
+        const uint32_t *node, uint32_t nodes);
 
 /* "4 nodes, 1 copy: survives the loss of any one rack" for the log and `hearth ls`. */
 void hth_placement_text(

@@ -108,15 +108,19 @@ static int tally_counts(const struct hth_commit *c, const struct tally *t, uint3
     return t->node[node].promised && !holders_lost(c, node) && !c->coord.sign[node].lost;
 }
 
-uint32_t tally_promised(
-        const struct hth_commit *c, const struct tally *t, uint32_t rank, int *out_full)
+uint32_t tally_promised(const struct hth_commit *c, const struct tally *t, uint32_t rank,
+        uint32_t *out_apart, int *out_full)
 {
     uint32_t holder[PLACES_MAX];
     uint32_t n = holders_of(c, rank, holder);
     uint32_t have = 0;
 
     for (uint32_t i = 0; i < n; i++)
-        have += (uint32_t)tally_counts(c, t, holder[i]);
+        if (tally_counts(c, t, holder[i]))
+            holder[have++] = holder[i];
     *out_full = have == n;
+    *out_apart = c->base.widest && !hth_breaks(c->ctx, HTH_BREAK_DOMAINS)
+                         ? hth_placement_apart(&c->base, c->ctx->epoch, holder, have)
+                         : have;
     return have;
 }

@@ -7,7 +7,7 @@
  *       where more machines were lost than there are copies, ELOST is said if nothing is whole, and only then
  *   P2  all ranks of a launch resume from one save, with the bytes of one lineage
  *   P3  PROTECTED is decided, and said, only while 1 + min_copies machines hold each object whole, and on a
- *       list it is without DEGRADED only while 1 + copies do
+ *       list it is without DEGRADED only while 1 + copies do, in as many failure domains
  *   P4  nobody waits for ever, and after the last fault a save becomes PROTECTED
  *   P5  then memory holds what is kept, each object as often as it should, and nothing else; no save begins
  *       beside keep others
@@ -65,6 +65,10 @@ static void check_degraded(struct world *w, const struct machine *x, const struc
     for (uint32_t i = 0; i < saves; i++)
         if (!(degraded >> i & 1) && look_anywhere(w, keep[i], &rank) < 1 + w->opts.copies)
             world_broken(w, "P3: step %llu is kept and not DEGRADED without its copies",
+                    (unsigned long long)keep[i].step);
+        else if (!(degraded >> i & 1) && w->opts.racks &&
+                 look_racks(w, keep[i]) < 1 + w->opts.copies)
+            world_broken(w, "P3: step %llu is kept and not DEGRADED, and copies share a domain",
                     (unsigned long long)keep[i].step);
 }
 

@@ -68,7 +68,7 @@ static void draw_shape(struct world_opts *o)
     uint64_t d = dice_of(o, D_RACKS);
 
     if (!o->racks && between(&d, 0, 1))
-        o->racks = between(&d, 2, o->nodes);
+        o->racks = between(&d, o->min_copies + 1, o->nodes);
     d = dice_of(o, D_DEGREE);
     if (!o->degree)
         o->degree = log_between(&d, 2, 32);

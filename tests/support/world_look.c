@@ -260,6 +260,34 @@ uint32_t look_anywhere(struct world *w, struct hth_save_id save, uint32_t *out_r
     return least_copies(w, save, NULL, w->machines, out_rank);
 }
 
+uint32_t look_racks(struct world *w, struct hth_save_id save)
+{
+    uint32_t *members = malloc(w->opts.nodes * sizeof(*members));
+    uint32_t *have = calloc(w->ranks_max, sizeof(*have)),
+             *racks = calloc(w->ranks_max, sizeof(*racks));
+    uint32_t ranks = 0, least = UINT32_MAX, common;
+
+    if (!members || !have || !racks)
+        abort();
+    for (uint32_t rack = 0; rack < w->opts.racks; rack++) {
+        uint32_t count = 0, found;
+
+        for (uint32_t i = rack; i < w->opts.nodes; i += w->opts.racks)
+            members[count++] = w->member[i];
+        memset(have, 0, w->ranks_max * sizeof(*have));
+        found = count_copies(w, save, members, count, have, &common);
+        ranks = found ? found : ranks;
+        for (uint32_t r = 0; r < found; r++)
+            racks[r] += have[r] == UINT32_MAX ? w->opts.racks : have[r] > 0;
+    }
+    for (uint32_t r = 0; r < ranks; r++)
+        least = racks[r] < least ? racks[r] : least;
+    free(members);
+    free(have);
+    free(racks);
+    return ranks ? least : 0;
+}
+
 uint32_t look_keep(const void *bytes, size_t len, struct hth_save_id out[16])
 {
     const unsigned char *b = bytes;

@@ -55,6 +55,8 @@ void options_draw(struct world *w)
         o.ranks_per_node = 1 + fault_roll(w, top->ranks_per_node);
     if (fault_roll(w, 3) == 0 && !w->opts.room)
         o.racks = fault_roll(w, 2) ? 2 + fault_roll(w, w->opts.nodes - 1) : 0;
+    if (o.racks && !o.allow_degraded) /* else it is refused */
+        o.min_copies = least(o.min_copies, o.racks - 1);
     w->hits[WORLD_KIND_OPTIONS]++;
     w->after = o;
     w->changes = 1;

@@ -278,6 +278,8 @@ int look_part(const struct world *w, const struct look_object *o, uint32_t rank)
 uint32_t look_copies(struct world *w, struct hth_save_id save, uint32_t without);
 /* The same of all machines: one that was replaced alive goes on in its epoch. *out_rank: whose are fewest;
  * UINT32_MAX: the common object's. */
+/* In how many of the racks whoever has fewest of them has his objects. */
+uint32_t look_racks(struct world *w, struct hth_save_id save);
 uint32_t look_anywhere(struct world *w, struct hth_save_id save, uint32_t *out_rank);
 /* Of a keep record that was decided in this epoch: a bit for each save that is called DEGRADED;
  * else all. */

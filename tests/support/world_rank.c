@@ -313,7 +313,7 @@ static const unsigned char *gathered(struct world *w)
 
         snprintf(g.node, sizeof(g.node), "m%u", w->rank[i].machine);
         if (w->opts.racks)
-            g.domain[0] = 1 + w->rank[i].machine % w->opts.racks;
+            g.domain[0] = 1 + i / w->opts.ranks_per_node % w->opts.racks;
         memcpy(g.addr, a->addr, sizeof(g.addr));
         hth_gather_encode(&g, table + (size_t)i * HTH_GATHER);
     }
