@@ -57,13 +57,14 @@ static int job_has_log(int job)
 }
 
 /* A foreign container by its marker and its `.metadata`. One that is large takes seconds, and hearth verify. */
-static void job_look_foreign(const struct job *j, int job, struct save_row *row)
+static void job_look_foreign(
+        const struct job *j, int job, char *const *names, size_t count, struct save_row *row)
 {
     struct place p = { .job = job };
     struct hearth_error err = { 0 };
     struct named_sum sum;
 
-    if (named_marker(job, row->name, row->why)) {
+    if (named_marker_among(names, count, row->name, row->why)) {
         row->state = "unfinished";
         return;
     }
@@ -75,6 +76,19 @@ static void job_look_foreign(const struct job *j, int job, struct save_row *row)
         snprintf(row->why, sizeof(row->why), "%.390s",
                 err.code == HEARTH_ENOENT ? "no .metadata is here" : err.text);
     close(p.container);
+}
+
+static void job_look_all_foreign(const struct job *j, int job)
+{
+    char **names = names_in(job, j->dir, NULL);
+    size_t count = 0;
+
+    while (names && names[count])
+        count++;
+    for (struct save_row *row = j->saves; row; row = row->next)
+        if (row->published && !row->own)
+            job_look_foreign(j, job, names, count, row);
+    names_free(names);
 }
 
 static int job_look_into(struct job *j, int fd, const char *root, struct hearth_error *err)
@@ -94,9 +108,7 @@ static int job_look_into(struct job *j, int fd, const char *root, struct hearth_
     rc = saves_list(fd, j->dir, &j->saves, err);
     if (!rc)
         job_take_states(j);
-    for (struct save_row *row = j->saves; row; row = row->next)
-        if (row->published && !row->own)
-            job_look_foreign(j, fd, row);
+    job_look_all_foreign(j, fd);
     return rc;
 }
 

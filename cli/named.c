@@ -206,20 +206,47 @@ int named_check(
 #define UNFINISHED "unfinished"
 #define QUICK      (64L << 20)
 
+/* The first that is not before `name`. */
+static size_t marker_first(char *const *names, size_t count, const char *name)
+{
+    size_t low = 0;
+
+    while (low < count) {
+        size_t mid = low + (count - low) / 2;
+
+        if (strcmp(names[mid], name) < 0)
+            low = mid + 1;
+        else
+            count = mid;
+    }
+    return low;
+}
+
+int named_marker_among(char *const *names, size_t count, const char *name, char why[400])
+{
+    size_t n = strlen(name), end = sizeof(UNFINISHED) - 1;
+
+    for (size_t i = marker_first(names, count, name); i < count && !strncmp(names[i], name, n);
+            i++) {
+        size_t len = strlen(names[i]);
+
+        if (len > n + end && !strcmp(names[i] + len - end, UNFINISHED)) {
+            snprintf(why, 400, "its writer has not finished it: %.255s is beside it", names[i]);
+            return 1;
+        }
+    }
+    return 0;
+}
+
 int named_marker(int job, const char *name, char why[400])
 {
     char **names = names_in(job, name, NULL);
-    size_t n = strlen(name), end = sizeof(UNFINISHED) - 1;
-    int found = 0;
+    size_t count = 0;
+    int found;
 
-    for (size_t i = 0; names && names[i] && !found; i++) {
-        size_t len = strlen(names[i]);
-
-        found = len > n + end && !strncmp(names[i], name, n) &&
-                !strcmp(names[i] + len - end, UNFINISHED);
-        if (found)
-            snprintf(why, 400, "its writer has not finished it: %.255s is beside it", names[i]);
-    }
+    while (names && names[count])
+        count++;
+    found = named_marker_among(names, count, name, why);
     names_free(names);
     return found;
 }

@@ -28,6 +28,8 @@ int named_items(const struct named *n, const char *file, struct named_item **out
 
 /* 1: a writer has left a marker `<name>...unfinished` beside the container; why says so. */
 int named_marker(int job, const char *name, char why[400]);
+/* The same among the entries of the job, names_in()'s. */
+int named_marker_among(char *const *names, size_t count, const char *name, char why[400]);
 int named_is_plain(
         int fd, const char *path); /* 1: a `.distcp` of torch's own writer, with no block */
 int named_is_quick(int container); /* its `.metadata` is read in a moment, or there is none */

@@ -9,6 +9,7 @@
 #include "core/base/file.h"
 #include "core/base/open.h"
 #include "core/base/root.h"
+#include "core/foreign/foreign.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SMALL_MAX (UINT64_C(4) << 30) /* bytes of a record */
+#define SMALL_MAX    (UINT64_C(64) << 20) /* bytes of a record: Hearth makes no larger one */
+#define METADATA_MAX (UINT64_C(4) << 30)  /* of another writer's `.metadata` */
 
 int place_failed(const char *path, struct hearth_error *err)
 {
@@ -176,7 +178,7 @@ int read_small(int dir, const char *name, void **out, size_t *out_len, struct he
         return hth_fail(err, errno == ENOENT ? HEARTH_ENOENT : HEARTH_EIO, errno,
                 "%.300s cannot be read: %s", name,
                 errno == ELOOP ? "a link, which is not followed" : strerrordesc_np(errno));
-    if (hth_file_read(fd, SMALL_MAX, out, out_len)) {
+    if (hth_file_read(fd, strcmp(name, HTH_METADATA) ? SMALL_MAX : METADATA_MAX, out, out_len)) {
         if (errno == EINVAL)
             rc = hth_fail(err, HEARTH_EIO, 0, "%.300s cannot be read: it is not a file", name);
         else if (errno == EFBIG || errno == ENOMEM)

@@ -58,11 +58,19 @@ int job_check(int job, const char *path, struct hearth_error *err)
     return found ? HEARTH_OK : hth_fail(err, HEARTH_ENOENT, 0, "there is no job in %.300s", path);
 }
 
+/* A `<save>.dir` record: it begins with "inode <hex>", the number of the save's directory. */
+struct known {
+    uint64_t inode;
+    struct hth_save_id id;
+};
+
 /* A job whose saves are listed. */
 struct looking {
     struct place place; /* of the container in hand */
     int dir, records;   /* where containers lie now: the job's directory, then .hearth, if any */
     struct hth_keep keep;
+    struct known *known; /* [count], by the records */
+    size_t count;
 };
 
 static int saves_has_end(const char *name, const char *end)
@@ -108,31 +116,48 @@ static void saves_add_file(struct save_row *row, const struct place *p, const ch
     }
 }
 
-/* `<save>.dir` begins with "inode <hex>", the number of the save's directory. */
-static void saves_learn_from_record(struct save_row *row, int records)
+static void saves_know(struct looking *l, const char *name)
 {
-    char **names = records < 0 ? NULL : names_in(records, HTH_RECORDS_DIR, NULL);
+    struct known *more;
     char text[HTH_SAVE_TEXT];
-    struct hth_save_id id;
+    struct known one;
+    void *bytes;
+    size_t len;
 
-    for (size_t i = 0; names && names[i] && !row->own; i++) {
-        void *bytes;
-        size_t len;
+    if (strlen(name) != HTH_SAVE_TEXT + 3 || !saves_has_end(name, ".dir"))
+        return;
+    memcpy(text, name, HTH_SAVE_TEXT - 1);
+    text[HTH_SAVE_TEXT - 1] = '\0';
+    if (hth_save_parse(text, &one.id) || read_small(l->records, name, &bytes, &len, NULL))
+        return;
+    one.inode = strncmp(bytes, "inode ", len < 6 ? len : 6)
+                        ? 0
+                        : strtoull((const char *)bytes + (len < 6 ? len : 6), NULL, 16);
+    free(bytes);
+    more = one.inode ? realloc(l->known, (l->count + 1) * sizeof(*more)) : NULL;
+    if (!more)
+        return;
+    l->known = more;
+    l->known[l->count++] = one;
+}
 
-        if (strlen(names[i]) != HTH_SAVE_TEXT + 3 || !saves_has_end(names[i], ".dir"))
-            continue;
-        memcpy(text, names[i], HTH_SAVE_TEXT - 1);
-        text[HTH_SAVE_TEXT - 1] = '\0';
-        if (hth_save_parse(text, &id) || read_small(records, names[i], &bytes, &len, NULL))
-            continue;
-        if (!strncmp(bytes, "inode ", len < 6 ? len : 6) &&
-                strtoull((const char *)bytes + (len < 6 ? len : 6), NULL, 16) == row->inode) {
-            row->own = 1;
-            row->id = id;
-        }
-        free(bytes);
-    }
+/* All of them are read once, however many containers ask. */
+static void saves_know_all(struct looking *l)
+{
+    char **names = l->records < 0 ? NULL : names_in(l->records, HTH_RECORDS_DIR, NULL);
+
+    for (size_t i = 0; names && names[i]; i++)
+        saves_know(l, names[i]);
     names_free(names);
+}
+
+static void saves_learn_from_record(struct save_row *row, const struct looking *l)
+{
+    for (size_t i = 0; i < l->count && !row->own; i++)
+        if (l->known[i].inode == row->inode) {
+            row->own = 1;
+            row->id = l->known[i].id;
+        }
 }
 
 static const char *saves_state(const struct save_row *row, const struct hth_keep *keep)
@@ -197,7 +222,7 @@ static void saves_look_into(struct save_row *row, struct looking *l)
         close(l->place.container);
     }
     if (!row->own && row->inode)
-        saves_learn_from_record(row, l->records);
+        saves_learn_from_record(row, l);
     if (!row->own && !row->published && !hth_save_parse(row->name, &row->id))
         row->own = 1;
     if (row->own)
@@ -216,17 +241,40 @@ static int saves_compare(const struct save_row *a, const struct save_row *b)
     return a->step < b->step ? -1 : a->step > b->step;
 }
 
-static void saves_insert(struct save_row **rows, struct save_row *row)
+/* Two lists in order as one; of equal rows `first`'s come first. */
+static struct save_row *saves_merge(struct save_row *first, struct save_row *second)
 {
-    while (*rows && saves_compare(*rows, row) <= 0)
-        rows = &(*rows)->next;
-    row->next = *rows;
-    *rows = row;
+    struct save_row *all, **end = &all;
+
+    while (first && second) {
+        struct save_row **from = saves_compare(first, second) <= 0 ? &first : &second;
+
+        *end = *from;
+        end = &(*end)->next;
+        *from = (*from)->next;
+    }
+    *end = first ? first : second;
+    return all;
+}
+
+static struct save_row *saves_sort(struct save_row *rows)
+{
+    struct save_row *half = rows, *end = rows, *second;
+
+    if (!rows || !rows->next)
+        return rows;
+    while (end->next && end->next->next) {
+        half = half->next;
+        end = end->next->next;
+    }
+    second = half->next;
+    half->next = NULL;
+    return saves_merge(saves_sort(rows), saves_sort(second));
 }
 
 /* `path`: of l->dir. */
 static int saves_add_dirs(struct looking *l, const char *path, int published,
-        struct save_row **rows, struct hearth_error *err)
+        struct save_row ***end, struct hearth_error *err)
 {
     struct hearth_error cause = { 0 };
     char **names = names_in(l->dir, path, &cause);
@@ -250,7 +298,8 @@ static int saves_add_dirs(struct looking *l, const char *path, int published,
         row->published = published;
         row->step = step;
         saves_look_into(row, l);
-        saves_insert(rows, row);
+        **end = row;
+        *end = &row->next;
     }
     names_free(names);
     return HEARTH_OK;
@@ -277,7 +326,7 @@ static void saves_read_keep(int records, const char *path, struct hth_keep *out)
 int saves_list(int job, const char *path, struct save_row **out, struct hearth_error *err)
 {
     struct looking l = { .place = { .job = job }, .dir = job };
-    struct save_row *rows = NULL;
+    struct save_row *rows = NULL, **end = &rows;
     char records[4096];
     int rc;
 
@@ -287,18 +336,20 @@ int saves_list(int job, const char *path, struct save_row **out, struct hearth_e
     if (l.records < 0 && errno != ENOENT)
         return place_failed(records, err);
     saves_read_keep(l.records, records, &l.keep);
-    rc = saves_add_dirs(&l, path, 1, &rows, err);
+    saves_know_all(&l);
+    rc = saves_add_dirs(&l, path, 1, &end, err);
     if (!rc && l.records >= 0) {
         l.dir = l.records;
-        rc = saves_add_dirs(&l, records, 0, &rows, err);
+        rc = saves_add_dirs(&l, records, 0, &end, err);
     }
+    free(l.known);
     if (l.records >= 0)
         close(l.records);
     if (rc) {
         saves_free(rows);
         return rc;
     }
-    *out = rows;
+    *out = saves_sort(rows);
     return HEARTH_OK;
 }
 

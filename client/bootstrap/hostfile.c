@@ -47,8 +47,14 @@ static int hostfile_read(FILE *f, const char *path, struct place *first, uint32_
 
     *out_world = 0;
     while (fgets(line, sizeof(line), f)) {
-        int rc = hostfile_line(line, path, ++number, &place, err);
+        int rc;
 
+        number++;
+        if (strlen(line) == sizeof(line) - 1 && line[sizeof(line) - 2] != '\n')
+            return hth_fail(err, HEARTH_EINVAL, 0,
+                    "%s, line %u is longer than %zu bytes: a line is \"host port\"", path, number,
+                    sizeof(line) - 2);
+        rc = hostfile_line(line, path, number, &place, err);
         if (rc < 0)
             return rc;
         if (rc && ++*out_world == 1)

@@ -224,6 +224,22 @@ Test(hostfile, wrong_lines_are_named_by_number)
     must_fail(hearth_bootstrap_hostfile(path, 0, 100, &b, &world, &err), HEARTH_EINVAL);
 }
 
+/* The 511th byte of a comment begins what would be a host. */
+Test(hostfile, a_line_that_is_too_long_is_named_and_is_not_two)
+{
+    char path[] = "/tmp/hearth-hosts-XXXXXX";
+    FILE *f = fdopen(mkstemp(path), "w");
+    struct hearth_bootstrap *b;
+    struct hearth_error err;
+    uint32_t world = 0;
+
+    fprintf(f, "127.0.0.1 29901\n# %0509dnode9 29903\n", 0);
+    cr_assert(zero(int, fclose(f)));
+    must_fail(hearth_bootstrap_hostfile(path, 0, 100, &b, &world, &err), HEARTH_EINVAL);
+    cr_assert(ne(ptr, strstr(err.text, "line 2 is longer"), NULL), "%s", err.text);
+    unlink(path);
+}
+
 Test(hostfile, what_is_no_file_is_refused_and_not_waited_for)
 {
     char path[] = "/tmp/hearth-hosts-XXXXXX";

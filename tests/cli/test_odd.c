@@ -112,3 +112,68 @@ Test(odd, an_engine_waits_for_nothing_that_lies_where_its_files_should)
                 cr_assert(zero(int, run_engine()), "%s, kind %d: %s", names[i], kind, err_text);
         }
 }
+
+/* Of the processor, by all that this test started. */
+static int64_t children_ms(void)
+{
+    struct rusage u;
+
+    getrusage(RUSAGE_CHILDREN, &u);
+    return (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * INT64_C(1000) +
+           (u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1000;
+}
+
+/* Of memory, by the largest of them. */
+static int64_t children_kib(void)
+{
+    struct rusage u;
+
+    getrusage(RUSAGE_CHILDREN, &u);
+    return u.ru_maxrss;
+}
+
+/* Names alone, as a job that ran for long with another writer leaves them. */
+Test(odd, the_time_of_ls_grows_with_the_saves_and_not_with_their_square)
+{
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/train", root);
+    cr_assert(zero(int, mkdir(path, 0700)));
+    snprintf(path, sizeof(path), "%s/train/.hearth", root);
+    cr_assert(zero(int, mkdir(path, 0700)));
+    for (int i = 0; i < 3000; i++) {
+        snprintf(path, sizeof(path), "%s/train/step-%d_ckpt", root, 9000 - i);
+        cr_assert(zero(int, mkdir(path, 0700)));
+    }
+    for (int i = 0; i < 40; i++) {
+        int fd;
+
+        snprintf(path, sizeof(path), "%s/train/.hearth/%016x-%016x-%016x-%08x.dir", root, 1, 1, i,
+                1);
+        fd = open(path, O_CREAT | O_WRONLY, 0600);
+        cr_assert(eq(i64, write(fd, "inode 01\n", 9), 9));
+        close(fd);
+    }
+    cr_assert(zero(int, hearth("ls", "--root", root, "train", "--json")), "%s", err_text);
+    cr_assert(eq(int, has(out, "step-9000_ckpt") && has(out, "step-6001_ckpt"), 1));
+    cr_assert(lt(i64, children_ms(), 2000));
+}
+
+/* A record that another program has made large: there is no such record of Hearth's. */
+Test(odd, a_keep_record_of_4_GiB_is_not_read)
+{
+    char path[256];
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/train", root);
+    cr_assert(zero(int, mkdir(path, 0700)));
+    snprintf(path, sizeof(path), "%s/train/.hearth", root);
+    cr_assert(zero(int, mkdir(path, 0700)));
+    snprintf(path, sizeof(path), "%s/train/.hearth/keep", root);
+    fd = open(path, O_CREAT | O_WRONLY, 0600);
+    cr_assert(zero(int, ftruncate(fd, INT64_C(4) << 30)));
+    close(fd);
+    hearth("ls", "--root", root, "train");
+    cr_assert(eq(int, has(err_text, "keep is too large to be read"), 1), "%s", err_text);
+    cr_assert(lt(i64, children_kib(), 200 << 10));
+}
