@@ -39,6 +39,15 @@ static inline void setup(uint64_t mount_bytes, struct hth_store_tmpfs_opts opts)
     must(hth_store_tmpfs_open(&opts, &s, NULL));
 }
 
+static inline void tight(struct hth_store_tmpfs_opts opts)
+{
+    root = tmp_root_mount(200 * MIB, NULL);
+    if (!root)
+        cr_skip_test("no right to mount a tmpfs of a given size");
+    opts.margin_bytes = 4 * MIB;
+    setup(200 * MIB, opts);
+}
+
 static inline void teardown(void)
 {
     s->ops->close(s);

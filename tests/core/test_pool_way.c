@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Free slots that make way for other sizes, and those that ranks and readers have mapped. */
+#include "raws.h"
+
+#include "pool_rig.h" /* last: it has variables of short names */
+#include <criterion/logging.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static void *map_as_rank(const struct hth_slot *slot)
+{
+    void *mapped = mmap(NULL, slot->capacity, PROT_READ | PROT_WRITE, MAP_SHARED, slot->fd, 0);
+
+    cr_assert(ne(ptr, mapped, MAP_FAILED));
+    return mapped;
+}
+
+/* Its memory stays until the rank unmaps it. */
+Test(pool_way, a_slot_that_a_rank_has_mapped_makes_no_way)
+{
+    uint64_t first = 100 * MIB, second = 120 * MIB;
+    struct hth_slot *slot;
+    void *mapped;
+
+    tight((struct hth_store_tmpfs_opts){ 0 });
+    must(s->ops->reserve(s, &first, 1, NULL));
+    work_all();
+    must(s->ops->lend(s, first, 0, &slot, NULL));
+    mapped = map_as_rank(slot);
+    s->ops->give(s, slot);
+    must_fail(s->ops->reserve(s, &second, 1, NULL), HEARTH_ENOSPC);
+    cr_assert(eq(ptr, s->ops->mapped(s), slot));
+    cr_assert(eq(ptr, s->ops->mapped(s), NULL));
+    munmap(mapped, slot->capacity); /* as the rank is told to */
+    must(s->ops->reserve(s, &second, 1, NULL));
+    work_all();
+    pattern(take(second)->base, second, 1);
+    cr_assert(eq(ptr, strstr(said, "slot-lost"), NULL), "%s", said);
+    teardown();
+}
+
+/* The engine had it since, for a copy, and the rank has it mapped still. */
+Test(pool_way, a_slot_that_a_rank_had_before_the_engine_makes_no_way)
+{
+    uint64_t first = 100 * MIB, second = 120 * MIB;
+    struct hth_slot *slot;
+    void *mapped;
+
+    tight((struct hth_store_tmpfs_opts){ 0 });
+    must(s->ops->reserve(s, &first, 1, NULL));
+    work_all();
+    must(s->ops->lend(s, first, 0, &slot, NULL));
+    mapped = map_as_rank(slot);
+    s->ops->give(s, slot);
+    s->ops->give(s, take(first));
+    must_fail(s->ops->reserve(s, &second, 1, NULL), HEARTH_ENOSPC);
+    cr_assert(eq(ptr, s->ops->mapped(s), slot));
+    munmap(mapped, slot->capacity);
+    must(s->ops->reserve(s, &second, 1, NULL));
+    work_all();
+    pattern(take(second)->base, second, 1);
+    cr_assert(eq(ptr, strstr(said, "slot-lost"), NULL), "%s", said);
+    teardown();
+}
+
+/* The bytes are all that is said, as at a begin: what lies in the way is as large as an object was. */
+Test(pool_way, free_slots_of_other_sizes_make_way_where_nothing_was_reserved)
+{
+    uint64_t small = 40 * MIB, large = 100 * MIB;
+    struct hth_slot *slot[3];
+    void *mapped;
+
+    tight((struct hth_store_tmpfs_opts){ 0 });
+    for (int i = 0; i < 3; i++)
+        must(s->ops->lend(s, small, 0, &slot[i], NULL));
+    mapped = map_as_rank(slot[0]);
+    for (int i = 0; i < 3; i++)
+        s->ops->give(s, slot[i]);
+    must(s->ops->want(s, &large, 1, HTH_WANT_OR_READERS, NULL));
+    work_all();
+    pattern(take(large)->base, large, 1);
+    (void)take(small); /* one had to go */
+    must_fail(s->ops->want(s, &large, 1, HTH_WANT_BESIDE, NULL), HEARTH_ENOSPC);
+    munmap(mapped, slot[0]->capacity);
+    cr_assert(eq(ptr, strstr(said, "slot-lost"), NULL), "%s", said);
+    teardown();
+}
+
+/* Where nothing was reserved take() does not wait for them, and needs the room. */
+Test(pool_way, they_make_way_too_where_a_reader_has_the_only_one_of_the_size)
+{
+    uint64_t small = 40 * MIB, large = 80 * MIB;
+    struct hth_slot *slot[2];
+
+    tight((struct hth_store_tmpfs_opts){ 0 });
+    slot[0] = take(large);
+    slot[1] = take(small);
+    s->ops->lease(s, slot[0]);
+    s->ops->give(s, slot[0]);
+    s->ops->give(s, slot[1]);
+    must(s->ops->want(s, &large, 1, HTH_WANT_OR_READERS, NULL));
+    work_all();
+    (void)take(large);
+    s->ops->unlease(s, slot[0]);
+    teardown();
+}
+
+Test(pool_way, a_rank_is_waited_for_that_has_mapped_what_makes_way)
+{
+    uint64_t small = 100 * MIB, large = 120 * MIB;
+    struct hth_slot *slot;
+    struct hearth_error err;
+    void *mapped;
+
+    tight((struct hth_store_tmpfs_opts){ 0 });
+    must(s->ops->lend(s, small, 0, &slot, NULL));
+    mapped = map_as_rank(slot);
+    s->ops->give(s, slot);
+    for (int i = 0; i < 2; i++) {
+        must_fail(s->ops->want(s, &large, 1, HTH_WANT_OR_READERS, &err), HEARTH_EBUSY);
+        cr_assert(ne(ptr, strstr(err.text, "when ranks have unmapped"), NULL), "%s", err.text);
+    }
+    cr_assert(eq(ptr, s->ops->mapped(s), slot));
+    munmap(mapped, slot->capacity);
+    must(s->ops->want(s, &large, 1, HTH_WANT_OR_READERS, NULL));
+    work_all();
+    pattern(take(large)->base, large, 1);
+    teardown();
+}
+
+Test(pool_way, what_was_reserved_makes_no_way_for_what_was_not)
+{
+    uint64_t small = 100 * MIB, large = 120 * MIB;
+
+    tight((struct hth_store_tmpfs_opts){ 0 });
+    must(s->ops->reserve(s, &small, 1, NULL));
+    work_all();
+    must_fail(s->ops->want(s, &large, 1, HTH_WANT_OR_READERS, NULL), HEARTH_ENOSPC);
+    (void)take(small);
+    teardown();
+}
