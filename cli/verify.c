@@ -193,6 +193,15 @@ static int verify_is_anything(const struct run *r, const char *path)
     return !r->manifest && (len < 7 || strcmp(path + len - 7, ".distcp") != 0);
 }
 
+/* It was an object of Hearth's, whatever became of the rest of its block. */
+static int verify_has_magic(int fd)
+{
+    char magic[8];
+
+    return pread(fd, magic, sizeof(magic), 16) == sizeof(magic) &&
+           !memcmp(magic, "HEARTH\r\n", sizeof(magic));
+}
+
 /* alone: named by the user; else found in a container, where other files lie, too. */
 static void verify_file(struct run *r, int fd, const char *path, int alone)
 {
@@ -201,7 +210,8 @@ static void verify_file(struct run *r, int fd, const char *path, int alone)
     struct object o;
     size_t len = strlen(path);
 
-    if (!alone && len > 4 && (!strcmp(path + len - 4, ".tmp") || !strcmp(path + len - 5, ".lock")))
+    if (!alone && !in && len > 4 &&
+            (!strcmp(path + len - 4, ".tmp") || !strcmp(path + len - 5, ".lock")))
         return;
     if (in && in->kind == HTH_OBJECT_RAW) {
         verify_raw(r, fd, path, in);
@@ -213,12 +223,13 @@ static void verify_file(struct run *r, int fd, const char *path, int alone)
     }
     if (!alone && r->theirs && !strcmp(verify_last_part(path), HTH_METADATA))
         return; /* verify_by_metadata() */
-    if (!alone && r->theirs && named_is_plain(fd, path)) {
+    if (!alone && r->theirs && !verify_has_magic(fd) && named_is_plain(fd, path)) {
         verify_report(r, path, "foreign", 0, "a file without a block; it has no checksums");
         return;
     }
     if (object_open(&o, fd, path, &err)) {
-        if (!alone && err.code == HEARTH_ECORRUPT && verify_is_anything(r, path))
+        if (!alone && err.code == HEARTH_ECORRUPT && !verify_has_magic(fd) &&
+                verify_is_anything(r, path))
             verify_report(r, path, "other", 0, "not an object");
         else
             verify_report_failed(r, path, &err);

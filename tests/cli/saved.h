@@ -17,6 +17,7 @@
 #define SECOND_BYTES 600u
 
 static uint64_t step_saved = 40;
+static const char *object_saved = "shard";
 
 static inline struct hth_save_id save_id(void)
 {
@@ -104,8 +105,8 @@ static inline struct hth_store *make_store(void)
     must(hth_auth_init(NULL));
     must(hth_store_tmpfs_open(&opts, &s, NULL));
     must(s->ops->take(s, FIRST_BYTES + (1 << 20), &slot, NULL));
-    objects[0] = build(slot->base, "shard");
-    must(s->ops->seal(s, slot, save_id(), "shard", NULL));
+    objects[0] = build(slot->base, object_saved);
+    must(s->ops->seal(s, slot, save_id(), object_saved, NULL));
     must(raw_put(s, save_id(), "common", "same everywhere", 15, NULL));
     objects[1] = (struct hth_object){
         .id = hth_object_id(0, 1), .kind = HTH_OBJECT_RAW, .data_len = 15, .name = "common"

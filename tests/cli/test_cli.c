@@ -472,6 +472,42 @@ Test(cli, cat_hands_out_no_byte_that_was_not_checked)
     free(zeros);
 }
 
+static void damage(const char *path, off_t at)
+{
+    int fd = open(path, O_WRONLY);
+
+    cr_assert(eq(i64, pwrite(fd, "XXXXXXXX", 8, at), 8), "%s", path);
+    close(fd);
+}
+
+Test(cli, an_object_that_is_called_as_a_lock_is_verified)
+{
+    struct hth_store *s;
+
+    object_saved = "weights.lock";
+    s = make_store();
+    s->ops->close(s);
+    cr_assert(zero(int, hearth("verify", in_job("step-40_ckpt"))), "%s%s", out, err_text);
+    damage(in_job("step-40_ckpt/weights.lock"), 9000);
+    cr_assert(eq(int, hearth("verify", in_job("step-40_ckpt")), 1), "%s%s", out, err_text);
+}
+
+/* A copy of a container, without its manifest. */
+Test(cli, an_object_with_a_damaged_signature_is_wrong_and_not_foreign)
+{
+    struct hth_store *s = make_store();
+    char command[800], copy[160], object[200];
+
+    s->ops->close(s);
+    snprintf(copy, sizeof(copy), "%s/mysave", root);
+    snprintf(object, sizeof(object), "%s/x.distcp", copy);
+    snprintf(command, sizeof(command), "mkdir %s && cp %s %s", copy, in_job("step-40_ckpt/shard"),
+            object);
+    cr_assert(zero(int, system(command)));
+    damage(object, 8);
+    cr_assert(eq(int, hearth("verify", copy), 1), "%s%s", out, err_text);
+}
+
 Test(cli, rm_takes_nothing_but_saves_and_follows_no_link)
 {
     char other[128], link[256], inside[160];
