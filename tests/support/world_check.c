@@ -31,8 +31,9 @@ static int is_counted_on(const struct world *w)
            (w->hurt && w->now_ms < w->hurt_ms + w->opts.dead_ms + NOTICED_MS);
 }
 
-/* A decision counts from the moment it is on record, heard or not. */
-static void decided(struct world *w, const struct machine *x, struct hth_save_id id)
+/* A decision counts from the moment it is on record, heard or not. `again`: it was on some record
+ * before, and recovery has gone back to it after losses; it may have fewer copies since. */
+static void decided(struct world *w, const struct machine *x, struct hth_save_id id, int again)
 {
     uint32_t rank, copies = look_anywhere(w, id, &rank);
 
@@ -40,8 +41,8 @@ static void decided(struct world *w, const struct machine *x, struct hth_save_id
         return; /* a list that goes on naming what the user gave up, until something newer is kept */
     w->newest = (struct known_save){ id, 0 };
     w->beyond = w->gone = 0;
-    options_decided(w, x, id);
-    if (is_counted_on(w))
+    options_decided(w, x, id, again);
+    if (is_counted_on(w) || again)
         return;
     if (copies < options_need(w, x))
         world_broken(w,
@@ -78,16 +79,18 @@ void check_record(void *machine, const char *name, const void *bytes, size_t len
     struct world *w = x->world;
     struct hth_save_id keep[16];
     uint32_t saves;
+    int again;
 
     if (strcmp(name, "keep") != 0 || !(saves = look_keep(bytes, len, keep)))
         return;
+    again = reads_was_decided(w, keep[0]);
     reads_decided(w, keep, saves);
     if (x->index == w->stale_machine)
         return;
     machine_watch(x, 0, 0); /* it is we who look */
     check_degraded(w, x, keep, saves, bytes, len);
     if (look_before(w->newest.id, keep[0]))
-        decided(w, x, keep[0]);
+        decided(w, x, keep[0], again);
     machine_watch(x, 1, 0);
 }
 

@@ -107,12 +107,12 @@ uint32_t options_need(const struct world *w, const struct machine *x)
     return 1 + (new ? w->opts.min_copies : least(w->before.min_copies, w->opts.min_copies));
 }
 
-void options_decided(struct world *w, const struct machine *x, struct hth_save_id id)
+void options_decided(struct world *w, const struct machine *x, struct hth_save_id id, int again)
 {
     uint32_t have = look_copies(w, id, UINT32_MAX), need = options_need(w, x);
 
     w->tolerance = need - 1;
-    if (need == 1)
+    if (need == 1 || again)
         w->tolerance = least(have ? have - 1 : 0, w->opts.min_copies);
     if (is_of_now(w, x) && id.epoch == w->rank[0].epoch)
         w->older_keep = 0;

@@ -238,6 +238,7 @@ uint64_t reads_due_ms(const struct world *w);
 int reads_hear(struct rank_state *r, const struct letter *l); /* 0: no answer to a reader */
 void reads_joined(const struct rank_state *r);                /* an epoch */
 void reads_decided(struct world *w, const struct hth_save_id *keep, uint32_t saves); /* a record */
+int reads_was_decided(const struct world *w, struct hth_save_id id);                 /* by one */
 int reads_elsewhere(const struct machine *x, uint64_t slot); /* some reader has it mapped */
 void reads_lent(struct machine *x, uint64_t slot);           /* to a rank, now */
 
@@ -247,7 +248,7 @@ void options_draw(struct world *w);   /* of the next launch, by fault_dice */
 void options_launch(struct world *w); /* take effect */
 /* Machines that hold each object of a save which that engine calls PROTECTED. */
 uint32_t options_need(const struct world *w, const struct machine *x);
-void options_decided(struct world *w, const struct machine *x, struct hth_save_id id); /* newest */
+void options_decided(struct world *w, const struct machine *x, struct hth_save_id id, int again);
 uint32_t options_tolerance(const struct world *w); /* machines that may be lost at once */
 uint32_t options_keep(const struct world *w);      /* saves that may lie beside a new one */
 

@@ -104,6 +104,11 @@ static int was_decided(const struct world_reads *reads, struct hth_save_id id)
     return 0;
 }
 
+int reads_was_decided(const struct world *w, struct hth_save_id id)
+{
+    return was_decided(w->reads, id);
+}
+
 void reads_decided(struct world *w, const struct hth_save_id *keep, uint32_t saves)
 {
     struct world_reads *reads = w->reads;
