@@ -38,8 +38,8 @@ enum status run_keep(const struct args *a);
 enum status run_key(const struct args *a);
 enum status run_doctor(const struct args *a);
 
-/* ---- say.c: text for people and programs. Whatever other programs, files and users name reaches a terminal through
- * here alone, and no control character does. ---- */
+/* ---- say.c: text for people and programs. Whatever other programs, files and users name
+ * reaches a terminal through here alone, and no control character does. ---- */
 
 /* As printf(); what is not printable is '?', but for the ends of lines. */
 void say(const char *fmt, ...) HTH_PRINTF(1, 2);
@@ -146,8 +146,8 @@ int object_next(struct object *o, struct item *out, struct hearth_error *err);
 struct meter;
 int object_check(struct object *o, uint64_t off, uint64_t len, struct meter *meter,
         struct hearth_error *err);
-/* One chunk of the data into out[HTH_CHUNK], and its length; checked there, so that what was checked is what is used.
- * Errors: HEARTH_ECORRUPT. */
+/* One chunk of the data into out[HTH_CHUNK], and its length; checked there, so that what was
+ * checked is what is used. Errors: HEARTH_ECORRUPT. */
 int object_chunk(struct object *o, uint32_t chunk, unsigned char *out, uint64_t *out_len,
         struct hearth_error *err);
 /* All of it, items against their headers too. */

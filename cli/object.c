@@ -34,7 +34,8 @@ static int object_map(struct object *o, int fd, const char *path, struct hearth_
     return HEARTH_OK;
 }
 
-/* It is read again at each use, so it is a copy: another program may write over the file meanwhile. */
+/* It is read again at each use, so it is a copy: another program may write over the file
+ * meanwhile. */
 static int object_open_table(struct object *o, struct hearth_error *err)
 {
     unsigned char digest[HTH_DIGEST], *at;

@@ -39,8 +39,8 @@ static int remove_plain_path(const char *text, char out[PATH_MAX], struct hearth
     return HEARTH_OK;
 }
 
-/* The absolute path of a root. Links on the way to it are the caller's own; for root, who may be in another user's
- * directory, they are not followed. */
+/* The absolute path of a root. Links on the way to it are the caller's own; for root, who may be
+ * in another user's directory, they are not followed. */
 static int remove_root_path(const char *text, char out[PATH_MAX], struct hearth_error *err)
 {
     if (geteuid() == 0)
@@ -81,8 +81,8 @@ static int target_is_none(const char *text, struct hearth_error *err)
             text);
 }
 
-/* Where a save is: a path, or, beside --root, JOB/SAVE. Its last parts are taken as they are written: no link is
- * followed at a job or below it. */
+/* Where a save is: a path, or, beside --root, JOB/SAVE. Its last parts are taken as they are
+ * written: no link is followed at a job or below it. */
 static int target_find(
         const struct args *a, const char *text, struct target *t, struct hearth_error *err)
 {
@@ -156,7 +156,8 @@ struct leaving {
     const struct save_row *row; /* NULL: its records are another directory's */
 };
 
-/* First the keep list, then the manifest: killed between, it leaves a whole save that no list promises. */
+/* First the keep list, then the manifest: killed between, it leaves a whole save that no list
+ * promises. */
 static int remove_promise_of(void *arg, struct hearth_error *err)
 {
     const struct leaving *l = arg;

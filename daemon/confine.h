@@ -7,10 +7,11 @@
 
 #include "engine/config.h"
 
-/* Before another thread is there. With transport = tcp this thread is confined on return, so each that it starts is
- * as well; with auto the engine does it when tcp is settled (engine/confined.h), by config->confining, which is set here
- * and says why not where nothing is done. What is needed of the rest of the file system is loaded first. For good:
- * neither this process nor what it starts opens another file, and nothing is run. */
+/* Before another thread is there. With transport = tcp this thread is confined on return, so
+ * each that it starts is as well; with auto the engine does it when tcp is settled
+ * (engine/confined.h), by config->confining, which is set here and says why not where nothing is
+ * done. What is needed of the rest of the file system is loaded first. For good: neither this
+ * process nor what it starts opens another file, and nothing is run. */
 void daemon_confine(struct hth_config *config, int argc, char *const *argv);
 
 #endif

@@ -45,8 +45,8 @@ static void reader_title(const char *job, int argc, char *const *argv)
     snprintf(argv[0], room, NAME ": opens the key file of job %s", job);
 }
 
-/* Its folder may be replaced as well, by a link that leads elsewhere: so reading is allowed wherever the name leads.
- * 0 or an errno. */
+/* Its folder may be replaced as well, by a link that leads elsewhere: so reading is allowed
+ * wherever the name leads. 0 or an errno. */
 static int reader_confine(void)
 {
     int version = ruleset_version(), set = ruleset_make(version, 1), e;

@@ -118,8 +118,8 @@ static int daemon_print_help(void)
     return rc;
 }
 
-/* In a child that no process here waits for; its pid on standard output, which is the starter's. 0: this is it.
- * There is no other thread yet. */
+/* In a child that no process here waits for; its pid on standard output, which is the starter's.
+ * 0: this is it. There is no other thread yet. */
 static int daemon_detach(struct hearth_error *err)
 {
     pid_t pid = fork();

@@ -27,8 +27,8 @@ void askers_forget(struct asker **list, uint32_t client); /* which has gone */
 /* Each hears it; freed. */
 void askers_refuse(struct hth_node *n, struct asker *list, const struct hearth_error *err);
 
-/* Bytes that nobody changes until let_go(what), on the engine's thread: when they are copied, or nobody
- * waits for them any more. */
+/* Bytes that nobody changes until let_go(what), on the engine's thread: when they are copied, or
+ * nobody waits for them any more. */
 struct answer_bytes {
     const void *at;
     size_t len;
@@ -36,8 +36,8 @@ struct answer_bytes {
     void *what;
 };
 
-/* All askers get one descriptor; the list is taken over. At most ANSWER_HERE bytes are there, and let
- * go of, when this returns. */
+/* All askers get one descriptor; the list is taken over. At most ANSWER_HERE bytes are there,
+ * and let go of, when this returns. */
 void answer_bytes(struct hth_node *n, struct asker *askers, const struct answer_bytes *bytes);
 void answer_bytes_to(
         struct hth_node *n, uint32_t client, uint64_t request, const struct answer_bytes *bytes);

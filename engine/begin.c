@@ -279,8 +279,8 @@ static size_t begin_sizes(struct hth_node *n, const struct client *c,
 /* A save that may begin has a slot: where those of its size hold what is still needed, as after
  * the job has lost nodes and not yet saved, another is made: one, since a rank writes one save.
  * Readers have what lease_bytes gives them and no more. Where ranks have said no sizes, the
- * first save's slots are made so, those of all ranks side by side; and where an object has grown and room is
- * short, slots of its size before make way. 1: when ranks have unmapped those. */
+ * first save's slots are made so, those of all ranks side by side; and where an object has grown
+ * and room is short, slots of its size before make way. 1: when ranks have unmapped those. */
 static int begin_foresee(struct hth_node *n, const struct client *c,
         const struct hth_local_begin *m, const struct hth_ranks *ranks)
 {

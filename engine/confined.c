@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ruleset of a thread binds it and those that it starts, none of its siblings: each does it for itself. */
+/* The ruleset of a thread binds it and those that it starts, none of its siblings: each does it
+ * for itself. */
 #include "confined.h"
 
 #include "core/base/open.h"

@@ -29,8 +29,8 @@ struct hth_confined {
 /* After the pool was opened, on the engine's thread, as all calls here. */
 void confined_init(struct hth_confined *c, const struct hth_config *config, struct hth_pool *pool,
         const struct hth_log *log);
-/* The fabric that is open stays until the engine ends: `transport` is its. At the first call of tcp this thread is
- * confined, and the workers are asked to. */
+/* The fabric that is open stays until the engine ends: `transport` is its. At the first call of
+ * tcp this thread is confined, and the workers are asked to. */
 void confined_settle(struct hth_confined *c, const char *transport);
 /* After workers may have answered; says once what came of it. */
 void confined_look(struct hth_confined *c);

@@ -20,8 +20,8 @@ struct hth_pool;
 int hth_pool_open(unsigned threads, int wake_fd, struct hth_pool **out, struct hearth_error *err);
 struct hth_workers hth_pool_workers(struct hth_pool *pool); /* submit: any thread */
 unsigned hth_pool_deliver(struct hth_pool *pool); /* runs `done` of all that ended; how many */
-/* Each thread calls it once, when it has ended the work that it has; 0 or an errno. Called once for a pool; wakes the
- * engine for each. */
+/* Each thread calls it once, when it has ended the work that it has; 0 or an errno. Called once
+ * for a pool; wakes the engine for each. */
 void hth_pool_each(struct hth_pool *pool, int (*call)(void *self), void *self);
 struct hth_each {
     unsigned threads, done,

@@ -76,7 +76,8 @@ void loan_free(struct hth_node *n, struct loan *l);
 /* Slots that were lent for it and not handed over: nobody writes into them any more. */
 void loan_give_back(struct hth_node *n, struct loan *l);
 /* The same where the rank's connection has ended: its process may live, and write on. */
-/* The ranks that are here, all but that of `but`, unmap this slot when they next hear the engine. */
+/* The ranks that are here, all but that of `but`, unmap this slot when they next hear the
+ * engine. */
 void loan_let_go(struct hth_node *n, const struct loan *but, uint64_t slot);
 void loan_abandon(struct hth_node *n, struct loan *l);
 void loan_close(struct hth_node *n); /* frees all */

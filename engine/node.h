@@ -26,7 +26,8 @@ struct hth_node_fabrics {
     /* Instead of the one that is open, which is closed by now. */
     struct hth_transport *(*open)(void *self, const struct hth_fabric *fabric,
             const struct hth_transport_events *events, struct hearth_error *err);
-    /* An epoch was joined, or is gone on with, on `opened`: another one needs another engine. NULL: unused. */
+    /* An epoch was joined, or is gone on with, on `opened`: another one needs another engine.
+     * NULL: unused. */
     void (*settled)(void *self);
     void *self;
 };
@@ -46,9 +47,9 @@ struct hth_node_env {
     /* An answer or event for a client: bytes[len]; fd >= 0: a descriptor to pass on (borrowed during
      * the call). */
     void (*reply)(void *self, uint32_t client, const void *bytes, size_t len, int fd);
-    /* bytes[len] at `off` of a descriptor for reply(), which is made where *fd is -1, and the caller's to
-     * close; last: nobody can change it any more. Any thread, one at a time for a descriptor. -1 and
-     * errno. */
+    /* bytes[len] at `off` of a descriptor for reply(), which is made where *fd is -1, and the
+     * caller's to close; last: nobody can change it any more. Any thread, one at a time for a
+     * descriptor. -1 and errno. */
     int (*attach)(void *self, int *fd, const void *bytes, uint64_t off, size_t len, int last);
     void *reply_self;
     char node[HTH_NAME_MAX + 1]; /* this node's id */

@@ -61,8 +61,9 @@ struct hth_key {
  * pattern was found. */
 const char *hth_key_weak(const unsigned char key[HTH_KEY]);
 
-/* How a key file is opened where the process may not open it by its name: a descriptor that the caller
- * closes; -1 and errno, as of open(2) with O_NOFOLLOW, EPIPE where nothing opens it any more. */
+/* How a key file is opened where the process may not open it by its name: a descriptor that the
+ * caller closes; -1 and errno, as of open(2) with O_NOFOLLOW, EPIPE where nothing opens it any
+ * more. */
 struct hth_key_opener {
     int (*open)(void *self);
     void *self;

@@ -32,8 +32,9 @@ void hth_write_digest(struct hth_writer *w);
 int hth_read_head(struct hth_reader *r, const char magic[8], const struct hth_versions *versions,
         uint32_t *out_version, struct hearth_error *err);
 
-/* A record from its magic to the digest that is its end, in each version: a record whose digest does not hold is
- * damaged, whatever its version says. out_version: may be NULL. Errors: as hth_read_head(). */
+/* A record from its magic to the digest that is its end, in each version: a record whose digest
+ * does not hold is damaged, whatever its version says. out_version: may be NULL. Errors: as
+ * hth_read_head(). */
 int hth_read_record(struct hth_reader *r, const char magic[8], const struct hth_versions *versions,
         uint32_t *out_version, struct hearth_error *err);
 

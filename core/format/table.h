@@ -63,8 +63,9 @@ uint64_t hth_item_bytes(uint32_t ndim, uint32_t key_len);
 /* Write one record to out[hth_item_bytes()], 8-aligned. */
 void hth_item_encode(const struct hth_item *item, unsigned char *out);
 
-/* The record at *pos of the table's items part; advances *pos. 0, HEARTH_ENOENT at the end, or HEARTH_ECORRUPT.
- * Only for a table that hth_table_decode() has passed. Borrowed from the table's bytes. */
+/* The record at *pos of the table's items part; advances *pos. 0, HEARTH_ENOENT at the end, or
+ * HEARTH_ECORRUPT. Only for a table that hth_table_decode() has passed. Borrowed from the
+ * table's bytes. */
 int hth_item_next(const struct hth_table *table, uint64_t *pos, struct hth_item *out);
 
 /* Bytes of a whole table, and of what proves the chunks at its end. */
@@ -76,8 +77,9 @@ uint64_t hth_proofs_bytes(uint64_t data_len, uint32_t strong);
 void hth_table_finish(unsigned char *table, uint64_t data_len, uint32_t items, uint64_t items_len,
         const struct hth_proof *proof, uint32_t strong);
 
-/* Decode untrusted bytes; 8-aligned, borrowed while `out` is used. Every item is
- * checked, and is read again when it is used: where another process can write to the bytes, give a copy. Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED. */
+/* Decode untrusted bytes; 8-aligned, borrowed while `out` is used. Every item is checked, and is
+ * read again when it is used: where another process can write to the bytes, give a copy. Errors:
+ * HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED. */
 int hth_table_decode_as(const struct hth_versions *versions, struct hth_table *out,
         const void *bytes, size_t len, struct hearth_error *err);
 int hth_table_decode(

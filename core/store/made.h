@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which entries of a job's directory Hearth made: by their names below `.hearth/`, in a save's directory also by
- * what they hold. All else is foreign, whoever put it there. */
+/* Which entries of a job's directory Hearth made: by their names below `.hearth/`, in a save's
+ * directory also by what they hold. All else is foreign, whoever put it there. */
 /* For this folder alone. */
 #ifndef CORE_MADE_H
 #define CORE_MADE_H
@@ -30,14 +30,15 @@ struct hth_made_save {
     struct hth_manifest manifest; /* where listed */
 };
 
-/* Whose is the directory `dir`, an entry `name` of `.hearth/` or, for NULL, of the job's? `records` is `.hearth/`.
- * 1: a save of the job, and *out; end it with hth_made_fini(). 0: not one. */
+/* Whose is the directory `dir`, an entry `name` of `.hearth/` or, for NULL, of the job's?
+ * `records` is `.hearth/`. 1: a save of the job, and *out; end it with hth_made_fini(). 0: not
+ * one. */
 int hth_made_of(int records, int dir, const char *name, const char *job, struct hth_made_save *out);
 void hth_made_fini(struct hth_made_save *save);
 
-/* A regular file of the save's directory, open as `fd` (-1: it cannot be opened). 1: it has the block of an object of
- * this job, or the manifest lists its name. Where there is no manifest, and in `.hearth/`, each name that an object
- * may have is the save's. */
+/* A regular file of the save's directory, open as `fd` (-1: it cannot be opened). 1: it has the
+ * block of an object of this job, or the manifest lists its name. Where there is no manifest,
+ * and in `.hearth/`, each name that an object may have is the save's. */
 int hth_made_object(const struct hth_made_save *save, int fd, const char *name);
 
 #endif

@@ -50,7 +50,8 @@ static uint64_t removal_mount(const struct statx *st)
     return st->stx_mask & STATX_MNT_ID ? st->stx_mnt_id : device;
 }
 
-/* ---- one entry -------------------------------------------------------------------------------- */
+/* ---- one entry
+ * -------------------------------------------------------------------------------- */
 
 /* Why it is foreign whatever its name and content; NULL: it is not. */
 static const char *removal_foreign(const struct hth_removal *r, const struct statx *st)
@@ -136,7 +137,8 @@ static int removal_files(const struct hth_removal *r, int dir, const char *where
     return rc;
 }
 
-/* ---- directories ------------------------------------------------------------------------------ */
+/* ---- directories
+ * ------------------------------------------------------------------------------ */
 
 /* Open, if it is a directory of the job's; else -1 and why it is foreign, NULL: errno says it. */
 static int removal_enter(const struct hth_removal *r, int dir, const char *name, const char **why)
@@ -245,7 +247,8 @@ int hth_removal_save(const struct hth_removal *r, const char *name, int in_recor
     return rc ? rc : removal_dir_end(r, dir, in_records ? HTH_RECORDS_DIR : "", name, err);
 }
 
-/* ---- a job ------------------------------------------------------------------------------------ */
+/* ---- a job
+ * ------------------------------------------------------------------------------------ */
 
 /* What an entry of .hearth/, or of the job's directory, is; each goes in its way. */
 static int removal_record(const struct hth_removal *r, const char *name, struct hearth_error *err)
@@ -313,7 +316,8 @@ int hth_removal_job(const struct hth_removal *r, struct hearth_error *err)
     return rc;
 }
 
-/* ---- where it begins -------------------------------------------------------------------------- */
+/* ---- where it begins
+ * -------------------------------------------------------------------------- */
 
 /* The next part of *path, which is moved behind it; 0: there is none, negative: it is too long. */
 static int removal_path_part(const char **path, char out[PART_MAX])

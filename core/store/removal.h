@@ -16,7 +16,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* `name` in the folder `where` of the job's directory ("" : in itself) is not removed; `why`: "is a link". */
+/* `name` in the folder `where` of the job's directory ("" : in itself) is not removed; `why`:
+ * "is a link". */
 typedef void hth_removal_stays_fn(void *arg, const char *where, const char *name, const char *why);
 
 /* A job's directory, held open for removal. */
@@ -30,21 +31,23 @@ struct hth_removal {
     void *arg;
 };
 
-/* `root` is absolute; no part of it may be a link. Where the caller is root, nobody but the system and the job's owner
- * may be able to exchange what lies in it.
- * Errors: HEARTH_ENOENT: no such directory, or it has no mark; HEARTH_EINVAL naming the link; HEARTH_EIO naming whose it
+/* `root` is absolute; no part of it may be a link. Where the caller is root, nobody but the
+ * system and the job's owner may be able to exchange what lies in it. Errors: HEARTH_ENOENT: no
+ * such directory, or it has no mark; HEARTH_EINVAL naming the link; HEARTH_EIO naming whose it
  * is; HEARTH_ELOCKED naming the engine. */
 int hth_removal_open(struct hth_removal *out, const char *root, const char *job,
         hth_removal_stays_fn *stays, void *arg, struct hearth_error *err);
 void hth_removal_close(struct hth_removal *r);
 
-/* The save whose directory is `name`, in `.hearth/` or beside it. `before` runs once that is known to be a save of
- * the job and before its first file goes; an error of it ends the removal.
- * Errors: HEARTH_ENOENT: it is not there; HEARTH_EINVAL: a link, or not Hearth's; HEARTH_EIO; those of `before`. */
+/* The save whose directory is `name`, in `.hearth/` or beside it. `before` runs once that is
+ * known to be a save of the job and before its first file goes; an error of it ends the removal.
+ * Errors: HEARTH_ENOENT: it is not there; HEARTH_EINVAL: a link, or not Hearth's; HEARTH_EIO;
+ * those of `before`. */
 int hth_removal_save(const struct hth_removal *r, const char *name, int in_records,
         int (*before)(void *arg, struct hearth_error *err), void *arg, struct hearth_error *err);
 
-/* All that Hearth made of the job; then the directory, where nothing else is in it. Errors: HEARTH_EIO. */
+/* All that Hearth made of the job; then the directory, where nothing else is in it. Errors:
+ * HEARTH_EIO. */
 int hth_removal_job(const struct hth_removal *r, struct hearth_error *err);
 
 #endif

@@ -135,8 +135,8 @@ static int way_awaits(const struct tmpfs_slot *s)
            !s->pub.leases;
 }
 
-/* Where it is short, free slots that match no size are dropped: with the bytes that they have, and those that
- * are promised to them. some: no more than has to be. */
+/* Where it is short, free slots that match no size are dropped: with the bytes that they have,
+ * and those that are promised to them. some: no more than has to be. */
 static void way_drop(struct hth_tmpfs *t, uint64_t missing, int some)
 {
     struct tmpfs_slot *next;
@@ -197,8 +197,8 @@ static int make_all(
     return rc;
 }
 
-/* LOOK: they would fit. MAKE: what is missing is made. MAKE_WAY: others make way for them, too; SOME: as
- * few as have to, and what ranks have mapped is waited for. */
+/* LOOK: they would fit. MAKE: what is missing is made. MAKE_WAY: others make way for them, too;
+ * SOME: as few as have to, and what ranks have mapped is waited for. */
 enum make { LOOK, MAKE, MAKE_SOME_WAY, MAKE_WAY };
 
 /* Slots of these sizes. */

@@ -78,10 +78,11 @@ struct hth_store_ops {
     int (*enough)(
             struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
 
-    /* Free slots of these sizes beside those that are in use, for what is about to be taken; what is missing
-     * is made in the background. Where reserve() was never called and room is short, free slots of other
-     * sizes make way, as few as have to. NULL: take() makes what it lacks. Errors: HEARTH_ENOSPC as above;
-     * HEARTH_EBUSY where it fits when readers have ended, or when ranks have unmapped what mapped() names. */
+    /* Free slots of these sizes beside those that are in use, for what is about to be taken;
+     * what is missing is made in the background. Where reserve() was never called and room is
+     * short, free slots of other sizes make way, as few as have to. NULL: take() makes what it
+     * lacks. Errors: HEARTH_ENOSPC as above; HEARTH_EBUSY where it fits when readers have ended,
+     * or when ranks have unmapped what mapped() names. */
     int (*want)(struct hth_store *s, const uint64_t *bytes, size_t count, enum hth_want how,
             struct hearth_error *err);
 
@@ -89,8 +90,9 @@ struct hth_store_ops {
      * ranks have mapped, nor those whose `user` is not NULL. NULL: they stay. */
     void (*keep_only)(struct hth_store *s, const uint64_t *bytes, size_t count);
 
-    /* After HEARTH_ENOSPC of reserve() or want(), or after keep_only(): the next free slot that would have made way, or
-     * gone, if `user` were NULL; NULL: none. The op is NULL where there never are any. */
+    /* After HEARTH_ENOSPC of reserve() or want(), or after keep_only(): the next free slot that
+     * would have made way, or gone, if `user` were NULL; NULL: none. The op is NULL where there
+     * never are any. */
     struct hth_slot *(*surplus)(struct hth_store *s);
 
     /* The next slot that makes no way because a rank has it mapped, each one once; NULL: none.

@@ -278,8 +278,8 @@ int tally_name(struct hth_commit *c, struct tally *t, const struct hth_ranks *ra
 void tallies_void(struct hth_commit *c); /* a new map: no promise counts any more */
 /* It is of an older epoch: COMPLETE already, and not cancelled. */
 int tally_is_recovered(const struct hth_commit *c, const struct tally *t);
-/* How many nodes that count have promised what the rank owns. *out_apart: how many of them share no failure domain;
- * *out_full: all that have a place. */
+/* How many nodes that count have promised what the rank owns. *out_apart: how many of them share
+ * no failure domain; *out_full: all that have a place. */
 uint32_t tally_promised(const struct hth_commit *c, const struct tally *t, uint32_t rank,
         uint32_t *out_apart, int *out_full);
 

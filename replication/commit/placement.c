@@ -121,7 +121,8 @@ uint32_t hth_placement_apart(const struct hth_placement *p, const struct hth_epo
     return apart;
 }
 
-/* A copy beyond those that are apart: the next node behind the owner that shares nothing at `level`. */
+/* A copy beyond those that are apart: the next node behind the owner that shares nothing at
+ * `level`. */
 static uint32_t placement_rest(const struct hth_epoch *e, uint32_t owner, const uint32_t *holder,
         uint32_t have, uint32_t level)
 {

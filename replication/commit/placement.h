@@ -20,8 +20,8 @@ struct hth_placement {
     uint32_t apart;   /* the first so many copies share no domain of it, nor the owner's */
 };
 
-/* Errors: HEARTH_EINVAL when fewer than `min_copies` can be had in other domains and degraded is 0: says how many
- * nodes or domains it takes. */
+/* Errors: HEARTH_EINVAL when fewer than `min_copies` can be had in other domains and degraded is
+ * 0: says how many nodes or domains it takes. */
 int hth_placement_make(struct hth_placement *out, const struct hth_epoch *epoch, uint32_t copies,
         uint32_t min_copies, int degraded, struct hearth_error *err);
 

@@ -126,8 +126,9 @@ static int fetch_register(struct hth_fetch *f, struct hearth_error *err)
     return rc == HEARTH_EBUSY ? HEARTH_OK : rc;
 }
 
-/* A slot: the one with what has come of it before, if there is one; where those that there are hold what is
- * needed, or are of other sizes, one beside them or in their place, which is made in the background. */
+/* A slot: the one with what has come of it before, if there is one; where those that there are
+ * hold what is needed, or are of other sizes, one beside them or in their place, which is made
+ * in the background. */
 static int fetch_take(struct hth_fetch *f, uint64_t bytes, struct hearth_error *err)
 {
     struct hth_store *store = f->ctx->store;

@@ -78,8 +78,8 @@ static int check_old(const struct hth_fetch *f, uint32_t chunk)
     return hth_chunk_is(&f->proofs, chunk, f->base + off);
 }
 
-/* On a worker: what of the old copy is right goes over, and what had come when an earlier fetch ended
- * stays. Nobody else touches f->chunk meanwhile. */
+/* On a worker: what of the old copy is right goes over, and what had come when an earlier fetch
+ * ended stays. Nobody else touches f->chunk meanwhile. */
 void hth_check_reuse_run(struct hth_work *work)
 {
     struct hth_fetch *f = hth_owner_of(struct hth_fetch, work, work);

@@ -64,12 +64,14 @@ struct hth_fetch_want {
     void *self;
 };
 
-/* A whole object goes on from what is here of it: the chunks of a copy that is not verified, and of
- * one that was being received when a fetch or an engine ended, count if they are right by its table.
- * The slot of a whole object is taken at once: HEARTH_EBUSY, HEARTH_ENOSPC when there is none;
- * HEARTH_EEXIST when the same object is being fetched. A range waits for room, up to its deadline. Pulls begin when its memory is registered. `done` runs later, never in here nor in cancel; it hears
- * HEARTH_ELOST, ETIMEOUT, ECANCELED (cancel, join, forget) or what registering or sealing says, and no more after
- * hth_transfer_close(). A whole object's fetch, and one that failed, is gone when `done` returns. */
+/* A whole object goes on from what is here of it: the chunks of a copy that is not verified, and
+ * of one that was being received when a fetch or an engine ended, count if they are right by its
+ * table. The slot of a whole object is taken at once: HEARTH_EBUSY, HEARTH_ENOSPC when there is
+ * none; HEARTH_EEXIST when the same object is being fetched. A range waits for room, up to its
+ * deadline. Pulls begin when its memory is registered. `done` runs later, never in here nor in
+ * cancel; it hears HEARTH_ELOST, ETIMEOUT, ECANCELED (cancel, join, forget) or what registering
+ * or sealing says, and no more after hth_transfer_close(). A whole object's fetch, and one that
+ * failed, is gone when `done` returns. */
 int hth_fetch_start(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
         struct hearth_error *err);
 void hth_fetch_cancel(struct hth_fetch *fetch);

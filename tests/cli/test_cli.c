@@ -443,7 +443,8 @@ Test(cli, a_step_that_is_no_integer_of_json_is_its_digits)
     must_count(UINT64_MAX - 1, "\"18446744073709551614\"");
 }
 
-/* `hearth cat` waits for its reader with the item half written; then a program writes over the file in place. */
+/* `hearth cat` waits for its reader with the item half written; then a program writes over the
+ * file in place. */
 Test(cli, cat_hands_out_no_byte_that_was_not_checked)
 {
     struct hth_store *s = make_store();

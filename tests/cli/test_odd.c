@@ -64,7 +64,8 @@ static int run_engine(void)
     return -1;
 }
 
-/* `ulimit -f`, of the shell or of the batch system that starts it: the kernel's own answer is a signal. */
+/* `ulimit -f`, of the shell or of the batch system that starts it: the kernel's own answer is a
+ * signal. */
 Test(odd, an_engine_above_the_limit_of_a_file_ends_with_a_status)
 {
     struct rlimit was, less;

@@ -145,8 +145,8 @@ static int ranks_killed(struct world *w, const char *arg)
 #define CHUNKS  8u
 #define ARRIVED 5u
 
-/* The engine of machine 1, which is a fresh one, is killed when half of its rank's object has come. The
- * rank starts another engine, which pulls the rest alone. */
+/* The engine of machine 1, which is a fresh one, is killed when half of its rank's object has
+ * come. The rank starts another engine, which pulls the rest alone. */
 static int killed_half_way(struct world *w, const char *arg)
 {
     uint64_t most = (uint64_t)(CHUNKS - ARRIVED + 2) << 22, until;

@@ -177,8 +177,9 @@ Test(metadata_bounds, time_is_linear_in_what_is_shared)
     free(name);
 }
 
-/* Two tuples of 60,000 elements, memo numbers 0 and 1; the second one ends with an object of an unknown class.
- * Each is fetched into a list a million times, and the second one is a path 300,000 times. */
+/* Two tuples of 60,000 elements, memo numbers 0 and 1; the second one ends with an object of an
+ * unknown class. Each is fetched into a list a million times, and the second one is a path
+ * 300,000 times. */
 Test(metadata_bounds, time_is_linear_in_tuples_that_are_shared)
 {
     struct hearth_metadata *md = NULL;
@@ -210,7 +211,8 @@ Test(metadata_bounds, time_is_linear_in_tuples_that_are_shared)
     free(t.at);
 }
 
-/* 300,000 paths with an unknown class in them, all of one name of 1 MiB, which is an entry's name too. */
+/* 300,000 paths with an unknown class in them, all of one name of 1 MiB, which is an entry's
+ * name too. */
 Test(metadata_bounds, time_is_linear_in_names_of_what_is_not_known)
 {
     struct hearth_metadata *md = NULL;

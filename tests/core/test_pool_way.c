@@ -64,7 +64,8 @@ Test(pool_way, a_slot_that_a_rank_had_before_the_engine_makes_no_way)
     teardown();
 }
 
-/* The bytes are all that is said, as at a begin: what lies in the way is as large as an object was. */
+/* The bytes are all that is said, as at a begin: what lies in the way is as large as an object
+ * was. */
 Test(pool_way, free_slots_of_other_sizes_make_way_where_nothing_was_reserved)
 {
     uint64_t small = 40 * MIB, large = 100 * MIB;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who copies the bytes of an answer. The world itself is broken where an engine's thread copies many. */
+/* Who copies the bytes of an answer. The world itself is broken where an engine's thread copies
+ * many. */
 #include "reader.h"
 
 #include "engine/answer.h"

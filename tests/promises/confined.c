@@ -21,8 +21,8 @@ static char key[128], beside[128];
 static const char *unconfined, *opens, *transport = "tcp", *point = "chunk";
 static uint32_t network;
 
-/* The first engine of node 0 stops as it checksums, on a worker, or as it joins, on the engine's thread, and has tried
- * to read a file by then. */
+/* The first engine of node 0 stops as it checksums, on a worker, or as it joins, on the engine's
+ * thread, and has tried to read a file by then. */
 static void stop_and_try(const struct party *q, struct me *me)
 {
     me->opts.key_file = key;
@@ -242,7 +242,8 @@ static void all_threads_are_told(uint32_t node)
             threads_of(party_engine(&p, node)));
 }
 
-/* tcp is all that a node without adapters has, on a network of strangers: before any rank has met another. */
+/* tcp is all that a node without adapters has, on a network of strangers: before any rank has
+ * met another. */
 static void engine_on_auto_is_confined_with_all_its_threads(void)
 {
     needs_landlock();
@@ -303,7 +304,8 @@ static int ends_soon(pid_t pid, int sig, pid_t other)
     return ended;
 }
 
-/* The job's key and another one, as two lines, over the file of this name: as `hearth key add` does it. */
+/* The job's key and another one, as two lines, over the file of this name: as `hearth key add`
+ * does it. */
 static void add_key(void)
 {
     unsigned char one[2][32];

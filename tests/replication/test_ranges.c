@@ -104,8 +104,8 @@ static void one_condemned(struct hth_store *store, struct hth_slot *slot, const 
     removal.real->condemn(store, slot, why);
 }
 
-/* Node 0 replaces a bad copy, and meanwhile another program removes the file of that copy. Node 1 gives wrong
- * bytes in its pulls up to `wrong`. */
+/* Node 0 replaces a bad copy, and meanwhile another program removes the file of that copy. Node
+ * 1 gives wrong bytes in its pulls up to `wrong`. */
 static int repair_beside_removal(uint32_t wrong)
 {
     struct hth_store *store = p->node[0].ctx.store;
