@@ -69,9 +69,7 @@ static const struct {
     { "domains-shared", HTH_BREAK_DOMAINS, WORLD_BIT(OPTIONS) | WORLD_BIT(GOON) },
     { "options-stay", HTH_BREAK_OPTIONS, WORLD_BIT(OPTIONS) | WORLD_BIT(GOON) },
     { "ruled-out", HTH_BREAK_RULED_OUT, WORLD_BIT(RETURN) | WORLD_BIT(GOON) },
-    { "late-promises", HTH_BREAK_LATE,
-            WORLD_BIT(NET) | WORLD_BIT(BLOCK) | WORLD_BIT(LOSS) | WORLD_BIT(SLOW) |
-                    WORLD_BIT(SILENCE) },
+    { "late-promises", HTH_BREAK_LATE, WORLD_BIT(NET) | WORLD_BIT(BLOCK) | WORLD_BIT(LOSS) },
     { "forgotten-epoch", HTH_BREAK_FORGOT, WORLD_BIT(RECORD) | WORLD_BIT(CRASH) | WORLD_BIT(GOON) },
     { "stalled-not-told", HTH_BREAK_STALLED, WORLD_BIT(MTU) | WORLD_BIT(GOON) },
 };

@@ -12,7 +12,7 @@ set(rules verify free-early epoch keep-chosen-only:70 deadline:130 fence registe
     head-not-on-record cancelled-unrecorded freed-by-cancelled found-not-told:100 moved-not-freed begin-by-bytes
     late-grant-dropped lent-while-written mapped-for-ever common-unpromised unreached-not-told holders-are-sources
     stalled-not-told lent-while-read bad-believed options-stay ruled-out
-    late-promises forgotten-epoch domains-shared)
+    forgotten-epoch domains-shared)
 if(HEARTH_SANITIZE)
   hearth_case(sim.worlds sim COMMAND sim --seeds 40 --nodes 4 TIMEOUT 300)
 else()
@@ -46,6 +46,7 @@ else()
     endif()
     hearth_case(sim.without_${rule} sim COMMAND sim --first ${first} --seeds 2000 --nodes 8 --break ${rule} TIMEOUT 300)
   endforeach()
+  hearth_case(sim.without_late-promises sim COMMAND sim --first 200 --seeds 2000 --nodes 5 --count 20 --break late-promises TIMEOUT 300)
   hearth_case(sim.without_some-wait-for-all sim COMMAND sim --seeds 2000 --nodes 8 --count 0 --break some-wait-for-all TIMEOUT 300)
   hearth_case(sim.without_sets-count-together sim COMMAND sim --first 1000 --seeds 1000 --nodes 8 --break sets-count-together TIMEOUT 300)
   hearth_case(sim.some sim COMMAND sim --seeds 60 --nodes 5 --some TIMEOUT 300)
