@@ -31,6 +31,13 @@ static int is_counted_on(const struct world *w)
            (w->hurt && w->now_ms < w->hurt_ms + w->opts.dead_ms + NOTICED_MS);
 }
 
+static void lost_beyond(struct world *w)
+{
+    world_say(w, "step %llu is lost beyond redundancy", (unsigned long long)w->newest.id.step);
+    w->newest = (struct known_save){ 0 };
+    w->beyond = 1;
+}
+
 /* A decision counts from the moment it is on record, heard or not. `again`: it was on some record
  * before, and recovery has gone back to it after losses; it may have fewer copies since. */
 static void decided(struct world *w, const struct machine *x, struct hth_save_id id, int again)
@@ -42,6 +49,10 @@ static void decided(struct world *w, const struct machine *x, struct hth_save_id
     w->newest = (struct known_save){ id, 0 };
     w->beyond = w->gone = 0;
     options_decided(w, x, id, again);
+    if (!copies && w->hurt > options_tolerance(w) && is_counted_on(w)) {
+        lost_beyond(w);
+        return;
+    }
     if (is_counted_on(w) || again)
         return;
     if (copies < options_need(w, x))
@@ -125,13 +136,6 @@ static int can_be_had(struct world *w, int itself)
 /* ---- More lost than there are copies --------------------------------------------------------- */
 
 static uint32_t keep_of(struct world *w, uint32_t m, struct hth_save_id out[16]);
-
-static void lost_beyond(struct world *w)
-{
-    world_say(w, "step %llu is lost beyond redundancy", (unsigned long long)w->newest.id.step);
-    w->newest = (struct known_save){ 0 };
-    w->beyond = 1;
-}
 
 /* What is PROTECTED cannot be had any more, nor anything newer: that has to be said, and
  * something older may be chosen. */
@@ -395,7 +399,7 @@ void check_lent(struct machine *x, struct hth_save_id save)
         if (k == count && count < 64)
             seen[count++] = s->dir->save;
     }
-    if (count > options_keep(x->world))
+    if (count > options_keep(x))
         world_broken(x->world, "P5: machine %u lends a slot for step %llu beside %u older saves",
                 x->index, (unsigned long long)save.step, count);
 }

@@ -123,7 +123,11 @@ uint32_t options_tolerance(const struct world *w)
     return least(w->tolerance, w->opts.min_copies);
 }
 
-uint32_t options_keep(const struct world *w)
+uint32_t options_keep(const struct machine *x)
 {
+    const struct world *w = x->world;
+
+    if (x->index == w->stale_machine) /* it goes on with the options of its own launch */
+        return w->largest.keep;
     return most(w->older_keep, w->opts.keep);
 }

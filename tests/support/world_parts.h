@@ -250,7 +250,7 @@ void options_launch(struct world *w); /* take effect */
 uint32_t options_need(const struct world *w, const struct machine *x);
 void options_decided(struct world *w, const struct machine *x, struct hth_save_id id, int again);
 uint32_t options_tolerance(const struct world *w); /* machines that may be lost at once */
-uint32_t options_keep(const struct world *w);      /* saves that may lie beside a new one */
+uint32_t options_keep(const struct machine *x);    /* saves that may lie beside a new one */
 
 /* world_return.c */
 void returns_begin(struct world *w); /* by fault_dice */
