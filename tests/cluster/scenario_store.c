@@ -105,7 +105,8 @@ static int ends(struct world *w, uint32_t k, pid_t engine, unsigned ms)
     return lost(w, "the engine of a directory that was removed lives on");
 }
 
-/* `rm -rf` of it: its engine says so and ends, its ranks hear why, and the next start finds a new one. */
+/* `rm -rf` of it: its engine says so and ends, its ranks hear why, and the next start finds a new
+ * one. A removal takes its time: a slot may be missed before the directory is gone. */
 static int directory_removed(struct world *w, const char *arg)
 {
     char path[300];
@@ -125,7 +126,7 @@ static int directory_removed(struct world *w, const char *arg)
     while (nftw(path, gone, 16, FTW_DEPTH | FTW_PHYS)) /* its engine makes files meanwhile */
         if (++tries > 20)
             return lost(w, "%s stays", path);
-    TRY(rank_refusal(w, 1, 10000, "was removed under its engine"));
+    TRY(rank_refusal(w, 1, 10000, "was removed "));
     TRY(ends(w, 1, engine, 5000));
     TRY(node_engine_signal(w, 2, SIGCONT));
     TRY(world_restart(w, STEP_ANY));
