@@ -11,7 +11,6 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <hearth/error.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -24,10 +23,13 @@ static const char here;
 /* The path in a line of /proc/self/maps that covers this code; NULL: it does not, or has none. */
 static char *own_dir_in_line(char *line)
 {
-    uintptr_t at = (uintptr_t)&here, from, to;
-    char *path = strchr(line, '/');
+    uintptr_t at = (uintptr_t)&here, from, to = 0;
+    char *path = strchr(line, '/'), *rest;
 
-    if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &from, &to) != 2 || at < from || at >= to || !path)
+    from = strtoull(line, &rest, 16);
+    if (*rest == '-')
+        to = strtoull(rest + 1, NULL, 16);
+    if (at < from || at >= to || !path)
         return NULL;
     path[strcspn(path, "\n")] = '\0';
     return path;
@@ -48,7 +50,7 @@ static int own_dir_of_map(char out[PATH_MAX])
         close(fd);
     if (!path || strlen(path) >= PATH_MAX)
         return HEARTH_ENOENT;
-    strcpy(out, path);
+    memcpy(out, path, strlen(path) + 1);
     return HEARTH_OK;
 }
 
