@@ -72,7 +72,7 @@ static const struct command {
             "  hearth rm /mnt/hearth/train7/step-40_ckpt\n" },
     { "clean", run_clean, TAKES_ROOT, 1, 1, "clean [--root DIR] JOB",
             "remove all of a job, while no engine runs on it",
-            "For the epilog of a batch system: all that Hearth made of the job on this node goes.\n" },
+            "For the epilog of a batch system: all that Hearth made of the job here goes.\n" },
     { "key", run_key, 0, 2, 2, "key new|add|rotate|drop|ls FILE",
             "make the file of a job key; change the key of a job that runs",
             "  hearth key new job.key      a new file, mode 0600, with one random key\n"

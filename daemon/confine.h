@@ -10,8 +10,8 @@
 /* Before another thread is there. With transport = tcp this thread is confined on return, so
  * each that it starts is as well; with auto the engine does it when tcp is settled
  * (engine/confined.h), by config->confining, which is set here and says why not where nothing is
- * done. What is needed of the rest of the file system is loaded first. For good: neither this
- * process nor what it starts opens another file, and nothing is run. */
+ * done. The process loads first all that it needs of the rest of the file system. For good: from
+ * then on neither it nor its children open another file or run a program. */
 void daemon_confine(struct hth_config *config, int argc, char *const *argv);
 
 #endif

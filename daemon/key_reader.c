@@ -35,7 +35,7 @@
 
 /* ---- the reader ------------------------------------------------------------------------------ */
 
-/* What ps shows in the place of hearthd's arguments. */
+/* ps shows this text in the place of hearthd's arguments. */
 static void reader_title(const char *job, int argc, char *const *argv)
 {
     size_t room = (size_t)(argv[argc - 1] + strlen(argv[argc - 1]) + 1 - argv[0]);
@@ -132,7 +132,7 @@ static _Noreturn void reader_run(int sock, const char *path, pid_t parent)
 
 /* ---- hearthd --------------------------------------------------------------------------------- */
 
-/* The answer to this turn: 0, with *out_fd, or an errno. One that comes too late is left out. */
+/* The answer to this turn: 0, with *out_fd, or an errno. A late answer is left out. */
 static int reader_hear(struct key_reader *r, uint64_t turn, int wait_ms, int *out_fd)
 {
     struct pollfd p = { .fd = r->sock, .events = POLLIN };

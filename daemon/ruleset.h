@@ -17,7 +17,7 @@ uint64_t ruleset_files(int version);
 /* A ruleset of all of that, without an exception; no_network: also TCP, and signals to other
  * processes, as far as the version knows them. A descriptor; -1 and errno. */
 int ruleset_make(int version, int no_network);
-/* An exception below this path. What is not there needs none. 0; -1 and errno. */
+/* An exception below this path. A missing path needs none. 0; -1 and errno. */
 int ruleset_allow(int set, const char *path, uint64_t access);
 /* It binds the calling thread and those that this one starts from here on, for good. 0 or an
  * errno. */

@@ -247,10 +247,9 @@ int hth_removal_save(const struct hth_removal *r, const char *name, int in_recor
     return rc ? rc : removal_dir_end(r, dir, in_records ? HTH_RECORDS_DIR : "", name, err);
 }
 
-/* ---- a job
- * ------------------------------------------------------------------------------------ */
+/* ---- a job ----------------------------------------------------------------------------------- */
 
-/* What an entry of .hearth/, or of the job's directory, is; each goes in its way. */
+/* Removes an entry of .hearth/, or of the job's directory, by its kind. */
 static int removal_record(const struct hth_removal *r, const char *name, struct hearth_error *err)
 {
     int dir = r->records_fd;
@@ -361,7 +360,7 @@ static int removal_root(const char *root, int *out_fd, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-/* Whoever may exchange entries of this directory may put another job's in this one's place. */
+/* A user who may exchange entries of this directory may put another job's in this one's place. */
 static int removal_check_above(const struct hth_removal *r, struct hearth_error *err)
 {
     struct statx st;
