@@ -19,8 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- .hearth/
- * ---------------------------------------------------------------------------------- */
+/* ---- .hearth/ -------------------------------------------------------------------------------- */
 
 static int made_is_hex(const char *text)
 {
@@ -77,8 +76,7 @@ int hth_made_evidence(const char *name)
     return !strncmp(name, "torn-", 5) || (hex && name[hex] == '-');
 }
 
-/* ---- a save's directory
- * ------------------------------------------------------------------------- */
+/* ---- a save's directory ---------------------------------------------------------------------- */
 
 static int made_block(int fd, const char *job, struct hth_block *out)
 {

@@ -50,8 +50,7 @@ static uint64_t removal_mount(const struct statx *st)
     return st->stx_mask & STATX_MNT_ID ? st->stx_mnt_id : device;
 }
 
-/* ---- one entry
- * -------------------------------------------------------------------------------- */
+/* ---- one entry ------------------------------------------------------------------------------- */
 
 /* Why it is foreign whatever its name and content; NULL: it is not. */
 static const char *removal_foreign(const struct hth_removal *r, const struct statx *st)
@@ -137,8 +136,7 @@ static int removal_files(const struct hth_removal *r, int dir, const char *where
     return rc;
 }
 
-/* ---- directories
- * ------------------------------------------------------------------------------ */
+/* ---- directories ----------------------------------------------------------------------------- */
 
 /* Open, if it is a directory of the job's; else -1 and why it is foreign, NULL: errno says it. */
 static int removal_enter(const struct hth_removal *r, int dir, const char *name, const char **why)
@@ -315,8 +313,7 @@ int hth_removal_job(const struct hth_removal *r, struct hearth_error *err)
     return rc;
 }
 
-/* ---- where it begins
- * -------------------------------------------------------------------------- */
+/* ---- where it begins ------------------------------------------------------------------------- */
 
 /* The next part of *path, which is moved behind it; 0: there is none, negative: it is too long. */
 static int removal_path_part(const char **path, char out[PART_MAX])

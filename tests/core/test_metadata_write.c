@@ -349,8 +349,7 @@ Test(metadata_write, names_and_paths_are_what_a_reader_takes)
     hearth_metadata_abandon(NULL);
 }
 
-/* ---- Without memory
- * --------------------------------------------------------------------------- */
+/* ---- Without memory -------------------------------------------------------------------------- */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1 /* its allocator is not replaced */

@@ -105,8 +105,7 @@ static const char *in(const char *folder, const char *name)
     return path[turn];
 }
 
-/* ---- what Hearth makes
- * ------------------------------------------------------------------------ */
+/* ---- what Hearth makes ----------------------------------------------------------------------- */
 
 static struct hth_save_id id_of(uint64_t step)
 {
@@ -164,8 +163,7 @@ static void put_dir_record(const char *records, const char *folder, uint64_t ste
     put_file(OURS, name, line, strlen(line));
 }
 
-/* ---- what others put beside it
- * ---------------------------------------------------------------- */
+/* ---- what others put beside it --------------------------------------------------------------- */
 
 static void put_foreign(const char *folder)
 {
@@ -257,8 +255,7 @@ static void put_lookalike(const char *job, uint64_t step)
     }
 }
 
-/* ---- a tree
- * ----------------------------------------------------------------------------------- */
+/* ---- a tree ---------------------------------------------------------------------------------- */
 
 static void put_outside(void)
 {
@@ -335,8 +332,7 @@ static void put_tree(uint64_t seed)
     t.racing = draw(3) == 0;
 }
 
-/* ---- the other process, and the judge
- * --------------------------------------------------------- */
+/* ---- the other process, and the judge -------------------------------------------------------- */
 
 static atomic_int over;
 

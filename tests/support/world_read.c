@@ -69,8 +69,7 @@ void reads_close(struct world_reads *reads)
     free(reads);
 }
 
-/* ---- What is known of saves
- * ------------------------------------------------------------------------ */
+/* ---- What is known of saves ------------------------------------------------------------------ */
 
 void reads_joined(const struct rank_state *r)
 {
@@ -119,8 +118,7 @@ void reads_decided(struct world *w, const struct hth_save_id *keep, uint32_t sav
             reads->decided[reads->decisions++ % DECIDED] = keep[i];
 }
 
-/* ---- What is mapped
- * ---------------------------------------------------------------------------------- */
+/* ---- What is mapped -------------------------------------------------------------------------- */
 
 static uint64_t sum_of(const struct slot *s)
 {
@@ -195,8 +193,7 @@ static int rank_saves(const struct world *w, struct hth_save_id id, uint32_t ran
     return !(id.attempt >> 31) || some_have(lineage, id.step, w->launch_ranks[lineage], rank);
 }
 
-/* ---- Asking
- * ------------------------------------------------------------------------------------------ */
+/* ---- Asking ---------------------------------------------------------------------------------- */
 
 static uint32_t roll(struct reader *d, uint32_t sides)
 {
@@ -323,8 +320,7 @@ static void ask_any(struct world *w, struct reader *d)
         ask_map(w, d, HTH_LOCAL_MANIFEST);
 }
 
-/* ---- Hearing
- * ------------------------------------------------------------------------------------------ */
+/* ---- Hearing --------------------------------------------------------------------------------- */
 
 /* After what has rotted the reader says so, as the library does, and reads no further. */
 static void wrong(struct world *w, struct reader *d, const char *what)
@@ -447,8 +443,7 @@ int reads_hear(struct rank_state *r, const struct letter *l)
     return 1;
 }
 
-/* ---- When
- * -------------------------------------------------------------------------------------------- */
+/* ---- When ------------------------------------------------------------------------------------ */
 
 static void reader_end(struct reader *d)
 {
