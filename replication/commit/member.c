@@ -350,8 +350,9 @@ static uint32_t member_sources(
     return left;
 }
 
-static void member_fetch(
-        struct hth_commit *c, struct track *t, struct hth_held_save *s, const struct hth_object *o)
+/* Or, where a fetch of it runs, the nodes that have it by the map of now become sources of that. */
+static void member_fetch(struct hth_commit *c, struct track *t, struct hth_held_save *s,
+        const struct hth_object *o, int runs)
 {
     uint32_t sources[2 * PLACES_MAX + 1 + STRANGERS];
     int strangers = t->recovered && t->repairs > 1;
@@ -369,7 +370,9 @@ static void member_fetch(
     struct hth_fetch *fetch;
     int rc;
 
-    if (count == 0 || way_waits(c, t->id))
+    if (runs)
+        hth_fetch_add_sources(c->ctx, s->id, o->id, sources, count);
+    if (runs || count == 0 || way_waits(c, t->id))
         return;
     rc = hth_fetch_start(c->ctx, &want, &fetch, NULL);
     if (rc == HEARTH_EBUSY && c->ctx->store->ops->soon(c->ctx->store, hth_object_file_bytes(o))) {
@@ -455,14 +458,11 @@ void member_repair(struct hth_commit *c, struct track *t)
     member_want_raws(c, t, s);
     for (uint32_t i = 0; i < s->manifest.objects; i++) {
         const struct hth_object *o = &s->manifest.object[i];
+        const struct hth_held *h = hth_held_find(s, o->id);
 
-        struct hth_held *h = hth_held_find(s, o->id);
-
-        if (o->kind == HTH_OBJECT_RAW ||
-                !holders_have(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self))
-            continue;
-        if (!h)
-            member_fetch(c, t, s, o);
+        if (o->kind != HTH_OBJECT_RAW && (!h || h->state == HTH_HELD_RECEIVING) &&
+                holders_have(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self))
+            member_fetch(c, t, s, o, h != NULL);
     }
     if (t->no_room)
         t->repair_ms = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;

@@ -354,3 +354,28 @@ int hth_fetch_start(struct hth_ctx *ctx, const struct hth_fetch_want *want, stru
     *out = f;
     return HEARTH_OK;
 }
+
+static int fetch_is_granted(const struct hth_fetch *f)
+{
+    for (uint32_t i = 0; i < f->sources; i++)
+        if (f->source[i].state == SOURCE_GRANTED)
+            return 1;
+    return 0;
+}
+
+void hth_fetch_add_sources(struct hth_ctx *ctx, struct hth_save_id save, uint64_t object,
+        const uint32_t *sources, uint32_t count)
+{
+    struct hth_fetch *f = hth_fetch_find(ctx, save, object);
+
+    if (!f || fetch_is_granted(f))
+        return;
+    for (uint32_t i = 0; i < count; i++) {
+        struct source *s = sources[i] < ctx->epoch->nodes && sources[i] != ctx->epoch->self
+                                   ? hth_source_join(f, sources[i])
+                                   : NULL;
+
+        if (s && s->state == SOURCE_NEW)
+            hth_source_ask(f, s);
+    }
+}

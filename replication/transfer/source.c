@@ -38,6 +38,17 @@ struct source *hth_source_add(struct hth_fetch *f, uint32_t node)
     return s;
 }
 
+struct source *hth_source_join(struct hth_fetch *f, uint32_t node)
+{
+    struct source *s = hth_source_add(f, node);
+
+    if (s && s->state == SOURCE_OUT && s->bad < HTH_BAD_MAX) {
+        s->state = SOURCE_NEW;
+        s->gone = 0;
+    }
+    return s;
+}
+
 static uint64_t source_now(const struct hth_fetch *f)
 {
     return hth_now_ms(&f->ctx->clock);

@@ -29,12 +29,10 @@ static void take_join(struct hth_fetch *f, uint32_t from, const struct hth_wire 
         take_refuse(f->ctx, from, w, HEARTH_EEXIST, "another object of that id is being fetched");
         return;
     }
-    s = hth_source_add(f, from);
+    s = hth_source_join(f, from);
     if (!s)
         return;
     s->offered = 1;
-    if (s->state == SOURCE_OUT && s->bad < HTH_BAD_MAX)
-        s->state = SOURCE_NEW;
     if (s->state != SOURCE_NEW)
         return;
     if (!w->follows) {

@@ -74,6 +74,11 @@ struct hth_fetch_want {
  * failed, is gone when `done` returns. */
 int hth_fetch_start(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
         struct hearth_error *err);
+/* More sources for the fetch of the whole object, if one runs and no source grants it anything: each is asked, also
+ * again where it had nothing. A fetch knows only the sources of the map under which it began, and two holders that
+ * fetch from each other would wait for each other. */
+void hth_fetch_add_sources(struct hth_ctx *ctx, struct hth_save_id save, uint64_t object,
+        const uint32_t *sources, uint32_t count);
 void hth_fetch_cancel(struct hth_fetch *fetch);
 /* In done, after HEARTH_ELOST: a source was out of reach, and may have the object. */
 int hth_fetch_unreached(const struct hth_fetch *fetch);

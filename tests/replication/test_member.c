@@ -153,6 +153,24 @@ Test(member, asks_who_held_a_copy_before_for_it)
     cr_assert(pair_equal(p, 1, 2, save, copy));
 }
 
+/* Node 2 is fetching it too, and answers that it has not all of it yet. Node 0 had nothing when node 1 asked first. */
+Test(member, a_fetch_asks_again_who_had_nothing_while_no_source_gives)
+{
+    struct hth_held *there = pair_seal(p, 0, save, copy, 4096, copy);
+    struct hth_object object[2] = { there->object, seal(own)->object };
+    struct hth_move move = { .rank = 0, .place = 0, .node = 1, .was = 2 };
+    struct hth_holders map = { .moves = 1, .move = &move };
+
+    hth_held_drop(&p->node[0].ctx, hth_holdings_find(&p->node[0].ctx, save), there);
+    hth_held_add(hth_holdings_get(&p->node[2].ctx, save), object, HTH_HELD_RECEIVING, NULL);
+    give_head(1, &map, &ctx->keep);
+    give_manifest(object, 2);
+    cr_assert(zero(u32, heard(HTH_KIND_PROMISE, 10 * SOON_MS)));
+    pair_seal(p, 0, save, copy, 4096, copy)->verified = 1;
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, 10 * SOON_MS), 1));
+    cr_assert(pair_equal(p, 1, 0, save, copy));
+}
+
 /* Of an engine that counts more of them, or one that lies. */
 Test(member, a_move_of_a_rank_place_or_node_that_is_not_there_moves_nothing)
 {
