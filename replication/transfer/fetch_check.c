@@ -106,7 +106,7 @@ static void check_reuse_next(struct hth_fetch *f)
 
     if (left) {
         f->reuse_count = left < REUSE_CHUNKS ? left : REUSE_CHUNKS;
-    } else if (f->held->old && check_old_is_good(f)) {
+    } else if (f->old && f->held->old && check_old_is_good(f)) {
         hth_fetch_keep_old(f, 1);
         f->held->object = f->object;
         f->phase = PHASE_ENDING;
