@@ -13,8 +13,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define BENEATH (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
-#define QUIET   (O_CLOEXEC | O_NOCTTY | O_NONBLOCK)
+#define BENEATH     (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
+#define QUIET       (O_CLOEXEC | O_NOCTTY | O_NONBLOCK)
+#define MOVED_TRIES 8
 
 static int without_openat2; /* Linux before 5.6, or a sandbox that does not know it */
 
@@ -79,11 +80,25 @@ static int open_by_parts(int dir, const char *name, int flags, mode_t mode)
     return fd;
 }
 
+/* The kernel says EXDEV, too, of a file that another process moves out of the directory during the look-up: an engine
+ * that publishes or frees a save does that. Its name is free now, or another file has it. */
+static int open_whole(int dir, const char *name, const struct open_how *how)
+{
+    for (int i = 0; i < MOVED_TRIES; i++) {
+        long fd = syscall(SYS_openat2, dir, name, how, sizeof(*how));
+
+        if (fd >= 0 || errno != EXDEV)
+            return (int)fd;
+    }
+    errno = ENOENT;
+    return -1;
+}
+
 int hth_open_below(int dir, const char *name, int flags, mode_t mode)
 {
     struct open_how how = { .mode = flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY)) ? mode : 0,
         .resolve = BENEATH };
-    long fd;
+    int fd;
 
     if (open_leads_out(name)) {
         errno = EXDEV;
@@ -92,9 +107,9 @@ int hth_open_below(int dir, const char *name, int flags, mode_t mode)
     flags |= flags & O_PATH ? O_CLOEXEC : QUIET;
     how.flags = (uint64_t)(unsigned)flags;
     if (!__atomic_load_n(&without_openat2, __ATOMIC_RELAXED)) {
-        fd = syscall(SYS_openat2, dir, name, &how, sizeof(how));
+        fd = open_whole(dir, name, &how);
         if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) /* EPERM: older sandboxes say so */
-            return (int)fd;
+            return fd;
         if (errno == ENOSYS)
             __atomic_store_n(&without_openat2, 1, __ATOMIC_RELAXED);
     }

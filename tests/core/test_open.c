@@ -172,6 +172,15 @@ Test(open, the_same_where_a_sandbox_refuses_openat2)
     each_row();
 }
 
+/* As Linux says it of a file that another process moves out of the directory during the look-up. */
+Test(open, what_is_moved_out_during_the_look_up_is_not_there)
+{
+    refuse_openat2(EXDEV);
+    must_be("d/f", "file", hth_open_below(dir, "d/f", O_RDONLY, 0), ENOENT);
+    must_be("d", "directory", hth_open_below(dir, "d", O_PATH | O_DIRECTORY, 0), ENOENT);
+    must_be("d/../f", "file", hth_open_below(dir, "d/../f", O_RDONLY, 0), EXDEV);
+}
+
 Test(open, links_of_the_kernel_s_are_links)
 {
     int proc = hth_open_named("/proc/self", O_PATH | O_DIRECTORY);
