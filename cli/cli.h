@@ -50,6 +50,8 @@ enum status complain_usage(const char *fmt, ...) HTH_PRINTF(1, 2);
 /* The same of one thing among many: the work goes on, and STATUS_WRONG is its end. */
 void remark(const char *fmt, ...) HTH_PRINTF(1, 2);
 unsigned remarks(void); /* so far */
+/* The same of what is no failure. */
+void note(const char *fmt, ...) HTH_PRINTF(1, 2);
 
 /* Printable, cut to len: what others named may hold anything. */
 void plain(char *out, size_t len, const void *bytes, size_t count);
@@ -92,7 +94,15 @@ int job_open(const char *root, const char *job, int *out_fd, struct hearth_error
 /* A file of the container; -1 and errno: EINVAL it is none, ELOOP a link to elsewhere, ESTALE one to a buffer that
  * has gone. */
 int entry_open(const struct place *p, const char *name);
-int entry_gone(const struct place *p, const char *name);
+
+/* An engine frees and publishes saves while a command reads them. 1: what had this inode number under that name of
+ * `dir` lies there no more. A link is looked at as one, and has none. */
+int entry_went(int dir, const char *name, uint64_t inode);
+/* The same, waited for: a save that is freed loses its objects and its manifest some milliseconds before its directory.
+ * Waits for at most *patience_ms, which is what a whole command may wait. */
+#define PATIENCE_MS 1000
+int entry_goes(int dir, const char *name, uint64_t inode, uint32_t *patience_ms);
+
 /* A file by its path, open, and where it lies. A negative code: HEARTH_ENOENT, HEARTH_EINVAL, HEARTH_EIO. */
 int object_file(const char *root, const char *path, struct place *out, struct hearth_error *err);
 

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SMALL_MAX    (UINT64_C(64) << 20) /* bytes of a record: Hearth makes no larger one */
@@ -99,11 +100,26 @@ int entry_open(const struct place *p, const char *name)
     return fd < 0 && errno == ELOOP ? entry_open_link(p, name) : fd;
 }
 
-int entry_gone(const struct place *p, const char *name)
+int entry_went(int dir, const char *name, uint64_t inode)
 {
     struct stat st;
 
-    return fstatat(p->container, name, &st, AT_SYMLINK_NOFOLLOW) && errno == ENOENT;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW))
+        return errno == ENOENT;
+    return !S_ISLNK(st.st_mode) && st.st_ino != inode;
+}
+
+int entry_goes(int dir, const char *name, uint64_t inode, uint32_t *patience_ms)
+{
+    static const struct timespec nap = { .tv_nsec = 1000000 };
+
+    while (!entry_went(dir, name, inode)) {
+        if (!*patience_ms)
+            return 0;
+        nanosleep(&nap, NULL);
+        --*patience_ms;
+    }
+    return 1;
 }
 
 /* Is that one `.hearth`, which this one has? */

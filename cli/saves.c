@@ -3,6 +3,10 @@
  * What a job's directory holds, without a question to an engine. Which save a container belongs to is known
  * from the blocks of its objects; else from the `<save>.dir` record with its inode number; else, inside
  * .hearth, from its name. All other containers are foreign.
+ *
+ * An engine may publish and free saves meanwhile. It writes a save's record before the container has any content, and
+ * removes it after the container. So the containers are read first, then the records; a container that is not in its
+ * place after that is left out.
  */
 #include "cli.h"
 
@@ -71,6 +75,7 @@ struct looking {
     struct hth_keep keep;
     struct known *known; /* [count], by the records */
     size_t count;
+    uint32_t patience_ms;
 };
 
 static int saves_has_end(const char *name, const char *end)
@@ -221,6 +226,13 @@ static void saves_look_into(struct save_row *row, struct looking *l)
         row->inode = fstat(l->place.container, &st) ? 0 : st.st_ino;
         close(l->place.container);
     }
+}
+
+/* Which save it is. 1: it is in its place. */
+static int saves_name(struct save_row *row, struct looking *l)
+{
+    int dir = row->published ? l->place.job : l->records;
+
     if (!row->own && row->inode)
         saves_learn_from_record(row, l);
     if (!row->own && !row->published && !hth_save_parse(row->name, &row->id))
@@ -230,6 +242,26 @@ static void saves_look_into(struct save_row *row, struct looking *l)
     row->state = saves_state(row, &l->keep);
     row->age_s = saves_age(row, &l->keep);
     row->manifest = row->own && saves_has_manifest(l->records, row->id);
+    if (row->own && !row->manifest && strcmp(row->state, "unfinished") != 0)
+        return !entry_goes(dir, row->name, row->inode, &l->patience_ms);
+    return !entry_went(dir, row->name, row->inode);
+}
+
+/* Those that have been freed or published meanwhile are left out. */
+static void saves_name_all(struct save_row **rows, struct looking *l)
+{
+    struct save_row **at = rows, *row;
+
+    saves_know_all(l);
+    while ((row = *at)) {
+        if (saves_name(row, l)) {
+            at = &row->next;
+            continue;
+        }
+        note("%.300s was published or freed while it was read, and is left out", row->dir);
+        *at = row->next;
+        free(row);
+    }
 }
 
 static int saves_compare(const struct save_row *a, const struct save_row *b)
@@ -325,7 +357,7 @@ static void saves_read_keep(int records, const char *path, struct hth_keep *out)
 
 int saves_list(int job, const char *path, struct save_row **out, struct hearth_error *err)
 {
-    struct looking l = { .place = { .job = job }, .dir = job };
+    struct looking l = { .place = { .job = job }, .dir = job, .patience_ms = PATIENCE_MS };
     struct save_row *rows = NULL, **end = &rows;
     char records[4096];
     int rc;
@@ -336,12 +368,13 @@ int saves_list(int job, const char *path, struct save_row **out, struct hearth_e
     if (l.records < 0 && errno != ENOENT)
         return place_failed(records, err);
     saves_read_keep(l.records, records, &l.keep);
-    saves_know_all(&l);
     rc = saves_add_dirs(&l, path, 1, &end, err);
     if (!rc && l.records >= 0) {
         l.dir = l.records;
         rc = saves_add_dirs(&l, records, 0, &end, err);
     }
+    if (!rc)
+        saves_name_all(&rows, &l);
     free(l.known);
     if (l.records >= 0)
         close(l.records);

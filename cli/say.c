@@ -31,17 +31,32 @@ enum status complain(const struct hearth_error *err)
 
 static unsigned said;
 
-void remark(const char *fmt, ...)
+static void say_aside(const char *fmt, va_list ap)
 {
     char text[HEARTH_ERROR_TEXT], line[HEARTH_ERROR_TEXT];
+
+    vsnprintf(text, sizeof(text), fmt, ap);
+    plain(line, sizeof(line), text, strlen(text));
+    fprintf(stderr, "hearth: %s\n", line);
+}
+
+void remark(const char *fmt, ...)
+{
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(text, sizeof(text), fmt, ap);
+    say_aside(fmt, ap);
     va_end(ap);
-    plain(line, sizeof(line), text, strlen(text));
-    fprintf(stderr, "hearth: %s\n", line);
     said++;
+}
+
+void note(const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    say_aside(fmt, ap);
+    va_end(ap);
 }
 
 unsigned remarks(void)

@@ -31,13 +31,30 @@ struct run {
     const struct hth_manifest *manifest; /* its own; NULL: none */
     uint32_t here;                       /* of its objects */
     int theirs;                          /* the container in hand is not Hearth's */
+    const char *entry;                   /* of it in hand; NULL: the container itself */
+    uint64_t inode;                      /* of the entry */
+    const char *container;               /* its name below its job's directory; NULL: not known */
+    uint64_t container_inode;
+    uint32_t patience_ms;
 };
+
+/* What is in hand was freed since it was opened: what was read of it may be of another save by now. */
+static int verify_went(const struct run *r)
+{
+    if (r->entry)
+        return entry_went(r->place.container, r->entry, r->inode);
+    return r->container && entry_went(r->place.job, r->container, r->container_inode);
+}
 
 static void verify_report(
         struct run *r, const char *path, const char *state, uint64_t bytes, const char *text)
 {
     char size[32], name[300];
 
+    if ((!strcmp(state, "wrong") || !strcmp(state, "unread")) && verify_went(r)) {
+        state = "gone";
+        text = "the engine freed it meanwhile";
+    }
     if (!strcmp(state, "verified"))
         r->good++;
     else if (!strcmp(state, "wrong"))
@@ -114,9 +131,7 @@ static void verify_own(struct run *r, struct object *o)
     r->here += in != NULL;
     if (!why && object_verify(o, &r->meter, &err))
         why = err.text;
-    if (why && entry_gone(&r->place, verify_last_part(o->path))) /* its slot may be in use again */
-        verify_report(r, o->path, "gone", o->block.data_len, "the engine freed it meanwhile");
-    else if (why)
+    if (why)
         verify_report(r, o->path, "wrong", o->block.data_len, why);
     else
         verify_report(r, o->path, "verified", o->block.data_len,
@@ -242,6 +257,18 @@ static void verify_file(struct run *r, int fd, const char *path, int alone)
     object_close(&o);
 }
 
+/* The same of an entry of r->place, which it closes. */
+static void verify_opened(struct run *r, int fd, const char *path, int alone)
+{
+    struct stat st;
+
+    r->inode = fstat(fd, &st) ? 0 : st.st_ino;
+    r->entry = verify_last_part(path);
+    verify_file(r, fd, path, alone);
+    r->entry = NULL;
+    close(fd);
+}
+
 /* An entry of a container: a file, or anything else. */
 static void verify_entry(struct run *r, const char *path)
 {
@@ -249,8 +276,7 @@ static void verify_entry(struct run *r, const char *path)
     int fd = entry_open(&r->place, verify_last_part(path));
 
     if (fd >= 0) {
-        verify_file(r, fd, path, 0);
-        close(fd);
+        verify_opened(r, fd, path, 0);
     } else if (errno == EINVAL) {
         verify_report(r, path, "other", 0, "not a file");
     } else if (errno == ELOOP && verify_is_anything(r, path)) {
@@ -302,21 +328,37 @@ static void verify_by_metadata(struct run *r, const char *dir, const struct save
         verify_report(r, dir, "wrong", 0, text);
 }
 
+/* Of the container in hand. A save that is freed loses it first. */
+static int verify_manifest(
+        struct run *r, const char *dir, const struct save_row *save, struct hth_manifest *out)
+{
+    struct hearth_error err = { 0 };
+    int rc = manifest_of(r->place.job, save->id, out, &err);
+
+    if (rc == HEARTH_ENOENT && save->published) {
+        (void)entry_goes(r->place.job, r->container, r->container_inode, &r->patience_ms);
+        verify_report(r, dir, "wrong", 0, err.text);
+    } else if (rc && rc != HEARTH_ENOENT) {
+        verify_report_failed(r, dir, &err);
+    }
+    return rc;
+}
+
 /* That r->place is. */
 static void verify_container(struct run *r, const char *dir, const struct save_row *save)
 {
+    char text[80], name[sizeof(HTH_RECORDS_DIR) + sizeof(save->name)];
     struct hth_manifest m = { 0 };
-    struct hearth_error err = { 0 };
     int rc = HEARTH_ENOENT;
-    char text[80];
 
-    if (save && save->own) {
-        rc = manifest_of(r->place.job, save->id, &m, &err);
-        if (rc == HEARTH_ENOENT && save->published)
-            verify_report(r, dir, "wrong", 0, err.text);
-        else if (rc && rc != HEARTH_ENOENT)
-            verify_report_failed(r, dir, &err);
+    if (save) {
+        snprintf(
+                name, sizeof(name), "%s%s", save->published ? "" : HTH_RECORDS_DIR "/", save->name);
+        r->container = name;
+        r->container_inode = save->inode;
     }
+    if (save && save->own)
+        rc = verify_manifest(r, dir, save, &m);
     r->manifest = rc ? NULL : &m;
     r->here = 0;
     r->theirs = !save || !save->own;
@@ -331,6 +373,7 @@ static void verify_container(struct run *r, const char *dir, const struct save_r
         hth_manifest_fini(&m);
     }
     r->manifest = NULL;
+    r->container = NULL;
 }
 
 static uint64_t verify_sum(const struct save_row *rows)
@@ -430,8 +473,7 @@ static int verify_one_file(
     if (!fstat(fd, &st))
         r->meter.total += (uint64_t)st.st_size;
     snprintf(path, sizeof(path), "%.3000s%s%.1000s", root ? root : "", root ? "/" : "", name);
-    verify_file(r, fd, path, 1);
-    close(fd);
+    verify_opened(r, fd, path, 1);
     place_close(&r->place);
     return HEARTH_OK;
 }
@@ -489,7 +531,9 @@ static enum status verify_print(const struct run *r)
 
 enum status run_verify(const struct args *a)
 {
-    struct run r = { .args = a, .rows = json_array(), .grid = { .columns = 4 } };
+    struct run r = {
+        .args = a, .rows = json_array(), .grid = { .columns = 4 }, .patience_ms = PATIENCE_MS
+    };
     static const char *const titles[] = { "STATE", "SIZE", "PATH", "" };
     enum status status = STATUS_OK, printed = STATUS_OK;
 
