@@ -3,6 +3,9 @@
 #include "doctor.h"
 #include "cli.h"
 
+#include "client/opts/check.h"
+#include "core/base/auth.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,6 +62,19 @@ static void doctor_ask(struct doctor *d)
     free(asked);
 }
 
+/* What hearth_open() refuses, by its own function, of a rank with this environment. */
+static void doctor_ask_open(struct doctor *d)
+{
+    struct hearth_opts opts = d->opts;
+    struct hearth_error err = { 0 };
+
+    opts.rank = 0; /* a launcher's, and doctor may run without one */
+    opts.world = 1;
+    if (!hth_auth_init(&err) && !hth_opts_check(&opts, &err))
+        return;
+    snprintf(d->choice.refused, sizeof(d->choice.refused), "%s", err.text);
+}
+
 static enum status doctor_look(struct doctor *d, const char *root)
 {
     struct hearth_error err = { 0 };
@@ -70,6 +86,7 @@ static enum status doctor_look(struct doctor *d, const char *root)
     hth_pages_look(doctor_root(), root, 1, &d->pages);
     doctor_ask(d);
     choice_make(&d->opts, &d->machine, d->library, LIBRARIES, &d->choice);
+    doctor_ask_open(d);
     return remarks() || d->choice.refused[0] ? STATUS_WRONG : STATUS_OK;
 }
 

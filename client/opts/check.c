@@ -96,7 +96,8 @@ static int check_sizes(const struct hearth_opts *o, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-static int check_numbers_together(const struct hearth_opts *o, struct hearth_error *err)
+/* What a launcher says of each rank. */
+static int check_place(const struct hearth_opts *o, struct hearth_error *err)
 {
     if (o->rank >= o->world)
         return hth_fail(err, HEARTH_EINVAL, 0,
@@ -106,6 +107,11 @@ static int check_numbers_together(const struct hearth_opts *o, struct hearth_err
                 "bootstrap is NULL, but %u ranks must find each other: give one of "
                 "<hearth/bootstrap.h>",
                 o->world);
+    return HEARTH_OK;
+}
+
+static int check_numbers_together(const struct hearth_opts *o, struct hearth_error *err)
+{
     if (o->min_copies > o->copies)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "min_copies is %u, more than the %u copies that are made", o->min_copies,
@@ -264,6 +270,14 @@ static int check_bootstrap(const struct hearth_bootstrap *bootstrap, struct hear
     return HEARTH_OK;
 }
 
+int hth_opts_check(struct hearth_opts *o, struct hearth_error *err)
+{
+    int rc = check_each(o, err);
+
+    rc = rc ? rc : check_numbers_together(o, err);
+    return rc || o->off ? rc : check_network(o, err);
+}
+
 int hth_opts_take(struct hearth *h, const struct hearth_opts *opts, struct hearth_error *err)
 {
     struct hearth_opts o, given;
@@ -276,10 +290,9 @@ int hth_opts_take(struct hearth *h, const struct hearth_opts *opts, struct heart
     if ((rc = hth_opts_copy(&o, sizeof(o), opts, err)))
         return rc;
     given = o;
-    if ((rc = check_each(&o, err)) || (rc = check_numbers_together(&o, err)) ||
-            (rc = check_names(&o, err)) || (rc = check_bootstrap(o.bootstrap, err)))
-        return rc;
-    if (!o.off && ((rc = check_network(&o, err)) || (rc = check_root(&o, err))))
+    if ((rc = hth_opts_check(&o, err)) || (rc = check_place(&o, err)) ||
+            (rc = check_names(&o, err)) || (rc = check_bootstrap(o.bootstrap, err)) ||
+            (rc = o.off ? HEARTH_OK : check_root(&o, err)))
         return rc;
     gethostname(host, sizeof(host) - 1);
     if (!o.node && (rc = hth_node_check(host, err)))

@@ -3,6 +3,7 @@
 #include "command.h"
 #include "made_up.h"
 
+#include <hearth/hearth.h>
 #include <jansson.h>
 #include <sys/stat.h>
 
@@ -47,6 +48,17 @@ static void doctor_stop(void)
 }
 
 TestSuite(doctor, .init = doctor_start, .fini = doctor_stop);
+
+/* One that hearth_open() takes. */
+static const char *key_file(void)
+{
+    static char path[96];
+
+    snprintf(path, sizeof(path), "%s/key", root);
+    if (access(path, F_OK))
+        cr_assert(zero(int, hearth("key", "new", path)), "%s", err_text);
+    return path;
+}
 
 /* As on a node where hearth-tcp.so has nothing to say. */
 static void without_own(void)
@@ -225,7 +237,7 @@ Test(doctor, what_is_chosen_has_its_source_and_what_is_better_its_settings)
     setenv("HEARTH_PROVIDER", "verbs", 1);
     setenv("HEARTH_BIND", "10.1.0.7", 1);
     setenv("HEARTH_INTEGRITY", "strong", 1);
-    setenv("HEARTH_KEY_FILE", "/etc/key", 1);
+    setenv("HEARTH_KEY_FILE", key_file(), 1);
     cr_assert(zero(int, hearth("doctor", "net")), "%s", out);
     must_print("chosen transport ofi (default), provider verbs (HEARTH_PROVIDER), address 10.1.0.7 "
                "(HEARTH_BIND)\nopens nothing");
@@ -235,7 +247,7 @@ Test(doctor, what_is_chosen_has_its_source_and_what_is_better_its_settings)
 /* As an engine takes it: the best that nothing stands against on this address. */
 Test(doctor, auto_takes_the_best_that_may_listen_there)
 {
-    setenv("HEARTH_KEY_FILE", "/etc/key", 1);
+    setenv("HEARTH_KEY_FILE", key_file(), 1);
     setenv("HEARTH_BIND", "10.1.0.7", 1);
     setenv("HEARTH_INTEGRITY", "strong", 1);
     cr_assert(zero(int, hearth("doctor", "net")), "%s", out);
@@ -272,7 +284,7 @@ Test(doctor, auto_takes_the_best_that_may_listen_there)
 
 Test(doctor, auto_passes_over_what_does_not_encrypt_unless_a_digest_proves_payload)
 {
-    setenv("HEARTH_KEY_FILE", "/etc/key", 1);
+    setenv("HEARTH_KEY_FILE", key_file(), 1);
     setenv("HEARTH_BIND", "10.1.0.7", 1);
     cr_assert(zero(int, hearth("doctor", "net")), "%s", out);
     must_print(
@@ -292,7 +304,7 @@ Test(doctor, what_an_engine_would_refuse_is_said_before_it_does)
     setenv("HEARTH_BIND", "10.0.0.7", 1);
     cr_assert(eq(int, hearth("doctor", "net"), 1));
     must_print("does not open 10.0.0.7 is no loopback address, and there is no job key");
-    setenv("HEARTH_KEY_FILE", "/etc/key", 1);
+    setenv("HEARTH_KEY_FILE", key_file(), 1);
     cr_assert(zero(int, hearth("doctor", "net")), "%s", out);
     without_own();
     cr_assert(eq(int, hearth("doctor", "net"), 1));
@@ -317,6 +329,56 @@ Test(doctor, what_an_engine_would_refuse_is_said_before_it_does)
     must_print("note interface eth0 of 10.0.0.7 is down\n");
 }
 
+/* Settings of ranks that hearth_open() refuses before it looks for an engine. */
+static const struct {
+    const char *variable, *value, *other, *other_value;
+} refused[] = {
+    { "HEARTH_TRANSPORT", "zap", NULL, NULL },
+    { "HEARTH_BIND", "0.0.0.0", "HEARTH_NETWORK", "trusted" },
+    { "HEARTH_BIND", "eth0", NULL, NULL },
+    { "HEARTH_BIND", "10.0.0.7", NULL, NULL },
+    { "HEARTH_KEY_FILE", "/nowhere/key", NULL, NULL },
+    { "HEARTH_KEY_FILE", "/etc/passwd", NULL, NULL },
+    { "HEARTH_DEVICE", "nodev0", NULL, NULL },
+    { "HEARTH_HEARTBEAT_MS", "1000", "HEARTH_DEAD_MS", "1000" },
+    { "HEARTH_MIN_COPIES", "2", "HEARTH_COPIES", "1" },
+};
+
+/* What hearth_open() says of these variables, after "open: ". */
+static const char *said_at_open(struct hearth_error *err)
+{
+    struct hearth_opts opts = HEARTH_OPTS_INIT;
+    struct hearth *h = NULL;
+
+    must(hearth_opts_from_env(&opts, err));
+    opts.root = root;
+    opts.job = "job";
+    opts.world = 1;
+    must_fail(hearth_open(&opts, &h, err), err->code);
+    cr_assert(zero(int, strncmp(err->text, "open: ", 6)), "%s", err->text);
+    return err->text + 6;
+}
+
+Test(doctor, says_of_settings_what_open_says_of_them)
+{
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        struct hearth_error err = { 0 };
+        const char *said;
+        char line[HEARTH_ERROR_TEXT + 32];
+
+        setenv(refused[i].variable, refused[i].value, 1);
+        if (refused[i].other)
+            setenv(refused[i].other, refused[i].other_value, 1);
+        said = said_at_open(&err);
+        cr_assert(eq(int, hearth("doctor", "net"), 1), "%s: %s", refused[i].variable, out);
+        snprintf(line, sizeof(line), "does not open %s\n", said);
+        must_print(line);
+        unsetenv(refused[i].variable);
+        if (refused[i].other)
+            unsetenv(refused[i].other);
+    }
+}
+
 Test(doctor, an_address_of_another_interface_is_no_adapters)
 {
     setenv("HEARTH_PROVIDER", "verbs", 1);
@@ -324,7 +386,7 @@ Test(doctor, an_address_of_another_interface_is_no_adapters)
     must_print(
             "does not open 127.0.0.1 is no address of an RDMA adapter's interface, by which verbs "
             "finds its peers: set HEARTH_BIND=10.1.0.7\n");
-    setenv("HEARTH_KEY_FILE", "/etc/key", 1);
+    setenv("HEARTH_KEY_FILE", key_file(), 1);
     setenv("HEARTH_BIND", "10.0.0.7", 1);
     setenv("HEARTH_INTEGRITY", "strong", 1);
     cr_assert(eq(int, hearth("doctor", "net"), 1));
