@@ -178,6 +178,12 @@ static uint32_t server_free_id(struct hth_server *s)
     return s->last_id;
 }
 
+/* Root may do all that the engine's own user may, and an operator looks at a user's job as root. */
+static int server_serves(uid_t user)
+{
+    return user == geteuid() || user == 0;
+}
+
 /* Takes fd. */
 static void server_welcome(struct hth_server *s, int fd)
 {
@@ -186,7 +192,7 @@ static void server_welcome(struct hth_server *s, int fd)
     struct connection *c = NULL;
     int is_dead;
 
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) || peer.uid != geteuid()) {
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) || !server_serves(peer.uid)) {
         hth_say(&s->log, HEARTH_LOG_WARN, "client-refused",
                 "a process of user %u may not use this engine", (unsigned)peer.uid);
         close(fd);

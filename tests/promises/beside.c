@@ -7,9 +7,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -111,6 +113,56 @@ static void look_often(unsigned looks)
     CHECK(begun, "the job made no save meanwhile");
 }
 
+/* ---- root and a user's job ---------------------------------------------------------------------- */
+
+#define USER 65534
+
+static void become_the_user(const struct party *q, struct me *me)
+{
+    (void)q, (void)me;
+    CHECK(!setgroups(0, NULL) && !setresgid(USER, USER, USER) && !setresuid(USER, USER, USER),
+            "setuid: %s", strerror(errno));
+}
+
+/* Directories above a build may be closed to all but root. */
+static void the_user_can_start_engines(void)
+{
+    int status = 0;
+    pid_t pid = fork();
+
+    if (!pid) {
+        become_the_user(NULL, NULL);
+        _exit(access(p.opts.engine, X_OK) != 0);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid, "waitpid: %s", strerror(errno));
+    if (status)
+        party_skip("the build cannot be read by others than root");
+}
+
+static void root_looks_at_the_job_of_a_user(void)
+{
+    const char *const ls[] = { "hearth", "ls", "--root", p.root[0], "job", NULL };
+    const char *const keep[] = { "hearth", "keep", "--root", p.root[0], "job", NULL };
+    const char *const pin[] = { "hearth", "keep", "--root", p.root[0], "job", "pin", "1", NULL };
+
+    if (geteuid())
+        party_skip("only root can try it");
+    party_open(&p, 1, 1, 64);
+    if (p.opts.engine)
+        the_user_can_start_engines();
+    p.opts.allow_degraded = 1;
+    p.opts.keep = 2;
+    p.adjust = become_the_user;
+    CHECK(!chmod(p.base, 0755) && !chown(p.root[0], USER, USER), "chown: %s", strerror(errno));
+    party_start(&p);
+    party_all(&p, do_recover, 0, 0, 0);
+    party_save(&p, 1, 1);
+    CHECK(!look(ls) && strstr(printed, "1 ranks here"), "ls: %s", printed);
+    CHECK(!look(keep) && strstr(printed, "degraded"), "keep: %s", printed);
+    CHECK(!look(pin), "keep pin: %s", printed);
+    CHECK(!look(keep) && strstr(printed, "pinned"), "keep: %s", printed);
+}
+
 static void looked_at(void)
 {
     look_often(LOOKS);
@@ -128,6 +180,7 @@ int main(int argc, char **argv)
 #define CASE(name) { #name, name },
         /* clang-format off */
     CASE(looked_at)
+    CASE(root_looks_at_the_job_of_a_user)
         /* clang-format on */
         { "looked_at_10000_times", looked_at_10000_times }, /* on demand */
         { NULL, NULL }
