@@ -2,7 +2,8 @@
 /*
  * The engine's log. It lies in the store, so it is bounded: at 4 MiB `log` becomes `log.1`. Each
  * line is one write to a file opened for appending, so that a second engine, which finds the lock
- * taken, can say so in the same file.
+ * taken, can say so in the same file. Where the file was removed, or could not be opened for a while, it is opened again
+ * at the next line, and the first line there says how many were lost.
  */
 #include "hands.h"
 
@@ -25,8 +26,10 @@ struct hth_log_file {
     pthread_mutex_t lock; /* guards all below */
     enum hearth_log_level level;
     int also_stderr;
-    int dir, fd; /* -1: not open yet */
+    int dir, fd; /* -1: not open yet; fd alone: it could not be opened */
     off_t size;
+    unsigned long lost; /* lines, since it was open last */
+    int lost_why;       /* errno */
     size_t early_len;
     char early[EARLY_BYTES];
 };
@@ -103,22 +106,54 @@ static int log_file_turn_over(struct hth_log_file *log)
     return log_file_open(log);
 }
 
-static void log_file_put_locked(struct hth_log_file *log, const char *bytes, size_t len)
+static void log_file_write(struct hth_log_file *log, const char *bytes, size_t len)
 {
-    ssize_t n;
+    ssize_t n = write(log->fd, bytes, len);
 
-    if (log->fd < 0) {
-        if (len <= sizeof(log->early) - log->early_len) {
-            memcpy(log->early + log->early_len, bytes, len);
-            log->early_len += len;
-        }
-        return;
-    }
-    if (log->size + (off_t)len > LOG_BYTES && log_file_turn_over(log))
-        return;
-    n = write(log->fd, bytes, len);
     if (n > 0)
         log->size += n;
+}
+
+static void log_file_tell_lost(struct hth_log_file *log)
+{
+    char line[LINE_BYTES], text[160];
+
+    snprintf(text, sizeof(text),
+            "%lu lines before this one are lost: the log could not be opened: %s", log->lost,
+            strerrordesc_np(log->lost_why));
+    log->lost = 0;
+    log_file_write(log, line, log_file_format(line, HEARTH_LOG_WARN, "log-lost", text));
+}
+
+/* 1: a line of `len` bytes can be written. A file without a name is in nobody's way, and nobody reads it. */
+static int log_file_ready(struct hth_log_file *log, size_t len)
+{
+    struct stat st;
+
+    if (log->fd >= 0 && !fstat(log->fd, &st) && !st.st_nlink) {
+        close(log->fd);
+        log->fd = -1;
+    }
+    if ((log->fd < 0 && log_file_open(log)) ||
+            (log->size + (off_t)len > LOG_BYTES && log_file_turn_over(log))) {
+        log->lost_why = errno;
+        log->lost++;
+        return 0;
+    }
+    if (log->lost)
+        log_file_tell_lost(log);
+    return 1;
+}
+
+static void log_file_put_locked(struct hth_log_file *log, const char *bytes, size_t len)
+{
+    if (log->dir >= 0) {
+        if (log_file_ready(log, len))
+            log_file_write(log, bytes, len);
+    } else if (len <= sizeof(log->early) - log->early_len) {
+        memcpy(log->early + log->early_len, bytes, len);
+        log->early_len += len;
+    }
 }
 
 static void log_file_emit(
