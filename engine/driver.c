@@ -40,6 +40,8 @@
 
 #define LOOK_MS      2000 /* at most between two looks at whether its directory is there */
 
+#define UNLOCKED_MS  1000 /* before a lock that was removed is made anew */
+
 enum { TAG_WAKE = 1, TAG_TRANSPORT = 2, TAG_STOP = 3 }; /* the server's are others */
 
 struct hth_driver {
@@ -60,10 +62,11 @@ struct hth_driver {
     struct hth_node *node;
     struct hth_server *server;
     int epoll_fd, wake_fd, stop_fd;
-    int transport_fd;   /* in the epoll set; -1: none */
-    int stopping;       /* atomic */
-    int comes_back;     /* it has ended for that */
-    uint64_t lonely_ms; /* since when no rank is connected */
+    int transport_fd;     /* in the epoll set; -1: none */
+    int stopping;         /* atomic */
+    int comes_back;       /* it has ended for that */
+    uint64_t lonely_ms;   /* since when no rank is connected */
+    uint64_t unlocked_ms; /* since when the lock is seen to be gone; 0: it is there */
 };
 
 /* ---- what the node calls --------------------------------------------------------------------- */
@@ -510,23 +513,61 @@ static const char *driver_end_reason(struct hth_driver *d)
     return NULL;
 }
 
+/* Its ranks hear it, and the engine ends. */
+static int driver_give_up(struct hth_driver *d, const struct hearth_error *why, const char *event,
+        struct hearth_error *err)
+{
+    hth_say(&d->log, HEARTH_LOG_ERROR, event, "%s", why->text);
+    hth_node_fail(d->node, why);
+    if (err)
+        *err = *why;
+    return why->code;
+}
+
+/* `rm .hearth/lock` of a job that looked dead. Not at once: `rm -rf` of the job's directory takes the lock first, too. */
+static int driver_look_at_lock(struct hth_driver *d, struct hearth_error *err)
+{
+    uint64_t now = hth_now_ms(&d->clock);
+    struct hearth_error cause = { 0 }, why;
+    int rc;
+
+    if (!hth_store_tmpfs_unlocked(d->store)) {
+        d->unlocked_ms = 0;
+        return HEARTH_OK;
+    }
+    d->unlocked_ms = d->unlocked_ms ? d->unlocked_ms : now;
+    if (now < d->unlocked_ms + UNLOCKED_MS)
+        return HEARTH_OK;
+    rc = hth_store_tmpfs_relock(d->store, &cause);
+    if (!rc)
+        hth_say(&d->log, HEARTH_LOG_WARN, "lock-removed",
+                "%s/lock was removed under this engine, which made it anew: it is the lock of an "
+                "engine that runs",
+                d->records);
+    if (rc != HEARTH_ELOCKED)
+        return HEARTH_OK;
+    hth_fail(&why, HEARTH_EENGINE, 0,
+            "%.300s/lock was removed while this engine ran, and another engine has the job now: "
+            "this one ends, and what it saved lies there for the other: %.200s",
+            d->records, cause.text);
+    return driver_give_up(d, &why, "lock-lost", err);
+}
+
 /* `rm -rf` of the job's directory, by a script or a person: nobody can attach any more, and what is saved is
  * in no directory. Its ranks hear it; the next open starts an engine in a new directory. */
 static int driver_look(struct hth_driver *d, struct hearth_error *err)
 {
     struct hearth_error why;
 
-    if (hth_node_done(d->node) || !hth_store_tmpfs_removed(d->store))
+    if (hth_node_done(d->node))
         return HEARTH_OK;
+    if (!hth_store_tmpfs_removed(d->store))
+        return driver_look_at_lock(d, err);
     hth_fail(&why, HEARTH_EENGINE, 0,
             "the directory of job %s in %.200s was removed under its engine, and what it held is "
             "lost here: end the ranks and open the job again",
             d->config.job, d->config.root);
-    hth_say(&d->log, HEARTH_LOG_ERROR, "directory-removed", "%s", why.text);
-    hth_node_fail(d->node, &why);
-    if (err)
-        *err = why;
-    return why.code;
+    return driver_give_up(d, &why, "directory-removed", err);
 }
 
 /* Its file holds other keys than it did. */

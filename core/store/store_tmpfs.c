@@ -322,7 +322,29 @@ static int is_gone(const struct hth_tmpfs *t)
 
 int hth_store_tmpfs_removed(struct hth_store *s)
 {
-    return is_gone(hth_tmpfs_of(s));
+    const struct hth_tmpfs *t = hth_tmpfs_of(s);
+
+    return was_removed(t->job_fd) || was_removed(t->own_fd);
+}
+
+int hth_store_tmpfs_unlocked(struct hth_store *s)
+{
+    return was_removed(hth_tmpfs_of(s)->lock_fd);
+}
+
+int hth_store_tmpfs_relock(struct hth_store *s, struct hearth_error *err)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    int old = t->lock_fd, rc = open_lock(t, err);
+
+    if (!rc) {
+        close(old);
+        return 0;
+    }
+    if (t->lock_fd >= 0)
+        close(t->lock_fd);
+    t->lock_fd = old;
+    return rc;
 }
 
 static int open_locked(struct hth_tmpfs *t, const char *root, struct hearth_error *err)

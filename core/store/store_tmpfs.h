@@ -97,9 +97,13 @@ int hth_store_locked(const char *root, const char *job, pid_t *out_pid, struct h
  * and the log stay where they are wanted. What is not ours stays. */
 void hth_store_tmpfs_erase(struct hth_store *s, int keep_records);
 
-/* 1: somebody has removed the job's directory, or its lock, under this engine: what it writes is nobody's, and
- * nothing keeps another engine out. */
+/* 1: another process has removed the job's directory under this engine: what the engine writes is in no directory. */
 int hth_store_tmpfs_removed(struct hth_store *s);
+
+/* 1: another process has removed the lock, as if it were a stale one: nothing keeps another engine out. */
+int hth_store_tmpfs_unlocked(struct hth_store *s);
+/* Make and take it anew. Errors: HEARTH_ELOCKED: another engine has it by now; else a later call may be able to. */
+int hth_store_tmpfs_relock(struct hth_store *s, struct hearth_error *err);
 
 /* Bytes that reserve() promised and work() has not yet made. */
 uint64_t hth_store_tmpfs_missing(struct hth_store *s);

@@ -448,6 +448,52 @@ Test(hearthd, ends_when_its_directory_is_removed)
     cr_assert(zero(int, status_of(pid)));
 }
 
+/* Is an engine on the job, by its lock? */
+static int is_locked(void)
+{
+    pid_t pid = 0;
+
+    return !hth_store_locked(root, "job", &pid, NULL) && pid;
+}
+
+Test(hearthd, a_lock_that_is_removed_under_it_is_made_anew)
+{
+    pid_t pid = start_usual(NULL, NULL);
+    char path[256];
+
+    cr_assert(eq(int, wait_ready(), 1), "%s", read_text(errors));
+    cr_assert(eq(int, is_locked(), 1));
+    snprintf(path, sizeof(path), "%s/job/.hearth/lock", root);
+    cr_assert(zero(int, unlink(path)));
+    for (int i = 0; i < 300 && !is_locked(); i++) /* 6 s */
+        nap();
+    cr_assert(eq(int, is_locked(), 1), "%s", read_text(errors));
+    cr_assert(zero(int, kill(pid, 0)), "the engine has ended");
+    kill(pid, SIGTERM);
+    cr_assert(zero(int, status_of(pid)));
+}
+
+Test(hearthd, gives_way_where_another_engine_has_taken_a_lock_that_was_removed)
+{
+    pid_t pid = start_usual(NULL, NULL);
+    int records, fd;
+    char path[256];
+
+    cr_assert(eq(int, wait_ready(), 1), "%s", read_text(errors));
+    snprintf(path, sizeof(path), "%s/job/.hearth/lock", root);
+    cr_assert(zero(int, unlink(path)));
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    cr_assert(ge(int, fd, 0));
+    close(fd);
+    must(hth_store_records(root, "job", &records, NULL));
+    must(hth_store_lock(records, "job", &fd, NULL));
+    cr_assert(eq(int, status_of(pid), 1));
+    cr_assert(strstr(read_text(errors), "another engine has the job now") != NULL, "%s",
+            read_text(errors));
+    close(fd);
+    close(records);
+}
+
 Test(hearthd, idle_costs_nothing_and_a_pinned_starter_does_not_pin_it)
 {
     cpu_set_t one, before, its;
