@@ -140,10 +140,16 @@ static int search_start_inside(struct hearth *h, struct search *s, struct hearth
 static int search_start(
         struct hearth *h, struct search *s, uint64_t until, struct hearth_error *err)
 {
+    int may = 1;
+
     if (s->started)
         return HEARTH_OK;
     if (h->opts.start == HEARTH_START_IN_PROCESS)
         return search_start_inside(h, s, err);
+    if (h->opts.start == HEARTH_START_AUTO)
+        may = hth_fallen_may_start(&h->link->fallen, hth_mono_ms(), h->records, err);
+    if (may <= 0)
+        return may;
     s->started = 1;
     if (h->opts.start == HEARTH_START_NEVER && !h->link->incarnation)
         return hth_fail(err, HEARTH_EENGINE, 0,
@@ -232,7 +238,9 @@ int hth_connect(struct hearth *h, uint64_t until, int *out_fd, struct hearth_err
         close(s.words);
     if (!rc && (rc = sock_check_peer(h, fd, err)))
         close(fd);
-    if (!rc)
-        *out_fd = fd;
-    return rc;
+    if (rc)
+        return rc;
+    hth_fallen_serves(&h->link->fallen, fd, hth_mono_ms());
+    *out_fd = fd;
+    return HEARTH_OK;
 }

@@ -31,6 +31,8 @@ static void event_take(struct hearth_handle *s, const struct hth_local_event *e)
         st->copied = e->copied;
     memcpy(st->text, e->text, sizeof(st->text));
     st->text[sizeof(st->text) - 1] = '\0';
+    if (st->level >= HEARTH_PROTECTED)
+        hth_fallen_forget(&s->h->link->fallen);
     if (st->code || st->level >= HEARTH_SEALED)
         hth_kept_end_locked(s);
 }

@@ -44,6 +44,7 @@ static void fork_after_child(void)
         fork_close(&link->fd);
         fork_close(&link->table_fd);
         fork_close(&link->ahead_fd);
+        fork_close(&link->fallen.pidfd);
         for (struct hearth_handle *s = link->handles; s; s = s->next)
             for (struct hth_kept_common *c = s->commons; c; c = c->next)
                 fork_close(&c->fd);
@@ -90,7 +91,7 @@ int hth_link_open(struct hearth *h)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&link->changed, &attr);
     pthread_condattr_destroy(&attr);
-    link->fd = link->table_fd = link->ahead_fd = -1;
+    link->fd = link->table_fd = link->ahead_fd = link->fallen.pidfd = -1;
     link->h = h;
     h->link = link;
     link_enlist(link);
@@ -122,6 +123,7 @@ void hth_link_close(struct hearth *h)
     hth_link_forget(link);
     if (link->table_fd >= 0)
         close(link->table_fd);
+    hth_fallen_close(&link->fallen);
     pthread_cond_destroy(&link->changed);
     free(link->packet);
     free(link);

@@ -6,6 +6,7 @@
 #define HEARTH_CLIENT_LINK_PARTS_H
 
 #include "core/base/attempts.h"
+#include "fallen.h"
 #include "link.h"
 
 struct hth_inside;
@@ -47,9 +48,11 @@ struct hth_link {
     int stuck;                 /* the socket took not all that is to be said */
     struct hth_attempts begun; /* by this rank in its epoch */
     struct hth_inside *inside; /* an engine in this process */
-    int joins;                 /* a new epoch: the one before is not joined again */
-    int table_fd;              /* what the ranks gathered, to join again; -1: none */
-    unsigned char *packet;     /* [HTH_LOCAL_MAX] the reader's */
+    struct hth_fallen
+            fallen;        /* engines before this one; the connecting thread's, but for the count */
+    int joins;             /* a new epoch: the one before is not joined again */
+    int table_fd;          /* what the ranks gathered, to join again; -1: none */
+    unsigned char *packet; /* [HTH_LOCAL_MAX] the reader's */
 };
 
 #endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An engine that ends as soon as it serves is not started again and again. */
+#include "check.h"
+#include "engines.h"
+#include "rank.h"
+#include "tmp_root.h"
+
+#include "client/link/fallen.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- how often, with a clock of the test's ------------------------------------------------------- */
+
+static struct hth_fallen f;
+static struct hearth_error err;
+static uint64_t now = 1000;
+
+static void engine_serves_and_ends_after(uint64_t ms)
+{
+    hth_fallen_serves(&f, -1, now);
+    now += ms;
+}
+
+static int may_start(void)
+{
+    return hth_fallen_may_start(&f, now, "/root/job/.hearth", &err);
+}
+
+/* Milliseconds until one may be started. */
+static uint64_t pause_ms(void)
+{
+    uint64_t from = now;
+
+    while (!may_start())
+        now += 10;
+    return now - from;
+}
+
+Test(fallen, three_are_started_with_pauses_and_then_one_a_minute)
+{
+    f.pidfd = -1;
+    cr_assert(eq(int, may_start(), 1), "the first one");
+    engine_serves_and_ends_after(100);
+    cr_assert(zero(u64, pause_ms()));
+    engine_serves_and_ends_after(100);
+    cr_assert(ge(u64, pause_ms(), 500));
+    engine_serves_and_ends_after(100);
+    cr_assert(ge(u64, pause_ms(), 1000));
+    engine_serves_and_ends_after(100);
+    must_fail(may_start(), HEARTH_EENGINE);
+    cr_assert(ne(ptr, strstr(err.text, "ended 4 times in a row"), NULL), "%s", err.text);
+    now += 59000;
+    must_fail(may_start(), HEARTH_EENGINE);
+    now += 1000;
+    cr_assert(eq(int, may_start(), 1));
+    engine_serves_and_ends_after(100);
+    must_fail(may_start(), HEARTH_EENGINE);
+}
+
+Test(fallen, one_that_served_for_a_while_or_protected_a_save_is_replaced_at_once)
+{
+    f.pidfd = -1;
+    for (int i = 0; i < 20; i++) {
+        engine_serves_and_ends_after(i % 2 ? 100 : 5000);
+        cr_assert(zero(u64, pause_ms()));
+    }
+    for (int i = 0; i < 20; i++) {
+        engine_serves_and_ends_after(100);
+        hth_fallen_forget(&f);
+        cr_assert(zero(u64, pause_ms()));
+    }
+}
+
+/* ---- a sandbox that kills hearthd at its first client --------------------------------------------- */
+
+static struct rank r;
+
+/* Whoever asks for a descriptor of this process, as an engine does of each client. */
+static void kill_engines_that_serve_us(void)
+{
+    struct sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)getpid(), 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = { .len = sizeof(program) / sizeof(program[0]), .filter = program };
+
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter))
+        cr_skip_test("no seccomp here");
+}
+
+static int engines_started(void)
+{
+    char path[256], line[4096];
+    int count = 0;
+    FILE *log;
+
+    snprintf(path, sizeof(path), "%s/job/.hearth/log", r.root);
+    log = fopen(path, "re");
+    while (log && fgets(line, sizeof(line), log))
+        count += strstr(line, " engine-ready ") != NULL;
+    if (log)
+        fclose(log);
+    return count;
+}
+
+/* The kernel says how a process ended that is no child: Linux 6.15. */
+static int ends_are_known(void)
+{
+    unsigned major = 0, minor = 0;
+    struct utsname u;
+
+    return !uname(&u) && sscanf(u.release, "%u.%u", &major, &minor) == 2 &&
+           (major > 6 || (major == 6 && minor >= 15));
+}
+
+Test(fallen, a_rank_hears_how_its_engines_ended_and_starts_no_more, .timeout = 60)
+{
+    static char hearthd[512];
+    struct hearth_save *save;
+
+    snprintf(hearthd, sizeof(hearthd), "%s/hearthd", getenv("HEARTH_TEST_BIN"));
+    rank_start(&r);
+    fake_stop(r.fake);
+    r.fake = NULL;
+    r.opts.start = HEARTH_START_AUTO;
+    r.opts.transport = "tcp";
+    r.opts.open_ms = 20000;
+    r.opts.linger_s = 20;
+    r.opts.engine = hearthd;
+    rank_open(&r);
+    cr_assert(ge(int, engines_signal(r.root, NULL, SIGKILL), 0));
+    kill_engines_that_serve_us();
+    err.text[0] = '\0';
+    for (int i = 0; i < 10 && !strstr(err.text, "times in a row"); i++)
+        must_fail(hearth_save_begin(r.h, 1, 8192, NULL, &save, &err), HEARTH_EENGINE);
+    cr_assert(
+            ne(ptr, strstr(err.text, "times in a row as soon as it served"), NULL), "%s", err.text);
+    for (int i = 0; i < 200 && ends_are_known() && !strstr(err.text, "by signal 31"); i++) {
+        nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL); /* init takes its time */
+        must_fail(hearth_save_begin(r.h, 1, 8192, NULL, &save, &err), HEARTH_EENGINE);
+    }
+    if (ends_are_known())
+        cr_assert(
+                ne(ptr, strstr(err.text, "by signal 31 (Bad system call)"), NULL), "%s", err.text);
+    for (int i = 0; i < 20; i++)
+        must_fail(hearth_save_begin(r.h, 1, 8192, NULL, &save, &err), HEARTH_EENGINE);
+    cr_assert(le(int, engines_started(), 1 + 4), "%d engines", engines_started());
+    hearth_close(r.h, HEARTH_KEEP);
+    engines_signal(r.root, NULL, SIGKILL);
+    tmp_root_remove(r.root);
+}
