@@ -122,6 +122,8 @@ static void answer_done(struct hth_sweep *sweep)
         hth_fail(&err, HEARTH_EIO, a->why,
                 "the engine cannot make a descriptor for its answer of %zu bytes: %s", a->bytes.len,
                 strerrordesc_np(a->why));
+    }
+    if (a->why || (a->bytes.check && a->bytes.check(a->node, a->bytes.what, &err))) {
         askers_refuse(a->node, a->askers, &err);
         a->askers = NULL;
     }

@@ -34,6 +34,9 @@ struct answer_bytes {
     size_t len;
     void (*let_go)(struct hth_node *n, void *what); /* NULL: nothing */
     void *what;
+    /* When they are copied: were they the right ones all the time? Else the askers get `err`.
+     * NULL: yes. */
+    int (*check)(struct hth_node *n, void *what, struct hearth_error *err);
 };
 
 /* All askers get one descriptor; the list is taken over. At most ANSWER_HERE bytes are there,

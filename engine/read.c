@@ -54,7 +54,7 @@ void read_manifest(struct hth_node *n, struct client *c, const struct hth_local_
     if (s && s->has_manifest)
         answer_bytes_to(n, c->id, m->head.request,
                 &(struct answer_bytes){ s->manifest_bytes, s->manifest_len, read_manifest_let_go,
-                        hth_buf_get(s->manifest_buf) });
+                        hth_buf_get(s->manifest_buf), NULL });
     else
         reply_refusal(n, c->id, m->head.request, HEARTH_ENOENT,
                 "this save's manifest is not here: it went when a newer save was PROTECTED");
@@ -76,10 +76,10 @@ static struct hth_held *read_held(struct hth_held_save *s, const struct hth_loca
     return h && h->state == HTH_HELD_SEALED && h->slot ? h : NULL;
 }
 
-/* Foreign files and raw objects have no table to be looked at with. */
+/* Raw objects are files, and the rank has their digest. */
 static int read_is_unsure(const struct hth_held *h)
 {
-    return h && !h->verified && h->object.kind == HTH_OBJECT_SHARD;
+    return h && !h->verified && h->object.kind != HTH_OBJECT_RAW;
 }
 
 static int look_is_about(const struct look *l, const struct hth_held_save *s, uint64_t object)
@@ -155,13 +155,17 @@ static void look_start(struct hth_node *n, struct client *c, const struct hth_lo
 
 /* ---- Slots of this node -------------------------------------------------------------------------- */
 
-/* A sealed object never changes: the descriptor that goes with the lease cannot write. */
+/* A sealed object never changes: the descriptor that goes with the lease cannot write. A foreign
+ * file may; the rank asks for it once more when it has read of it. */
 static int lease_begin(struct hth_node *n, const struct client *c, struct hth_held *h,
         struct lease **out, int *out_fd, struct hearth_error *err)
 {
     struct hth_store *store = n->env.store;
-    struct lease *lease = h ? calloc(1, sizeof(*lease)) : NULL;
+    struct lease *lease;
 
+    if (h && hth_held_same(&n->ctx, h, err))
+        return HEARTH_ELOST;
+    lease = h ? calloc(1, sizeof(*lease)) : NULL;
     if (!lease)
         return hth_fail(err, HEARTH_ENOENT, 0, "this node does not hold that object");
     if (store->ops->reader(store, h->slot, out_fd, err)) {
@@ -220,12 +224,19 @@ static void slot_let_go(struct hth_node *n, void *slot)
     n->env.store->ops->unlease(n->env.store, slot);
 }
 
+static int slot_is_same(struct hth_node *n, void *slot, struct hearth_error *err)
+{
+    const struct hth_store_ops *ops = n->env.store->ops;
+
+    return ops->same ? ops->same(n->env.store, slot, err) : HEARTH_OK;
+}
+
 static void read_slot_bytes(struct hth_node *n, uint32_t client, uint64_t request,
         struct hth_slot *slot, uint64_t off, uint64_t len)
 {
     n->env.store->ops->lease(n->env.store, slot);
-    answer_bytes_to(
-            n, client, request, &(struct answer_bytes){ slot->base + off, len, slot_let_go, slot });
+    answer_bytes_to(n, client, request,
+            &(struct answer_bytes){ slot->base + off, len, slot_let_go, slot, slot_is_same });
 }
 
 void read_unmap(struct hth_node *n, struct client *c, const struct hth_local_unmap *m)
@@ -287,7 +298,8 @@ static void read_range_done(
         askers_refuse(r->node, askers, err);
     else
         answer_bytes(r->node, askers,
-                &(struct answer_bytes){ hth_fetch_bytes(fetch), r->len, range_let_go, fetch });
+                &(struct answer_bytes){
+                        hth_fetch_bytes(fetch), r->len, range_let_go, fetch, NULL });
     reading_free(r);
 }
 
@@ -607,7 +619,7 @@ void read_common(struct hth_node *n, struct client *c, const struct hth_local_co
     answer.len = raw->len;
     if (raw->fd < 0) {
         answer_bytes_to(n, c->id, m->head.request,
-                &(struct answer_bytes){ raw->base, raw->len, raw_let_go, raw });
+                &(struct answer_bytes){ raw->base, raw->len, raw_let_go, raw, NULL });
         return;
     }
     reply_packet_fd(n, c->id, &answer, sizeof(answer), raw->fd);

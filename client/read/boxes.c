@@ -14,6 +14,7 @@
 #include "client/base/args.h"
 #include "client/base/text.h"
 #include "core/format/manifest.h"
+#include "foreign.h"
 #include "index.h"
 #include "part.h"
 #include "window.h"
@@ -224,13 +225,16 @@ static int wish_read_range(
 {
     const struct hearth_range *r;
     struct hearth_range mine;
+    const unsigned char *src;
     int rc = ranges_at(&r, &mine, w->range, x->index, err);
 
     if (rc || !r->len)
         return rc;
     if (!list)
         return hth_read_data(w->c, x->source, r->offset, r->dst, r->len, err);
-    if (hth_copies_add(list, r->dst, x->source->map + x->source->data_at + r->offset, r->len, NULL))
+    if ((rc = hth_source_at(w->c, x->source, r->offset, r->len, &src, err)))
+        return rc;
+    if (hth_copies_add(list, r->dst, src, r->len, NULL))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of copies");
     return HEARTH_OK;
 }
@@ -295,6 +299,8 @@ static int wishes_read(struct wishes *w, size_t count, struct hearth_error *err)
     }
     if (!rc)
         rc = wishes_read_far(w, err);
+    if (!rc)
+        rc = hth_sources_same(w->c, err);
     free(w->wish);
     return rc ? hth_while(err, rc, "read from step %" PRIu64, w->c->save.step) : HEARTH_OK;
 }

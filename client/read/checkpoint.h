@@ -24,6 +24,8 @@ struct hth_source { /* one object of the checkpoint */
     size_t first;            /* in the index: entries of the sources before it */
     int tried;               /* its table was asked for */
     int local;               /* 1: mapped here */
+    int theirs;              /* local: another program's file, which that may change */
+    int unsure;              /* theirs: bytes of it were read and are to be asked about */
     uint64_t lease;
     int fd;                     /* local: of the file; else -1 */
     uint64_t data_at, data_len; /* where the data section lies in the file */
@@ -45,6 +47,7 @@ struct hearth_checkpoint {
     struct hth_index *index; /* index.c; NULL: none so far */
     uint32_t aheads;         /* window.c: sources with a prefetch on its way */
     uint64_t ahead_bytes;
+    int unsure; /* so is one of them */
 };
 
 /* Of this save, its manifest fetched; info is copied. hearth_checkpoint_close() */

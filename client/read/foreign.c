@@ -7,6 +7,9 @@
  *
  *     MLF_TENS           tensors, then what is left as one byte string
  *     TORCH___, no block one byte string
+ *
+ * A file of another program that lies here is mapped as it is. That program may write it again, so
+ * the engine is asked once more when bytes of it were read, whether it is what it was.
  */
 #include "foreign.h"
 
@@ -128,6 +131,37 @@ static int foreign_list_items(struct hth_source *s, struct hearth_error *err)
     return HEARTH_OK;
 }
 
+int hth_source_same(struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err)
+{
+    struct hth_local_mapped m;
+    uint64_t lease;
+    int fd = -1, rc;
+
+    s->unsure = 0;
+    if (!s->theirs)
+        return HEARTH_OK;
+    rc = hth_lease_get(c->h, c->save, s->object->id, &m, &fd, &lease, err);
+    if (rc == HEARTH_ENOENT) /* another engine has looked at it since */
+        rc = hth_fail(
+                err, HEARTH_ELOST, 0, "the file has changed since it was recovered: recover again");
+    if (rc)
+        return hth_while(err, rc, "object '%s'", s->object->name);
+    close(fd);
+    hth_lease_put(c->h, lease);
+    return HEARTH_OK;
+}
+
+int hth_sources_same(struct hearth_checkpoint *c, struct hearth_error *err)
+{
+    int rc = HEARTH_OK;
+
+    for (uint32_t i = 0; c->unsure && !rc && i < c->sources; i++)
+        if (c->source[i].unsure)
+            rc = hth_source_same(c, &c->source[i], err);
+    c->unsure = 0;
+    return rc;
+}
+
 int hth_source_open_foreign(
         struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err)
 {
@@ -136,7 +170,9 @@ int hth_source_open_foreign(
 
     if ((rc = foreign_lease(c, s, &m, &fd, err)))
         return hth_while(err, rc, "object '%s'", s->object->name);
-    if (!(rc = foreign_map(s, &m, fd, err)) && !(rc = foreign_list_items(s, err))) {
+    s->theirs = m.generation == 0;
+    if (!(rc = foreign_map(s, &m, fd, err)) && !(rc = foreign_list_items(s, err)) &&
+            !(rc = hth_source_same(c, s, err))) {
         s->fd = fd;
         s->local = 1;
         return HEARTH_OK;
@@ -144,6 +180,8 @@ int hth_source_open_foreign(
     if (s->map)
         munmap(s->map, s->map_len);
     s->map = NULL;
+    free(s->table_copy);
+    s->table_copy = NULL;
     close(fd);
     hth_lease_put(c->h, s->lease);
     s->lease = 0;

@@ -10,4 +10,10 @@
 int hth_source_open_foreign(
         struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err);
 
+/* After each call that has read: are the files of other programs that it has read from what they
+ * were? Asks the engine about each. Errors: HEARTH_ELOST by name; what was read may be anything. */
+int hth_sources_same(struct hearth_checkpoint *c, struct hearth_error *err);
+/* The same of one. */
+int hth_source_same(struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err);
+
 #endif

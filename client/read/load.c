@@ -9,6 +9,7 @@
  * All pieces are laid out twice: first to see that they are there, and then, if they are, to write
  * them. Local copies are only noted, and run together at the end by several threads.
  */
+#include "foreign.h"
 #include "index.h"
 
 #include "client/slots/layout.h"
@@ -255,6 +256,8 @@ static int load_all(struct hearth_checkpoint *c, const struct hearth_piece *piec
         rc = load_lay_all(c, pieces, count, NULL, &list, err);
     if (!rc)
         hth_crew_run(c->h->crew, &list);
+    if (!rc)
+        rc = hth_sources_same(c, err);
     hth_copies_fini(&list);
     return rc;
 }

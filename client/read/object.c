@@ -5,6 +5,7 @@
 #include "core/base/auth.h"
 #include "core/base/open.h"
 #include "fetch.h"
+#include "foreign.h"
 #include "index.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -113,6 +114,8 @@ int hearth_object_fd(struct hearth_checkpoint *ckpt, const char *object, int *ou
         return rc;
     if (!s->local)
         return hth_source_not_here(s, err);
+    if ((rc = hth_source_same(ckpt, s, err)))
+        return rc;
     /* The engine's descriptor may be writable: the caller's is not. */
     fd = hth_open_again(s->fd, O_RDONLY);
     if (fd < 0)

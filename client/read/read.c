@@ -4,6 +4,7 @@
 
 #include "box.h"
 #include "client/base/args.h"
+#include "foreign.h"
 #include "part.h"
 #include "window.h"
 #include <string.h>
@@ -22,7 +23,9 @@ int hearth_read_box(struct hearth_checkpoint *ckpt, const struct hearth_item *it
         return hth_fail(err, HEARTH_EINVAL, 0, "offset, shape or dst is NULL");
     if ((rc = hth_box_check(&e->item, offset, shape, &box, err)))
         return rc;
-    return hth_read_part(ckpt, e, &box, dst, dst_strides, NULL, err);
+    if ((rc = hth_read_part(ckpt, e, &box, dst, dst_strides, NULL, err)))
+        return rc;
+    return hth_sources_same(ckpt, err);
 }
 
 int hearth_read_bytes(struct hearth_checkpoint *ckpt, const struct hearth_item *item,
@@ -41,7 +44,9 @@ int hearth_read_bytes(struct hearth_checkpoint *ckpt, const struct hearth_item *
                 ", or dst is NULL",
                 offset, hth_add_up(offset, len), have);
     at = e->item.offset + e->item.payload + offset;
-    return hth_read_data(ckpt, &ckpt->source[e->source], at, dst, len, err);
+    if ((rc = hth_read_data(ckpt, &ckpt->source[e->source], at, dst, len, err)))
+        return rc;
+    return hth_sources_same(ckpt, err);
 }
 
 int hearth_prefetch(struct hearth_checkpoint *ckpt, const struct hearth_item *items, size_t count,

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An item of this node as memory: its pages, mapped privately. */
+/* An item of this node as memory: its pages, mapped privately; of another program's file a copy,
+ * since that program may write it again. */
 #include "items.h"
 
 #include "client/slots/lease.h"
 #include "core/base/opts.h"
+#include "foreign.h"
 #include "source.h"
+#include "window.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -32,6 +35,30 @@ static int view_map(
     return HEARTH_OK;
 }
 
+static int view_copy(struct hearth_view *v, struct hearth_checkpoint *c, struct hth_source *s,
+        uint64_t at, uint64_t bytes, struct hearth_error *err)
+{
+    const unsigned char *from;
+    void *p;
+    int rc;
+
+    v->map_bytes = bytes ? bytes : 1;
+    p = mmap(NULL, v->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return hth_fail(err, HEARTH_ENOMEM, errno, "memory for a view: %s", strerror(errno));
+    if (!(rc = hth_source_at(c, s, at, bytes, &from, err))) {
+        memcpy(p, from, bytes);
+        rc = hth_source_same(c, s, err);
+    }
+    if (rc) {
+        munmap(p, v->map_bytes);
+        return rc;
+    }
+    v->map = v->data = p;
+    v->bytes = bytes;
+    return HEARTH_OK;
+}
+
 /* Without the last field of the first version a view cannot be closed. */
 #define VIEW_LEAST (offsetof(struct hearth_view, lease) + sizeof(uint64_t))
 
@@ -41,7 +68,8 @@ int hearth_view_open(struct hearth_checkpoint *ckpt, const struct hearth_item *i
     struct hearth_view v = { .struct_size = sizeof(v) };
     struct hth_local_mapped m;
     const struct hth_entry *e;
-    const struct hth_source *s;
+    struct hth_source *s;
+    uint64_t at, bytes;
     int fd, rc;
 
     if ((rc = hth_checkpoint_enter(ckpt, err)) || (rc = hth_item_taken(ckpt, item, &e, err)))
@@ -55,8 +83,10 @@ int hearth_view_open(struct hearth_checkpoint *ckpt, const struct hearth_item *i
     /* A lease of its own: views outlive the checkpoint. */
     if ((rc = hth_lease_get(ckpt->h, ckpt->save, s->object->id, &m, &fd, &v.lease, err)))
         return hth_while(err, rc, "view object '%s'", s->object->name);
-    rc = view_map(&v, fd, s->data_at + e->item.offset + e->item.payload,
-            e->item.length - e->item.payload, err);
+    at = e->item.offset + e->item.payload;
+    bytes = e->item.length - e->item.payload;
+    rc = s->theirs ? view_copy(&v, ckpt, s, at, bytes, err)
+                   : view_map(&v, fd, s->data_at + at, bytes, err);
     close(fd);
     if (rc)
         hth_lease_put(ckpt->h, v.lease);

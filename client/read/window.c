@@ -159,6 +159,8 @@ int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t of
     int rc;
 
     if (s->local) {
+        s->unsure = s->theirs;
+        c->unsure |= s->theirs;
         *out = s->map + s->data_at + off;
         return HEARTH_OK;
     }

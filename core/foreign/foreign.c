@@ -9,7 +9,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define OBJECT_END ".distcp"
 
@@ -91,13 +90,6 @@ int hth_foreign_data(
     }
     *out = d;
     return HEARTH_OK;
-}
-
-int hth_foreign_whole(int fd, uint64_t bytes)
-{
-    struct stat st;
-
-    return fd < 0 || (!fstat(fd, &st) && (uint64_t)st.st_size >= bytes);
 }
 
 static int name_letter(char c)

@@ -30,10 +30,6 @@ struct hth_foreign_data {
 int hth_foreign_data(
         struct hth_foreign_data *out, const void *bytes, uint64_t len, struct hearth_error *err);
 
-/* 1: the file still has `bytes` bytes. A foreign file can be truncated while it is mapped, and pages past
- * its end must not be touched. fd < 0: plain memory, always 1. */
-int hth_foreign_whole(int fd, uint64_t bytes);
-
 /* What all bytes of a file say about its items, for a node that has the `.metadata` but not the file. */
 enum hth_foreign_flag {
     HTH_FOREIGN_SHAPED = 1,   /* the digest has shapes in it */

@@ -319,7 +319,9 @@ struct hth_local_map { /* MAP, RANGE, MANIFEST (save only) */
 struct hth_local_mapped {
     struct hth_local_head head;
     uint64_t lease; /* for UNMAP */
-    uint64_t slot, generation, capacity;
+    uint64_t slot;
+    uint64_t generation; /* 0: another program's file; MAP again says whether it is what it was */
+    uint64_t capacity;
     uint64_t data_len, table_off, table_len;
 };
 

@@ -6,7 +6,8 @@
  *     pool/ ─► free slots          .hearth/<save>/ ┐  blocks, else <save>.dir,   ┌─► a save
  *     new*  ─► removed             step-<N>_ckpt/  ┘  else the name in .hearth/  └─► foreign
  *
- * A second scan finds what it knows by inode number and leaves it alone.
+ * A second scan finds what it knows by inode number and leaves it alone. Foreign containers are
+ * looked at anew at each recovery: theirs.c.
  */
 #include "tmpfs.h"
 
@@ -32,6 +33,7 @@ struct pass {
     struct hth_save_id by_block, by_record;
     int blocks, mixed, recorded;
     int protected; /* blocks of files without u+w are looked at, else of all others */
+    int theirs;    /* foreign containers alone */
     /* report() */
     void (*found)(void *arg, const struct hth_store_found *f);
     void *arg;
@@ -69,7 +71,7 @@ static int not_alone(
 static int known_slot(const struct hth_tmpfs *t, ino_t ino)
 {
     for (const struct tmpfs_slot *s = t->slots; s; s = s->next)
-        if (s->pub.id == ino)
+        if (s->pub.id == ino && !(s->foreign && s->state == TMPFS_CONDEMNED))
             return 1;
     return 0;
 }
@@ -238,100 +240,7 @@ static void own_entry(void *arg, const char *name)
         hth_pool_give(&p->t->base, &slot->pub);
 }
 
-/* `<base>/buffer_pool/<name>`: the name, or NULL. */
-static const char *buffer_of(const struct hth_tmpfs *t, const char *link)
-{
-    char real[PATH_MAX];
-    const char *bases[] = { t->path, "..", realpath(t->path, real) }, *name = NULL;
-
-    for (size_t i = 0; !name && i < sizeof(bases) / sizeof(bases[0]); i++)
-        name = bases[i] ? hth_foreign_buffer(link, bases[i]) : NULL;
-    return name;
-}
-
-/* A link into the buffers that is newer than one of ours. */
-struct newer {
-    const struct hth_tmpfs *t;
-    const char *buffer, *dir; /* [dir] ours */
-    uint64_t step;
-    struct timespec made;
-    int fd; /* of the other directory */
-    uint64_t other_step;
-    int there;
-};
-
-static void newer_link(void *arg, const char *name)
-{
-    struct newer *n = arg;
-    char link[PATH_MAX];
-    ssize_t len = readlinkat(n->fd, name, link, sizeof(link) - 1);
-    const char *buffer;
-    struct stat st;
-    int64_t later;
-
-    if (len < 0 || fstatat(n->fd, name, &st, AT_SYMLINK_NOFOLLOW))
-        return;
-    link[len] = '\0';
-    buffer = buffer_of(n->t, link);
-    later = st.st_mtim.tv_sec != n->made.tv_sec ? st.st_mtim.tv_sec - n->made.tv_sec
-                                                : st.st_mtim.tv_nsec - n->made.tv_nsec;
-    n->there |= buffer && !strcmp(buffer, n->buffer) &&
-                (later > 0 || (!later && n->other_step > n->step));
-}
-
-static void newer_dir(void *arg, const char *name)
-{
-    struct newer *n = arg;
-
-    if (n->there || !strcmp(name, n->dir) || hth_step_dir_theirs(name, &n->other_step) ||
-            (n->fd = hth_sys_open_dir(n->t->job_fd, name)) < 0)
-        return;
-    hth_sys_each(n->fd, newer_link, n);
-    close(n->fd);
-}
-
-/* A writer that was restarted reuses buffers which an older step still links to. A buffer belongs to the
- * newest link. */
-static int written_again(const struct pass *p, const char *name, const char *buffer)
-{
-    struct newer n = { .t = p->t, .buffer = buffer, .dir = p->dir->name };
-    struct stat st;
-
-    if (fstatat(p->fd, name, &st, AT_SYMLINK_NOFOLLOW) || hth_step_dir_theirs(n.dir, &n.step))
-        return 0;
-    n.made = st.st_mtim;
-    hth_sys_each(p->t->job_fd, newer_dir, &n);
-    return n.there;
-}
-
 /* A file of a foreign container, or what its link into the buffers stands for. */
-static int open_foreign(struct pass *p, const char *name, int *out_link)
-{
-    char link[PATH_MAX];
-    ssize_t len = readlinkat(p->fd, name, link, sizeof(link) - 1);
-    const char *buffer;
-    int dir, fd;
-
-    if (len < 0)
-        return hth_sys_open_file(p->fd, name, O_RDONLY);
-    link[len] = '\0';
-    *out_link = 1;
-    buffer = buffer_of(p->t, link);
-    if (!buffer) {
-        errno = ELOOP;
-        return -1;
-    }
-    if (written_again(p, name, buffer)) {
-        errno = ESTALE;
-        return -1;
-    }
-    dir = hth_sys_open_dir(p->t->job_fd, HTH_BUFFERS);
-    fd = hth_sys_open_file(dir, buffer, O_RDONLY);
-    if (dir >= 0)
-        close(dir);
-    return fd;
-}
-
 static void foreign_entry(void *arg, const char *name)
 {
     struct pass *p = arg;
@@ -341,7 +250,7 @@ static void foreign_entry(void *arg, const char *name)
 
     if (p->rc || ends_in(name, TMP_SUFFIX) || ends_in(name, ".lock"))
         return;
-    fd = open_foreign(p, name, &link);
+    fd = hth_theirs_open(p->t, p->dir, name, &link);
     if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size == 0 ||
             known_slot(p->t, st.st_ino)) {
         adopt_skip(p->t, p->dir->name, name,
@@ -359,6 +268,10 @@ static void foreign_entry(void *arg, const char *name)
     slot->link = link;
     slot->state = TMPFS_SEALED;
     snprintf(slot->name, sizeof(slot->name), "%s", name);
+    if (hth_theirs_bind(slot, &st)) {
+        adopt_skip(p->t, p->dir->name, name, "it is being changed");
+        hth_slot_forget(p->t, slot);
+    }
 }
 
 struct marker {
@@ -456,7 +369,8 @@ static void adopt_dir(struct pass *all, int parent, const char *name)
     }
     save = adopt_identify(&p, name, in_own);
     if (hth_save_none(save) ? is_undone(p.t, name)
-                            : is_renamed(p.t, parent, name) || not_alone(p.t, ".", name, &st)) {
+                            : all->theirs || is_renamed(p.t, parent, name) ||
+                                      not_alone(p.t, ".", name, &st)) {
         close(p.fd);
         return;
     }
@@ -575,7 +489,7 @@ static void adopt_report(struct pass *p)
         struct hth_store_found f = { .name = s->name, .slot = &s->pub };
 
         next = s->next; /* found() may give it */
-        if (!s->dir)
+        if (!s->dir || (p->theirs && !s->foreign))
             continue;
         f.dir = s->dir->name;
         f.save = s->dir->save;
@@ -585,13 +499,15 @@ static void adopt_report(struct pass *p)
             f.save = block.save;
         p->found(p->arg, &f);
     }
+    hth_sys_each(p->t->job_fd, undone_entry, p);
+    if (p->theirs)
+        return;
     for (p->dir = p->t->dirs; p->dir; p->dir = p->dir->next) {
         p->fd = p->dir->fd;
         if (!hth_save_none(p->dir->save))
             hth_sys_each(p->fd, raw_entry, p);
     }
     hth_sys_each(p->t->own_fd, manifest_entry, p);
-    hth_sys_each(p->t->job_fd, undone_entry, p);
 }
 
 int hth_adopt_scan(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),
@@ -609,4 +525,17 @@ int hth_adopt_scan(struct hth_store *s, void (*found)(void *arg, const struct ht
     hth_sys_each(p.t->own_fd, stale_entry, &p);
     adopt_report(&p);
     return 0;
+}
+
+int hth_adopt_theirs(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),
+        void *arg, struct hearth_error *err)
+{
+    struct pass p = { .t = hth_tmpfs_of(s), .err = err, .found = found, .arg = arg, .theirs = 1 };
+
+    hth_theirs_forget(p.t);
+    if (hth_sys_each(p.t->job_fd, step_dir_entry, &p))
+        return hth_sys_fail(p.t, err, "list", "directories");
+    if (!p.rc)
+        adopt_report(&p);
+    return p.rc;
 }

@@ -199,6 +199,16 @@ struct hth_store_ops {
     int (*scan)(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),
             void *arg, struct hearth_error *err);
 
+    /* Foreign containers alone, looked at anew. Files of theirs that were found before are
+     * forgotten, the memory of each with its last lease; the caller has ended what was registered.
+     * NULL: there never are any. */
+    int (*theirs)(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),
+            void *arg, struct hearth_error *err);
+
+    /* Is a foreign file what it was when it was found? Asked after its bytes were read. Of other
+     * slots: yes. Errors: HEARTH_ELOST, which file and what has changed. NULL: none can change. */
+    int (*same)(struct hth_store *s, const struct hth_slot *slot, struct hearth_error *err);
+
     /* The next moment of background work (prefault), HTH_NEVER: none; and do a bounded piece of it, or
      * give some to the workers. To be called again when one of them has ended. With workers no more than
      * `slots` are made side by side, first those that a take() was refused; HTH_WORK_ALL: and the rest

@@ -45,6 +45,19 @@ struct tmpfs_dir {
  * has another. */
 enum tmpfs_orphan { ORPHAN_NOT, ORPHAN_SHARES, ORPHAN_ALONE };
 
+/* A file, or a name in a directory, as it was. */
+struct tmpfs_stamp {
+    dev_t dev;
+    ino_t ino;
+    off_t size;
+    struct timespec mtime, ctime;
+};
+
+struct tmpfs_was {
+    struct tmpfs_stamp name, file; /* of a file that is no link they are one */
+    unsigned char head[16];        /* the block's length and signature */
+};
+
 struct tmpfs_slot {
     struct hth_slot pub; /* first */
     struct tmpfs_slot *next;
@@ -61,6 +74,7 @@ struct tmpfs_slot {
     int broken, told;        /* its file was removed or cut; and the engine knows */
     blkcnt_t blocks;         /* of its file, once it is made; 0: not looked at since */
     int link;                /* foreign: reached by a link into its writer's buffers */
+    struct tmpfs_was was;    /* foreign: when it was found */
     int matched;             /* by the reserve() that runs */
     struct tmpfs_dir *dir;   /* where its name is, unless in the pool */
     struct hth_save_id half; /* FREE: `name` of that save was being received in it; none: nothing */
@@ -290,6 +304,17 @@ void hth_releases_end(struct hth_tmpfs *t); /* those with a worker; the workers 
 /* adopt.c */
 int hth_adopt_scan(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),
         void *arg, struct hearth_error *err);
+int hth_adopt_theirs(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),
+        void *arg, struct hearth_error *err);
+
+/* theirs.c: files of foreign containers. open: the file, or what its link into the buffers stands
+ * for; -1 and errno, ESTALE: a newer link has that buffer. bind: as it is now; -1: it is gone or
+ * cut. forget: all of them, the memory of each with its last lease. */
+int hth_theirs_open(
+        const struct hth_tmpfs *t, const struct tmpfs_dir *dir, const char *name, int *out_link);
+int hth_theirs_bind(struct tmpfs_slot *slot, const struct stat *file);
+int hth_theirs_same(struct hth_store *s, const struct hth_slot *slot, struct hearth_error *err);
+void hth_theirs_forget(struct hth_tmpfs *t);
 
 /* kind.c: a file of a slot's size; the block at the front of a file, if it is one of our job's;
  * a slot of this save, else a raw object. */

@@ -104,7 +104,8 @@ HEARTH_API int hearth_item_find(struct hearth_checkpoint *ckpt, const void *key,
 
 /* A view of a local item's payload without a copy: private and writable, it stays valid and
  * unchanged until hearth_view_close(), whatever is saved meanwhile, and must be closed before
- * hearth_close(). A fork inherits it, and may read it until this process closes it. */
+ * hearth_close(). A fork inherits it, and may read it until this process closes it. Of a container
+ * that Hearth did not write it is a copy. */
 struct hearth_view {
     size_t struct_size;
     void *data; /* [bytes] */
@@ -178,7 +179,8 @@ HEARTH_API int hearth_read_common(struct hearth_checkpoint *ckpt, const char *na
 HEARTH_API void hearth_free(void *memory);
 
 /* A local object as a read-only descriptor, to be mapped privately; data begins at *out_offset.
- * The caller closes it; the lease ends with the checkpoint. */
+ * The caller closes it; the lease ends with the checkpoint. A file that Hearth did not write may
+ * be changed by its writer while it is read. */
 HEARTH_API int hearth_object_fd(struct hearth_checkpoint *ckpt, const char *object, int *out_fd,
         uint64_t *out_offset, uint64_t *out_bytes, struct hearth_error *err);
 

@@ -106,10 +106,7 @@ static void names_run(struct hth_work *work)
     struct names *n = names_of(work);
     struct hearth_metadata *md;
 
-    if (!hth_foreign_whole(n->slot->fd, n->len)) {
-        n->found.wrong = "somebody has cut its ";
-        snprintf(n->found.name, sizeof(n->found.name), "%s", HTH_METADATA);
-    } else if (hearth_metadata_open(n->slot->base, n->len, &md, &n->found.unknown)) {
+    if (hearth_metadata_open(n->slot->base, n->len, &md, &n->found.unknown)) {
         names_see_texts(n, n->slot->base, n->len);
     } else {
         names_see_places(n, md);
@@ -140,11 +137,23 @@ static void names_give_back(struct names *n)
     n->ended = 1;
 }
 
+/* What was read may be neither the old bytes nor the new. */
+static void names_check(struct names *n)
+{
+    struct hth_store *store = n->co->ctx->store;
+
+    if (!store->ops->same || !store->ops->same(store, n->slot, NULL))
+        return;
+    n->found.wrong = "another program has changed its ";
+    snprintf(n->found.name, sizeof(n->found.name), "%s", HTH_METADATA);
+}
+
 static void names_done(struct hth_work *work)
 {
     struct names *n = names_of(work);
     struct hth_choice *co = n->co;
 
+    names_check(n);
     names_give_back(n);
     if (n->left)
         names_free(n);

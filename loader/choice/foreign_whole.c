@@ -151,7 +151,7 @@ int foreign_look(struct hth_choice *co, struct candidate *c, foreign_done_fn *do
     if (!o)
         return whole_lost(co, c, "no node has a whole ", HTH_METADATA);
     if (h && h->state == HTH_HELD_SEALED && h->slot && h->verified &&
-            !memcmp(h->object.digest, o->digest, HTH_DIGEST))
+            !memcmp(h->object.digest, o->digest, HTH_DIGEST) && !hth_held_same(co->ctx, h, NULL))
         return names_start(co, c, h, done)
                        ? whole_lost(co, c, "no memory to read its ", HTH_METADATA)
                        : 0;
@@ -160,7 +160,7 @@ int foreign_look(struct hth_choice *co, struct candidate *c, foreign_done_fn *do
     if (c->metadata)
         return 0;
     if (h)
-        hth_held_drop(co->ctx, s, h); /* the chosen copy is another node's */
+        hth_held_drop(co->ctx, s, h); /* the chosen copy is another node's, or ours has changed */
     whole_bring_metadata(co, c, o, done);
     return c->metadata < 0 ? whole_lost(co, c, "no node gives its ", HTH_METADATA) : 0;
 }

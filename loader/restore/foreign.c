@@ -74,11 +74,13 @@ void foreign_needs(struct hth_restore *r, struct hth_held_save *s)
     for (uint32_t i = 0; i < m->objects; i++) {
         const struct hth_object *o = &m->object[i];
         struct hth_held *h = hth_held_find(s, o->id);
+        struct hearth_error changed = { 0 };
 
-        if (h && (!h->verified || memcmp(h->object.digest, o->digest, HTH_DIGEST) != 0)) {
+        if (h && (!h->verified || memcmp(h->object.digest, o->digest, HTH_DIGEST) != 0 ||
+                         hth_held_same(r->ctx, h, &changed))) {
             hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-other",
-                    "step-%" PRIu64 "_ckpt/%s of this node is not the one chosen", s->id.step,
-                    o->name);
+                    "step-%" PRIu64 "_ckpt/%s of this node is not the one chosen%s%s", s->id.step,
+                    o->name, changed.code ? ": " : "", changed.text);
             hth_held_drop(r->ctx, s, h);
             h = NULL;
         }

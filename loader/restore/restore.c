@@ -71,7 +71,9 @@ int hth_restore_start(struct hth_restore *r, uint32_t deadline_ms, struct hearth
 
     if (r->state != IDLE)
         return hth_fail(err, HEARTH_ESTATE, 0, "recovery of this epoch has begun already");
-    rc = tell_look(r) ? HEARTH_OK : tell_make(r, err);
+    rc = hth_holdings_look_anew(r->ctx, err);
+    if (!rc && !tell_look(r))
+        rc = tell_make(r, err);
     if (rc)
         return rc;
     hth_transfer_pulled(r->ctx, &total, NULL);

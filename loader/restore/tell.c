@@ -91,6 +91,8 @@ static void tell_on_digested(void *self, struct hth_held_save *save, struct hth_
     if (code == HEARTH_ECORRUPT && !held->dropped) {
         hth_say(&r->ctx->log, HEARTH_LOG_WARN, "copy-bad", "%s", err->text);
         hth_held_condemn(r->ctx, save, held, "payload");
+    } else if (code == HEARTH_ELOST && !held->dropped) {
+        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-left-out", "%s", err->text);
     }
     if (!stale && r->state == TOLD && r->digesting && --r->digesting == 0)
         tell_digested(r);
@@ -137,11 +139,7 @@ static void tell_look_at_foreign(struct hth_restore *r, struct hth_held_save *s,
     struct hearth_error err;
 
     h->verified = 0;
-    if (!hth_foreign_whole(h->slot->fd, h->object.data_len))
-        hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-left-out",
-                "step-%" PRIu64 "_ckpt/%s is not used: it has been cut since this engine started",
-                s->id.step, h->object.name);
-    else if (tell_digest(r, s, h, &err))
+    if (hth_held_same(r->ctx, h, &err) || tell_digest(r, s, h, &err))
         hth_say(&r->ctx->log, HEARTH_LOG_WARN, "foreign-left-out", "%s", err.text);
 }
 

@@ -7,9 +7,11 @@
  *   scan ─► every find noted ─► unfinished files given back ─► objects ─► manifests ─► raw objects
  *
  * The store's own list is not touched while it walks it. Files of foreign containers are known by
- * name and length alone; what came of them from other nodes is what the manifest says.
+ * name and length alone; what came of them from other nodes is what the manifest says. Their
+ * writers go on writing, so they are looked at anew at each recovery.
  */
 #include "holdings_parts.h"
+#include "region.h"
 
 #include "core/base/auth.h"
 #include "core/foreign/foreign.h"
@@ -335,16 +337,27 @@ static void finds_adopt(struct hth_ctx *ctx, const struct finds *finds)
     }
 }
 
-int hth_holdings_adopt(struct hth_ctx *ctx, struct hearth_error *err)
+typedef int adopt_scan_fn(struct hth_store *s,
+        void (*found)(void *arg, const struct hth_store_found *f), void *arg,
+        struct hearth_error *err);
+
+static int adopt_all(struct hth_ctx *ctx, adopt_scan_fn *scan, struct hearth_error *err)
 {
     struct finds finds = { 0 };
-    int rc = ctx->store->ops->scan(ctx->store, find_note, &finds, err);
+    int rc = scan(ctx->store, find_note, &finds, err);
 
     if (!rc && finds.no_memory)
         rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the list of what the store has");
     if (!rc)
         finds_adopt(ctx, &finds);
     free(finds.at);
+    return rc;
+}
+
+int hth_holdings_adopt(struct hth_ctx *ctx, struct hearth_error *err)
+{
+    int rc = adopt_all(ctx, ctx->store->ops->scan, err);
+
     if (rc)
         return rc;
     for (struct hth_held_save *s = ctx->holdings->first; s; s = s->next) {
@@ -356,4 +369,38 @@ int hth_holdings_adopt(struct hth_ctx *ctx, struct hearth_error *err)
                 raw_adopt(ctx, s, &s->manifest.object[i]);
     }
     return HEARTH_OK;
+}
+
+static void theirs_forget(struct hth_ctx *ctx, struct hth_held_save *save)
+{
+    struct hth_held *next;
+
+    save->unfinished = 0;
+    for (struct hth_held *h = save->held; h; h = next) {
+        next = h->next;
+        if (!h->theirs)
+            continue;
+        if (h->slot)
+            hth_slot_region_end(ctx, h->slot);
+        hth_held_drop(ctx, save, h);
+    }
+}
+
+int hth_holdings_look_anew(struct hth_ctx *ctx, struct hearth_error *err)
+{
+    struct hth_held_save *next;
+    int rc;
+
+    if (!ctx->store->ops->theirs)
+        return HEARTH_OK;
+    for (struct hth_held_save *s = ctx->holdings->first; s; s = s->next)
+        if (hth_save_foreign(s->id))
+            theirs_forget(ctx, s);
+    rc = adopt_all(ctx, ctx->store->ops->theirs, err);
+    for (struct hth_held_save *s = ctx->holdings->first; s; s = next) {
+        next = s->next;
+        if (hth_save_foreign(s->id) && !s->held && !s->unfinished)
+            hth_holdings_free_save(ctx, s);
+    }
+    return rc;
 }

@@ -263,6 +263,14 @@ void hth_holdings_free_save(struct hth_ctx *ctx, struct hth_held_save *save)
         save_free(save);
 }
 
+int hth_held_same(const struct hth_ctx *ctx, const struct hth_held *held, struct hearth_error *err)
+{
+    const struct hth_store_ops *ops = ctx->store->ops;
+
+    return held->theirs && held->slot && ops->same ? ops->same(ctx->store, held->slot, err)
+                                                   : HEARTH_OK;
+}
+
 /* The last epoch that this node wrote down, with or without saves of it. */
 static void epoch_of_record(struct hth_ctx *ctx, uint64_t *out_epoch, uint64_t *out_nonce)
 {

@@ -56,6 +56,15 @@ int hth_holdings_open(struct hth_ctx *ctx, struct hth_holdings **out, struct hea
  * Payloads and raw objects are not read here: `verified` is 0. */
 int hth_holdings_adopt(struct hth_ctx *ctx, struct hearth_error *err);
 
+/* Files of foreign containers are forgotten, and those that are here now are found: each without a
+ * digest, and bound to what it is. What came from other nodes stays. Errors: HEARTH_ENOMEM, the
+ * store's. */
+int hth_holdings_look_anew(struct hth_ctx *ctx, struct hearth_error *err);
+
+/* After bytes of its slot were read: were they what was found? Errors: HEARTH_ELOST, which file,
+ * and what has changed of it. */
+int hth_held_same(const struct hth_ctx *ctx, const struct hth_held *held, struct hearth_error *err);
+
 /* The manifest and its record, looked at again: the one that is right replaces the other; where
  * neither is, there is no manifest here. */
 void hth_held_look(struct hth_ctx *ctx, struct hth_held_save *save);

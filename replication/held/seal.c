@@ -295,7 +295,12 @@ static void digest_done(struct hth_work *work)
 {
     struct seal_job *j = hth_owner_of(struct seal_job, work, work);
     const unsigned char *want = digest_expected(j);
+    struct hearth_error changed;
 
+    if (!j->job.held->dropped && hth_held_same(j->job.ctx, j->job.held, &changed)) {
+        j->job.err = changed; /* what was read may be neither the old bytes nor the new */
+        j->job.code = changed.code;
+    }
     if (j->job.code)
         hth_while(&j->job.err, j->job.code, HTH_SAVE " object '%s'", HTH_SAVE_ARGS(j->job.save->id),
                 j->object.name);

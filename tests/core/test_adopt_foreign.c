@@ -127,3 +127,115 @@ Test(adopt_foreign, a_foreign_container_is_never_replaced)
     must_fail(s->ops->publish(s, (struct hth_save_id){ 7, 11, 5, 1 }, &err), HEARTH_EEXIST);
     cr_assert(strstr(err.text, "is not Hearth's") != NULL, "%s", err.text);
 }
+
+/* ---- Their writer goes on -------------------------------------------------------------------- */
+
+static struct seen anew(void)
+{
+    struct seen seen = { .count = 0 };
+
+    must(s->ops->theirs(s, see, &seen, NULL));
+    return seen;
+}
+
+/* A step whose one object is a link to a buffer. */
+static void link_step(const char *dir, const char *buffer)
+{
+    char link[512], name[64];
+
+    must(mkdir(at(dir), 0755));
+    snprintf(link, sizeof(link), "%s/job/buffer_pool/%s", root, buffer);
+    snprintf(name, sizeof(name), "%s/__0__0_src0.distcp", dir);
+    must(symlink(link, at(name)));
+}
+
+/* Through a mapping that is kept: neither its length nor its times change. */
+static void write_mapped(unsigned char *map, const char *text)
+{
+    memcpy(map, text, strlen(text));
+}
+
+static unsigned char *pool_of_step_5(void)
+{
+    unsigned char *map;
+    int fd;
+
+    must(open_store(NULL));
+    close_store();
+    must(mkdir(at("buffer_pool"), 0755));
+    put("buffer_pool/b", "0123456789abcdefBUFFER", 22);
+    fd = open(at("buffer_pool/b"), O_RDWR);
+    map = mmap(NULL, 22, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    cr_assert(ne(ptr, map, MAP_FAILED));
+    write_mapped(map, "0123456789abcdefBUFFER"); /* the page can be written from here on */
+    link_step("step-5_ckpt", "b");
+    must(open_store(NULL));
+    return map;
+}
+
+Test(adopt_foreign, containers_are_looked_at_anew)
+{
+    unsigned char *map = pool_of_step_5();
+    struct seen seen = scan();
+    struct hth_slot *old = found(&seen, "__0__0_src0.distcp")->slot;
+    struct hth_slot *own = sealed(save_a, "a", 77);
+
+    s->ops->lease(s, old);
+    must(unlink(at("step-5_ckpt/__0__0_src0.distcp")));
+    must(rmdir(at("step-5_ckpt")));
+    write_mapped(map, "0123456789abcdefSECOND");
+    link_step("step-6_ckpt", "b");
+    for (int i = 0; i < 2; i++) {
+        seen = anew();
+        cr_assert(eq(int, seen.count, 1)); /* and nothing of Hearth's own */
+        cr_assert(in_dir(&seen, "__0__0_src0.distcp", "step-6_ckpt"));
+        cr_assert(zero(int, memcmp(seen.f[0].slot->base + 16, "SECOND", 6)));
+    }
+    cr_assert(ne(int, old->base[16], 0)); /* it is read still */
+    s->ops->unlease(s, old);
+    cr_assert(eq(int, own->base[HTH_BLOCK], 77));
+    cr_assert(eq(int, scan().count, 2));
+    munmap(map, 22);
+}
+
+static void must_have_changed(const struct hth_slot *slot, const char *how)
+{
+    struct hearth_error err;
+
+    must_fail(s->ops->same(s, slot, &err), HEARTH_ELOST);
+    cr_assert(strstr(err.text, "__0__0_src0.distcp") != NULL, "%s", err.text);
+    cr_assert(strstr(err.text, how) != NULL, "%s", err.text);
+}
+
+Test(adopt_foreign, a_file_that_has_changed_is_told_by_name)
+{
+    unsigned char *map = pool_of_step_5();
+    struct seen seen = scan();
+    const struct hth_slot *slot = found(&seen, "__0__0_src0.distcp")->slot;
+
+    must(s->ops->same(s, slot, NULL));
+    write_mapped(map, "________"); /* the length that its block says */
+    must_have_changed(slot, "it was written to");
+    write_mapped(map, "01234567");
+    must(s->ops->same(s, slot, NULL));
+
+    must(rename(at("step-5_ckpt/__0__0_src0.distcp"), at("kept"))); /* the link alone is gone */
+    must_have_changed(slot, "it was removed");
+    must(symlink("../buffer_pool/b", at("step-5_ckpt/__0__0_src0.distcp")));
+    must_have_changed(slot, "another file has its name");
+
+    slot = anew().f[0].slot;
+    put("buffer_pool/b", "x", 1);
+    must_have_changed(slot, "it has another length");
+    slot = anew().f[0].slot;
+    put("buffer_pool/b", "y", 1);
+    must_have_changed(slot, "it was written to");
+    munmap(map, 22);
+}
+
+Test(adopt_foreign, an_object_of_our_own_is_never_asked_about)
+{
+    must(open_store(NULL));
+    must(s->ops->same(s, sealed(save_a, "a", 77), NULL));
+}

@@ -25,7 +25,7 @@ ALLOWED = {
     ("transport/module.c", "access"): "where backends are installed",
     ("transport/machine.c", "readlink"): "/sys",
     ("core/store/pages.c", "realpath"): "the root, beside the kernel's list of mounts",
-    ("core/store/adopt.c", "realpath"): "a text to compare links with",
+    ("core/store/theirs.c", "realpath"): "a text to compare links with",
     ("cli/place.c", "realpath"): "a text to compare links with",
     ("cli/remove.c", "lstat"): "a path of the user's, opened part by part later",
     ("cli/remove.c", "realpath"): "a path of the user's, opened part by part later",

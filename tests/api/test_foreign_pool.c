@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ml-flashpoint goes on saving beside engines that linger: it removes a step, writes that step's
+ * buffers again and links them into a newer one. Played with files, as it was seen to do it. */
+#include "foreign_rig.h"
+
+#define NEWER 15u
+
+/* All objects of a step of node 0 lie in the pool, in the order of their names. */
+static void put_in_pool(uint32_t step)
+{
+    put(0, step);
+    sh("cd %s/job && mkdir buffer_pool && cd step-%u_ckpt && n=0 && for f in *.distcp; do "
+       "mv $f ../buffer_pool/buffer_0_$n.dist && ln -s %s/job/buffer_pool/buffer_0_$n.dist $f; "
+       "n=$((n+1)); done",
+            one[0].root, step, one[0].root);
+}
+
+/* Step 12 is removed, and what the data have as step 7 becomes step 15, in the same buffers. */
+static void save_newer(void)
+{
+    sh("cd %s/job && rm -r step-12_ckpt && cp -r %s/container/step-7_ckpt step-%u_ckpt && "
+       "chmod -R u+rwX . && cd step-%u_ckpt && n=0 && for f in *.distcp; do "
+       "b=../buffer_pool/buffer_0_$n.dist; cat $f > $b && rm $f && "
+       "ln -s %s/job/buffer_pool/buffer_0_$n.dist $f; n=$((n+1)); done",
+            one[0].root, data(), NEWER, NEWER, one[0].root);
+}
+
+Test(foreign_pool, an_engine_that_lingers_finds_the_newest_step_in_the_same_buffers)
+{
+    start();
+    put_in_pool(12);
+    recover_step(12);
+    check_all(12);
+    part();
+    save_newer();
+    recover_step(NEWER);
+    check_all(7);
+    end();
+}
+
+Test(foreign_pool, an_engine_that_lingers_finds_the_first_step_on_an_empty_base)
+{
+    start();
+    all(run);
+    for (int i = 0; i < NODES; i++) {
+        cr_assert(eq(int, one[i].rc, 0), "rank %d: %s", i, one[i].err.text);
+        cr_assert(eq(ptr, one[i].c, NULL));
+    }
+    part();
+    put_in_pool(12);
+    recover_step(12);
+    check_all(12);
+    end();
+}
+
+static void must_be_lost(int rc, const struct hearth_item *item, const char *call)
+{
+    cr_assert(eq(int, rc, HEARTH_ELOST), "%s: %s", call, one[0].err.text);
+    cr_assert(
+            ne(ptr, strstr(one[0].err.text, item->object), NULL), "%s: %s", call, one[0].err.text);
+    cr_assert(ne(ptr, strstr(one[0].err.text, "recover again"), NULL), "%s", one[0].err.text);
+}
+
+/* Each call that gives bytes of the file, which was opened before. */
+static void all_calls_fail(const struct hearth_item *item)
+{
+    struct hearth_checkpoint *c = one[0].c;
+    struct hearth_view view = { .struct_size = sizeof(view) };
+    struct hearth_error *err = &one[0].err;
+    unsigned char *to = malloc(item->bytes + 1);
+    int64_t zeros[8] = { 0 };
+    struct hearth_range range = { sizeof(range), item->object, item->offset, 8, to };
+    struct hearth_piece piece = { .struct_size = sizeof(piece),
+        .key = item->key,
+        .key_len = item->key_len,
+        .dtype = item->dtype,
+        .ndim = item->ndim,
+        .shape = item->shape,
+        .data = to };
+    int fd;
+
+    must_be_lost(hearth_read_bytes(c, item, 0, to, item->bytes, err), item, "bytes");
+    must_be_lost(hearth_read_box(c, item, zeros, item->shape, to, NULL, err), item, "box");
+    must_be_lost(hearth_read_ranges(c, &range, 1, err), item, "ranges");
+    must_be_lost(hearth_view_open(c, item, &view, err), item, "view");
+    must_be_lost(hearth_load(c, &piece, 1, 0, NULL, err), item, "load");
+    must_be_lost(hearth_object_fd(c, item->object, &fd, &(uint64_t){ 0 }, &(uint64_t){ 0 }, err),
+            item, "descriptor");
+    free(to);
+}
+
+Test(foreign_pool, a_buffer_that_is_written_again_under_its_readers_is_an_error_by_name)
+{
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    void *bytes;
+    size_t len;
+
+    start();
+    put_in_pool(12);
+    recover_step(12);
+    for (size_t i = 0; item.kind != 10 || !item.ndim; i++)
+        must(hearth_item_at(one[0].c, 0, i, &item, NULL));
+    save_newer();
+    all_calls_fail(&item);
+    must_fail(hearth_read_common(one[0].c, "common.pt", &bytes, &len, NULL), HEARTH_ELOST);
+    end();
+}
+
+/* A writer that has a buffer mapped changes neither its length nor its times. */
+Test(foreign_pool, a_view_is_what_it_was_whatever_is_written_later)
+{
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    struct hearth_view view = { .struct_size = sizeof(view) };
+    unsigned char *was;
+
+    start();
+    put_in_pool(12);
+    recover_step(12);
+    must(hearth_item_at(one[0].c, 0, 0, &item, NULL));
+    must(hearth_view_open(one[0].c, &item, &view, NULL));
+    was = malloc(view.bytes);
+    memcpy(was, view.data, view.bytes);
+    save_newer();
+    cr_assert(zero(int, memcmp(was, view.data, view.bytes)));
+    hearth_view_close(one[0].h, &view);
+    free(was);
+    end();
+}
