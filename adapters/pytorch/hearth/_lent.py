@@ -14,19 +14,19 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _ffi, errors
+from ._calls import SLICE_S, has_patience, interruptible, limited, patient, spend
 from ._ffi import call
 
 if TYPE_CHECKING:
     from .job import Job
 
-_SLICE_MS = 100
-_T = TypeVar("_T")
+_SLICE_MS = int(SLICE_S * 1000)
 
 
 def _process_dies() -> bool:
@@ -82,36 +82,6 @@ class Item(NamedTuple):
     local: bool
     raw: _ffi.Item
     origin: Origin
-
-
-def interruptible(work: Callable[[], _T]) -> _T:
-    """Run a long C call so that the main thread hears Ctrl-C meanwhile."""
-    if threading.current_thread() is not threading.main_thread():
-        return work()
-    result: list[Any] = []
-    failure: list[BaseException] = []
-    wanted = True
-
-    def run() -> None:
-        try:
-            value = work()
-            if wanted:  # else it is given up here, whoever keeps the caller's traceback
-                result.append(value)
-        except BaseException as error:  # handed to the caller below
-            failure.append(error)
-
-    thread = threading.Thread(target=run, name="hearth-call", daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(_SLICE_MS / 1000)
-    except BaseException:
-        wanted = False
-        result.clear()
-        raise
-    if failure:
-        raise failure[0]
-    return result[0]
 
 
 def encode(value: Any) -> Any:
@@ -253,7 +223,7 @@ class Save(Part):
                 call("hearth_save_set_step", pointer, _ffi.step_number(step, _ffi.STEP_LATER))
 
         try:
-            interruptible(attempt)
+            interruptible(attempt, self._job)
         except errors.HearthError:
             raise
         except BaseException:  # aborted where the call ends
@@ -275,8 +245,12 @@ class Save(Part):
 
     def next_object(self, name: str | None, nbytes: int) -> None:
         """One more object of this rank; what is added from here on goes there."""
-        with self._use() as pointer:
-            call("hearth_save_next_object", pointer, encode(name), nbytes)
+
+        def next_object() -> None:
+            with self._use() as pointer:
+                call("hearth_save_next_object", pointer, encode(name), nbytes)
+
+        patient(next_object, self._job)
 
     def seal(self) -> None:
         """No more data: replication begins. put_common() and commit() may follow."""
@@ -305,6 +279,33 @@ class Save(Part):
         _ffi.library().hearth_save_abort(pointer)
 
 
+class _Moves:
+    """A wait of a thread with patience: what is spent is the time in which nothing of the save has
+    moved, so that a large copy may take its time."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle, self._seen, self._since = handle, (0, 0), time.monotonic()
+        self._stood_s = 0.0
+
+    def look(self, error: errors.HearthTimeout) -> None:
+        """HearthTimeout where the patience is over."""
+        status, now = self._handle.test(), time.monotonic()
+        there = status.level, status.copied
+        moved, self._seen = there != self._seen, there
+        if moved:
+            spend(-self._stood_s)
+            self._stood_s = 0.0
+        else:
+            spend(now - self._since)
+            self._stood_s += now - self._since
+        self._since = now
+        if limited(1.0) <= 0:
+            raise errors.HearthTimeout(
+                f"{error}; nothing of it has moved for {self._stood_s:.1f} s (blocked_ms). It goes "
+                "on beside training, and is kept where it becomes PROTECTED",
+                error.code, error.name)
+
+
 class Handle(Part):
     """A save handed over. Closing it, or dropping it, does not cancel."""
 
@@ -317,6 +318,7 @@ class Handle(Part):
         if level not in _ffi.LEVELS:
             raise ValueError(f"level {level!r} is none of {', '.join(_ffi.LEVELS)}")
         until = time.monotonic() + timeout_s
+        moves = _Moves(self) if has_patience() else None
         while True:
             left = max(1, int((until - time.monotonic()) * 1000))
             try:
@@ -326,6 +328,8 @@ class Handle(Part):
             except errors.HearthTimeout as error:
                 if _process_dies():
                     raise errors.HearthError(f"the process ends: {error}") from None
+                if moves is not None:
+                    moves.look(error)
                 if left > _SLICE_MS:
                     continue
                 text = str(error).replace(f" after {left} ms", f" after {timeout_s:g} s")
@@ -369,13 +373,17 @@ class Checkpoint(Part):
 
     def common(self, name: str) -> bytes:
         """An object that every node has, such as ".metadata". Raises HearthNotFound."""
-        out, length = c.c_void_p(), c.c_size_t()
-        with self._use() as pointer:
-            call("hearth_read_common", pointer, encode(name), c.byref(out), c.byref(length))
-        try:
-            return c.string_at(out, length.value)
-        finally:
-            _ffi.library().hearth_free(out)
+
+        def read() -> bytes:
+            out, length = c.c_void_p(), c.c_size_t()
+            with self._use() as pointer:
+                call("hearth_read_common", pointer, encode(name), c.byref(out), c.byref(length))
+            try:
+                return c.string_at(out, length.value)
+            finally:
+                _ffi.library().hearth_free(out)
+
+        return patient(read, self._job)
 
     def items(self, everywhere: bool = True) -> list[Item]:
         """All items of every object, or of this rank's own."""
@@ -391,10 +399,14 @@ class Checkpoint(Part):
 
     def item_in(self, name: str, offset: int) -> Item:
         """The item that begins at `offset` of the object `name`."""
-        raw = _ffi.Item()
-        with self._use() as pointer:
-            call("hearth_item_in", pointer, encode(name), offset, c.byref(raw))
-        return _item(raw, self._origin)
+
+        def find() -> _ffi.Item:
+            raw = _ffi.Item()
+            with self._use() as pointer:
+                call("hearth_item_in", pointer, encode(name), offset, c.byref(raw))
+            return raw
+
+        return _item(patient(find, self._job), self._origin)
 
     def read_boxes(self, boxes: Sequence[Box]) -> None:
         """Copy parts of items to where they are wanted, all in one call."""

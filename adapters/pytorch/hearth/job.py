@@ -28,6 +28,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 from . import _ffi, errors
+from ._calls import interruptible, patient
 from ._ffi import call
 from ._lent import (
     Box,
@@ -38,7 +39,6 @@ from ._lent import (
     Piece,
     Save,
     encode,
-    interruptible,
     items_by_key,
     save_bytes,
 )
@@ -212,6 +212,7 @@ class Job:
         self._closing: int | None = None
         self._open: weakref.WeakSet[Part] = weakref.WeakSet()  # saves, handles, checkpoints
         self._pid = os.getpid()
+        self.unanswered: threading.Thread | None = None  # in a call that its caller has given up
         _members.add(self)
 
     @classmethod
@@ -372,7 +373,7 @@ class Job:
 
         while True:
             try:
-                return interruptible(find)
+                return interruptible(find, self)
             except errors.HearthNotFound:
                 if step is None or time.monotonic() >= until:
                     raise
@@ -383,8 +384,12 @@ class Job:
         rows = (_ffi.Kept * _KEPT_MAX)()
         rows[0].struct_size = c.sizeof(_ffi.Kept)
         count = c.c_size_t()
-        with self._used() as pointer:
-            call("hearth_keep_list", pointer, rows, len(rows), c.byref(count))
+
+        def ask() -> None:
+            with self._used() as pointer:
+                call("hearth_keep_list", pointer, rows, len(rows), c.byref(count))
+
+        patient(ask, self)
         return [Kept(row.id.step, row.id.attempt, row.id.epoch, row.since_ms / 1000,
                      bool(row.degraded), bool(row.confirmed), row.copies, bool(row.pinned),
                      bool(row.bad)) for row in rows[:count.value]]
@@ -424,6 +429,7 @@ class Job:
         """
         wait_ms = min(_ffi.DEADLINE_MAX_MS, max(0, int(wait_s * 1000)))
         opts = _ffi.BeginOpts(name=encode(name), cancel_old=int(cancel_old), wait_ms=wait_ms)
+        part = None
         if ranks is not None:
             part = _ffi.rank_list(ranks)
             opts.ranks, opts.rank_count = c.cast(part, c.c_void_p), len(part)
@@ -432,11 +438,12 @@ class Job:
             """One call: a begin that is refused counts as an attempt, and cancels it."""
             out = c.c_void_p()
             with self._used() as pointer:
+                _ = part  # what opts points to
                 call("hearth_save_begin", pointer, _ffi.step_number(step, _ffi.STEP_LATER),
                      nbytes, c.byref(opts), c.byref(out))
                 return Save(self, out)
 
-        return interruptible(begin) if wait_ms else begin()
+        return interruptible(begin, self) if wait_ms else patient(begin, self)
 
     def take(self, ticket: bytes) -> Save:
         """Go on with a save that another process of this rank gave away (Save.give)."""

@@ -119,9 +119,10 @@ class HearthSaveStrategy(_theirs.TorchDistSaveShardedStrategy):
             raise ValueError(f"async_strategy {async_strategy!r}: only \"mcore\" is known here")
         path, shards = self._begin(sharded_state_dict, checkpoint_dir)
         _recover.group()  # made here, and not by the thread
-        staged = self._writer.stage({
-            key: [shard.data for shard in parts] for key, parts in shards.items()
-            if isinstance(parts[0], ShardedTensor)})
+        with _weak.patience(self._on_error):
+            staged = self._writer.stage({
+                key: [shard.data for shard in parts] for key, parts in shards.items()
+                if isinstance(parts[0], ShardedTensor)})
         for key, copies in dict.items(staged):  # that of its own is a save's beginning
             shards[key] = [_over(shard, data) for shard, data in zip(shards[key], copies)]
         state = staged.like(_theirs.mcore_to_pyt_state_dict(shards))

@@ -55,7 +55,8 @@ class _Memory:
         """Copy the states, if it is time; they are written beside training. Collective."""
         if step < 1 or step % self._every or self._manager.load_only:
             return False
-        self.wait()
+        if _weak.is_over(self._last, self._on_error):
+            self.wait()
         self._last = _recover.async_save(
             self._manager._flattened_model_states_sd(), storage_writer=self._writer,
             checkpoint_id=f"{self._base}/step-{step}", on_error=self._on_error)

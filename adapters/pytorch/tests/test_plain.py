@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
+import signal
+import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,8 +40,8 @@ def loaded(checkpoint_id: str, **arguments: Any) -> float:
 # ---- torch's own signatures ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name, more", [("save", ["on_error", "part", "parts"]),
-                                        ("async_save", ["on_error", "part", "parts"]),
+@pytest.mark.parametrize("name, more", [("save", ["on_error", "part", "parts", "blocked_ms"]),
+                                        ("async_save", ["on_error", "part", "parts", "blocked_ms"]),
                                         ("load", ["trust", "part"])])
 def test_the_signatures_are_torchs(name, more):
     ours = inspect.signature(getattr(dcp, name)).parameters
@@ -270,3 +274,63 @@ def test_fewer_copies_than_asked_are_said_with_what_mends_it(base, caplog, monke
     clock[0] += 1e9
     dcp.save(state(3), checkpoint_id=f"{base}/3", on_error="warn")
     assert len(said()) == 2 and "step 3" in said()[1]
+
+
+# ---- an engine that stands still -----------------------------------------------------------------
+
+
+@pytest.fixture
+def stopped(base):
+    """stop() and go_on() with this node's engine, which goes on at the test's end, or before a test
+    waits for it in vain."""
+    pid = 0
+    late = threading.Timer(20, lambda: go_on())
+
+    def stop() -> None:
+        nonlocal pid
+        with open(f"{base}/.hearth/lock") as file:
+            pid = int(file.read().split()[0])
+        os.kill(pid, signal.SIGSTOP)
+        late.start()
+
+    def go_on() -> None:
+        if pid:
+            os.kill(pid, signal.SIGCONT)
+
+    yield SimpleNamespace(stop=stop, go_on=go_on)
+    late.cancel()
+    go_on()
+
+
+@pytest.mark.parametrize("how", ["save", "async_save", "hearth.torch.async_save"])
+def test_training_goes_on_while_the_engine_stands_still(base, stopped, how):
+    """Each call of the trainer's thread returns within blocked_ms, however many there are."""
+    calls = {"save": dcp.save, "async_save": dcp.async_save,
+             "hearth.torch.async_save": ht.async_save}
+    SAVES[how](state(1), checkpoint_id=f"{base}/1", on_error="warn")
+    stopped.stop()
+    longest, futures = 0.0, []
+    for step in range(2, 8):
+        begun = time.monotonic()
+        futures.append(calls[how](state(step), checkpoint_id=f"{base}/{step}", on_error="warn",
+                                  blocked_ms=300))
+        longest = max(longest, time.monotonic() - begun)
+    begun = time.monotonic()
+    assert ht.protection(base).step == 1
+    assert time.monotonic() - begun < 4 and longest < 1.5, longest
+    stopped.go_on()
+    for future in futures:
+        if future is not None:
+            future.result(60)
+    until = time.monotonic() + 30
+    while SAVES[how](state(9), checkpoint_id=f"{base}/9", on_error="warn") is None:
+        assert time.monotonic() < until
+    held = ht.protection(base)
+    assert held.step == 9 and 1 <= held.failures, held
+    assert loaded(f"{base}/9") == 9
+
+
+def test_a_time_that_is_none_is_refused(base):
+    for wrong in (0, -1, 1 << 40):
+        with pytest.raises(ValueError, match="blocked_ms"):
+            dcp.save(state(1), checkpoint_id=f"{base}/1", on_error="warn", blocked_ms=wrong)

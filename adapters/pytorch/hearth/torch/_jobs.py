@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
+from .. import _calls
 from ..errors import HearthError
 from ..job import Checkpoint, Gather, Job, Kept, check_options, refuse_in_child
 from . import _container, _names, _parts
@@ -276,15 +277,16 @@ def membership(base: str, opts: dict[str, Any], *, recover: bool = True) -> Memb
         rank, world, gather = _place(base, opts)
         rank, world = opts.get("rank", rank), opts.get("world", world)
         rest = {k: v for k, v in opts.items() if k not in _PLACE}
-        job = Job.open(base, rank=rank, world=world, gather=opts.get("gather", gather), **rest)
-        member = Membership(job, for_others(rest), gather=opts.get("gather"),
-                            own=gather if isinstance(gather, _GroupGather) else None)
-        if recover:
-            try:
-                member.recovered = job.recover(common=_container.COMMON)
-            except BaseException:
-                job.close()
-                raise
+        with _calls.patience(None):  # all ranks wait for each other
+            job = Job.open(base, rank=rank, world=world, gather=opts.get("gather", gather), **rest)
+            member = Membership(job, for_others(rest), gather=opts.get("gather"),
+                                own=gather if isinstance(gather, _GroupGather) else None)
+            if recover:
+                try:
+                    member.recovered = job.recover(common=_container.COMMON)
+                except BaseException:
+                    job.close()
+                    raise
         _memberships[base] = member
         return member
 

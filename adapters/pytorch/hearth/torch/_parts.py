@@ -27,6 +27,7 @@ from typing import Any
 
 from torch.distributed.checkpoint.metadata import Metadata
 
+from .._calls import NotCalled
 from ..errors import HearthBusy, HearthError, HearthNotFound, HearthTimeout
 from ..job import Job, Save
 from . import _names, _stage
@@ -264,7 +265,11 @@ class Group:
     def _begin(self, job: Job, nbytes: int, name: str, wait_s: float) -> None:
         # Where the step is known it is said at once: a begin that is refused is to be heard of.
         self.counted = self.step is not None
-        save = job.begin(self.step, nbytes, name=name, wait_s=wait_s, ranks=self.ranks)
+        try:
+            save = job.begin(self.step, nbytes, name=name, wait_s=wait_s, ranks=self.ranks)
+        except NotCalled:
+            self.counted = False
+            raise
         self._has_step = self.step is not None
         with _lock:
             if self.error is None:

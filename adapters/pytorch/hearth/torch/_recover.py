@@ -136,13 +136,15 @@ _executor: concurrent.futures.ThreadPoolExecutor | None = None
 def async_save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None = None,
                storage_writer: HearthWriter | None = None, planner: Any = None,
                process_group: Any = None,
-               no_dist: bool = False,
-               on_error: str = "raise") -> concurrent.futures.Future[Metadata]:
+               no_dist: bool = False, on_error: str = "raise",
+               blocked_ms: int = _weak.BLOCKED_MS) -> concurrent.futures.Future[Metadata]:
     """dcp.async_save() for large flat states: the same result, without DCP's walk over all keys
     before the copy. Saves are written one after another, in a group of their own.
 
-    on_error  "warn": a save that fails is counted and said in the log (protection()), and its
-              future gives None
+    on_error    "warn": a save that fails is counted and said in the log (protection()), and its
+                future gives None
+    blocked_ms  with "warn": that this call waits for this node's engine; then the save is skipped,
+                and counted as one that failed
     """
     _weak.check(on_error)
     writer = storage_writer
@@ -160,7 +162,7 @@ def async_save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike |
     ends = writer._parts is None or writer._part == writer._parts[-1]
     future = _weak.call(_jobs.known_base(whole, writer._base), on_error, lambda: _in_turn().submit(
         _save, writer.stage(state), checkpoint_id=checkpoint_id, storage_writer=writer,
-        planner=planner, process_group=process_group, no_dist=no_dist), ends)
+        planner=planner, process_group=process_group, no_dist=no_dist), ends, blocked_ms)
     return future if future is not None else _weak.none_yet()
 
 

@@ -60,8 +60,12 @@ class Saver:
 
     def save(self, step: int, states: Mapping[str, Make],
              write: Callable[[str], Any]) -> Future[Any]:
-        """Copy the states and the files and return. Collective. Waits for the save before."""
-        self.wait()
+        """Copy the states and the files and return. Collective. Waits for the save before, with
+        "warn" as long as for the engine: then this one is skipped, on all ranks."""
+        if _weak.is_over(self._last, self._on_error):
+            self.wait()
+        else:
+            states = dict.fromkeys(states, _weak.skipped)
         future = _weak.call(self.base, self._on_error, lambda: self._submit(step, states, write))
         self._last = future if future is not None else _weak.none_yet()
         return self._last

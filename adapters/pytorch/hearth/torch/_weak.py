@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""on_error="warn": a save that fails is counted and said in the log, and training goes on.
+"""on_error="warn": a save that fails is counted and said in the log, and training goes on. What the
+trainer's thread waits for its engine in such a save ends with blocked_ms.
 
 protection() says what there is to go back to, and how old it is.
 """
@@ -13,16 +14,19 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from torch.distributed.checkpoint.api import CheckpointException
 
-from ..errors import HearthError
+from .. import _calls, _ffi
+from ..errors import HearthBusy, HearthError
 from ..job import Kept
 from . import _jobs
 
 ON_ERROR = ("raise", "warn")
+BLOCKED_MS = 2000
 SAY_EVERY_S = 60.0
 _log = logging.getLogger("hearth")
 _lock = threading.Lock()
@@ -88,7 +92,8 @@ def _base(base: str | os.PathLike | None) -> str | None:
 
 
 def protection(base: str | os.PathLike | None = None) -> Protection:
-    """Of the job of `base`. Not collective; of a job that is not open here the failures alone."""
+    """Of the job of `base`. Not collective; of a job that is not open here the failures alone.
+    Where this node's engine does not answer within two seconds, what it said last."""
     known = _base(base)
     newest = _newest(known)
     with _lock:
@@ -108,8 +113,9 @@ def _newest(base: str | None) -> Kept | None:
     if member is None:
         return None
     try:
-        kept = member.job.kept()
-    except HearthError:  # the engine is gone: what was known last
+        with _calls.at_most(BLOCKED_MS / 1000):
+            kept = member.job.kept()
+    except HearthError:  # the engine is gone, or stands still: what was known last
         kept = []
     if kept:
         member.newest = kept[0]
@@ -175,16 +181,28 @@ def check(on_error: str) -> None:
         raise ValueError(f"on_error {on_error!r} is none of {', '.join(ON_ERROR)}")
 
 
+def patience(on_error: str, blocked_ms: int = BLOCKED_MS) -> AbstractContextManager[None]:
+    """Around what the trainer's thread does for a save. ValueError for a time that is none."""
+    if not 0 < blocked_ms <= _ffi.DEADLINE_MAX_MS:
+        raise ValueError(
+            f"blocked_ms {blocked_ms!r}: milliseconds from 1 to {_ffi.DEADLINE_MAX_MS}")
+    return nullcontext() if on_error == "raise" else _calls.patience(blocked_ms / 1000)
+
+
 def call(base: str | os.PathLike | None, on_error: str, save: Callable[[], Any],
-         ends: bool = True) -> Any:
+         ends: bool = True, blocked_ms: int = BLOCKED_MS) -> Any:
     """save(), whose result may be a future, or have one of the upload. With "warn" a failure of any
     gives None.
 
-    ends  False: it writes a part of a save, which has not gone well before the last one has
+    ends        False: it writes a part of a save, which has not gone well before the last one has
+    blocked_ms  with "warn": that this thread waits for its engine, in all that it does here
     """
     check(on_error)
-    if on_error == "raise":
-        return save()
+    with patience(on_error, blocked_ms):
+        return save() if on_error == "raise" else _called(base, save, ends)
+
+
+def _called(base: str | os.PathLike | None, save: Callable[[], Any], ends: bool) -> Any:
     try:
         result = save()
     except BaseException as error:
@@ -225,6 +243,20 @@ def _softened(base: str | os.PathLike | None,
 
     future.add_done_callback(done)
     return out
+
+
+def is_over(last: concurrent.futures.Future[Any] | None, on_error: str) -> bool:
+    """The save before has ended. With "warn" it is waited for here, as long as for the engine;
+    False: the next one is skipped."""
+    if last is None or on_error == "raise":
+        return True
+    return bool(concurrent.futures.wait([last], BLOCKED_MS / 1000).done)
+
+
+def skipped() -> NoReturn:
+    """In the place of a state that is not copied. All ranks hear of it."""
+    raise HearthBusy(f"the save before has not ended within {BLOCKED_MS / 1000:g} s, and this one "
+                     "is skipped", -109, "HEARTH_EBUSY")
 
 
 def none_yet() -> concurrent.futures.Future[None]:

@@ -40,13 +40,16 @@ class Saver:
     def save(self, name: str, make: Callable[[], Any]) -> Future[Any]:
         """Copy the state that make() gives and return; it is written as base/name. What make()
         raises is a failure of the save. Collective, unless one rank saves alone. Waits for the save
-        before."""
+        before, with "warn" as long as for the engine: then this one is skipped, on all ranks."""
         path = f"{self.base}/{name}"
         _jobs.resolve(path, self.base, None)  # refused now, and not by the thread
         if self._alone is not None and _jobs.open_member(self.base) is None:
             raise HearthError(f"{path}: a rank that saves alone cannot join the job alone: all ranks "
                               "call recover() or newest() before")
-        self.wait()
+        if _weak.is_over(self._last, self._on_error):
+            self.wait()
+        else:
+            make = _weak.skipped
         future = _weak.call(self.base, self._on_error, lambda: self._submit(path, make))
         self._last = future if future is not None else _weak.none_yet()
         return self._last

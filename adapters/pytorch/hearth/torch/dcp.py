@@ -11,8 +11,8 @@
     dcp.save(optim, checkpoint_id="/mnt/hearth/job/step-10/optimizer", parts=both)
     dcp.load(model, checkpoint_id="/mnt/hearth/job/step-10/model")
 
-The functions have torch's own signatures, and on_error=, part= and parts= (HearthWriter's), or trust=
-and part= (HearthReader's) beside; whatever else
+The functions have torch's own signatures, and on_error=, blocked_ms=, part= and parts=
+(HearthWriter's), or trust= and part= (HearthReader's) beside; whatever else
 torch.distributed.checkpoint has is there under its name.
 """
 
@@ -72,27 +72,31 @@ def _writer(checkpoint_id: str | os.PathLike | None, given: Any, part: str | Non
     return given, base, parts is None or part == parts[-1]
 
 
-@_like(_torch.save, on_error="raise", part=None, parts=None)
+@_like(_torch.save, on_error="raise", part=None, parts=None,
+       blocked_ms=_weak.BLOCKED_MS)
 def save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None = None,
          storage_writer: Any = None, on_error: str = "raise", part: str | None = None,
-         parts: Sequence[str] | None = None, **arguments: Any) -> Any:
+         parts: Sequence[str] | None = None, blocked_ms: int = _weak.BLOCKED_MS,
+         **arguments: Any) -> Any:
     writer, base, ends = _writer(checkpoint_id, storage_writer, part, parts)
     return _weak.call(base, on_error, lambda: _torch.save(
-        state_dict, checkpoint_id=checkpoint_id, storage_writer=writer, **arguments), ends)
+        state_dict, checkpoint_id=checkpoint_id, storage_writer=writer, **arguments), ends,
+        blocked_ms)
 
 
-@_like(_torch.async_save, on_error="raise", part=None, parts=None)
+@_like(_torch.async_save, on_error="raise", part=None, parts=None,
+       blocked_ms=_weak.BLOCKED_MS)
 def async_save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None = None,
                storage_writer: Any = None, process_group: Any = None, on_error: str = "raise",
                part: str | None = None, parts: Sequence[str] | None = None,
-               **arguments: Any) -> Any:
+               blocked_ms: int = _weak.BLOCKED_MS, **arguments: Any) -> Any:
     writer, base, ends = _writer(checkpoint_id, storage_writer, part, parts)
     in_process = arguments.get("async_checkpointer_type") is AsyncCheckpointerType.PROCESS
     if process_group is None and not (arguments.get("no_dist") or in_process):
         process_group = _recover.group()
     future = _weak.call(base, on_error, lambda: _torch.async_save(
         state_dict, checkpoint_id=checkpoint_id, storage_writer=writer,
-        process_group=process_group, **arguments), ends)
+        process_group=process_group, **arguments), ends, blocked_ms)
     return _weak.none_yet() if future is None else future
 
 

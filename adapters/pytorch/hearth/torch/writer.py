@@ -46,6 +46,7 @@ from torch.distributed.checkpoint.planner import (
 )
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 
+from .. import _calls
 from ..errors import HearthError
 from ..job import Handle, Job, Piece, Save, refuse_in_child, save_bytes
 from . import _container, _jobs, _names, _parts, _process, _proof, _stage
@@ -298,7 +299,7 @@ class HearthWriter(StorageWriter):
     @property
     def _turn_s(self) -> float:
         """For the part before: longer than its waits may take."""
-        return 2 * self._timeout_s + 60
+        return _calls.limited(2 * self._timeout_s + 60)
 
     def _take_turn(self, current: Current, parts: tuple[str, ...]) -> None:
         """The part joins the save of its step, if it was not staged there."""
@@ -711,13 +712,16 @@ class _Write:
             self._make_room_in(self._turn, need, staged.room if staged is not None else -1)
             return
         self._current.counted = True
-        if staged is None:
-            self.save = self._job.begin(
-                self._current.step, need, name=self._name, wait_s=60.0, ranks=self._ranks)
-            self._current.save = self.save
-            return
-        self.save = staged.save
-        self.save.set_step(self._current.step)
+        try:
+            if staged is None:
+                self.save = self._current.save = self._job.begin(
+                    self._current.step, need, name=self._name, wait_s=60.0, ranks=self._ranks)
+                return
+            self.save = staged.save
+            self.save.set_step(self._current.step)
+        except _calls.NotCalled:
+            self._current.counted = False
+            raise
         if need > staged.room:
             self._name = _stage.object_name(self._job.rank, 1)
             self.save.next_object(self._name, need)
