@@ -40,7 +40,7 @@ int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct he
     if (t->opts.limit_bytes && slots - freed > t->opts.limit_bytes)
         return hth_fail(err, HEARTH_ENOSPC, 0,
                 "slots of %" PRIu64 " bytes in all exceed the limit of %" PRIu64
-                " set for %.200s; raise it, or keep fewer steps or copies",
+                "; raise it, or keep fewer steps or copies (in %.200s)",
                 slots - freed, t->opts.limit_bytes, t->path);
     room.taken = reserve_taken(t, &room, reserve_margin(t, &room));
     hth_account_lock(t);

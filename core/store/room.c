@@ -241,15 +241,28 @@ static uint64_t room_less(uint64_t bytes, uint64_t margin)
     return bytes > margin ? bytes - margin : 0;
 }
 
-uint64_t hth_room_least(const struct hth_room *room, uint64_t margin)
+/* *out_whose: the limit that it comes from. */
+static uint64_t room_least_of(const struct hth_room *room, uint64_t margin, const char **out_whose)
 {
     uint64_t least = room_less(room->mount, margin > room->taken ? margin - room->taken : 0);
 
-    if (room_less(room->cgroup, margin) < least)
+    *out_whose = "its file system";
+    if (room_less(room->cgroup, margin) < least) {
         least = room_less(room->cgroup, margin);
-    if (room_less(room->memory, margin) < least)
+        *out_whose = "its cgroup";
+    }
+    if (room_less(room->memory, margin) < least) {
         least = room_less(room->memory, margin);
+        *out_whose = "the machine's memory";
+    }
     return least;
+}
+
+uint64_t hth_room_least(const struct hth_room *room, uint64_t margin)
+{
+    const char *whose;
+
+    return room_least_of(room, margin, &whose);
 }
 
 /* "12345 bytes", or "no limit". */
@@ -265,17 +278,19 @@ int hth_room_fits(const struct hth_room *room, uint64_t bytes, uint64_t margin, 
         struct hearth_error *err)
 {
     char mount[40], cgroup[40], memory[40], others[100] = "";
+    const char *whose;
+    uint64_t least = room_least_of(room, margin, &whose);
 
-    if (bytes <= hth_room_least(room, margin))
+    if (bytes <= least)
         return 0;
     if (room->others)
         snprintf(others, sizeof(others), " (less %" PRIu64 " bytes promised to other engines here)",
                 room->others);
+    /* The first half is what other nodes are told: a sentence between nodes has 190 bytes. */
     return hth_fail(err, HEARTH_ENOSPC, 0,
-            "%" PRIu64
-            " bytes do not fit in %.100s: free in its file system %s, up to the cgroup's "
-            "limit %s, available memory %s%s, of which %" PRIu64
-            " stay free; raise the least of them, or keep fewer steps or copies",
-            bytes, where, room_shown(room->mount, mount), room_shown(room->cgroup, cgroup),
-            room_shown(room->memory, memory), others, margin);
+            "%" PRIu64 " bytes do not fit: %s has room for %" PRIu64
+            "; raise that, or keep fewer steps or copies (in %.100s: free in its file system %s, up "
+            "to the cgroup's limit %s, available memory %s%s, of which %" PRIu64 " stay free)",
+            bytes, whose, least, where, room_shown(room->mount, mount),
+            room_shown(room->cgroup, cgroup), room_shown(room->memory, memory), others, margin);
 }

@@ -180,7 +180,7 @@ Test(room, the_first_begin_warns_of_the_second_which_says_room)
     while (!warned && hearth_log_poll(h, NULL, text, sizeof(text)))
         warned = strstr(text, "this save has room on node 'node' and the next will not") != NULL;
     cr_assert(eq(int, warned, 1));
-    snprintf(numbers, sizeof(numbers), "%llu bytes do not fit in",
+    snprintf(numbers, sizeof(numbers), "%llu bytes do not fit: ",
             (unsigned long long)hth_need_slot(hth_file_bytes(size[0] + 4096)));
     cr_assert(ne(ptr, strstr(text, numbers), NULL), "%s", text);
     cr_assert(ne(ptr, strstr(text, "free in its file system "), NULL), "%s", text);

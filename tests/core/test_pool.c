@@ -378,7 +378,7 @@ Test(pool, room_that_was_promised_is_not_given_twice)
     setup(64 * MIB, (struct hth_store_tmpfs_opts){ 0 });
     must(s->ops->reserve(s, one, 1, NULL));
     must_fail(s->ops->reserve(s, two, 2, &err), HEARTH_ENOSPC);
-    cr_assert(strstr(err.text, "do not fit in") != NULL);
+    cr_assert(strstr(err.text, "do not fit: ") != NULL);
     work_all();
     take(40 * MIB);
     teardown();

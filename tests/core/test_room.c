@@ -143,7 +143,14 @@ Test(room, the_sentence_names_the_three_numbers)
     must(hth_room_fits(&room, 80, 10, "/x/job", &err));
     must_fail(hth_room_fits(&room, 81, 10, "/x/job", &err), HEARTH_ENOSPC);
     must_say(err.text,
-            "81 bytes do not fit in /x/job: free in its file system 100 bytes, up to the cgroup's "
-            "limit 90 bytes, available memory no limit, of which 10 stay free; raise the least of "
-            "them, or keep fewer steps or copies");
+            "81 bytes do not fit: its cgroup has room for 80; raise that, or keep fewer steps or "
+            "copies (in /x/job: free in its file system 100 bytes, up to the cgroup's limit 90 "
+            "bytes, available memory no limit, of which 10 stay free)");
+    room.mount = 70;
+    must_fail(hth_room_fits(&room, 61, 10, "/x/job", &err), HEARTH_ENOSPC);
+    cr_assert(ne(ptr, strstr(err.text, "its file system has room for 60;"), NULL), "%s", err.text);
+    room.memory = 60;
+    must_fail(hth_room_fits(&room, 61, 10, "/x/job", &err), HEARTH_ENOSPC);
+    cr_assert(ne(ptr, strstr(err.text, "the machine's memory has room for 50;"), NULL), "%s",
+            err.text);
 }
