@@ -156,6 +156,11 @@ static int node_offer_wanted(
     return drop_is_done(n) ? 0 : hth_commit_offer_wanted(n->commit, from, save, object);
 }
 
+static void node_no_room(void *self, struct hth_save_id save, int code, const char *text)
+{
+    hth_commit_no_room(((struct hth_node *)self)->commit, save, code, text);
+}
+
 static void node_on_replica(void *self, struct hth_save_id save, uint64_t object)
 {
     struct hth_node *n = self;
@@ -211,7 +216,11 @@ static int node_open_parts(struct hth_node *n, struct hearth_error *err)
         .self = n, .arrived = node_on_blob, .failed = node_on_blob_failed
     };
     struct hth_transfer_events transfer = {
-        .self = n, .wanted = node_offer_wanted, .sealed = node_on_replica, .doubt = node_on_doubt
+        .self = n,
+        .wanted = node_offer_wanted,
+        .sealed = node_on_replica,
+        .doubt = node_on_doubt,
+        .no_room = node_no_room,
     };
     int rc = hth_holdings_open(&n->ctx, &n->ctx.holdings, err);
 

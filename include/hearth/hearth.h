@@ -159,7 +159,8 @@ HEARTH_API void hearth_save_abort(struct hearth_save *save);
  * engine knows; others may hear of PROTECTED a moment later. Once every rank has waited for it, every
  * node knows.
  * Errors: HEARTH_ETIMEOUT after deadline_ms (1 .. 86400000), naming what it waits for;
- * HEARTH_EFAILED why it failed; HEARTH_EUNKNOWN the coordinator is silent. */
+ * HEARTH_EFAILED why it failed; HEARTH_ENOSPC a node has no room for its part or its copy: which,
+ * bytes, limit and options; HEARTH_EUNKNOWN the coordinator is silent. */
 HEARTH_API int hearth_wait(struct hearth_handle *handle, enum hearth_level level,
         uint32_t deadline_ms, struct hearth_error *err);
 

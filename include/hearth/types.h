@@ -82,7 +82,7 @@ struct hearth_status {
     uint64_t step;
     uint32_t level;    /* enum hearth_level reached */
     uint32_t degraded; /* 1: counts as PROTECTED with fewer copies than asked */
-    int32_t code;      /* 0; HEARTH_EFAILED; HEARTH_EUNKNOWN */
+    int32_t code;      /* 0; HEARTH_EFAILED; HEARTH_ENOSPC; HEARTH_EUNKNOWN */
     uint32_t attempt;
     uint64_t bytes;  /* of this rank's objects */
     uint64_t copied; /* bytes that others have pulled so far, all copies together */

@@ -112,11 +112,17 @@ void hth_commit_stop(struct hth_commit *c)
 /* Whom an undecided save waits for: for the coordinator its members, for these the coordinator. */
 static void track_waits_for(const struct hth_commit *c, const struct track *t, char out[200])
 {
-    if (hth_is_coordinator(c->ctx))
+    const struct hth_member *member = c->ctx->epoch->member;
+    int n;
+
+    if (hth_is_coordinator(c->ctx)) {
         coord_waits_for(c, t->id, out, 200);
-    else
-        snprintf(out, 200, "the decision of the coordinator, node %.64s",
-                c->ctx->epoch->member[0].node);
+        return;
+    }
+    n = snprintf(out, 200, "the decision of the coordinator, node %.64s", member[0].node);
+    if (track_lacks(c, t))
+        snprintf(out + n, 200 - (size_t)n, "; node %.40s: %s", member[t->lacks.node].node,
+                t->lacks.text);
 }
 
 /* Room is for keep saves and one more. */

@@ -20,8 +20,9 @@ struct hth_commit_events {
     /* What the coordinator says to the wish of this number; code 0: granted, and on record. NULL: nobody
      * wishes here. */
     void (*on_said)(void *self, uint64_t number, int code, const char *text);
-    /* A save that this node's ranks take part in has moved: level only rises; code 0, HEARTH_EFAILED
-     * or HEARTH_EUNKNOWN ends it. rank: HTH_NODE_NONE for all, else that rank's own level (COPIED). */
+    /* A save that this node's ranks take part in has moved: level only rises; code
+     * HEARTH_EFAILED, HEARTH_ENOSPC or HEARTH_EUNKNOWN ends it. rank: HTH_NODE_NONE for all, else
+     * that rank's own level (COPIED). */
     void (*on_level)(void *self, struct hth_save_id save, uint32_t rank, enum hearth_level level,
             int degraded, int code, const char *text);
 };
@@ -149,6 +150,9 @@ void hth_commit_blob_failed(
 int hth_commit_offer_wanted(
         void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object);
 void hth_commit_replica(void *self, struct hth_save_id save, uint64_t object);
+/* A copy of the save has no room here: said of it from now on. HEARTH_ENOSPC for half of dead_ms
+ * while nothing can make room any more: the save fails with `text`. HEARTH_EBUSY: it waits. */
+void hth_commit_no_room(struct hth_commit *c, struct hth_save_id save, int code, const char *text);
 void hth_commit_peer_down(struct hth_commit *c, uint32_t node);
 void hth_commit_peer_up(struct hth_commit *c, uint32_t node);
 /* A pull of so many bytes from the node has come (code 0), or stalled. */

@@ -29,6 +29,7 @@
  *   └─ word.c                      a head, carried out by every member
  *      member.c                    what makes a member's facts true: objects sealed, copied, repaired
  *      facts.c                     what a member says to the coordinator
+ *      lacks.c                     a copy that has no room
  *      apart.c                     whom this node cannot reach
  *      way.c                       what is kept goes before what is undecided
  *      moved.c                     copies that have no place here any more
@@ -51,6 +52,18 @@
 #include "replication/tree/tree.h"
 
 enum { RANK_BEGUN = 1, RANK_DONE = 2, RANK_COPIED = 4 };
+
+#define LACKS_TEXT 180u
+
+/* A copy that has no room, here or where it was offered. */
+struct lacks {
+    char text[LACKS_TEXT];
+    uint32_t node;
+    uint64_t until_ms; /* it is so: no longer, where it is not found again */
+    uint64_t since_ms; /* here, in a row ... */
+    uint64_t sure_ms;  /* ... and from then on nothing can make room for it any more */
+    int warned;
+};
 
 /* A member's part in one save. Nothing of it survives a restart: what is held says it again. */
 struct track {
@@ -76,6 +89,7 @@ struct track {
     int unknown; /* its ranks have been told that nobody decides it: they hear no more of it */
     int fail_code;
     char why[200];
+    struct lacks lacks;
 };
 
 /* What the coordinator has heard of one save. Nothing of it survives a restart: members say it again. */
@@ -103,6 +117,8 @@ struct tally {
     int failing;             /* CANCELLED is to be said as soon as possible */
     int fail_code;
     char why[200];
+    char lacks[LACKS_TEXT]; /* a holder says that its copy has no room: why; "": none does */
+    uint32_t lacks_node;
 };
 
 /* What is heard of a member. Nothing of it survives a restart, but for what a note of the map quotes. */
@@ -240,6 +256,8 @@ int track_name(struct track *t, const struct hth_ranks *ranks, struct hearth_err
 /* Local rank i takes part, as far as is known here. */
 int track_has(const struct hth_commit *c, const struct track *t, uint32_t i);
 
+/* A copy of it has no room, as far as is known here. */
+int track_lacks(const struct hth_commit *c, const struct track *t);
 void track_level(struct hth_commit *c, struct track *t, enum hearth_level level); /* told */
 /* HEARTH_EUNKNOWN: remembered and told. Where something of it is held here it stays, until a head decides it. */
 void track_unknown(struct hth_commit *c, struct track *t, const char *text);
@@ -346,6 +364,9 @@ int way_has_all(const struct hth_commit *c, struct hth_held_save *s);
 int way_waits(struct hth_commit *c, struct hth_save_id save);
 /* There is no slot of so many bytes for what is kept: 1: there will be, something undecided gave way. */
 int way_make(struct hth_commit *c, struct track *t, uint64_t bytes);
+
+/* lacks.c; hth_commit_no_room() too */
+void lacks_there(struct hth_commit *c, struct track *t, uint32_t node, const char *text);
 
 /* member.c */
 void member_offer(struct hth_commit *c, struct hth_held_save *s, struct hth_held *h);

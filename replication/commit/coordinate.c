@@ -108,6 +108,17 @@ void coord_done(struct hth_commit *c, uint32_t origin, const unsigned char *byte
     c->coord.look = 1;
 }
 
+/* The node says why its copy has no room, or says nothing of that any more. */
+static void coord_lacks(struct tally *t, uint32_t origin, const unsigned char *text, size_t len)
+{
+    if (!len && t->lacks_node != origin)
+        return;
+    len = len < sizeof(t->lacks) ? len : sizeof(t->lacks) - 1;
+    memcpy(t->lacks, text, len);
+    t->lacks[len] = '\0';
+    t->lacks_node = origin;
+}
+
 static void coord_mark_held(struct hth_commit *c, struct tally *t, uint32_t origin)
 {
     if (t->node[origin].held)
@@ -125,6 +136,7 @@ void coord_held(struct hth_commit *c, uint32_t origin, const unsigned char *byte
         return;
     if (t->node[origin].held && t->complete)
         hth_tree_to(c->ctx, origin, HTH_KIND_COMPLETE, bytes, SAVE_BYTES);
+    coord_lacks(t, origin, bytes + SAVE_BYTES, len - SAVE_BYTES);
     coord_mark_held(c, t, origin);
 }
 
@@ -143,6 +155,7 @@ void coord_promise(struct hth_commit *c, uint32_t origin, const unsigned char *b
     if (c->coord.sign[origin].overtaken)
         return;
     coord_mark_held(c, t, origin);
+    coord_lacks(t, origin, bytes, 0);
     if (memcmp(bytes + SAVE_BYTES + 8, map, HTH_DIGEST) != 0 || holders_lost(c, origin)) {
         append_tell(c, origin, 1);
         return;

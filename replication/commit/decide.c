@@ -433,6 +433,17 @@ static int tally_has(
     return (int)(t->complete || tally_is_recovered(c, t) ? s->promised : s->held);
 }
 
+/* Behind the nodes that are waited for: a copy that has no room. */
+static void tally_say_lacks(
+        const struct hth_commit *c, const struct tally *t, char *out, size_t len)
+{
+    size_t n = strlen(out);
+
+    if (t && t->lacks[0] && !t->node[t->lacks_node].promised)
+        snprintf(out + n, len - n, "; node %.40s: %s", c->ctx->epoch->member[t->lacks_node].node,
+                t->lacks);
+}
+
 void coord_waits_for(const struct hth_commit *c, struct hth_save_id save, char *out, size_t len)
 {
     const struct hth_epoch *e = c->ctx->epoch;
@@ -450,9 +461,10 @@ void coord_waits_for(const struct hth_commit *c, struct hth_save_id save, char *
             continue;
         if (named++ == 3) {
             snprintf(out + n, len - (size_t)n, ", ...");
-            return;
+            break;
         }
         n += snprintf(out + n, len - (size_t)n, "%s node %s%s", named > 1 ? "," : "",
                 e->member[i].node, holders_lost(c, i) ? " (lost)" : "");
     }
+    tally_say_lacks(c, t, out, len);
 }

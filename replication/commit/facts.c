@@ -47,12 +47,16 @@ void fact_done(struct hth_commit *c, struct track *t, struct hth_held_save *s)
     t->done_sent = 1;
 }
 
+/* HELD: the save | where a copy has no room here: why, to the end. */
 void fact_held(struct hth_commit *c, const struct track *t)
 {
-    unsigned char body[SAVE_BYTES];
+    unsigned char body[SAVE_BYTES + sizeof(t->lacks.text)];
+    int lacks = track_lacks(c, t) && t->lacks.node == c->ctx->epoch->self;
+    size_t len = lacks ? strlen(t->lacks.text) : 0;
 
     save_put(body, t->id);
-    hth_tree_up(c->ctx, HTH_KIND_HELD, body, sizeof(body));
+    memcpy(body + SAVE_BYTES, t->lacks.text, len);
+    hth_tree_up(c->ctx, HTH_KIND_HELD, body, SAVE_BYTES + len);
 }
 
 void fact_promise(struct hth_commit *c, const struct track *t)
@@ -80,13 +84,15 @@ void hth_commit_fail(struct hth_commit *c, struct hth_save_id save, int code, co
 {
     struct track *t =
             outcome_find(c, save) || head_fate(c, save) != FATE_OPEN ? NULL : track_get(c, save);
+    int n;
 
     if (!t)
         return;
     t->failing = 1;
     t->fail_code = code;
-    snprintf(t->why, sizeof(t->why), "node %.40s: %.150s",
-            c->ctx->epoch->member[c->ctx->epoch->self].node, text);
+    n = snprintf(t->why, sizeof(t->why),
+            "node %.40s: ", c->ctx->epoch->member[c->ctx->epoch->self].node);
+    snprintf(t->why + n, sizeof(t->why) - (size_t)n, "%s", text);
     facts_said(c, t);
     fact_failed(c, t);
 }
@@ -179,7 +185,7 @@ void facts_repeat(struct hth_commit *c, struct track *t)
         fact_copy_lost(c, t);
     else if (t->promised && t->promised_map == c->head.mapped)
         fact_promise(c, t);
-    else if (t->held && !t->complete)
+    else if (t->held && (!t->complete || t->lacks.warned))
         fact_held(c, t);
     t->says++;
     t->say_ms = now_ms + facts_wait_ms(c, t);

@@ -112,6 +112,8 @@ static void member_offered(void *self, struct hth_save_id save, uint64_t object,
 
     if (code == HEARTH_EIO && t && !t->recovered && !t->complete && !t->failing)
         hth_commit_fail(c, save, code, text);
+    if (code == HEARTH_ENOSPC && t)
+        lacks_there(c, t, node, text);
     if (code || !h || !t || !member_is_holder(c, h->object.owner, node))
         return;
     held_copy_add(h, node);
@@ -368,19 +370,22 @@ static void member_fetch(struct hth_commit *c, struct track *t, struct hth_held_
         .self = c,
     };
     struct hth_fetch *fetch;
+    struct hearth_error err;
     int rc;
 
     if (runs)
         hth_fetch_add_sources(c->ctx, s->id, o->id, sources, count);
     if (runs || count == 0 || way_waits(c, t->id))
         return;
-    rc = hth_fetch_start(c->ctx, &want, &fetch, NULL);
+    rc = hth_fetch_start(c->ctx, &want, &fetch, &err);
     if (rc == HEARTH_EBUSY && c->ctx->store->ops->soon(c->ctx->store, hth_object_file_bytes(o))) {
         t->no_room = 1; /* a slot is being made: nothing gives way for it */
         return;
     }
-    if ((rc == HEARTH_EBUSY || rc == HEARTH_ENOSPC) && way_make(c, t, hth_object_file_bytes(o)) &&
-            !hth_fetch_start(c->ctx, &want, &fetch, NULL))
+    if (rc != HEARTH_EBUSY && rc != HEARTH_ENOSPC)
+        return;
+    hth_commit_no_room(c, t->id, rc, err.text);
+    if (way_make(c, t, hth_object_file_bytes(o)) && !hth_fetch_start(c->ctx, &want, &fetch, NULL))
         t->no_room = 0; /* it was free at once */
 }
 

@@ -114,6 +114,11 @@ int track_has(const struct hth_commit *c, const struct track *t, uint32_t i)
     return t->ranks && hth_ranks_have(t->ranks, c->local[i].rank);
 }
 
+int track_lacks(const struct hth_commit *c, const struct track *t)
+{
+    return t->lacks.text[0] && hth_now_ms(&c->ctx->clock) < t->lacks.until_ms;
+}
+
 void track_level(struct hth_commit *c, struct track *t, enum hearth_level level)
 {
     if (t->level >= level)

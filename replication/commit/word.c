@@ -91,6 +91,12 @@ static const char *word_why_over(const struct hth_commit *c, struct hth_save_id 
     return "it was not protected before many newer saves were cancelled";
 }
 
+/* What ranks hear of a save that was cancelled with this code: its caller can do something about room. */
+static int word_code(int code)
+{
+    return code == HEARTH_ENOSPC ? code : HEARTH_EFAILED;
+}
+
 /* Of one that is kept its ranks have been told before, where it is protected again. */
 static void word_end(struct hth_commit *c, struct track *t, enum fate fate)
 {
@@ -105,7 +111,7 @@ static void word_end(struct hth_commit *c, struct track *t, enum fate fate)
                 c, t, HEARTH_PROTECTED, hth_keep_degraded(k, hth_keep_at(k, t->id)), HEARTH_OK, "");
     } else if (fate == FATE_CANCELLED) {
         word_say_cancelled(c, t->id, code, why);
-        track_end(c, t, t->level, 0, HEARTH_EFAILED, why);
+        track_end(c, t, t->level, 0, word_code(code), why);
     } else if (fate == FATE_OVER) {
         track_end(c, t, t->level, 0, HEARTH_EFAILED, word_why_over(c, t->id));
     }
@@ -126,7 +132,7 @@ static void word_remember(struct hth_commit *c)
         (void)head_code(c, x->save, &why);
         if (i + 1 == c->head.cancels)
             word_say_cancelled(c, x->save, x->code, why);
-        outcome_put(c, x->save, HEARTH_WRITTEN, 0, HEARTH_EFAILED, why);
+        outcome_put(c, x->save, HEARTH_WRITTEN, 0, word_code(x->code), why);
     }
     if (o && o->code == HEARTH_EUNKNOWN && k->epoch == c->head.epoch)
         outcome_put(c, k->save[0], HEARTH_PROTECTED, hth_keep_degraded(k, 0), HEARTH_OK, "");

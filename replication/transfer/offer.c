@@ -34,7 +34,6 @@ struct offer {
     uint32_t node;
     int offered;
     int wanted;               /* WANT was answered with BUSY: END is owed */
-    int told;                 /* `done` has heard what keeps the node from taking it */
     int ranged;               /* a range was wanted too: PULLED is not the end */
     int over;                 /* its save is freed: only the node's last word is waited for */
     struct hth_reg_wait wait; /* for the memory to be registered */
@@ -411,10 +410,8 @@ static void offer_on_nak(struct hth_ctx *ctx, struct offer *o, const struct hth_
         offer_leave(o);
     else if (!o->ranged)
         offer_ungrant(o);
-    if (!never && ((w->code != HEARTH_ENOSPC && w->code != HEARTH_EIO) || was.told))
+    if (!never && w->code != HEARTH_ENOSPC && w->code != HEARTH_EIO)
         return;
-    if (!never)
-        o->told = 1;
     if (was.done)
         was.done(was.self, was.save, was.object, was.node, w->code, w->text);
 }

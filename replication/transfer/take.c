@@ -73,6 +73,21 @@ static void take_answer(struct hth_ctx *ctx, uint32_t from, const struct hth_wir
     }
 }
 
+/* No slot is there for it, and none is being made: who offers it hears of no room. */
+static int take_no_room(
+        struct hth_ctx *ctx, const struct hth_wire *w, int rc, const struct hearth_error *err)
+{
+    const struct hth_transfer_events *events = &ctx->transfer->events;
+    struct hth_store *store = ctx->store;
+
+    if (rc != HEARTH_ENOSPC &&
+            (rc != HEARTH_EBUSY || store->ops->soon(store, hth_object_file_bytes(&w->object))))
+        return rc;
+    if (events->no_room)
+        events->no_room(events->self, w->save, rc, err->text);
+    return HEARTH_ENOSPC;
+}
+
 static void take_offer(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w)
 {
     const struct hth_transfer_events *events = &ctx->transfer->events;
@@ -102,7 +117,7 @@ static void take_offer(struct hth_ctx *ctx, uint32_t from, const struct hth_wire
                     .deadline_ms = ctx->opts.save_ms },
             &f, &err);
     if (rc) {
-        take_refuse(ctx, from, w, rc, err.text);
+        take_refuse(ctx, from, w, take_no_room(ctx, w, rc, &err), err.text);
         return;
     }
     f->by_offer = 1;

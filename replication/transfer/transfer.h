@@ -30,8 +30,8 @@
  * when the save is freed or the epoch ends). Nothing is said before its memory is registered.
  * done(code, text) may be NULL. It hears 0 once it is pulled, what the node will never take
  * (HEARTH_EDENIED, EEXIST, EINVAL, ECORRUPT), or HEARTH_EIO, when the memory here cannot be registered:
- * then the offer is over. It also hears HEARTH_ENOSPC or EIO, once, when the node has no room, or its
- * system refuses: the offer goes on. */
+ * then the offer is over. It also hears HEARTH_ENOSPC or EIO, each time that the node has no room, or
+ * its system refuses: the offer goes on. */
 typedef void hth_offered_fn(void *self, struct hth_save_id save, uint64_t object, uint32_t node,
         int code, const char *text);
 int hth_transfer_offer(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
@@ -96,6 +96,10 @@ typedef int hth_offer_wanted_fn(
 /* A replica that was offered is sealed here. */
 typedef void hth_replica_fn(void *self, struct hth_save_id save, uint64_t object);
 
+/* An offer that was wanted is refused: there is no slot for the object, and none is being made.
+ * HEARTH_ENOSPC: nor would there be one if all readers ended; HEARTH_EBUSY: slots are in use. */
+typedef void hth_no_room_fn(void *self, struct hth_save_id save, int code, const char *text);
+
 /* `from` has pulled a chunk of our copy that does not hold; UINT64_MAX: its table or block. */
 typedef void hth_doubt_fn(
         void *self, uint32_t from, struct hth_save_id save, uint64_t object, uint64_t chunk);
@@ -104,7 +108,8 @@ struct hth_transfer_events {
     void *self;
     hth_offer_wanted_fn *wanted;
     hth_replica_fn *sealed;
-    hth_doubt_fn *doubt; /* NULL: nobody wants to know */
+    hth_doubt_fn *doubt;     /* NULL: nobody wants to know */
+    hth_no_room_fn *no_room; /* likewise */
 };
 
 int hth_transfer_open(struct hth_ctx *ctx, const struct hth_transfer_events *events,

@@ -32,7 +32,7 @@ enum hth_kind {
     /* up: my ranks' objects of a save: {save, u32 part, u32 parts, u32 count, u32 zero, objects of
      * 128 bytes} */
     HTH_KIND_DONE = 1,
-    HTH_KIND_HELD = 2,     /* up: {save} manifest and raw objects are here */
+    HTH_KIND_HELD = 2,     /* up: {save, text} manifest and raw objects are here */
     HTH_KIND_PROMISE = 3,  /* up: {save, u64 store, name of the map 32} */
     HTH_KIND_FAILED = 4,   /* up: {save, i32 code, text} please cancel */
     HTH_KIND_COMPLETE = 6, /* down: {save} */

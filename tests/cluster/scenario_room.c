@@ -174,6 +174,56 @@ static int full_for_common(struct world *w, const char *arg)
     return world_restart(w, 3);
 }
 
+/* 1: the sentence names one of the machines. */
+static int names_machine(const struct world *w, const char *sentence)
+{
+    char name[80];
+    int names = 0;
+
+    for (uint32_t k = 0; k < w->nodes; k++) {
+        snprintf(name, sizeof(name), ": node %s: no room for a copy: ", w->node[k].name);
+        names |= strstr(sentence, name) != NULL;
+    }
+    return names;
+}
+
+static int save_without_room(struct world *w, uint64_t step)
+{
+    char line[64];
+
+    TRY(world_save_begin(w, step));
+    TRY(world_answers(w, 15000));
+    snprintf(line, sizeof(line), "wait %lu %u %u", (unsigned long)step, PROTECTED, w->save_ms);
+    TRY(world_post(w, line));
+    if (world_answers_any(w, 10000) < 0)
+        return -1;
+    for (uint32_t r = 0; r < w->ranks; r++)
+        if (strncmp(w->rank[r].answer, "err wait -105 ", 14) != 0 ||
+                !names_machine(w, w->rank[r].answer))
+            return lost(w, "rank %u: %s", r, w->rank[r].answer);
+    TRY(says(w, " bytes do not fit: its file system has room for "));
+    return says(w, "; raise that, or keep fewer steps or copies");
+}
+
+/* The first save and its copies have room, and of the second each machine has room for what its own
+ * rank writes: nothing makes room for the copies. No rank has said how large its objects are. */
+static int no_room_for_copies(struct world *w, const char *arg)
+{
+    (void)arg;
+    if (!w->namespaces)
+        return SKIPPED; /* it needs a file system of its own */
+    w->mib = 21;
+    w->kib = 4 * 1024;
+    w->untold = 1;
+    w->save_ms = 60000;
+    TRY(world_begin(w, 2, 1, 1));
+    TRY(save_without_room(w, 2));
+    TRY(save_without_room(w, 3));
+    if (!node_log_has(w, 0, " warn no-room ") && !node_log_has(w, 1, " warn no-room "))
+        return lost(w, "no engine's log has a warning");
+    return world_restart(w, 1);
+}
+
 /* A fresh machine without room refuses at open, and gets what it lacks once there is room. */
 static int full_before_open(struct world *w, const char *arg)
 {
@@ -329,6 +379,8 @@ const struct scenario scenarios_room[] = { { "allocation-fails-1", allocation_fa
     { "allocation-fails-3", allocation_fails, "3" },
     { "allocation-fails-4", allocation_fails, "4" },
     { "allocation-fails-5", allocation_fails, "5" }, { "full-after-open", full_after_open, NULL },
-    { "full-for-common", full_for_common, NULL }, { "full-before-open", full_before_open, NULL },
-    { "too-small", too_small, NULL }, { "no-room-is-told-0", no_room_is_told, "0" },
-    { "no-room-is-told-1", no_room_is_told, "1" }, { "cgroup-limit", cgroup_limit, NULL }, { 0 } };
+    { "full-for-common", full_for_common, NULL },
+    { "no-room-for-copies", no_room_for_copies, NULL },
+    { "full-before-open", full_before_open, NULL }, { "too-small", too_small, NULL },
+    { "no-room-is-told-0", no_room_is_told, "0" }, { "no-room-is-told-1", no_room_is_told, "1" },
+    { "cgroup-limit", cgroup_limit, NULL }, { 0 } };

@@ -34,7 +34,8 @@ static uint32_t ends, unknown; /* of handles; of these with HEARTH_EUNKNOWN */
 /* Of the heads that are given: */
 static int unsettled;
 static struct hth_save_id cancelled; /* epoch 0: none */
-static struct hth_save_id decided;   /* likewise */
+static int cancelled_code = HEARTH_ETIMEOUT;
+static struct hth_save_id decided; /* likewise */
 
 static inline void on_level(void *none, struct hth_save_id id, uint32_t rank,
         enum hearth_level level, int degraded, int code, const char *text)
@@ -139,7 +140,7 @@ static inline void give_head(
 
     head.decided = decided;
     if (cancelled.epoch)
-        head.cancelled[head.cancels++] = (struct hth_cancelled){ cancelled, HEARTH_ETIMEOUT, 0 };
+        head.cancelled[head.cancels++] = (struct hth_cancelled){ cancelled, cancelled_code, 0 };
     cr_assert(le(sz, len, sizeof(bytes)));
     hth_holders_encode(map, bytes);
     hth_digest(head.map, bytes, len);

@@ -77,6 +77,34 @@ Test(log, what_cannot_be_written_is_tried_again_in_a_while_and_not_in_each_round
     cr_assert(eq(int, pair_logged(p, 0, "head-failed"), 2));
 }
 
+static const char *waits_for(void)
+{
+    static char text[300];
+    const char *at;
+
+    hth_commit_text(commit, text, sizeof(text));
+    at = strstr(text, "waits for ");
+    return at ? at + strlen("waits for ") : text;
+}
+
+/* Its holder says so with HELD, for as long as it is so. */
+Test(log, a_save_that_waits_for_a_copy_without_room_says_so)
+{
+    static const char why[] = "no room for a copy: 900 bytes do not fit";
+    struct hth_head h = on_record(NULL);
+
+    done_and_held();
+    fact(1, HTH_KIND_HELD, why, sizeof(why) - 1);
+    fact(0, HTH_KIND_HELD, NULL, 0);
+    must_say(waits_for(), "the promise of node node0, node node1; node node1: no room for a copy: "
+                          "900 bytes do not fit");
+    fact(1, HTH_KIND_HELD, NULL, 0);
+    must_say(waits_for(), "the promise of node node0, node node1");
+    fact(1, HTH_KIND_HELD, why, sizeof(why) - 1);
+    promise(1, h.map);
+    must_say(waits_for(), "the promise of node node0");
+}
+
 /* Each look would begin the manifest again, until the save's deadline. */
 Test(log, a_save_whose_manifest_cannot_be_written_fails_at_once_with_the_reason)
 {

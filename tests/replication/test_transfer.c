@@ -25,6 +25,22 @@ Test(transfer, an_offer_ends_as_a_sealed_verified_copy_and_a_receipt)
     cr_assert(eq(u64, hth_transfer_due_ms(&p->node[1].ctx), HTH_NEVER), "nothing is repeated");
 }
 
+/* Whose node that is decides what to do; who offers goes on offering. */
+Test(transfer, an_offer_for_which_there_is_no_slot_is_told_here_and_there_until_there_is_one)
+{
+    hth_store_mem_room(p->node[0].store, MIB);
+    offer(pair_seal(p, 1, save, 5, 9 * MIB, 1));
+    cr_assert(pair_until(p, &p->node[0].no_rooms, 3, 2000));
+    cr_assert(eq(int, p->node[0].no_room_code, HEARTH_ENOSPC));
+    cr_assert(ge(u32, offered.ended, 2));
+    cr_assert(eq(int, offered.code, HEARTH_ENOSPC));
+    hth_store_mem_room(p->node[0].store, 100 * MIB);
+    cr_assert(pair_until(p, &p->node[0].sealed, 1, 2000));
+    pair_run(p, 1000);
+    must(offered.code);
+    arrived_whole(0);
+}
+
 #ifdef HEARTH_POINTS
 Test(transfer, passes_offer_pull_and_verify)
 {
@@ -101,10 +117,13 @@ Test(transfer, a_receiver_without_room_takes_it_once_there_is)
     must(store->ops->take(store, bytes, &slot, NULL));
     offer(pair_seal(p, 1, save, 5, MIB, 1));
     pair_run(p, 2000);
-    cr_assert(eq(u32, offered.ended, 0));
+    cr_assert(eq(int, offered.code, HEARTH_ENOSPC));
+    cr_assert(eq(int, p->node[0].no_room_code, HEARTH_EBUSY), "another has it");
     cr_assert(zero(ptr, (void *)hth_holdings_first(&p->node[0].ctx)), "an empty save is left");
     store->ops->give(store, slot);
-    cr_assert(pair_until(p, &offered.ended, 1, 2000));
+    cr_assert(pair_until(p, &p->node[0].sealed, 1, 2000));
+    pair_run(p, 1000);
+    must(offered.code);
     arrived_whole(0);
 }
 

@@ -116,6 +116,16 @@ static void on_sealed(void *self, struct hth_save_id save, uint64_t object)
     ((struct pair_node *)self)->sealed++;
 }
 
+static void on_no_room(void *self, struct hth_save_id save, int code, const char *text)
+{
+    struct pair_node *n = self;
+
+    (void)save;
+    need(text[0] != 0, "a refusal's reason");
+    n->no_rooms++;
+    n->no_room_code = code;
+}
+
 static void on_fact(
         void *self, uint32_t origin, uint16_t kind, const unsigned char *bytes, size_t len)
 {
@@ -193,7 +203,9 @@ void pair_node_open(struct pair *p, uint32_t node)
     struct hth_session_events events = {
         .self = n, .on_message = on_message, .on_peer_up = on_peer_up, .on_peer_down = on_peer_down
     };
-    struct hth_transfer_events transfer = { n, on_wanted, on_sealed, NULL };
+    struct hth_transfer_events transfer = {
+        .self = n, .wanted = on_wanted, .sealed = on_sealed, .no_room = on_no_room
+    };
     struct hth_blob_events blobs = { n, on_blob, on_blob_failed };
     struct hth_transport_events link;
 

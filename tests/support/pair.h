@@ -29,8 +29,10 @@ struct pair_node {
     struct hth_transport *transport;
     struct hth_epoch epoch;
     uint32_t down[PAIR_NODES];
-    int wanted;      /* what the commit would say to offers */
-    uint32_t sealed; /* replicas that came */
+    int wanted;        /* what the commit would say to offers */
+    uint32_t sealed;   /* replicas that came */
+    uint32_t no_rooms; /* offers refused for that */
+    int no_room_code;  /* of the last */
     uint32_t peer_downs;
     uint32_t delivered;         /* facts */
     uint32_t heard[PAIR_KINDS]; /* of each kind */

@@ -312,8 +312,9 @@ class Handle(Part):
     _closed = "the handle is closed"
 
     def wait(self, level: str = "PROTECTED", timeout_s: float = 600.0) -> None:
-        """Wait for a level on this rank's account. Raises HearthFailed, HearthTimeout, and within
-        a tenth of a second HearthError where another thread has closed the handle or the job, or
+        """Wait for a level on this rank's account. Raises HearthFailed, HearthTimeout,
+        HearthNoSpace where a node has no room for its part or its copy, and within a tenth of a
+        second HearthError where another thread has closed the handle or the job, or
         where the process ends of an exception: a trainer that failed is not kept from its restart."""
         if level not in _ffi.LEVELS:
             raise ValueError(f"level {level!r} is none of {', '.join(_ffi.LEVELS)}")
