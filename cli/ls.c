@@ -17,8 +17,8 @@ struct job {
     char name[256];
     char dir[4096];
     char log[4096 + 16]; /* empty: there is none */
-    pid_t pid;           /* of the engine; 0: none runs */
-    json_t *status;      /* what it says; NULL: nothing */
+    struct hth_lock_holder engine;
+    json_t *status; /* what it says; NULL: nothing */
     struct save_row *saves;
 };
 
@@ -100,9 +100,9 @@ static int job_look_into(struct job *j, int fd, const char *root, struct hearth_
         return rc;
     if (job_has_log(fd))
         snprintf(j->log, sizeof(j->log), "%s/" HTH_RECORDS_DIR "/log", j->dir);
-    if (hth_store_locked(root, j->name, &j->pid, NULL))
-        j->pid = 0;
-    text = j->pid ? engine_status(fd) : NULL;
+    if (hth_store_locked(root, j->name, &j->engine, NULL))
+        j->engine.held = 0;
+    text = j->engine.held ? engine_status(fd) : NULL;
     j->status = text ? json_loads(text, 0, NULL) : NULL;
     free(text);
     rc = saves_list(fd, j->dir, &j->saves, err);
@@ -155,7 +155,11 @@ static json_t *json_job(const struct job *j)
     }
     json_object_set_new(out, "job", json_text(j->name, strlen(j->name)));
     json_object_set_new(out, "directory", json_text(j->dir, strlen(j->dir)));
-    json_object_set_new(out, "engine_pid", j->pid ? json_integer(j->pid) : json_null());
+    json_object_set_new(
+            out, "engine_pid", j->engine.pid > 0 ? json_integer(j->engine.pid) : json_null());
+    json_object_set_new(out, "engine_host",
+            j->engine.held && j->engine.host[0] ? json_text(j->engine.host, strlen(j->engine.host))
+                                                : json_null());
     json_object_set_new(out, "log", j->log[0] ? json_text(j->log, strlen(j->log)) : json_null());
     json_object_set_new(out, "status", j->status ? json_incref(j->status) : json_null());
     json_object_set_new(out, "saves", saves);
@@ -183,13 +187,15 @@ static void ls_print_engine(const struct job *j)
 {
     const char *confined = json_string_value(json_object_get(j->status, "confined"));
     const char *state = json_string_value(json_object_get(j->status, "state"));
+    char who[HTH_LOCK_HOLDER_TEXT];
 
-    if (!j->pid)
+    if (!j->engine.held)
         puts("engine  none runs");
     else if (!j->status)
-        say("engine  pid %ld, which does not answer\n", (long)j->pid);
+        say("engine  %s, which does not answer\n", hth_lock_holder_text(&j->engine, who));
     else
-        say("engine  pid %ld, epoch %lld, %lld nodes, %lld ranks here%s%s\n", (long)j->pid,
+        say("engine  %s, epoch %lld, %lld nodes, %lld ranks here%s%s\n",
+                hth_lock_holder_text(&j->engine, who),
                 (long long)json_integer_value(json_object_get(j->status, "epoch")),
                 (long long)json_integer_value(json_object_get(j->status, "members")),
                 (long long)json_integer_value(json_object_get(j->status, "ranks_attached")),
@@ -263,8 +269,8 @@ static void ls_grid_job(struct grid *g, const struct job *j)
     human(size, bytes);
     plain(name, sizeof(name), j->name, strlen(j->name));
     grid_add(g, "%s", name);
-    snprintf(pid, sizeof(pid), "%ld", (long)j->pid);
-    grid_add(g, "%s", j->pid ? pid : "-");
+    snprintf(pid, sizeof(pid), "%ld", (long)j->engine.pid);
+    grid_add(g, "%s", j->engine.pid > 0 ? pid : j->engine.held ? j->engine.host : "-");
     grid_add(g, "%" PRIu64, count);
     if (best)
         grid_add(g, "%" PRIu64 " %s", best->step, best->state);
@@ -303,7 +309,7 @@ static enum status ls_names(const struct args *a, int root, char **names)
     for (size_t i = 0; i < 7; i++)
         grid_add(&g, "%s", titles[i]);
     for (size_t i = 0; names[i]; i++) {
-        struct job j = { .pid = 0 };
+        struct job j = { .status = NULL };
         int rc = hth_job_check(names[i], NULL) ? HEARTH_ENOENT
                                                : job_look(&j, a->root, names[i], &err);
 

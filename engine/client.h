@@ -12,6 +12,7 @@ struct client {
     uint32_t id; /* the server's number for the connection */
     struct client *next;
     uint32_t rank, world, pid; /* as ATTACH said */
+    uint32_t seen_pid;         /* as this process counts it; 0: another namespace's */
     int attached, helper;
     int ahead;                /* slots may be lent to it before it asks */
     uint64_t ahead_bytes;     /* that its last save asked for; 0: none yet */

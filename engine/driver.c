@@ -85,6 +85,13 @@ static int driver_attach(void *self, int *fd, const void *bytes, uint64_t off, s
     return hth_attach_put(fd, bytes, off, len, last);
 }
 
+static uint32_t driver_pid_of(void *self, uint32_t client)
+{
+    const struct hth_driver *d = self;
+
+    return d->server ? (uint32_t)hth_server_pid(d->server, client) : 0;
+}
+
 /* `.hearth/port`: where the last engine listened. Members know us by that address, so one that
  * is started again under living ranks takes it again if it can. */
 static uint16_t driver_last_port(struct hth_driver *d)
@@ -304,6 +311,7 @@ static int driver_open_node(struct hth_driver *d, struct hearth_error *err)
         .fabrics = d->fabrics ? &d->offers : NULL,
         .reply = driver_reply,
         .attach = driver_attach,
+        .pid_of = driver_pid_of,
         .reply_self = d,
         .trusted = hth_config_network(c).trusted,
         .strong = hth_config_network(c).strong,

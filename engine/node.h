@@ -51,6 +51,8 @@ struct hth_node_env {
      * caller's to close; last: nobody can change it any more. Any thread, one at a time for a
      * descriptor. -1 and errno. */
     int (*attach)(void *self, int *fd, const void *bytes, uint64_t off, size_t len, int last);
+    /* The client's pid as this process counts it; 0: it has none. NULL: as the client says. */
+    uint32_t (*pid_of)(void *self, uint32_t client);
     void *reply_self;
     char node[HTH_NAME_MAX + 1]; /* this node's id */
     const char *

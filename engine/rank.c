@@ -42,6 +42,24 @@ static int rank_differs(struct hearth_error *err, const char *option, const char
             option, has, rank, says);
 }
 
+static uint32_t rank_seen_pid(const struct hth_node *n, uint32_t client, uint32_t said)
+{
+    return n->env.pid_of ? n->env.pid_of(n->env.reply_self, client) : said;
+}
+
+/* A pid is said only where both count alike: in a pod each first process is 1. */
+static int rank_is_open(const struct hth_node *n, const struct client *c,
+        const struct hth_local_attach *m, const struct client *first, struct hearth_error *err)
+{
+    char who[48] = "a process of another pod or container";
+
+    if (first->seen_pid == first->pid && rank_seen_pid(n, c->id, m->pid) == m->pid)
+        snprintf(who, sizeof(who), "process %" PRIu32, first->pid);
+    return hth_fail(err, HEARTH_EEXIST, 0,
+            "rank %" PRIu32 " is open in %s already: end that, or open as its helper", m->rank,
+            who);
+}
+
 static int rank_check(const struct hth_node *n, const struct client *c,
         const struct hth_local_attach *m, struct hearth_error *err)
 {
@@ -67,12 +85,7 @@ static int rank_check(const struct hth_node *n, const struct client *c,
         *err = n->failure;
         return n->failure.code;
     }
-    if (first && !m->helper)
-        return hth_fail(err, HEARTH_EEXIST, 0,
-                "rank %" PRIu32 " is open in process %" PRIu32 " already: end that, or open as its "
-                "helper",
-                m->rank, first->pid);
-    return HEARTH_OK;
+    return first && !m->helper ? rank_is_open(n, c, m, first, err) : HEARTH_OK;
 }
 
 /* The settings in effect, whether the command line or another rank chose them. */
@@ -157,6 +170,7 @@ void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_at
     c->rank = m->rank;
     c->world = m->world;
     c->pid = m->pid;
+    c->seen_pid = rank_seen_pid(n, c->id, m->pid);
     c->helper = m->helper != 0;
     c->ahead = m->ahead && !m->helper;
     n->ahead_look = 1;

@@ -308,6 +308,13 @@ static void connection_enqueue(
     connection_want_out(s, c, 1);
 }
 
+pid_t hth_server_pid(const struct hth_server *s, uint32_t client)
+{
+    const struct connection *c = server_find(s, client);
+
+    return c ? c->pid : 0;
+}
+
 void hth_server_reply(struct hth_server *s, uint32_t client, const void *bytes, size_t len, int fd)
 {
     struct connection *c = server_find(s, client);

@@ -13,6 +13,7 @@
 
 #include "core/base/env.h"
 #include "core/local/local.h"
+#include <sys/types.h>
 
 #define HTH_CLIENTS_MAX 4096u
 #define HTH_QUEUE_MAX   512u /* answers waiting for a client that does not read */
@@ -38,6 +39,8 @@ int hth_server_open(int dir_fd, const char *dir, int epoll_fd,
 /* An event of epoll_fd: 1: it was the server's (a bounded number of packets was taken), else 0. */
 int hth_server_event(struct hth_server *s, uint64_t tag, uint32_t events);
 
+/* Of a client; 0: it is gone, or of a pid namespace that this process does not see. */
+pid_t hth_server_pid(const struct hth_server *s, uint32_t client);
 /* Queue an answer; the semantics of struct hth_node_env's reply(). */
 void hth_server_reply(struct hth_server *s, uint32_t client, const void *bytes, size_t len, int fd);
 

@@ -10,6 +10,7 @@
 #define HEARTH_CLIENT_MEMBER_H
 
 #include "core/local/local.h"
+#include "core/store/store_tmpfs.h"
 #include "log.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -29,8 +30,9 @@ struct hearth {
 
     pthread_mutex_t lock;
     /* What the engine said. Written by client/link and client/join. */
-    struct hth_local_attached attached;
-    struct hth_local_opts joined; /* in effect there */
+    struct hth_local_attached attached; /* pid 0: it has none in this process's namespace */
+    char engine[HTH_LOCK_HOLDER_TEXT];  /* "pid 12", or where else it is */
+    struct hth_local_opts joined;       /* in effect there */
     uint64_t epoch, nonce;
     /* Each folder's own. */
     struct hth_link *link;

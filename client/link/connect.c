@@ -119,19 +119,18 @@ struct search {
     unsigned again;   /* engines started after the first */
 };
 
-/* Who holds the lock; 0: nobody. */
-static pid_t lock_holder(const struct hearth *h)
+static int lock_is_held(const struct hearth *h)
 {
-    pid_t pid = 0;
+    struct hth_lock_holder holder = { 0 };
 
-    return hth_store_locked(h->opts.root, h->opts.job, &pid, NULL) ? 0 : pid;
+    return !hth_store_locked(h->opts.root, h->opts.job, &holder, NULL) && holder.held;
 }
 
 /* Nobody listens, so an engine that has the lock will serve soon, or it ends, as one that was dropped
  * does when its memory is free: looked at again until the deadline. */
 static int search_start_inside(struct hearth *h, struct search *s, struct hearth_error *err)
 {
-    int rc = lock_holder(h) ? HEARTH_ELOCKED : hth_inside_start(h, err);
+    int rc = lock_is_held(h) ? HEARTH_ELOCKED : hth_inside_start(h, err);
 
     s->started = rc != HEARTH_ELOCKED;
     return s->started ? rc : HEARTH_OK;
@@ -172,7 +171,7 @@ static void search_start_again(const struct hearth *h, struct search *s, uint64_
 
     if (!s->ended)
         return;
-    if (lock_holder(h)) { /* one that reads a full memory before it serves may take long */
+    if (lock_is_held(h)) { /* one that reads a full memory before it serves may take long */
         s->ended = now;
         return;
     }
@@ -186,6 +185,17 @@ static void search_start_again(const struct hearth *h, struct search *s, uint64_
     if (s->pidfd >= 0)
         close(s->pidfd);
     *s = (struct search){ .pidfd = -1, .words = -1, .again = s->again + 1 };
+}
+
+static int search_locked_out(const struct hearth *h, struct hearth_error *err)
+{
+    struct hth_lock_holder holder = { 0 };
+    char who[HTH_LOCK_HOLDER_TEXT];
+
+    (void)hth_store_locked(h->opts.root, h->opts.job, &holder, NULL);
+    return hth_fail(err, HEARTH_ELOCKED, 0,
+            "the engine %s%s has %s and neither serves nor ends; end that one first",
+            holder.pid > 0 ? "with " : "", hth_lock_holder_text(&holder, who), h->records);
 }
 
 static int search_go_on(
@@ -204,9 +214,7 @@ static int search_go_on(
                 "hearthd ended as soon as it was started for %s: %.300s", h->records,
                 engine_last_words(h, s->words, words, sizeof(words)));
     if (now >= until && h->opts.start == HEARTH_START_IN_PROCESS && !s->started)
-        return hth_fail(err, HEARTH_ELOCKED, 0,
-                "the engine with pid %ld has %s and neither serves nor ends; end that one first",
-                (long)lock_holder(h), h->records);
+        return search_locked_out(h, err);
     if (now >= until)
         return hth_fail(err, HEARTH_EENGINE, 0,
                 "no engine answers at %s/sock: %.300s (its log is %s/log)", h->records,

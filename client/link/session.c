@@ -10,6 +10,7 @@
 
 #include "client/opts/settings.h"
 #include "client/opts/told.h"
+#include "core/store/store_tmpfs.h"
 #include "leases.h"
 #include "link_parts.h"
 #include "wire.h"
@@ -20,6 +21,18 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* By its socket the kernel says the pid that it has here; in another pod that is none. */
+static void session_name_engine(struct hearth *h)
+{
+    struct hth_lock_holder holder = { 0 };
+
+    if (!h->attached.pid && !hth_store_locked(h->opts.root, h->opts.job, &holder, NULL))
+        holder.pid = 0;
+    else
+        holder.pid = (pid_t)h->attached.pid;
+    hth_lock_holder_text(&holder, h->engine);
+}
 
 int hth_attach_locked(struct hearth *h, int fd, uint64_t until, struct hearth_error *err)
 {
@@ -61,6 +74,7 @@ int hth_attach_locked(struct hearth *h, int fd, uint64_t until, struct hearth_er
         return hth_fail(err, HEARTH_EPROTO, 0,
                 "the engine's answer is not valid: engine and library are not of one version");
     h->attached = a;
+    session_name_engine(h);
     return hth_settings_check(h, m.challenge, err);
 }
 
@@ -168,7 +182,7 @@ int hth_restore_locked(struct hearth *h, int fd, uint64_t until, struct hearth_e
             return session_went(err);
     }
     hth_line_add(&h->lines, HEARTH_LOG_WARN, "engine-back",
-            "this node's engine is back (pid %u), epoch %" PRIu64, h->attached.pid, h->epoch);
+            "this node's engine is back (%s), epoch %" PRIu64, h->engine, h->epoch);
     return HEARTH_OK;
 }
 

@@ -549,8 +549,8 @@ int hth_ask_wait_locked(struct hearth *h, struct hth_asked *asked, uint64_t unti
                 h->attached.log);
     hth_ask_drop_locked(h, asked);
     return hth_fail(err, HEARTH_ETIMEOUT, 0,
-            "%s: this node's engine (pid %u) did not answer in time: see its log %s", what,
-            h->attached.pid, h->attached.log);
+            "%s: this node's engine (%s) did not answer in time: see its log %s", what, h->engine,
+            h->attached.log);
 }
 
 int hth_ask_over_locked(

@@ -39,6 +39,8 @@ static const char *remedy(const struct hearth *h, char *out, size_t len)
 {
     if (h->attached.pid == (uint32_t)getpid())
         snprintf(out, len, "close the job's other handles in this process first");
+    else if (!h->attached.pid) /* `kill 0` would end the caller's own processes */
+        snprintf(out, len, "end it there (what it keeps stays)");
     else
         snprintf(out, len, "end it with `kill %u` (what it keeps stays)", h->attached.pid);
     return out;
@@ -50,9 +52,9 @@ static int differs(const struct hearth *h, const char *name, const char *asked, 
     char how[96];
 
     return hth_fail(err, HEARTH_EINVAL, 0,
-            "%s is '%.64s', but the engine that runs on this node (pid %u) was started with '%.64s': "
+            "%s is '%.64s', but the engine that runs on this node (%s) was started with '%.64s': "
             "%s, or open with what it has",
-            name, asked, h->attached.pid, has[0] ? has : "none", remedy(h, how, sizeof(how)));
+            name, asked, h->engine, has[0] ? has : "none", remedy(h, how, sizeof(how)));
 }
 
 static int same_address(const char *a, const char *b)
@@ -113,10 +115,9 @@ static int check_key(
                                        hth_mac_equal(proof[1], h->attached.key_proof)))
         return HEARTH_OK;
     return hth_fail(err, HEARTH_EINVAL, 0,
-            "key_file '%.200s' holds a key, but the engine that runs on this node (pid %u) was "
+            "key_file '%.200s' holds a key, but the engine that runs on this node (%s) was "
             "started %s: %s, or open with what it has",
-            h->opts.key_file, h->attached.pid,
-            h->attached.has_key ? "with another key" : "without a key",
+            h->opts.key_file, h->engine, h->attached.has_key ? "with another key" : "without a key",
             remedy(h, how, sizeof(how)));
 }
 
@@ -233,8 +234,8 @@ void hth_settings_say(struct hearth *h)
     for (size_t i = 0; i < o.object_count; i++)
         bytes += o.object_bytes[i];
     hth_line_add(&h->lines, HEARTH_LOG_INFO, "open",
-            "job %s rank %u/%u epoch %" PRIu64 " engine pid %u log %.120s, %zu objects of %" PRIu64
+            "job %s rank %u/%u epoch %" PRIu64 " engine %s log %.120s, %zu objects of %" PRIu64
             " bytes%s",
-            o.job, o.rank, o.world, h->epoch, a->pid, a->log, o.object_count, bytes, line);
+            o.job, o.rank, o.world, h->epoch, h->engine, a->log, o.object_count, bytes, line);
     say_left_out(h);
 }

@@ -239,7 +239,7 @@ static void handle_engine_gone(const struct hearth *h, struct hearth_status *st)
 {
     st->code = HEARTH_EUNKNOWN;
     snprintf(st->text, sizeof(st->text),
-            "this node's engine (pid %u) is gone: hearth_wait() looks for it", h->attached.pid);
+            "this node's engine (%s) is gone: hearth_wait() looks for it", h->engine);
 }
 
 int hearth_test(struct hearth_handle *handle, struct hearth_status *out, struct hearth_error *err)

@@ -1,27 +1,68 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One engine per job and node: an open-file lock on `.hearth/lock`, which the kernel drops with
- * the process, however it ends. The kernel does not say which process holds such a lock, so its pid is
- * in the file.
+ * the process, however it ends. The kernel does not say which process holds such a lock, so the file says it:
+ *
+ *     "4711", blanks up to byte 23, newline       the pid, as the engine's own namespace counts it
+ *     "4026531836 pod-a", newline                 that namespace, and the host name
+ *
+ * In another namespace (a pod, a container) the pid is none, or another process's.
  */
 #include "tmpfs.h"
 
+#include "core/base/open.h"
 #include "core/base/root.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define PID_TEXT 24
+#define PID_TEXT  24
+#define LOCK_TEXT 128
 
-static pid_t pid_in(int fd)
+/* 0: there is no /proc. */
+static uint64_t own_namespace(void)
 {
-    char text[PID_TEXT + 1] = "";
+    int fd = hth_open_kernel("/proc/self/ns/pid", O_RDONLY);
+    struct stat st;
+    uint64_t number = fd >= 0 && !fstat(fd, &st) ? st.st_ino : 0;
 
-    return pread(fd, text, PID_TEXT, 0) > 0 ? (pid_t)strtol(text, NULL, 10) : 0;
+    if (fd >= 0)
+        close(fd);
+    return number;
+}
+
+static void holder_read(int fd, struct hth_lock_holder *out)
+{
+    char text[LOCK_TEXT + 1] = "", host[sizeof(out->host)] = "";
+    uint64_t space = 0;
+
+    *out = (struct hth_lock_holder){ .held = 1 };
+    if (pread(fd, text, LOCK_TEXT, 0) <= 0)
+        return;
+    out->there = (pid_t)strtol(text, NULL, 10);
+    if (strlen(text) > PID_TEXT)
+        sscanf(text + PID_TEXT, "%" SCNu64 " %64s", &space, host);
+    memcpy(out->host, host, sizeof(host));
+    if (!space || space == own_namespace()) /* an older engine says nothing of it */
+        out->pid = out->there;
+}
+
+const char *hth_lock_holder_text(
+        const struct hth_lock_holder *holder, char out[HTH_LOCK_HOLDER_TEXT])
+{
+    if (holder->pid > 0)
+        snprintf(out, HTH_LOCK_HOLDER_TEXT, "pid %ld", (long)holder->pid);
+    else if (holder->there > 0)
+        snprintf(out, HTH_LOCK_HOLDER_TEXT, "in another pod or container: host %s, pid %ld there",
+                holder->host, (long)holder->there);
+    else
+        snprintf(out, HTH_LOCK_HOLDER_TEXT, "of a pid that is not known");
+    return out;
 }
 
 /* fcntl by open file: F_OFD_SETLK or F_OFD_GETLK. */
@@ -35,7 +76,8 @@ static int lock_control(int fd, int command, struct flock *lock)
 
 int hth_lock_take(int fd, const char *path, struct hearth_error *err)
 {
-    char text[PID_TEXT + 1];
+    char text[LOCK_TEXT + 1], host[65] = "", who[HTH_LOCK_HOLDER_TEXT];
+    struct hth_lock_holder holder;
     struct flock lock;
     struct stat st;
 
@@ -46,12 +88,15 @@ int hth_lock_take(int fd, const char *path, struct hearth_error *err)
         if (errno != EAGAIN && errno != EACCES)
             return hth_fail(
                     err, HEARTH_EIO, errno, "cannot lock %.200s: %s", path, strerrordesc_np(errno));
-        return hth_fail(err, HEARTH_ELOCKED, errno,
-                "%.200s is in use by the engine with pid %ld; end that one first", path,
-                (long)pid_in(fd));
+        holder_read(fd, &holder);
+        return hth_fail(err, HEARTH_ELOCKED, 0,
+                "%.200s is in use by the engine %s%s; end that one first", path,
+                holder.pid > 0 ? "with " : "", hth_lock_holder_text(&holder, who));
     }
-    snprintf(text, sizeof(text), "%-*ld\n", PID_TEXT - 1, (long)getpid());
-    if (pwrite(fd, text, PID_TEXT, 0) != PID_TEXT)
+    gethostname(host, sizeof(host) - 1);
+    snprintf(text, sizeof(text), "%-*ld\n%" PRIu64 " %s\n", PID_TEXT - 1, (long)getpid(),
+            own_namespace(), host[0] ? host : "-");
+    if (ftruncate(fd, 0) || pwrite(fd, text, strlen(text), 0) != (ssize_t)strlen(text))
         return hth_fail(err, errno == ENOSPC ? HEARTH_ENOSPC : HEARTH_EIO, errno,
                 "cannot write the pid into the lock of %.200s: %s", path, strerrordesc_np(errno));
     return 0;
@@ -127,7 +172,8 @@ int hth_store_lock(int records, const char *path, int *out_fd, struct hearth_err
     return 0;
 }
 
-int hth_store_locked(const char *root, const char *job, pid_t *out_pid, struct hearth_error *err)
+int hth_store_locked(
+        const char *root, const char *job, struct hth_lock_holder *out, struct hearth_error *err)
 {
     int records, fd, rc = 0;
     struct stat st[2];
@@ -143,8 +189,10 @@ int hth_store_locked(const char *root, const char *job, pid_t *out_pid, struct h
     if (lock_control(fd, F_OFD_GETLK, &lock))
         rc = hth_fail(err, HEARTH_EIO, errno, "cannot ask for the lock of %.200s/%s: %s", root, job,
                 strerrordesc_np(errno));
+    else if (lock.l_type == F_UNLCK)
+        *out = (struct hth_lock_holder){ 0 };
     else
-        *out_pid = lock.l_type == F_UNLCK ? 0 : pid_in(fd);
+        holder_read(fd, out);
     close(fd);
     return rc;
 }

@@ -89,9 +89,21 @@ int hth_store_records(const char *root, const char *job, int *out_fd, struct hea
  * HEARTH_EIO (also: the lock is no file). */
 int hth_store_lock(int records, const char *path, int *out_fd, struct hearth_error *err);
 
-/* Does an engine run on <root>/<job>? Takes no lock, so it never keeps one out. *out_pid is 0
- * when none does, or the pid as its own namespace counts it. Errors: HEARTH_ENOENT, HEARTH_EIO. */
-int hth_store_locked(const char *root, const char *job, pid_t *out_pid, struct hearth_error *err);
+/* Which engine has a job. */
+struct hth_lock_holder {
+    int held;      /* 1: one runs */
+    pid_t pid;     /* 0: this process's namespace has none for it, or it has not said yet */
+    pid_t there;   /* as its own namespace counts it */
+    char host[65]; /* its host name, which is a pod's; "" of an older engine */
+};
+/* "pid 12", or of one in another pid namespace its host name; returns out. */
+#define HTH_LOCK_HOLDER_TEXT 144
+const char *hth_lock_holder_text(
+        const struct hth_lock_holder *holder, char out[HTH_LOCK_HOLDER_TEXT]);
+
+/* Does an engine run on <root>/<job>? Takes no lock, so it never keeps one out. Errors: HEARTH_ENOENT, HEARTH_EIO. */
+int hth_store_locked(
+        const char *root, const char *job, struct hth_lock_holder *out, struct hearth_error *err);
 
 /* Before close: all that is Hearth's goes, its memory too once no process maps it; the records
  * and the log stay where they are wanted. What is not ours stays. */

@@ -2,6 +2,12 @@
 /* Opening what is there: locks, other people's directories, half-done renames. */
 #include "adopt_rig.h"
 
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 static const struct hth_save_id save_b = { 7, 11, 40, 2 };
 
 TestSuite(adopt, .init = setup, .fini = teardown);
@@ -12,27 +18,73 @@ Test(adopt, a_second_engine_is_kept_out_and_told_by_whom)
     struct hth_store *second;
     struct hearth_error err;
     char want[64];
-    pid_t pid = 1;
+    struct hth_lock_holder holder = { .held = 1 };
     int records, fd;
 
     must_fail(hth_store_records(root, "job", &records, &err), HEARTH_ENOENT);
-    must_fail(hth_store_locked(root, "job", &pid, &err), HEARTH_ENOENT);
+    must_fail(hth_store_locked(root, "job", &holder, &err), HEARTH_ENOENT);
     must(open_store(NULL));
     snprintf(want, sizeof(want), "engine with pid %ld", (long)getpid());
     must_fail(hth_store_tmpfs_open(&opts, &second, &err), HEARTH_ELOCKED);
     cr_assert(strstr(err.text, want) != NULL, "%s", err.text);
     must(hth_store_records(root, "job", &records, NULL));
     must_fail(hth_store_lock(records, "job", &fd, &err), HEARTH_ELOCKED);
-    must(hth_store_locked(root, "job", &pid, &err));
-    cr_assert(eq(int, pid, getpid()));
+    must(hth_store_locked(root, "job", &holder, &err));
+    cr_assert(eq(int, holder.pid, getpid()));
     close_store();
-    must(hth_store_locked(root, "job", &pid, &err));
-    cr_assert(eq(int, pid, 0));
+    must(hth_store_locked(root, "job", &holder, &err));
+    cr_assert(zero(int, holder.held));
     must(hth_store_lock(records, "job", &fd, &err));
     close(records);
     must_fail(open_store(&err), HEARTH_ELOCKED);
     close(fd);
     must(open_store(NULL));
+}
+
+/* As in another pod, which counts pids for itself. 0: it has the job's store, and tells so through the pipe. */
+static int hold_elsewhere(int told)
+{
+    struct hth_store *own;
+    struct hth_store_tmpfs_opts opts = options();
+
+    if (getpid() != 1 || sethostname("pod-b", 5) || hth_store_tmpfs_open(&opts, &own, NULL))
+        return 1;
+    if (write(told, "x", 1) != 1)
+        return 1;
+    pause();
+    return 0;
+}
+
+Test(adopt, of_an_engine_in_another_pod_the_host_is_told_and_no_pid_of_ours)
+{
+    struct hth_store_tmpfs_opts opts = options();
+    struct hth_lock_holder holder = { 0 };
+    struct hth_store *second;
+    struct hearth_error err;
+    char byte, text[HTH_LOCK_HOLDER_TEXT];
+    int ends[2];
+    pid_t pid;
+
+    if (geteuid())
+        cr_skip_test("only root makes a namespace of pids");
+    cr_assert(zero(int, pipe2(ends, O_CLOEXEC)));
+    cr_assert(zero(int, unshare(CLONE_NEWPID | CLONE_NEWUTS)));
+    pid = fork();
+    if (!pid)
+        _exit(hold_elsewhere(ends[1]));
+    close(ends[1]);
+    cr_assert(eq(long, read(ends[0], &byte, 1), 1), "it did not open the store");
+    must_fail(hth_store_tmpfs_open(&opts, &second, &err), HEARTH_ELOCKED);
+    cr_assert(ne(ptr, strstr(err.text, "host pod-b, pid 1 there"), NULL), "%s", err.text);
+    cr_assert(eq(ptr, strstr(err.text, "with pid"), NULL), "%s", err.text);
+    must(hth_store_locked(root, "job", &holder, NULL));
+    cr_assert(eq(int, holder.held, 1));
+    cr_assert(zero(int, holder.pid));
+    cr_assert(zero(int, strcmp(hth_lock_holder_text(&holder, text),
+                                "in another pod or container: host pod-b, pid 1 there")));
+    cr_assert(zero(int, kill(pid, SIGKILL)));
+    cr_assert(eq(int, waitpid(pid, NULL, 0), pid));
+    close(ends[0]);
 }
 
 Test(adopt, wrong_roots_jobs_and_stores_are_refused_with_a_sentence)

@@ -451,9 +451,9 @@ Test(hearthd, ends_when_its_directory_is_removed)
 /* Is an engine on the job, by its lock? */
 static int is_locked(void)
 {
-    pid_t pid = 0;
+    struct hth_lock_holder holder = { 0 };
 
-    return !hth_store_locked(root, "job", &pid, NULL) && pid;
+    return !hth_store_locked(root, "job", &holder, NULL) && holder.held;
 }
 
 Test(hearthd, a_lock_that_is_removed_under_it_is_made_anew)
