@@ -38,7 +38,7 @@ static uint64_t own_namespace(void)
 
 static void holder_read(int fd, struct hth_lock_holder *out)
 {
-    char text[LOCK_TEXT + 1] = "", host[sizeof(out->host)] = "";
+    char text[LOCK_TEXT + 1] = "", *host = text;
     uint64_t space = 0;
 
     *out = (struct hth_lock_holder){ .held = 1 };
@@ -46,8 +46,9 @@ static void holder_read(int fd, struct hth_lock_holder *out)
         return;
     out->there = (pid_t)strtol(text, NULL, 10);
     if (strlen(text) > PID_TEXT)
-        sscanf(text + PID_TEXT, "%" SCNu64 " %64s", &space, host);
-    memcpy(out->host, host, sizeof(host));
+        space = strtoull(text + PID_TEXT, &host, 10);
+    if (space && *host == ' ')
+        snprintf(out->host, sizeof(out->host), "%.*s", (int)strcspn(host + 1, "\n"), host + 1);
     if (!space || space == own_namespace()) /* an older engine says nothing of it */
         out->pid = out->there;
 }
