@@ -6,6 +6,7 @@
 #include "named.h"
 
 #include "core/base/auth.h"
+#include "core/base/map.h"
 #include "core/base/open.h"
 
 #include <errno.h>
@@ -21,16 +22,14 @@
 static int object_map(struct object *o, int fd, const char *path, struct hearth_error *err)
 {
     struct stat st;
-    void *at;
 
     if (fstat(fd, &st))
         return place_failed(path, err);
     o->len = (uint64_t)st.st_size;
-    at = o->len ? mmap(NULL, o->len, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
-    if (at == MAP_FAILED)
+    o->at = o->len ? hth_map_sparse(fd, o->len) : NULL;
+    if (o->len && !o->at)
         return hth_fail(err, HEARTH_EIO, errno, "%.300s cannot be mapped: %s", path,
                 strerrordesc_np(errno));
-    o->at = at;
     return HEARTH_OK;
 }
 

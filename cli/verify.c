@@ -8,6 +8,7 @@
 
 #include "core/base/auth.h"
 #include "core/base/file.h"
+#include "core/base/map.h"
 #include "core/base/open.h"
 #include "core/foreign/foreign.h"
 #include "core/format/keep.h"
@@ -168,18 +169,18 @@ static void verify_brought(struct run *r, int fd, const char *path, const struct
 {
     unsigned char digest[HTH_DIGEST];
     struct stat st;
-    void *bytes = MAP_FAILED;
+    const void *bytes = NULL;
 
     r->here++;
     if (!fstat(fd, &st) && (uint64_t)st.st_size >= in->data_len)
-        bytes = mmap(NULL, in->data_len, PROT_READ, MAP_SHARED, fd, 0);
-    if (bytes == MAP_FAILED) {
+        bytes = hth_map_sparse(fd, in->data_len);
+    if (!bytes) {
         verify_report(
                 r, path, "wrong", 0, "it cannot be read, or is shorter than the manifest says");
         return;
     }
     hth_digest(digest, bytes, in->data_len);
-    munmap(bytes, in->data_len);
+    munmap((void *)(uintptr_t)bytes, in->data_len);
     if (memcmp(digest, in->digest, HTH_DIGEST) != 0)
         verify_report(r, path, "wrong", in->data_len, "its digest is not what the manifest says");
     else

@@ -8,9 +8,13 @@
 #include <errno.h>
 #include <stddef.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define HUGE_PAGE UINT64_C(0x200000)
 #define PAGE      UINT64_C(4096)
+
+#define PIECES_MOST \
+    16384 /* mappings: Linux lets a process have 65,530; the rest of such a file takes its room */
 
 void *hth_map_shared(int fd, uint64_t len, int prot)
 {
@@ -40,6 +44,49 @@ void *hth_map_shared(int fd, uint64_t len, int prot)
     munmap(at + len, HUGE_PAGE - head);
     madvise(at, len, MADV_DONTFORK);
     madvise(at, len, MADV_DONTDUMP);
+    return at;
+}
+
+/* What the file has of [*from, len): its next data, in whole pages. 0: nothing but a hole. */
+static int map_next_data(int fd, uint64_t len, uint64_t *from, uint64_t *to)
+{
+    off_t data = lseek(fd, (off_t)*from, SEEK_DATA), hole;
+
+    if (data < 0 && errno == ENXIO)
+        return 0;
+    hole = data < 0 ? -1 : lseek(fd, data, SEEK_HOLE);
+    if (hole < 0) { /* a file system without holes */
+        *to = len;
+        return *from < len;
+    }
+    *from = (uint64_t)data / PAGE * PAGE;
+    *to = ((uint64_t)hole + PAGE - 1) / PAGE * PAGE;
+    *to = *to < len ? *to : len;
+    return *from < len;
+}
+
+/* A page fault in a hole of a tmpfs makes the page, whoever reads it. So holes are of memory, whose zeros are one page for
+ * all, and only data is the file's. */
+const void *hth_map_sparse(int fd, uint64_t len)
+{
+    unsigned char *at =
+            mmap(NULL, len, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint64_t from = 0, to = 0;
+
+    if (at == MAP_FAILED)
+        return NULL;
+    for (unsigned i = 0; map_next_data(fd, len, &from, &to); i++, from = to) {
+        if (i == PIECES_MOST)
+            to = len;
+        if (mmap(at + from, to - from, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, (off_t)from) ==
+                MAP_FAILED) {
+            int why = errno;
+
+            munmap(at, len);
+            errno = why;
+            return NULL;
+        }
+    }
     return at;
 }
 
