@@ -28,6 +28,7 @@ import torch.distributed.checkpoint as dcp
 
 import hearth.torch as ht
 from hearth.torch import HearthWriter
+from hearth.torch._places import Places
 from hearth.torch._pickles import (
     PREFIX,
     SUFFIX,
@@ -37,6 +38,7 @@ from hearth.torch._pickles import (
     encode_item,
     judge_item,
 )
+from hearth.torch._unpickle import Strict, Table
 
 
 class Color(enum.Enum):
@@ -440,3 +442,71 @@ def _is_as_saved(value, there):
     if isinstance(value, numpy.ndarray):
         return _equal(value, there)
     return type(value) is type(there) and value == there
+
+
+# ---- keys that were chosen -----------------------------------------------------------------------
+
+
+def _long_searched(bits):
+    """Numbers of which Python's dict of 2^bits places looks for some of them at thousands: the
+    first lie where a search without more of the hash goes on to, the others come into that row."""
+    mask = (1 << bits) - 1
+    row = [1]
+    while len(row) < (1 << bits) // 3:
+        row.append((5 * row[-1] + 1) & mask)
+    place = numpy.full(1 << bits, len(row))
+    place[row] = numpy.arange(len(row))
+    keys = numpy.arange(1 << bits, 1 << (bits + 6))
+    at, more, taken = keys & mask, keys, numpy.ones(len(keys), dtype=bool)
+    while more.any():
+        taken &= place[at] < len(row)
+        more = more >> 5
+        at = (5 * at + more + 1) & mask
+    return row + keys[taken & (place[at] < len(row) // 4)].tolist()
+
+
+_MANY = 24000  # which is more than are not looked at
+NATURAL = {
+    "counted": range(_MANY), "every_64th": range(0, 64 * _MANY, 64), "negative": range(-_MANY, 0),
+    "shifted_13": [i << 13 for i in range(_MANY)], "shifted_20": [i << 20 for i in range(_MANY)],
+    "shifted_32": [i << 32 for i in range(_MANY)], "shifted_45": [i << 45 for i in range(_MANY)],
+    "random": [random.Random(i).getrandbits(63) for i in range(_MANY)],
+    "floats": [i / 7 for i in range(_MANY)], "pairs": [(i, i % 7) for i in range(_MANY)],
+    "texts": [f"layer.{i}" for i in range(_MANY)],
+    "of_all_kinds": [*range(9000), *map(str, range(9000)), *(i + 0.5 for i in range(9000))],
+}
+
+
+@pytest.mark.parametrize("name", NATURAL)
+def test_keys_that_nobody_has_chosen_come_back(name):
+    for value in (dict.fromkeys(NATURAL[name]), set(NATURAL[name]), frozenset(NATURAL[name])):
+        assert decode_item(encode_item(value)) == value
+
+
+@pytest.mark.parametrize("form", ["batches", "one by one", "at once"])
+def test_keys_that_a_dict_would_look_long_for_are_refused(form):
+    """All of them, 54,000, take a dict seconds, and twice as many take it four times as long."""
+    keys = _long_searched(17)[:60000]
+    assert len(keys) > 50000
+    if form == "batches":
+        body = b"\x80\x02}" + b"".join(
+            b"(" + b"".join(pickle.dumps(key, 2)[2:-1] + b"N" for key in keys[at:at + 1000]) + b"u"
+            for at in range(0, len(keys), 1000)) + b"."
+    elif form == "one by one":
+        body = b"\x80\x02}" + b"".join(pickle.dumps(key, 2)[2:-1] + b"Ns" for key in keys) + b"."
+    else:
+        body = b"\x80\x02}(" + b"".join(pickle.dumps(key, 2)[2:-1] + b"N" for key in keys) + b"u."
+    with pytest.raises(PickleRefused, match="looks each"):
+        decode_item(PREFIX + body + SUFFIX)
+
+
+def test_what_a_pickle_remembers_is_not_looked_long_for():
+    """It chooses the numbers for that."""
+    keys = _long_searched(17)
+    body = b"\x80\x02N" + b"".join(b"r" + key.to_bytes(4, "little") for key in keys) + b"."
+    decoder = Strict(io.BytesIO(body), Table({}))
+    assert decoder.load() is None
+    assert decoder.memo[keys[-1]] is None and len(decoder.memo) == len(keys)
+    with pytest.raises(ValueError, match="looks each"):
+        Places(False).add(keys)
+    Places(False).add(decoder.memo)

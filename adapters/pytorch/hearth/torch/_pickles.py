@@ -131,6 +131,11 @@ class _StrictNames(_Names, Strict):
             else:
                 super().check_keys([key])
 
+    @staticmethod
+    def is_hidden(key: Any) -> bool:
+        named = vars(key).get("fqn") if type(key) is dcp.MetadataIndex else key
+        return Strict.is_hidden(named)
+
     def takes(self, owner: Any, kinds: frozenset) -> bool:
         return isinstance(owner, Unknown) or super().takes(owner, kinds)
 

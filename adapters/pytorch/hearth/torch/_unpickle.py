@@ -4,7 +4,8 @@
 Python's C unpickler can be made to ask for 64 GiB by ten bytes (a number in the memo), and any
 unpickler to end the process: the hash of a tuple recurses, so a million of nested tuples as a key
 exhaust the stack. Sixty that hold the one before twice keep it busy for years, with no way to stop
-it, and so do keys of one hash. Fast is for bytes that were proved or are small; Strict for all others.
+it, and so do keys of one hash, or of hashes that lead a dict from one to the other. Fast is for
+bytes that were proved or are small; Strict for all others.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import gc
 import io
 import pickle
 import re
+import secrets
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from ..errors import HearthCorrupt
+from ._places import FEW, Places
 
 
 class PickleRefused(HearthCorrupt, pickle.UnpicklingError):
@@ -119,18 +122,31 @@ class _Keys:
     then each is compared with all others. Hashes of text cannot be chosen."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, list] = {}
+        self._seen: dict[str, list] = {}  # by the hash as text, whose own hash cannot be chosen
 
     def add(self, key: Any) -> None:
         kind = type(key)
         if kind is str or kind is bytes or (kind is int and -1 < key < 1 << 60):
             return
-        alike = self._seen.setdefault(hash(key), [])
+        alike = self._seen.setdefault(str(hash(key)), [])
         if any(known is key or known == key for known in alike):
             return
         if len(alike) >= _ALIKE:
             raise PickleRefused(f"more than {_ALIKE} different keys have one hash")
         alike.append(key)
+
+
+class _Memo(dict):
+    """What a pickle remembers, by numbers that it may choose: they are changed by some that nobody
+    knows."""
+
+    _secret = secrets.randbits(60)
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        super().__setitem__(index ^ self._secret, value)
+
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(index ^ self._secret)
 
 
 class Strict(_python):
@@ -142,7 +158,9 @@ class Strict(_python):
 
     def __init__(self, file: Any, table: Table) -> None:
         super().__init__(file)
+        self.memo = _Memo()
         self._table, self._keys = table, _Keys()
+        self._places: dict[int, tuple[Any, Places]] = {}  # by id of a large dict or set, held here
         self._refused: GlobalRefused | None = None
         self._leaves = _ATOMS | table.keys
 
@@ -175,6 +193,25 @@ class Strict(_python):
                 raise PickleRefused(f"a key is a {type(key).__name__}")
             self._keys.add(key)
 
+    @staticmethod
+    def is_hidden(key: Any) -> bool:
+        """Its hash is made with Python's secret: nobody can choose it."""
+        return type(key) is str or type(key) is bytes
+
+    def check_places(self, keys: Any, owner: Any, is_set: bool) -> None:
+        """They are found again in a time that does not grow with their number. owner: what they
+        are put into; None: a new one."""
+        known = self._places.get(id(owner)) if owner is not None else None
+        there = owner if isinstance(owner, (dict, set)) else ()
+        if known is None:
+            if len(keys) + len(there) < FEW or all(map(self.is_hidden, keys)):
+                return
+            known = owner, Places(is_set)
+            known[1].add(there)
+            if owner is not None:
+                self._places[id(owner)] = known
+        known[1].add(keys)
+
     def _below(self, kinds: frozenset, depth: int, what: str) -> None:
         """What lies under the topmost `depth` values takes them."""
         if len(self.stack) <= depth or not self.takes(self.stack[-1 - depth], kinds):
@@ -197,6 +234,7 @@ class Strict(_python):
     def load_setitem(self) -> None:
         self._below(_DICTS, 2, "dict")
         self.check_keys(self.stack[-2:-1])
+        self.check_places(self.stack[-2:-1], self.stack[-3], False)
         super().load_setitem()
 
     def load_setitems(self) -> None:
@@ -204,16 +242,19 @@ class Strict(_python):
                 self.metastack[-1][-1], _DICTS):
             raise PickleRefused("there is no dict below")
         self.check_keys(self.stack[::2])
+        self.check_places(self.stack[::2], self.metastack[-1][-1], False)
         super().load_setitems()
 
     def load_additems(self) -> None:
         if not self.metastack or not self.metastack[-1] or type(self.metastack[-1][-1]) is not set:
             raise PickleRefused("there is no set below")
         self.check_keys(self.stack)
+        self.check_places(self.stack, self.metastack[-1][-1], True)
         super().load_additems()
 
     def load_frozenset(self) -> None:
         self.check_keys(self.stack)
+        self.check_places(self.stack, None, True)
         super().load_frozenset()
 
     def load_bytearray8(self) -> None:
@@ -260,6 +301,7 @@ class Strict(_python):
             raise PickleRefused(f"a call of what is a {type(func).__name__}")
         if args and func in self._table.hashing and type(args[0]) is list:
             self.check_keys(args[0])
+            self.check_places(args[0], None, True)
         return func(*args)
 
     def load_build(self) -> None:
