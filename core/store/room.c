@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -83,14 +84,24 @@ static uint64_t room_number_at(
 struct version {
     const char *fstype;
     const char *limit, *usage;
+    const char *
+            high; /* the kernel takes pages back from here on, and stalls their makers; NULL: none */
     const char *inactive, *active; /* lines of memory.stat: page cache, which the kernel can drop */
 };
 
 static const struct version versions[] = {
-    { "cgroup2", "memory.max", "memory.current", "inactive_file ", "active_file " },
-    { "cgroup", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file ",
+    { "cgroup2", "memory.max", "memory.current", "memory.high", "inactive_file ", "active_file " },
+    { "cgroup", "memory.limit_in_bytes", "memory.usage_in_bytes", NULL, "total_inactive_file ",
             "total_active_file " },
 };
+
+static uint64_t cgroup_limit(const struct version *v, const char *path, size_t len)
+{
+    uint64_t max = room_number_at(path, len, v->limit, "", HTH_ROOM_NONE);
+    uint64_t high = v->high ? room_number_at(path, len, v->high, "", HTH_ROOM_NONE) : HTH_ROOM_NONE;
+
+    return high < max ? high : max;
+}
 
 /* Least headroom of `path` and the directories above it, down to its first `top` bytes. */
 static uint64_t cgroup_headroom(const struct version *v, const char *path, size_t top)
@@ -99,7 +110,7 @@ static uint64_t cgroup_headroom(const struct version *v, const char *path, size_
     size_t len = strlen(path);
 
     while (len >= top && len > 0) {
-        uint64_t limit = room_number_at(path, len, v->limit, "", HTH_ROOM_NONE);
+        uint64_t limit = cgroup_limit(v, path, len);
 
         if (limit < UNLIMITED) {
             uint64_t used = room_number_at(path, len, v->usage, "", 0);
@@ -166,7 +177,9 @@ static int mount_line(
     return v == &versions[0] || strstr(options, "memory") != NULL;
 }
 
-static uint64_t cgroup_room(const char *cgroups, const char *mounts, const struct version *v)
+/* *out_seen: 1, where this version's are mounted. */
+static uint64_t cgroup_room(
+        const char *cgroups, const char *mounts, const struct version *v, int *out_seen)
 {
     char ours[PATH_BYTES], root[PATH_BYTES], mount[PATH_BYTES], path[2 * PATH_BYTES];
 
@@ -179,6 +192,7 @@ static uint64_t cgroup_room(const char *cgroups, const char *mounts, const struc
         if (!mount_line(line, v, root, mount))
             continue;
         /* A container sees its part of the hierarchy mounted; what lies outside is not ours. */
+        *out_seen = 1;
         root_len = strcmp(root, "/") != 0 ? strlen(root) : 0;
         if (!strncmp(ours, root, root_len) && !strstr(ours, "/.."))
             snprintf(path, sizeof(path), "%s%s", mount, ours + root_len);
@@ -191,21 +205,44 @@ static uint64_t cgroup_room(const char *cgroups, const char *mounts, const struc
     return HTH_ROOM_NONE;
 }
 
-static uint64_t least_cgroup(const char *proc)
+/* The first cgroup namespace of a machine has this number. */
+#define FIRST_NAMESPACE 0xEFFFFFFBu
+
+static int in_namespace(const char *proc)
+{
+    char path[PATH_BYTES];
+    struct stat st;
+    int fd, is;
+
+    snprintf(path, sizeof(path), "%s/self/ns/cgroup", proc);
+    fd = hth_open_kernel(path, O_RDONLY);
+    is = fd >= 0 && !fstat(fd, &st) && st.st_ino != FIRST_NAMESPACE;
+    if (fd >= 0)
+        close(fd);
+    return is;
+}
+
+static uint64_t least_cgroup(const char *proc, const char **out_unseen)
 {
     char path[PATH_BYTES];
     uint64_t least = HTH_ROOM_NONE;
     char *cgroups, *mounts;
+    int seen = 0;
 
     snprintf(path, sizeof(path), "%s/self/cgroup", proc);
     cgroups = room_text_of(path);
     snprintf(path, sizeof(path), "%s/self/mountinfo", proc);
     mounts = room_text_of(path);
     for (size_t i = 0; cgroups && mounts && i < sizeof(versions) / sizeof(versions[0]); i++) {
-        uint64_t room = cgroup_room(cgroups, mounts, &versions[i]);
+        uint64_t room = cgroup_room(cgroups, mounts, &versions[i], &seen);
         if (room < least)
             least = room;
     }
+    if (!seen)
+        *out_unseen = "no cgroups are mounted here (/sys/fs/cgroup)";
+    else if (least == HTH_ROOM_NONE && in_namespace(proc))
+        *out_unseen =
+                "this container's own cgroup has none, and those above it cannot be seen from here";
     free(cgroups);
     free(mounts);
     return least;
@@ -225,11 +262,12 @@ int hth_room_look(int dir_fd, const char *proc, struct hth_room *out, struct hea
     out->mount = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
     out->cgroup = out->memory = HTH_ROOM_NONE;
     out->taken = out->others = 0;
+    out->unseen = NULL;
     if (!out->tmpfs)
         return 0;
     if (!out->size) /* mounted with size=0: no limit */
         out->size = out->mount = HTH_ROOM_NONE;
-    out->cgroup = least_cgroup(proc);
+    out->cgroup = least_cgroup(proc, &out->unseen);
     kib = room_number_at(proc, strlen(proc), "meminfo", "MemAvailable:", HTH_ROOM_NONE);
     if (kib != HTH_ROOM_NONE)
         out->memory = kib * 1024;

@@ -281,6 +281,12 @@ static int open_root(struct hth_tmpfs *t, const char *root, struct hearth_error 
     t->on_tmpfs = !rc && room.tmpfs;
     if (!rc && room.tmpfs)
         open_pages(t, root);
+    if (!rc && room.unseen)
+        hth_say(&t->opts.log, HEARTH_LOG_WARN, "limit-unseen",
+                "a limit on this engine's memory cannot be read: %s. Where one holds and is reached, "
+                "the kernel ends processes of the job: give the tmpfs a size that fits (size=) and the "
+                "limit, too",
+                room.unseen);
     if (rc || room.tmpfs)
         return rc;
     if (!t->opts.allow_non_tmpfs)

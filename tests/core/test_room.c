@@ -111,6 +111,40 @@ Test(room, the_tightest_of_several_levels_counts)
     cr_assert(eq(u64, room.cgroup, 1 * MIB));
 }
 
+Test(room, what_a_cgroup_takes_back_from_counts_as_its_limit)
+{
+    struct hth_room room;
+
+    put("self/cgroup", "0::/a\n");
+    put_mount("/", "cg", "cgroup2", "rw");
+    put("cg/a/memory.max", "209715200\n");
+    put("cg/a/memory.high", "104857600\n"); /* 100 MiB */
+    put("cg/a/memory.current", "62914560\n");
+    must(hth_room_look(dir_fd, top, &room, NULL));
+    cr_assert(eq(u64, room.cgroup, 40 * MIB));
+    put("cg/a/memory.high", "max\n");
+    must(hth_room_look(dir_fd, top, &room, NULL));
+    cr_assert(eq(u64, room.cgroup, 140 * MIB));
+}
+
+Test(room, a_limit_that_cannot_be_seen_is_told)
+{
+    struct hth_room room;
+
+    must(hth_room_look(dir_fd, top, &room, NULL));
+    cr_assert(ne(ptr, (void *)(uintptr_t)room.unseen, NULL), "no cgroups are mounted");
+    put("self/cgroup", "0::/\n");
+    put_mount("/", "cg", "cgroup2", "rw");
+    must(hth_room_look(dir_fd, top, &room, NULL));
+    cr_assert(eq(ptr, (void *)(uintptr_t)room.unseen, NULL), "all of them are seen");
+    put("self/ns/cgroup", "another number than the first namespace's");
+    must(hth_room_look(dir_fd, top, &room, NULL));
+    cr_assert(ne(ptr, (void *)(uintptr_t)room.unseen, NULL), "a pod's");
+    put("cg/memory.max", "104857600\n");
+    must(hth_room_look(dir_fd, top, &room, NULL));
+    cr_assert(eq(ptr, (void *)(uintptr_t)room.unseen, NULL), "it has one of its own");
+}
+
 Test(room, first_version_of_cgroups_is_read_too)
 {
     struct hth_room room;
