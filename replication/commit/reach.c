@@ -140,6 +140,7 @@ static int reach_make(struct hth_commit *c, uint64_t now_ms, struct hth_holders 
         .is = is,
         .min_copies = c->ctx->opts.min_copies,
         .any_source = hth_breaks(c->ctx, HTH_BREAK_SOURCE),
+        .stay = hth_breaks(c->ctx, HTH_BREAK_HOME),
         .pair = pair };
     int rc = is ? HEARTH_OK : HEARTH_ENOMEM;
 

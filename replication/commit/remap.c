@@ -309,7 +309,7 @@ static void seats_home(struct seats *s, uint32_t rank)
 
         if (at == home || at == HTH_NODE_NONE || s->in->is[home] == HTH_LOST)
             continue;
-        if (owner || (s->in->is[home] == HTH_WELL &&
+        if (owner || (s->in->is[home] == HTH_WELL && !s->in->stay &&
                              seat_fits(s, rank, p, home, s->in->base->level, HTH_WELL)))
             seat_go_home(s, rank, p);
     }

@@ -31,6 +31,7 @@ struct hth_remap {
     const struct hth_pair *pair; /* [pairs], in the order of a map */
     uint32_t pairs;
     int any_source; /* simulator: a holder counts as a source of another, whether or not it has one itself */
+    int stay; /* simulator: no copy goes home */
 };
 
 /* The moves of the next map: *out, in order, is the caller's. A lost node's places go to others,

@@ -71,6 +71,9 @@ static const struct {
     { "ruled-out", HTH_BREAK_RULED_OUT, WORLD_BIT(RETURN) | WORLD_BIT(GOON) },
     { "late-promises", HTH_BREAK_LATE, WORLD_BIT(NET) | WORLD_BIT(BLOCK) | WORLD_BIT(LOSS) },
     { "forgotten-epoch", HTH_BREAK_FORGOT, WORLD_BIT(RECORD) | WORLD_BIT(CRASH) | WORLD_BIT(GOON) },
+    { "moved-for-ever", HTH_BREAK_HOME,
+            WORLD_BIT(HOURS) | WORLD_BIT(SILENCE) | WORLD_BIT(STOP) | WORLD_BIT(FLAP) |
+                    WORLD_BIT(GOON) },
     { "stalled-not-told", HTH_BREAK_STALLED, WORLD_BIT(MTU) | WORLD_BIT(GOON) },
 };
 

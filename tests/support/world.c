@@ -111,6 +111,7 @@ static void launch(struct world *w)
     }
     world_say(w, "launch %llu", (unsigned long long)w->lineage);
     faults_launched(w);
+    check_launched(w);
 }
 
 /* Every rank has attached: the all-gather, and each says so to its engine in its own time. */
@@ -264,7 +265,7 @@ static void turn(struct world *w)
     ill_act(w);
     reads_act(w);
     returns_act(w);
-    if (!w->quiet && !w->calm && w->now_ms >= w->opts.run_ms)
+    if (!w->quiet && !w->calm && w->now_ms >= w->opts.run_ms + w->hours_ms)
         become_quiet(w);
     if (!step(w))
         w->now_ms = next_due(w);
@@ -282,6 +283,7 @@ void world_advance(struct world *w, uint64_t until_ms)
  * again and what was begun is decided. */
 static void settle(struct world *w)
 {
+    const uint64_t minutes_ms = 900000; /* ten, on the slowest clock, and some to spare */
     const struct world_opts *o = &w->opts;
     const uint64_t home_ms = w->now_ms + o->save_ms + 4 * (uint64_t)o->dead_ms;
     const uint64_t until_ms = home_ms + 20000;
@@ -293,6 +295,11 @@ static void settle(struct world *w)
         world_advance(w, w->now_ms + 50);
     if (!well)
         world_broken(w, "P5: %s", w->pool);
+    if (w->hours_ms && !w->why[0] && !ill_any(w)) {
+        world_advance(w, w->now_ms + minutes_ms);
+        if (!w->why[0] && !check_home(w))
+            world_broken(w, "P5: %s", w->pool);
+    }
     if (w->opts.faults)
         reads_last(w);
     while (!w->why[0] && reads_due_ms(w) != HTH_NEVER)

@@ -55,7 +55,8 @@
     X(RECORD, record, "an engine killed, and one of its records changed before the next")  \
     X(READ, read, "ranks that read, and map what they read, while the job goes on")        \
     X(OPTIONS, options, "the job restarted with other options, on the memory that it has") \
-    X(RETURN, return, "machines replaced that come back with older memory")
+    X(RETURN, return, "machines replaced that come back with older memory")                \
+    X(HOURS, hours, "minutes or hours with few saves, and what lasts so long")
 
 enum world_kind {
 #define WORLD_KIND(kind, name, text) WORLD_KIND_##kind,
@@ -248,6 +249,10 @@ struct world {
     int goes_on;              /* ... without a restart */
     int resting;              /* and nobody begins a save */
     struct known_save newest; /* newest ever reported PROTECTED; epoch 0: none */
+    uint64_t hours_until_ms, hours_every_ms; /* until then few saves are begun, so often */
+    uint64_t hours_ms;                       /* of these in all; they are not counted in run_ms */
+    uint64_t well_since;                     /* faults and engines' ends before this launch */
+    uint64_t home, home_of; /* where the copies of its first save were; of which launch */
     struct world_returns back;
     int gone;                /* a newer one is lost beyond redundancy, and nobody has saved since */
     int beyond;              /* that was lost beyond redundancy, and nobody has saved since */

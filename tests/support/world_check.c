@@ -244,6 +244,65 @@ void check_freed(void *machine, const struct slot *slot)
             x->index, o.rank, (unsigned long long)o.save.step, elsewhere(w, x, &o));
 }
 
+/* ---- P5: at home ------------------------------------------------------------------------- */
+
+/* Which node has whose object of the save, in one number; 0: not all copies are there. */
+static uint64_t seats_of(struct world *w, struct hth_save_id id)
+{
+    uint64_t sum = 0, seat;
+    uint32_t count = 0;
+    struct look_object o;
+
+    for (uint32_t i = 0; i < w->opts.nodes; i++) {
+        struct hth_store *store = w->machine[w->member[i]].store;
+
+        for (const struct slot *s = store ? mem_of(store)->slots : NULL; s; s = s->next) {
+            if (!look_slot(s, &o) || !look_same(o.save, id))
+                continue;
+            seat = ((uint64_t)i << 32 | (o.rank + 1)) * 0x9e3779b97f4a7c15u;
+            sum += (seat ^ seat >> 29) * 0xbf58476d1ce4e5b9u;
+            count++;
+        }
+    }
+    return count == w->ranks * (1 + w->opts.copies) ? sum : 0;
+}
+
+static uint64_t faults_so_far(const struct world *w)
+{
+    return w->fault_number + w->count[WORLD_BACK];
+}
+
+void check_launched(struct world *w)
+{
+    w->well_since = faults_so_far(w);
+}
+
+/* Of the first save of a launch, in which nothing has gone wrong yet. */
+static void note_home(struct world *w, struct hth_save_id id)
+{
+    if (w->home_of == w->lineage || w->well_since != faults_so_far(w) || ill_any(w))
+        return;
+    w->home = seats_of(w, id);
+    w->home_of = w->home ? w->lineage : w->home_of;
+}
+
+/* A machine that was lost twice in ten minutes has its copies again ten minutes later. 0: w->pool says which save's
+ * are elsewhere. */
+int check_home(struct world *w)
+{
+    struct hth_save_id keep[16];
+    uint32_t saves = keep_of(w, w->member[0], keep);
+    uint64_t seats = saves ? seats_of(w, keep[0]) : 0;
+
+    if (!seats || w->home_of != w->lineage || seats == w->home)
+        return 1;
+    snprintf(w->pool, sizeof(w->pool),
+            "all have been well for ten minutes, and not all copies of step %llu are where the "
+            "launch's first were",
+            (unsigned long long)keep[0].step);
+    return 0;
+}
+
 /* ---- What ranks hear ----------------------------------------------------------------------------------- */
 
 void check_protected(struct world *w, struct rank_state *r, struct hth_save_id id, int degraded)
@@ -267,6 +326,7 @@ void check_protected(struct world *w, struct rank_state *r, struct hth_save_id i
         world_broken(w, "P3: step %llu is called PROTECTED and not DEGRADED without its copies",
                 (unsigned long long)id.step);
     w->newest.lineage = r->lineage;
+    note_home(w, id);
     if (w->quiet && r->began_ms >= w->quiet_ms)
         w->final = w->newest;
 }

@@ -372,8 +372,8 @@ uint32_t fault_machine(struct world *w)
 void faults_plan(struct world *w)
 {
     w->fault_dice = w->opts.seed * 1000003 + 7919 * (uint64_t)w->fault_number++;
-    w->next_fault_ms =
-            w->now_ms + 1 + fault_roll(w, (uint32_t)(2 * w->opts.run_ms / w->opts.faults));
+    w->next_fault_ms = (ill_is_for_hours(w) ? w->hours_until_ms : w->now_ms) + 1 +
+                       fault_roll(w, (uint32_t)(2 * w->opts.run_ms / w->opts.faults));
     w->fault_saves = fault_roll(w, 2) ? w->count[WORLD_SAVE] + 1 + fault_roll(w, 4 * w->ranks) : 0;
     w->fault_events = fault_roll(w, 60 * w->opts.nodes);
 }
@@ -424,6 +424,7 @@ static const uint8_t fault_weight[WORLD_KINDS_COUNT] = {
     [WORLD_KIND_READ] = 6,
     [WORLD_KIND_OPTIONS] = 4,
     [WORLD_KIND_RETURN] = 24,
+    [WORLD_KIND_HOURS] = 4,
 };
 
 static uint32_t weight_of(const struct world *w, uint32_t kind)
@@ -471,6 +472,7 @@ static void fault_of(struct world *w, enum world_kind kind)
         [WORLD_KIND_READ] = reads_begin,
         [WORLD_KIND_OPTIONS] = options_draw,
         [WORLD_KIND_RETURN] = returns_begin,
+        [WORLD_KIND_HOURS] = ill_hours,
     };
 
     if (at_once[kind])

@@ -7,11 +7,58 @@
 
 #include <stdlib.h>
 
+int ill_is_for_hours(const struct world *w)
+{
+    return w->now_ms < w->hours_until_ms && !w->quiet;
+}
+
+int ill_any(const struct world *w)
+{
+    for (uint32_t i = 0; i < WORLD_ILLS; i++)
+        if (w->ill[i].until_ms)
+            return 1;
+    return 0;
+}
+
+static uint32_t ill_hours_left_ms(const struct world *w)
+{
+    return (uint32_t)(w->hours_until_ms - w->now_ms);
+}
+
+uint32_t ill_cut_ms(struct world *w)
+{
+    return 1 + world_roll(w, ill_is_for_hours(w) ? ill_hours_left_ms(w) : 2 * w->opts.dead_ms);
+}
+
+/* Heartbeats go on meanwhile, so jobs that are large have minutes only. */
+void ill_hours(struct world *w)
+{
+    static const uint8_t long_ones[] = { WORLD_KIND_STOP, WORLD_KIND_SILENCE, WORLD_KIND_PAIR,
+        WORLD_KIND_ONEWAY, WORLD_KIND_PARTITION, WORLD_KIND_FLAP, WORLD_KIND_CRASH };
+    uint32_t doublings = w->opts.nodes > 6 ? 4 : 8;
+    uint64_t for_ms = (UINT64_C(45000) << fault_roll(w, doublings)) + fault_roll(w, 30000);
+    enum world_kind kind = long_ones[fault_roll(w, sizeof(long_ones))];
+
+    if (ill_is_for_hours(w) || w->hours_ms || w->opts.nodes > 16)
+        return;
+    w->hits[WORLD_KIND_HOURS]++;
+    w->hours_until_ms = w->now_ms + for_ms;
+    w->hours_every_ms = 1000 + for_ms / (2 + fault_roll(w, 10));
+    w->hours_ms = for_ms;
+    w->rest_ms += for_ms;
+    world_say(w, "for %llu s few saves are begun", (unsigned long long)for_ms / 1000);
+    if (fault_is_on(w, kind))
+        ill_begin(w, kind);
+}
+
 /* A third each: hardly to be noticed, about as long as it takes to be noticed, long. */
-static uint32_t ill_lasts_ms(struct world *w)
+static uint32_t ill_lasts_ms(struct world *w, enum world_kind kind)
 {
     uint32_t dead = w->opts.dead_ms, die = fault_roll(w, 3);
 
+    /* A coordinator that cannot write decides nothing, for as long as that is. */
+    if (ill_is_for_hours(w) && kind != WORLD_KIND_WRITE)
+        return 1 + fault_roll(w, ill_hours_left_ms(w));
     if (die == 0)
         return 1 + fault_roll(w, dead / 2);
     return die == 1 ? dead / 2 + fault_roll(w, dead) : dead + fault_roll(w, 3 * dead);
@@ -22,7 +69,7 @@ static struct world_ill *ill_new(struct world *w, enum world_kind kind)
     for (uint32_t i = 0; i < WORLD_ILLS; i++)
         if (!w->ill[i].until_ms) {
             w->ill[i] = (struct world_ill){ .kind = kind,
-                .until_ms = w->now_ms + ill_lasts_ms(w),
+                .until_ms = w->now_ms + ill_lasts_ms(w, kind),
                 .a = fault_machine(w),
                 .b = w->member[fault_roll(w, w->opts.nodes)] };
             return &w->ill[i];
@@ -186,6 +233,8 @@ static int ill_begin_flap(struct world *w, struct world_ill *l)
     l->times = 2 * (2 + fault_roll(w, 6));
     l->on_ms = w->opts.dead_ms / 2 + fault_roll(w, w->opts.dead_ms);
     l->off_ms = 1 + fault_roll(w, w->opts.dead_ms);
+    if (ill_is_for_hours(w))
+        l->off_ms = 1 + fault_roll(w, 2 * ill_hours_left_ms(w) / l->times);
     l->until_ms = w->now_ms + l->on_ms;
     world_silence(w, l->a, 1);
     return 1;

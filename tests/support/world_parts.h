@@ -98,6 +98,7 @@ struct rank_state {
     uint32_t maps;
     uint64_t writes; /* the slot into which it writes for longer than a moment; 0: none */
     struct hth_save_id save;
+    uint64_t hour;            /* hours: the turn in which it began last */
     struct hth_save_id heard; /* the newest that it has heard to be PROTECTED */
     struct hth_local_attached attached;
     struct hth_local_attached gathered; /* what it brought to the all-gather */
@@ -160,6 +161,10 @@ void net_open(struct world *w);
 
 /* world_ill.c */
 void ill_begin(struct world *w, enum world_kind kind); /* by fault_dice */
+void ill_hours(struct world *w);                       /* few saves for long, and one of these */
+int ill_is_for_hours(const struct world *w);
+int ill_any(const struct world *w);   /* something lasts */
+uint32_t ill_cut_ms(struct world *w); /* that a rank which is cut off does not notice */
 void ill_act(struct world *w);
 uint64_t ill_due_ms(const struct world *w);
 void ill_end_all(struct world *w, int lasting); /* those too that last until a restart */
@@ -305,6 +310,8 @@ void check_no_room(struct world *w, const char *text); /* why a recovery failed 
 void check_always(struct world *w, const char *when);
 void check_lent(struct machine *x, struct hth_save_id save); /* a slot, for this save */
 int check_pool(struct world *w); /* 0: w->pool says what is not as it is owed */
+void check_launched(struct world *w);
+int check_home(struct world *w); /* after more than ten minutes without a fault */
 void check_record(void *machine, const char *name, const void *bytes, size_t len); /* was written */
 void check_freed(void *machine, const struct slot *slot);                          /* will be */
 

@@ -402,6 +402,14 @@ static void do_begin(struct rank_state *r)
 
     if (w->resting)
         return;
+    if (ill_is_for_hours(w) && r->hour == w->now_ms / w->hours_every_ms) {
+        uint64_t turn_ms = (r->hour + 1) * w->hours_every_ms;
+
+        rank_due(
+                r, (turn_ms < w->hours_until_ms ? turn_ms : w->hours_until_ms) + world_roll(w, 50));
+        return;
+    }
+    r->hour = ill_is_for_hours(w) ? w->now_ms / w->hours_every_ms : 0;
     if (w->back.pauses) {
         rank_due(r, w->now_ms + 50);
         return;

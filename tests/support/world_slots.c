@@ -107,7 +107,7 @@ void slots_cut(struct rank_state *r, uint64_t slot)
     r->client = 0;
     r->step = R_CUT;
     r->follows = 0;
-    rank_due(r, w->now_ms + 1 + world_roll(w, 2 * w->opts.dead_ms));
+    rank_due(r, w->now_ms + ill_cut_ms(w));
     machine_ask(&w->machine[r->machine], client, NULL, 0, NULL, 0);
 }
 
