@@ -36,6 +36,51 @@ struct pidfd_exit {
 #define ASK_EXIT   _IOWR(0xff, 11, struct pidfd_exit)
 _Static_assert(sizeof(struct pidfd_exit) == 64, "the kernel's first version of it");
 
+void hth_fallen_forget(struct hth_fallen *f)
+{
+    __atomic_store_n(&f->count, 0, __ATOMIC_RELAXED);
+}
+
+static void fallen_say_how(struct hth_fallen *f, int by_signal, int number)
+{
+    if (by_signal)
+        snprintf(f->how, sizeof(f->how), ", the last one by signal %d (%s)", number,
+                sigdescr_np(number));
+    else
+        snprintf(f->how, sizeof(f->how), ", the last one with status %d", number);
+}
+
+/* In a pod a trainer may be the first process: then each engine that ends is its child, and a zombie until it is waited
+ * for. */
+static void fallen_reap(struct hth_fallen *f)
+{
+    siginfo_t i = { .si_pid = 0 };
+
+    if (f->pidfd < 0 || waitid(P_PIDFD, (id_t)f->pidfd, &i, WEXITED | WNOHANG) || !i.si_pid)
+        return;
+    fallen_say_how(f, i.si_code != CLD_EXITED, i.si_status);
+}
+
+/* Where it is no child, that is known once init has taken note, which may take a while: asked at each refusal. */
+static void fallen_ask_how(struct hth_fallen *f)
+{
+    struct pidfd_exit e = { .mask = EXIT_KNOWN };
+
+    if (f->how[0] || f->pidfd < 0 || ioctl(f->pidfd, ASK_EXIT, &e) || !(e.mask & EXIT_KNOWN))
+        return;
+    if (WIFSIGNALED(e.status) || WIFEXITED(e.status))
+        fallen_say_how(f, WIFSIGNALED(e.status),
+                WIFSIGNALED(e.status) ? WTERMSIG(e.status) : WEXITSTATUS(e.status));
+}
+
+void hth_fallen_close(struct hth_fallen *f)
+{
+    fallen_reap(f);
+    if (f->pidfd >= 0)
+        close(f->pidfd);
+    f->pidfd = -1;
+}
+
 void hth_fallen_serves(struct hth_fallen *f, int sock, uint64_t now_ms)
 {
     socklen_t len = sizeof(f->pidfd);
@@ -45,32 +90,6 @@ void hth_fallen_serves(struct hth_fallen *f, int sock, uint64_t now_ms)
         f->pidfd = -1;
     f->how[0] = '\0';
     f->since_ms = now_ms;
-}
-
-void hth_fallen_forget(struct hth_fallen *f)
-{
-    __atomic_store_n(&f->count, 0, __ATOMIC_RELAXED);
-}
-
-void hth_fallen_close(struct hth_fallen *f)
-{
-    if (f->pidfd >= 0)
-        close(f->pidfd);
-    f->pidfd = -1;
-}
-
-/* Known once init has taken note of its end, which may take a while: asked at each refusal. */
-static void fallen_say_how(struct hth_fallen *f)
-{
-    struct pidfd_exit e = { .mask = EXIT_KNOWN };
-
-    if (f->how[0] || f->pidfd < 0 || ioctl(f->pidfd, ASK_EXIT, &e) || !(e.mask & EXIT_KNOWN))
-        return;
-    if (WIFSIGNALED(e.status))
-        snprintf(f->how, sizeof(f->how), ", the last one by signal %d (%s)", WTERMSIG(e.status),
-                sigdescr_np(WTERMSIG(e.status)));
-    else if (WIFEXITED(e.status))
-        snprintf(f->how, sizeof(f->how), ", the last one with status %d", WEXITSTATUS(e.status));
 }
 
 static unsigned fallen_so_many(const struct hth_fallen *f)
@@ -88,6 +107,7 @@ static void fallen_count(struct hth_fallen *f, uint64_t now_ms)
     count = now_ms - f->since_ms < STEADY_MS ? fallen_so_many(f) + 1 : 0;
     __atomic_store_n(&f->count, count, __ATOMIC_RELAXED);
     f->since_ms = 0;
+    fallen_reap(f);
     if (count > 1)
         f->not_before_ms = now_ms + (count > STARTS ? AGAIN_MS : (count - 1) * PAUSE_MS);
 }
@@ -100,7 +120,7 @@ int hth_fallen_may_start(
         return 1;
     if (fallen_so_many(f) <= STARTS)
         return 0;
-    fallen_say_how(f);
+    fallen_ask_how(f);
     return hth_fail(err, HEARTH_EENGINE, 0,
             "this node's engine ended %u times in a row as soon as it served%s: a limit of this shell or pod, "
             "or a sandbox, may forbid what it does. Its log is %.200s/log; another one is started in "

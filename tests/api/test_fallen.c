@@ -6,6 +6,7 @@
 #include "tmp_root.h"
 
 #include "client/link/fallen.h"
+#include "core/store/store_tmpfs.h"
 
 #include <errno.h>
 #include <linux/filter.h>
@@ -107,6 +108,53 @@ static void kill_engines_that_serve_us(void)
         cr_skip_test("no seccomp here");
 }
 
+static void open_with_hearthd(void)
+{
+    static char hearthd[512];
+
+    snprintf(hearthd, sizeof(hearthd), "%s/hearthd", getenv("HEARTH_TEST_BIN"));
+    rank_start(&r);
+    fake_stop(r.fake);
+    r.fake = NULL;
+    r.opts.start = HEARTH_START_AUTO;
+    r.opts.transport = "tcp";
+    r.opts.open_ms = 20000;
+    r.opts.linger_s = 20;
+    r.opts.engine = hearthd;
+    rank_open(&r);
+}
+
+/* A child that has ended and waits to be waited for. */
+static int there_is_a_zombie(void)
+{
+    siginfo_t i = { .si_pid = 0 };
+
+    return !waitid(P_ALL, 0, &i, WEXITED | WNOHANG | WNOWAIT) && i.si_pid;
+}
+
+/* As in a pod whose first process is the trainer. */
+Test(fallen, an_engine_that_ends_under_a_first_process_leaves_no_zombie, .timeout = 60)
+{
+    float x = 1;
+    struct hearth_piece piece = rank_piece("x", &x, 0, NULL);
+    struct hth_lock_holder holder = { 0 };
+
+    cr_assert(zero(int, prctl(PR_SET_CHILD_SUBREAPER, 1)));
+    open_with_hearthd();
+    for (uint64_t step = 1; step <= 3; step++) {
+        rank_save(r.h, step, &piece, 1, NULL, 0);
+        cr_assert(zero(int, there_is_a_zombie()));
+        must(hth_store_locked(r.root, "job", &holder, NULL));
+        cr_assert(gt(int, holder.pid, 1));
+        cr_assert(zero(int, kill(holder.pid, SIGKILL)));
+    }
+    rank_save(r.h, 4, &piece, 1, NULL, 0);
+    cr_assert(zero(int, there_is_a_zombie()));
+    hearth_close(r.h, HEARTH_KEEP);
+    engines_signal(r.root, NULL, SIGKILL);
+    tmp_root_remove(r.root);
+}
+
 static int engines_started(void)
 {
     char path[256], line[4096];
@@ -134,19 +182,9 @@ static int ends_are_known(void)
 
 Test(fallen, a_rank_hears_how_its_engines_ended_and_starts_no_more, .timeout = 60)
 {
-    static char hearthd[512];
     struct hearth_save *save;
 
-    snprintf(hearthd, sizeof(hearthd), "%s/hearthd", getenv("HEARTH_TEST_BIN"));
-    rank_start(&r);
-    fake_stop(r.fake);
-    r.fake = NULL;
-    r.opts.start = HEARTH_START_AUTO;
-    r.opts.transport = "tcp";
-    r.opts.open_ms = 20000;
-    r.opts.linger_s = 20;
-    r.opts.engine = hearthd;
-    rank_open(&r);
+    open_with_hearthd();
     cr_assert(ge(int, engines_signal(r.root, NULL, SIGKILL), 0));
     kill_engines_that_serve_us();
     err.text[0] = '\0';
