@@ -307,9 +307,10 @@ static void seats_home(struct seats *s, uint32_t rank)
         uint32_t home = seat_home(s, rank, p), at = *seat_of(s, rank, p);
         int owner = p == s->places - 1;
 
-        if (at == home || at == HTH_NODE_NONE || s->in->is[home] == HTH_LOST)
+        if (at == home || at == HTH_NODE_NONE || s->in->is[home] == HTH_LOST ||
+                (s->in->stay && !owner))
             continue;
-        if (owner || (s->in->is[home] == HTH_WELL && !s->in->stay &&
+        if (owner || (s->in->is[home] == HTH_WELL &&
                              seat_fits(s, rank, p, home, s->in->base->level, HTH_WELL)))
             seat_go_home(s, rank, p);
     }
