@@ -106,6 +106,9 @@ int entry_goes(int dir, const char *name, uint64_t inode, uint32_t *patience_ms)
 /* A file by its path, open, and where it lies. A negative code: HEARTH_ENOENT, HEARTH_EINVAL, HEARTH_EIO. */
 int object_file(const char *root, const char *path, struct place *out, struct hearth_error *err);
 
+/* Bytes of memory that the files below a directory take: free slots and what is not listed, too. Links are not followed. */
+uint64_t place_taken(int dir);
+
 /* A small file whole; malloc'ed. Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ENOMEM. */
 int read_small(int dir, const char *name, void **out, size_t *out_len, struct hearth_error *err);
 /* Names in a folder in order, `.` and `..` left out; malloc'ed all. NULL at the end. All of them, or

@@ -18,6 +18,7 @@ struct job {
     char dir[4096];
     char log[4096 + 16]; /* empty: there is none */
     struct hth_lock_holder engine;
+    uint64_t taken; /* bytes of memory, by all that lies in the directory */
     json_t *status; /* what it says; NULL: nothing */
     struct save_row *saves;
 };
@@ -105,6 +106,7 @@ static int job_look_into(struct job *j, int fd, const char *root, struct hearth_
     text = j->engine.held ? engine_status(fd) : NULL;
     j->status = text ? json_loads(text, 0, NULL) : NULL;
     free(text);
+    j->taken = place_taken(fd);
     rc = saves_list(fd, j->dir, &j->saves, err);
     if (!rc)
         job_take_states(j);
@@ -160,6 +162,7 @@ static json_t *json_job(const struct job *j)
     json_object_set_new(out, "engine_host",
             j->engine.held && j->engine.host[0] ? json_text(j->engine.host, strlen(j->engine.host))
                                                 : json_null());
+    json_object_set_new(out, "taken_bytes", json_integer((json_int_t)j->taken));
     json_object_set_new(out, "log", j->log[0] ? json_text(j->log, strlen(j->log)) : json_null());
     json_object_set_new(out, "status", j->status ? json_incref(j->status) : json_null());
     json_object_set_new(out, "saves", saves);
@@ -187,7 +190,7 @@ static void ls_print_engine(const struct job *j)
 {
     const char *confined = json_string_value(json_object_get(j->status, "confined"));
     const char *state = json_string_value(json_object_get(j->status, "state"));
-    char who[HTH_LOCK_HOLDER_TEXT];
+    char who[HTH_LOCK_HOLDER_TEXT], taken[32];
 
     if (!j->engine.held)
         puts("engine  none runs");
@@ -204,6 +207,8 @@ static void ls_print_engine(const struct job *j)
         ls_print_heard(j->status);
     if (confined && confined[0])
         say("files   %s\n", confined);
+    human(taken, j->taken);
+    say("takes   %s of memory: saves, copies of other nodes' and free slots\n", taken);
     say("log     %s\n\n", j->log[0] ? j->log : "none");
 }
 
@@ -279,6 +284,8 @@ static void ls_grid_job(struct grid *g, const struct job *j)
     human_age(age, best ? best->age_s : -1);
     grid_add(g, "%s", age);
     grid_add(g, "%s", size);
+    human(size, j->taken);
+    grid_add(g, "%s", size);
     grid_add(g, "%s", j->log[0] ? j->log : "-");
 }
 
@@ -299,14 +306,14 @@ static void ls_say_unread(int root, const char *name, const struct hearth_error 
 static enum status ls_names(const struct args *a, int root, char **names)
 {
     static const char *const titles[] = { "JOB", "ENGINE", "SAVES", "NEWEST", "AGE", "SIZE",
-        "LOG" };
-    struct grid g = { .columns = 7 };
+        "TAKES", "LOG" };
+    struct grid g = { .columns = 8 };
     struct hearth_error err = { 0 };
     json_t *jobs = json_array();
     enum status status = STATUS_OK;
     size_t found = 0;
 
-    for (size_t i = 0; i < 7; i++)
+    for (size_t i = 0; i < 8; i++)
         grid_add(&g, "%s", titles[i]);
     for (size_t i = 0; names[i]; i++) {
         struct job j = { .status = NULL };
@@ -325,7 +332,7 @@ static enum status ls_names(const struct args *a, int root, char **names)
     if (a->json)
         status = print_json(json_pack("{s:O}", "jobs", jobs));
     else if (found)
-        grid_print(&g, "lrrlrrl");
+        grid_print(&g, "lrrlrrrl");
     json_decref(jobs);
     grid_free(&g);
     if (!status && !found) {

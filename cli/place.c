@@ -184,6 +184,42 @@ int object_file(const char *root, const char *path, struct place *out, struct he
     return fd;
 }
 
+/* ---- what a directory takes ----------------------------------------------------------------------- */
+
+#define DEPTH 8 /* of a job's own directories: three */
+
+static uint64_t place_taken_below(int dir, int depth)
+{
+    DIR *list = hth_open_list(dir);
+    const struct dirent *e;
+    uint64_t bytes = 0;
+    struct stat st;
+
+    while (list && (e = readdir(list))) {
+        int fd = -1;
+
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") ||
+                fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW))
+            continue;
+        if (S_ISREG(st.st_mode))
+            bytes += (uint64_t)st.st_blocks * 512 / st.st_nlink;
+        else if (S_ISDIR(st.st_mode) && depth < DEPTH)
+            fd = hth_open_below(dir, e->d_name, O_PATH | O_DIRECTORY, 0);
+        if (fd >= 0) {
+            bytes += place_taken_below(fd, depth + 1);
+            close(fd);
+        }
+    }
+    if (list)
+        closedir(list);
+    return bytes;
+}
+
+uint64_t place_taken(int dir)
+{
+    return place_taken_below(dir, 0);
+}
+
 /* ---- small files, and lists ------------------------------------------------------------------- */
 
 int read_small(int dir, const char *name, void **out, size_t *out_len, struct hearth_error *err)
