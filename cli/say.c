@@ -2,6 +2,9 @@
 /* Words: errors in one line, tables for people, JSON for programs. */
 #include "cli.h"
 
+#include "core/base/utf8.h"
+#include <langinfo.h>
+#include <locale.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,11 +67,57 @@ unsigned remarks(void)
     return said;
 }
 
+/* The user's locale, for characters alone: numbers stay those of the C locale. */
+static int say_is_utf8(void)
+{
+    static int known = -1;
+    locale_t locale;
+
+    if (known >= 0)
+        return known;
+    locale = newlocale(LC_CTYPE_MASK, "", (locale_t)0);
+    known = locale && !strcmp(nl_langinfo_l(CODESET, locale), "UTF-8");
+    if (locale)
+        freelocale(locale);
+    return known;
+}
+
+/* Control characters, and those that are not seen but move or hide what is beside them. */
+static int say_is_shown(uint32_t c)
+{
+    static const uint32_t hidden[][2] = { { 0, 0x9f }, { 0xad, 0xad }, { 0x61c, 0x61c },
+        { 0x180e, 0x180e }, { 0x200b, 0x200f }, { 0x2028, 0x202e }, { 0x2060, 0x206f },
+        { 0xfeff, 0xfeff }, { 0xfff0, 0xfffb }, { 0xfffe, 0xffff }, { 0xe0000, 0xe0fff } };
+
+    for (size_t i = 0; i < sizeof(hidden) / sizeof(*hidden); i++)
+        if (c >= hidden[i][0] && c <= hidden[i][1])
+            return 0;
+    return 1;
+}
+
+/* How many bytes at `b` are one character that a terminal may have; 0: they are none. */
+static size_t say_character(const unsigned char *b, size_t count)
+{
+    size_t n = b[0] < 0x80 ? 1 : b[0] < 0xe0 ? 2 : b[0] < 0xf0 ? 3 : 4;
+    uint32_t c = b[0] & (0xffu >> (n + 1));
+
+    if (n == 1)
+        return b[0] >= ' ' && b[0] <= '~';
+    if (n > count || !say_is_utf8() || !hth_utf8(b, n))
+        return 0;
+    for (size_t i = 1; i < n; i++)
+        c = c << 6 | (b[i] & 0x3fu);
+    return say_is_shown(c) ? n : 0;
+}
+
 /* In place; `keeps` stays as it is, too. */
 static void say_filter(char *text, char keeps)
 {
-    for (; *text; text++)
-        if (((unsigned char)*text < ' ' || *text > '~') && *text != keeps)
+    const char *end = text + strlen(text);
+    size_t n;
+
+    for (; *text; text += n ? n : 1)
+        if (!(n = say_character((unsigned char *)text, (size_t)(end - text))) && *text != keeps)
             *text = '?';
 }
 
@@ -107,10 +156,17 @@ enum status complain_usage(const char *fmt, ...)
 void plain(char *out, size_t len, const void *bytes, size_t count)
 {
     const unsigned char *b = bytes;
-    size_t n = 0;
+    size_t n = 0, more;
 
-    for (; n < count && n + 1 < len; n++)
-        out[n] = b[n] < ' ' || b[n] > '~' ? '?' : (char)b[n];
+    for (; n < count && n + 1 < len; n += more ? more : 1) {
+        more = say_character(b + n, count - n);
+        if (n + more + 1 > len)
+            break;
+        if (more)
+            memcpy(out + n, b + n, more);
+        else
+            out[n] = '?';
+    }
     out[n] = '\0';
 }
 

@@ -18,6 +18,7 @@
 
 static uint64_t step_saved = 40;
 static const char *object_saved = "shard";
+static const char *key_saved = "a"; /* of the first tensor */
 
 static inline struct hth_save_id save_id(void)
 {
@@ -56,7 +57,8 @@ static uint32_t strong; /* the integrity of what is built */
 /* Fill a slot with an object of two tensors; what the manifest says of it. */
 static inline struct hth_object build(unsigned char *base, const char *name)
 {
-    uint64_t one = hth_item_bytes(1, 1), items_len = 2 * one, data;
+    uint64_t first = hth_item_bytes(1, (uint32_t)strlen(key_saved));
+    uint64_t items_len = first + hth_item_bytes(1, 1), data;
     unsigned char *records = aligned_alloc(8, items_len);
     struct hth_block b = { .signature = HTH_SIG_TENSORS,
         .own = 1,
@@ -67,8 +69,8 @@ static inline struct hth_object build(unsigned char *base, const char *name)
     struct hth_object o = { .id = b.object, .kind = HTH_OBJECT_SHARD, .strong = strong };
     struct hth_proof proof[8];
 
-    data = put_tensor(base + HTH_BLOCK, 0, FIRST_BYTES, "a", records);
-    data += put_tensor(base + HTH_BLOCK, data, SECOND_BYTES, "b", records + one);
+    data = put_tensor(base + HTH_BLOCK, 0, FIRST_BYTES, key_saved, records);
+    data += put_tensor(base + HTH_BLOCK, data, SECOND_BYTES, "b", records + first);
     b.data_len = data;
     b.table_off = HTH_BLOCK + HTH_ALIGN(data);
     b.table_len = hth_table_bytes(data, items_len, strong);

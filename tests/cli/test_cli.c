@@ -768,3 +768,22 @@ Test(cli, options_for_programs_are_all_that_there_are)
     cr_assert(eq(llong, number(j, "most"), 8));
     json_decref(all);
 }
+
+/* "ü" and "層" are shown; an ESC, a character that turns the line's direction and a byte that is
+ * none are not. */
+Test(cli, a_key_is_printed_as_it_is_where_the_locale_is_utf_8)
+{
+    const char *object;
+    struct hth_store *s;
+
+    key_saved = "h\xc3\xbclle.\xe5\xb1\xa4\x1b\xe2\x80\xae\xff.w";
+    s = make_store();
+    object = strdup(in_job("step-40_ckpt/shard"));
+    s->ops->close(s);
+    setenv("LC_ALL", "C.UTF-8", 1);
+    cr_assert(zero(int, hearth("inspect", object)), "%s", err_text);
+    cr_assert(eq(int, has(out, "h\xc3\xbclle.\xe5\xb1\xa4?????.w"), 1), "%s", out);
+    setenv("LC_ALL", "C", 1);
+    cr_assert(zero(int, hearth("inspect", object)), "%s", err_text);
+    cr_assert(eq(int, has(out, "h??lle.????????.w"), 1), "%s", out);
+}
