@@ -95,18 +95,19 @@ int job_open(const char *root, const char *job, int *out_fd, struct hearth_error
  * has gone. */
 int entry_open(const struct place *p, const char *name);
 
-/* An engine frees and publishes saves while a command reads them. 1: what had this inode number under that name of
- * `dir` lies there no more. A link is looked at as one, and has none. */
+/* An engine frees and publishes saves while a command reads them. 1: what had this inode number
+ * under that name of `dir` lies there no more. A link is looked at as one, and has none. */
 int entry_went(int dir, const char *name, uint64_t inode);
-/* The same, waited for: a save that is freed loses its objects and its manifest some milliseconds before its directory.
- * Waits for at most *patience_ms, which is what a whole command may wait. */
+/* The same, waited for: a save that is freed loses its objects and its manifest some milliseconds
+ * before its directory. Waits for at most *patience_ms, which is what a whole command may wait. */
 #define PATIENCE_MS 1000
 int entry_goes(int dir, const char *name, uint64_t inode, uint32_t *patience_ms);
 
 /* A file by its path, open, and where it lies. A negative code: HEARTH_ENOENT, HEARTH_EINVAL, HEARTH_EIO. */
 int object_file(const char *root, const char *path, struct place *out, struct hearth_error *err);
 
-/* Bytes of memory that the files below a directory take: free slots and what is not listed, too. Links are not followed. */
+/* Bytes of memory that the files below a directory take: free slots and what is not listed, too.
+ * Links are not followed. */
 uint64_t place_taken(int dir);
 
 /* A small file whole; malloc'ed. Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ENOMEM. */

@@ -184,7 +184,7 @@ int object_file(const char *root, const char *path, struct place *out, struct he
     return fd;
 }
 
-/* ---- what a directory takes ----------------------------------------------------------------------- */
+/* ---- what a directory takes -------------------------------------------------------------- */
 
 #define DEPTH 8 /* of a job's own directories: three */
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a job's directory holds, without a question to an engine. Which save a container belongs to is known
- * from the blocks of its objects; else from the `<save>.dir` record with its inode number; else, inside
- * .hearth, from its name. All other containers are foreign.
+ * What a job's directory holds, without a question to an engine. Which save a container belongs to
+ * is known from the blocks of its objects; else from the `<save>.dir` record with its inode number;
+ * else, inside .hearth, from its name. All other containers are foreign.
  *
- * An engine may publish and free saves meanwhile. It writes a save's record before the container has any content, and
- * removes it after the container. So the containers are read first, then the records; a container that is not in its
- * place after that is left out.
+ * An engine may publish and free saves meanwhile. It writes a save's record before the container
+ * has any content, and removes it after the container. So the containers are read first, then the
+ * records; a container that is not in its place after that is left out.
  */
 #include "cli.h"
 

@@ -39,7 +39,8 @@ struct run {
     uint32_t patience_ms;
 };
 
-/* What is in hand was freed since it was opened: what was read of it may be of another save by now. */
+/* What is in hand was freed since it was opened: what was read of it may be of another save by now.
+ * */
 static int verify_went(const struct run *r)
 {
     if (r->entry)

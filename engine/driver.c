@@ -532,7 +532,8 @@ static int driver_give_up(struct hth_driver *d, const struct hearth_error *why, 
     return why->code;
 }
 
-/* `rm .hearth/lock` of a job that looked dead. Not at once: `rm -rf` of the job's directory takes the lock first, too. */
+/* `rm .hearth/lock` of a job that looked dead. Not at once: `rm -rf` of the job's directory takes
+ * the lock first, too. */
 static int driver_look_at_lock(struct hth_driver *d, struct hearth_error *err)
 {
     uint64_t now = hth_now_ms(&d->clock);

@@ -2,8 +2,8 @@
 /*
  * The engine's log. It lies in the store, so it is bounded: at 4 MiB `log` becomes `log.1`. Each
  * line is one write to a file opened for appending, so that a second engine, which finds the lock
- * taken, can say so in the same file. Where the file was removed, or could not be opened for a while, it is opened again
- * at the next line, and the first line there says how many were lost.
+ * taken, can say so in the same file. Where the file was removed, or could not be opened for a
+ * while, it is opened again at the next line, and the first line there says how many were lost.
  */
 #include "hands.h"
 
@@ -125,7 +125,8 @@ static void log_file_tell_lost(struct hth_log_file *log)
     log_file_write(log, line, log_file_format(line, HEARTH_LOG_WARN, "log-lost", text));
 }
 
-/* 1: a line of `len` bytes can be written. A file without a name is in nobody's way, and nobody reads it. */
+/* 1: a line of `len` bytes can be written. A file without a name is in nobody's way, and nobody
+ * reads it. */
 static int log_file_ready(struct hth_log_file *log, size_t len)
 {
     struct stat st;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A limit or a sandbox may end each engine at the first request that it serves. Another one would end there, too, so
- * engines that end within seconds are counted: the second of them in a row is replaced at once, the next ones after
- * pauses, and after the fourth the caller hears how it ended. A minute later one more is tried.
+ * A limit or a sandbox may end each engine at the first request that it serves. Another one would
+ * end there, too, so engines that end within seconds are counted: the second of them in a row is
+ * replaced at once, the next ones after pauses, and after the fourth the caller hears how it ended.
+ * A minute later one more is tried.
  */
 #include "fallen.h"
 
@@ -50,8 +51,8 @@ static void fallen_say_how(struct hth_fallen *f, int by_signal, int number)
         snprintf(f->how, sizeof(f->how), ", the last one with status %d", number);
 }
 
-/* In a pod a trainer may be the first process: then each engine that ends is its child, and a zombie until it is waited
- * for. */
+/* In a pod a trainer may be the first process: then each engine that ends is its child, and a
+ * zombie until it is waited for. */
 static void fallen_reap(struct hth_fallen *f)
 {
     siginfo_t i = { .si_pid = 0 };
@@ -61,7 +62,8 @@ static void fallen_reap(struct hth_fallen *f)
     fallen_say_how(f, i.si_code != CLD_EXITED, i.si_status);
 }
 
-/* Where it is no child, that is known once init has taken note, which may take a while: asked at each refusal. */
+/* Where it is no child, that is known once init has taken note, which may take a while: asked at
+ * each refusal. */
 static void fallen_ask_how(struct hth_fallen *f)
 {
     struct pidfd_exit e = { .mask = EXIT_KNOWN };
@@ -122,8 +124,8 @@ int hth_fallen_may_start(
         return 0;
     fallen_ask_how(f);
     return hth_fail(err, HEARTH_EENGINE, 0,
-            "this node's engine ended %u times in a row as soon as it served%s: a limit of this shell or pod, "
-            "or a sandbox, may forbid what it does. Its log is %.200s/log; another one is started in "
-            "%" PRIu64 " s",
+            "this node's engine ended %u times in a row as soon as it served%s: a limit of this "
+            "shell or pod, or a sandbox, may forbid what it does. Its log is %.200s/log; another "
+            "one is started in %" PRIu64 " s",
             fallen_so_many(f), f->how, records, (f->not_before_ms - now_ms) / 1000 + 1);
 }

@@ -18,8 +18,8 @@ struct hth_fallen {
 void hth_fallen_serves(struct hth_fallen *f, int sock, uint64_t now_ms);
 /* It has done what engines are for. */
 void hth_fallen_forget(struct hth_fallen *f);
-/* No engine serves. 1: another one may be started; 0: later. Errors: HEARTH_EENGINE: too many have ended. `records` is for
- * the sentence. */
+/* No engine serves. 1: another one may be started; 0: later. Errors: HEARTH_EENGINE: too many have
+ * ended. `records` is for the sentence. */
 int hth_fallen_may_start(
         struct hth_fallen *f, uint64_t now_ms, const char *records, struct hearth_error *err);
 void hth_fallen_close(struct hth_fallen *f);

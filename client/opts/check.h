@@ -7,8 +7,9 @@
 #include "core/base/network.h"
 
 struct hth_network hth_network_of(const struct hearth_opts *o);
-/* What does not depend on the rank and its job: each value, and the network that they describe. Unset values become
- * their defaults. hearth_open() asks it, and `hearth doctor`. Errors: HEARTH_EINVAL, and a key file's. */
+/* What does not depend on the rank and its job: each value, and the network that they describe.
+ * Unset values become their defaults. hearth_open() asks it, and `hearth doctor`. Errors:
+ * HEARTH_EINVAL, and a key file's. */
 int hth_opts_check(struct hearth_opts *o, struct hearth_error *err);
 /* Into h->opts and h->wants. */
 int hth_opts_take(struct hearth *h, const struct hearth_opts *opts, struct hearth_error *err);

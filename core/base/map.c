@@ -65,8 +65,8 @@ static int map_next_data(int fd, uint64_t len, uint64_t *from, uint64_t *to)
     return *from < len;
 }
 
-/* A page fault in a hole of a tmpfs makes the page, whoever reads it. So holes are of memory, whose zeros are one page for
- * all, and only data is the file's. */
+/* A page fault in a hole of a tmpfs makes the page, whoever reads it. So holes are of memory, whose
+ * zeros are one page for all, and only data is the file's. */
 const void *hth_map_sparse(int fd, uint64_t len)
 {
     unsigned char *at =

@@ -10,8 +10,8 @@
  * with the same length. NULL and errno. */
 void *hth_map_shared(int fd, uint64_t len, int prot);
 
-/* The same to read, and private: a copy that was made sparse has holes, which become zeros here and take no room of the
- * file's mount. munmap() with the same length. NULL and errno. */
+/* The same to read, and private: a copy that was made sparse has holes, which become zeros here and
+ * take no room of the file's mount. munmap() with the same length. NULL and errno. */
 const void *hth_map_sparse(int fd, uint64_t len);
 
 /* len bytes of zeros that no child gets. NULL and errno. What is unmapped is the system's again at once, of

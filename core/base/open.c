@@ -80,8 +80,9 @@ static int open_by_parts(int dir, const char *name, int flags, mode_t mode)
     return fd;
 }
 
-/* The kernel says EXDEV, too, of a file that another process moves out of the directory during the look-up: an engine
- * that publishes or frees a save does that. Its name is free now, or another file has it. */
+/* The kernel says EXDEV, too, of a file that another process moves out of the directory during the
+ * look-up: an engine that publishes or frees a save does that. Its name is free now, or another
+ * file has it. */
 static int open_whole(int dir, const char *name, const struct open_how *how)
 {
     for (int i = 0; i < MOVED_TRIES; i++) {

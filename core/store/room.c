@@ -84,8 +84,7 @@ static uint64_t room_number_at(
 struct version {
     const char *fstype;
     const char *limit, *usage;
-    const char *
-            high; /* the kernel takes pages back from here on, and stalls their makers; NULL: none */
+    const char *high; /* from here on the kernel stalls those that make pages; NULL: none */
     const char *inactive, *active; /* lines of memory.stat: page cache, which the kernel can drop */
 };
 

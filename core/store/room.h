@@ -9,10 +9,9 @@
 #define HTH_ROOM_NONE UINT64_MAX /* no limit of this kind, or none that can be read */
 
 struct hth_room {
-    uint64_t mount; /* bytes free in the file system */
-    uint64_t size;  /* of the file system */
-    uint64_t
-            cgroup; /* least headroom to the limit of any cgroup above us: memory.max, memory.high */
+    uint64_t mount;     /* bytes free in the file system */
+    uint64_t size;      /* of the file system */
+    uint64_t cgroup;    /* least headroom to memory.max or memory.high of a cgroup above */
     const char *unseen; /* why a cgroup's limit may hold that was not seen, a clause; NULL */
     uint64_t memory;    /* MemAvailable */
     uint64_t others;    /* bytes that were taken off these, as promised to other engines */

@@ -283,9 +283,9 @@ static int open_root(struct hth_tmpfs *t, const char *root, struct hearth_error 
         open_pages(t, root);
     if (!rc && room.unseen)
         hth_say(&t->opts.log, HEARTH_LOG_WARN, "limit-unseen",
-                "a limit on this engine's memory cannot be read: %s. Where one holds and is reached, "
-                "the kernel ends processes of the job: give the tmpfs a size that fits (size=) and the "
-                "limit, too",
+                "a limit on this engine's memory cannot be read: %s. Where one holds and is "
+                "reached, the kernel ends processes of the job: give the tmpfs a size (size=) that "
+                "fits into the limit, too",
                 room.unseen);
     if (rc || room.tmpfs)
         return rc;

@@ -101,7 +101,8 @@ struct hth_lock_holder {
 const char *hth_lock_holder_text(
         const struct hth_lock_holder *holder, char out[HTH_LOCK_HOLDER_TEXT]);
 
-/* Does an engine run on <root>/<job>? Takes no lock, so it never keeps one out. Errors: HEARTH_ENOENT, HEARTH_EIO. */
+/* Does an engine run on <root>/<job>? Takes no lock, so it never keeps one out. Errors:
+ * HEARTH_ENOENT, HEARTH_EIO. */
 int hth_store_locked(
         const char *root, const char *job, struct hth_lock_holder *out, struct hearth_error *err);
 
@@ -109,12 +110,15 @@ int hth_store_locked(
  * and the log stay where they are wanted. What is not ours stays. */
 void hth_store_tmpfs_erase(struct hth_store *s, int keep_records);
 
-/* 1: another process has removed the job's directory under this engine: what the engine writes is in no directory. */
+/* 1: another process has removed the job's directory under this engine: what the engine writes is
+ * in no directory. */
 int hth_store_tmpfs_removed(struct hth_store *s);
 
-/* 1: another process has removed the lock, as if it were a stale one: nothing keeps another engine out. */
+/* 1: another process has removed the lock, as if it were a stale one: nothing keeps another engine
+ * out. */
 int hth_store_tmpfs_unlocked(struct hth_store *s);
-/* Make and take it anew. Errors: HEARTH_ELOCKED: another engine has it by now; else a later call may be able to. */
+/* Make and take it anew. Errors: HEARTH_ELOCKED: another engine has it by now; else a later call
+ * may be able to. */
 int hth_store_tmpfs_relock(struct hth_store *s, struct hearth_error *err);
 
 /* Bytes that reserve() promised and work() has not yet made. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The node's engine runs in another pod: what a rank says of it names no pid of the rank's own pod. */
+/* The node's engine runs in another pod: what a rank says of it names no pid of the rank's own pod.
+ * */
 #include "check.h"
 #include "rank.h"
 #include "tmp_root.h"

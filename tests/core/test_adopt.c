@@ -41,7 +41,8 @@ Test(adopt, a_second_engine_is_kept_out_and_told_by_whom)
     must(open_store(NULL));
 }
 
-/* As in another pod, which counts pids for itself. 0: it has the job's store, and tells so through the pipe. */
+/* As in another pod, which counts pids for itself. 0: it has the job's store, and tells so through
+ * the pipe. */
 static int hold_elsewhere(int told)
 {
     struct hth_store *own;

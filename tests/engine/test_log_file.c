@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine's log goes on where its file was removed, or where no descriptor was free for a new one. */
+/* The engine's log goes on where its file was removed, or where no descriptor was free for a new
+ * one. */
 #include "check.h"
 
 #include "engine/hands.h"

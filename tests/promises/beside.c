@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Commands beside a job that saves and frees as fast as it can: what goes while it is read is left out, and nothing is
- * called wrong. On demand 10,000 times.
+ * Commands beside a job that saves and frees as fast as it can: what goes while it is read is left
+ * out, and nothing is called wrong. On demand 10,000 times.
  */
 #include "party.h"
 
