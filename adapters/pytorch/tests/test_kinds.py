@@ -465,29 +465,27 @@ def _long_searched(bits):
     return row + keys[taken & (place[at] < len(row) // 4)].tolist()
 
 
-_MANY = 24000  # which is more than are not looked at
+_MANY = 17000  # which is more than are not looked at
 NATURAL = {
-    "counted": range(_MANY), "every_64th": range(0, 64 * _MANY, 64), "negative": range(-_MANY, 0),
-    "shifted_13": [i << 13 for i in range(_MANY)], "shifted_20": [i << 20 for i in range(_MANY)],
-    "shifted_32": [i << 32 for i in range(_MANY)], "shifted_45": [i << 45 for i in range(_MANY)],
+    "counted": range(_MANY), "every_64th": range(0, 64 * _MANY, 64),
+    "shifted_20": [i << 20 for i in range(_MANY)], "shifted_45": [i << 45 for i in range(_MANY)],
     "random": [random.Random(i).getrandbits(63) for i in range(_MANY)],
-    "floats": [i / 7 for i in range(_MANY)], "pairs": [(i, i % 7) for i in range(_MANY)],
     "texts": [f"layer.{i}" for i in range(_MANY)],
-    "of_all_kinds": [*range(9000), *map(str, range(9000)), *(i + 0.5 for i in range(9000))],
+    "of_all_kinds": [*range(6000), *map(str, range(6000)), *(i + 0.5 for i in range(6000))],
 }
 
 
 @pytest.mark.parametrize("name", NATURAL)
 def test_keys_that_nobody_has_chosen_come_back(name):
-    for value in (dict.fromkeys(NATURAL[name]), set(NATURAL[name]), frozenset(NATURAL[name])):
+    for value in (dict.fromkeys(NATURAL[name]), set(NATURAL[name])):
         assert decode_item(encode_item(value)) == value
 
 
 @pytest.mark.parametrize("form", ["batches", "one by one", "at once"])
 def test_keys_that_a_dict_would_look_long_for_are_refused(form):
-    """All of them, 54,000, take a dict seconds, and twice as many take it four times as long."""
-    keys = _long_searched(17)[:60000]
-    assert len(keys) > 50000
+    """Twice as many take a dict four times as long."""
+    keys = _long_searched(16)
+    assert len(keys) > 25000
     if form == "batches":
         body = b"\x80\x02}" + b"".join(
             b"(" + b"".join(pickle.dumps(key, 2)[2:-1] + b"N" for key in keys[at:at + 1000]) + b"u"
@@ -502,7 +500,7 @@ def test_keys_that_a_dict_would_look_long_for_are_refused(form):
 
 def test_what_a_pickle_remembers_is_not_looked_long_for():
     """It chooses the numbers for that."""
-    keys = _long_searched(17)
+    keys = _long_searched(16)
     body = b"\x80\x02N" + b"".join(b"r" + key.to_bytes(4, "little") for key in keys) + b"."
     decoder = Strict(io.BytesIO(body), Table({}))
     assert decoder.load() is None
