@@ -186,7 +186,7 @@ Test(placement, moves_a_lost_copy_to_somebody_who_shares_nothing)
     struct hth_placement p;
     uint8_t is[5] = { 0 };
     struct hth_holders none = { 0 };
-    struct hth_remap in = { &e, &p, &none, 0, is, 2, NULL, 0, 0 };
+    struct hth_remap in = { .epoch = &e, .base = &p, .last = &none, .is = is, .min_copies = 2 };
     struct hth_move *move;
     uint32_t gone, to = HTH_NODE_NONE, moves, moved, stuck;
 
@@ -240,7 +240,12 @@ static struct maps maps_of(uint32_t nodes, uint32_t copies)
 
 static void next(struct maps *m)
 {
-    struct hth_remap in = { &m->e, &m->p, &m->last, m->settled, m->is, m->p.copies, NULL, 0, 0 };
+    struct hth_remap in = { .epoch = &m->e,
+        .base = &m->p,
+        .last = &m->last,
+        .settled = m->settled,
+        .is = m->is,
+        .min_copies = m->p.copies };
     struct hth_move *move;
     uint32_t moves, moved;
 

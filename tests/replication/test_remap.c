@@ -54,7 +54,14 @@ TestSuite(remap, .init = begin, .fini = end);
 /* The next map is the last one from now on. */
 static void remap(void)
 {
-    struct hth_remap in = { &epoch, &base, &map, settled, is, 1, pair, pairs, 0 };
+    struct hth_remap in = { .epoch = &epoch,
+        .base = &base,
+        .last = &map,
+        .settled = settled,
+        .is = is,
+        .min_copies = 1,
+        .pair = pair,
+        .pairs = pairs };
     struct hth_move *move = NULL;
     uint32_t moves = 0;
 
@@ -409,7 +416,9 @@ static uint32_t least_of_all(uint32_t rank, uint32_t place)
 /* The next map of `e`, and the same worked out place by place. */
 static void must_be_the_least(const struct hth_epoch *e, const struct hth_placement *of)
 {
-    struct hth_remap in = { e, of, &map, 1, well, 1, NULL, 0, 0 };
+    struct hth_remap in = {
+        .epoch = e, .base = of, .last = &map, .settled = 1, .is = well, .min_copies = 1
+    };
     struct hth_move *move = NULL;
     uint32_t moves = 0;
 
