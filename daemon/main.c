@@ -160,6 +160,15 @@ static int daemon_run(const struct hth_config *config, int starter)
     return comes_back ? EXIT_AGAIN : EXIT_ENDED;
 }
 
+/* Of an engine that a rank starts, which gives no flags of the operator's. */
+static void daemon_variables(struct hth_config *c)
+{
+    const char *last = getenv("HEARTH_FOREIGN_LAST");
+
+    if (last && *last == '1')
+        c->foreign_last = 1;
+}
+
 int main(int argc, char **argv)
 {
     static struct hth_config config;
@@ -172,6 +181,7 @@ int main(int argc, char **argv)
     rc = hth_config_parse(&config, argc, (const char *const *)argv, &err);
     if (rc)
         return daemon_complain(starter, EXIT_USAGE, &err);
+    daemon_variables(&config);
     if (config.help)
         return daemon_print_help();
     if (config.version)

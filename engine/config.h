@@ -46,6 +46,7 @@ struct hth_config {
     uint32_t heartbeat_ms, dead_ms, stall_ms, retry_ms; /* 0: defaults, ranks may say at joining */
     uint32_t threads;
     uint32_t any_root, foreground, detach;
+    uint32_t foreign_last;  /* containers of others: only while no save was PROTECTED */
     uint32_t unconfined;    /* hearthd: no limits on the files that it opens */
     uint32_t help, version; /* asked for: nothing else was checked */
     /* Borrowed until the engine is closed; NULL: it is in a rank's process. No flag. */

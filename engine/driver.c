@@ -316,6 +316,7 @@ static int driver_open_node(struct hth_driver *d, struct hearth_error *err)
         .trusted = hth_config_network(c).trusted,
         .strong = hth_config_network(c).strong,
         .retry_ms = c->retry_ms,
+        .foreign_last = c->foreign_last,
     };
     struct hth_key_opener opener;
     int rc;

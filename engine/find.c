@@ -104,7 +104,7 @@ static int find_fail_undecided(
 static int find_list_is_due(const struct hth_node *n)
 {
     return n->ctx.opts.keep > 1 && n->ctx.keep.epoch != n->epoch.epoch &&
-           !hth_save_none(n->chosen) && !hth_save_foreign(n->chosen);
+           !hth_save_none(n->chosen) && (!hth_save_foreign(n->chosen) || n->ctx.keep.saves);
 }
 
 /* 1: it is kept, or may be, and this node does not have its manifest yet. */

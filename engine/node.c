@@ -283,6 +283,7 @@ static void node_take_env(struct hth_node *n)
     n->opts.linger_s = env->linger_s ? env->linger_s : hth_option_none(HTH_AT_linger_s);
     memcpy(n->ctx.opts.job, env->session.job, sizeof(n->ctx.opts.job));
     n->ctx.opts.strong = env->strong != 0;
+    n->ctx.opts.foreign_last = env->foreign_last;
 }
 
 int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct hearth_error *err)

@@ -61,12 +61,13 @@ struct hth_node_env {
     char provider[32];
     char bind[64];
     char device[32];
-    int trusted;          /* network = trusted; ranks must say the same */
-    int strong;           /* integrity = strong, likewise */
-    uint32_t linger_s;    /* until ranks say another; 0: the default of linger_s */
-    uint32_t retry_ms;    /* 0: 500 */
-    uint32_t tree_degree; /* 0: HTH_TREE_DEGREE; less in tests */
-    uint64_t breaks;      /* enum hth_break, tests */
+    int trusted;           /* network = trusted; ranks must say the same */
+    int strong;            /* integrity = strong, likewise */
+    uint32_t linger_s;     /* until ranks say another; 0: the default of linger_s */
+    uint32_t retry_ms;     /* 0: 500 */
+    uint32_t foreign_last; /* containers of others are recovered only while no save was PROTECTED */
+    uint32_t tree_degree;  /* 0: HTH_TREE_DEGREE; less in tests */
+    uint64_t breaks;       /* enum hth_break, tests */
 };
 
 /* Adopts what the store has. Where it has an epoch record whose job still runs (an engine that died

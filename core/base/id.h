@@ -93,6 +93,13 @@ int hth_job_check(const char *job, struct hearth_error *err);
 int hth_node_check(const char *node, struct hearth_error *err);
 /* [A-Za-z0-9._-]{1,64}, not `.`, `..`, `*.tmp`. `raw` objects may be `.metadata`. */
 int hth_object_name_check(const char *name, struct hearth_error *err);
+/* Did recovery rule it out, when it chose `chosen`: is it newer? A foreign container is in no
+ * epoch, and rules none of ours out. */
+static inline int hth_save_after(struct hth_save_id save, struct hth_save_id chosen)
+{
+    return !hth_save_foreign(chosen) && hth_save_cmp(save, chosen) > 0;
+}
+
 /* In a foreign container: 1..255 bytes, no `/` or NUL, not `.` or `..`. */
 int hth_foreign_name_check(const char *name, struct hearth_error *err);
 

@@ -17,6 +17,24 @@ static int candidate_newest_first(const void *a, const void *b)
     return hth_save_cmp(y->id, x->id);
 }
 
+/* Foreign containers have no epoch: each goes before the first of our saves whose step is lower.
+ * They come as they were sorted, behind all of ours. */
+static void candidates_merge(struct hth_choice *co)
+{
+    uint32_t own = 0, at = 0;
+
+    while (own < co->candidates && !hth_save_foreign(co->candidate[own].id))
+        own++;
+    for (uint32_t f = own; f < co->candidates; f++, at++) {
+        struct candidate c = co->candidate[f];
+
+        while (at < f && co->candidate[at].id.step >= c.id.step)
+            at++;
+        memmove(&co->candidate[at + 1], &co->candidate[at], (f - at) * sizeof(c));
+        co->candidate[at] = c;
+    }
+}
+
 struct candidate *candidate_find(struct hth_choice *co, struct hth_save_id id)
 {
     for (uint32_t i = 0; i < co->candidates; i++)
@@ -111,6 +129,8 @@ void candidates_sort(struct hth_choice *co)
 {
     if (co->candidates)
         qsort(co->candidate, co->candidates, sizeof(*co->candidate), candidate_newest_first);
+    if (!co->ctx->opts.foreign_last)
+        candidates_merge(co);
 }
 
 /* ---- Its manifest --------------------------------------------------------------------------------- */
@@ -202,7 +222,7 @@ void candidates_leave(struct hth_choice *co)
     for (uint32_t i = k->saves; i-- > 0;) {
         const struct candidate *c = candidate_find(co, k->save[i]);
 
-        if (c && c->whole && hth_save_cmp(c->id, co->chosen) <= 0)
+        if (c && c->whole && !hth_save_after(c->id, co->chosen))
             candidate_hold(co, c);
         else
             hth_keep_leave(k, (int)i);

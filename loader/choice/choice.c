@@ -78,6 +78,14 @@ static int choice_look_at_all(struct hth_choice *co, uint64_t now_ms, struct can
     return 1;
 }
 
+static int choice_has_foreign(const struct hth_choice *co)
+{
+    for (uint32_t i = 0; i < co->candidates; i++)
+        if (hth_save_foreign(co->candidate[i].id))
+            return 1;
+    return 0;
+}
+
 /* No candidate is whole. 1: that is an error, since a protected save or a container is lost; which, in `out`. */
 static int choice_is_loss(const struct hth_choice *co, char *out, size_t len)
 {
@@ -89,8 +97,8 @@ static int choice_is_loss(const struct hth_choice *co, char *out, size_t len)
                 co->watermark.step, co->lost_text[0] ? co->lost_text : "no manifest is left");
         return 1;
     }
-    if (!co->candidates || !hth_save_foreign(co->candidate[co->candidates - 1].id))
-        return 0; /* foreign ones sort behind all of Hearth's own */
+    if (!choice_has_foreign(co))
+        return 0;
     snprintf(out, len,
             "no container that was found is whole (%.190s); bring back what is missing, load from "
             "storage, or remove it with `hearth rm`",
@@ -113,6 +121,24 @@ static void choice_cannot_give(const struct hth_choice *co, char *out, size_t le
     }
     if (!any && n > 0 && (size_t)n < len)
         snprintf(out + n, len - (size_t)n, " none");
+}
+
+/* A container that Hearth did not write is chosen over saves of ours: all ranks are told of both.
+ * */
+static void choice_say_foreign(struct hth_choice *co, const struct candidate *chosen)
+{
+    const struct candidate *end = co->candidate + co->candidates, *own = chosen + 1;
+
+    if (!hth_save_foreign(chosen->id))
+        return;
+    while (own < end && (!own->whole || hth_save_foreign(own->id)))
+        own++;
+    if (own < end)
+        rule_out(co, "foreign-newer",
+                "step %" PRIu64 ", which Hearth did not write, is whole and newer than Hearth's "
+                "step %" PRIu64 " of epoch %" PRIu64 ", and is chosen; that one is kept until a "
+                "save is PROTECTED",
+                chosen->id.step, own->id.step, own->id.epoch);
 }
 
 static void choice_decide(struct hth_choice *co, uint64_t now_ms)
@@ -156,6 +182,8 @@ static void choice_decide(struct hth_choice *co, uint64_t now_ms)
             chosen ? "step %" PRIu64 " of epoch %" PRIu64
                    : "nothing to recover (%" PRIu64 ", %" PRIu64 ")",
             chosen ? chosen->id.step : 0, chosen ? chosen->id.epoch : 0);
+    if (chosen)
+        choice_say_foreign(co, chosen);
     give_plan(co, chosen);
 }
 
@@ -167,7 +195,7 @@ static void choice_find_candidates(struct hth_choice *co)
     }
     if (gather_differs(co))
         return;
-    if (hth_save_none(co->watermark) && foreign_candidates(co)) {
+    if ((hth_save_none(co->watermark) || !co->ctx->opts.foreign_last) && foreign_candidates(co)) {
         hth_choice_fail(
                 co, HEARTH_ENOMEM, "the coordinator has no memory for the containers found");
         return;

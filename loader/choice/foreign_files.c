@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Foreign containers, at the coordinator, where no save of Hearth's own was protected yet: each step that
- * some node has, and that no node has a marker `unfinished` of, is a candidate. No list of its files
+ * Foreign containers, at the coordinator: each step that some node has, and that no node has a
+ * marker `unfinished` of, is a candidate. No list of its files
  * exists, so its manifest is made of what all nodes have; of the copies of each file one is taken,
  * in this order:
  *

@@ -55,7 +55,7 @@ static void give_fill_keeps(struct hth_choice *co, struct hth_plan *p)
     for (uint32_t i = 0; i < co->candidates; i++) {
         const struct candidate *c = &co->candidate[i];
 
-        if (c->whole && hth_save_cmp(c->id, p->chosen) < 0 &&
+        if (c->whole && !hth_save_after(c->id, p->chosen) &&
                 hth_save_cmp(c->id, co->watermark) >= 0)
             give_add_keep(p, c->id);
     }
@@ -65,7 +65,7 @@ static void give_fill_keeps(struct hth_choice *co, struct hth_plan *p)
         for (uint32_t i = 0; i < k->saves; i++) {
             const struct candidate *c = candidate_find(co, k->save[i]);
 
-            if (c && c->whole && hth_save_cmp(c->id, p->chosen) <= 0)
+            if (c && c->whole && !hth_save_after(c->id, p->chosen))
                 give_add_keep(p, c->id);
         }
     }

@@ -30,7 +30,8 @@ void tries_mark(struct hth_choice *co, const struct candidate *chosen)
     const struct candidate *c = candidate_find(co, k->tried);
 
     co->tries = 0;
-    if (!chosen || co->wants || !c || !c->whole || hth_save_cmp(chosen->id, c->id) >= 0 ||
+    if (!chosen || hth_save_foreign(chosen->id) || co->wants || !c || !c->whole ||
+            hth_save_cmp(chosen->id, c->id) >= 0 ||
             !hth_keep_is_worn(k, c->id, co->ctx->opts.bad_after))
         return;
     hth_keep_mark(k, c->id, 1);

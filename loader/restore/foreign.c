@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Foreign containers, on a member, only where no save was protected yet. Their files have no checksums,
- * so each is digested before the inventory goes up:
+ * Foreign containers, on a member, where no save was PROTECTED whose step is as high. Their files
+ * have no checksums, so each is digested before the inventory goes up:
  *
  *   start ──► fstat, digest (workers) ──► inventory with names ──► plan: manifest of all ──► fetch
  *              tell.c                      foreign_see                                       foreign_needs
@@ -16,16 +16,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* 1: Hearth has had a PROTECTED save here, and that comes before every foreign container. As long as there
- * was none, a foreign one may be all there is: an unprotected save is lost with the first node. */
-static int foreign_unwanted(const struct hth_ctx *ctx)
+/* 1: a save that was PROTECTED here comes before it, since its step is not lower, or since it was
+ * told so. As long as there was none, a foreign one may be all there is: an unprotected save is
+ * lost with the first node. */
+static int foreign_unwanted(const struct hth_ctx *ctx, struct hth_save_id id)
 {
-    return ctx->keep.saves != 0;
+    const struct hth_keep *k = &ctx->keep;
+
+    return k->saves && (ctx->opts.foreign_last || id.step <= k->save[0].step);
 }
 
 int foreign_listed(const struct hth_restore *r, const struct hth_held_save *s)
 {
-    return s->id.epoch != 0 && (!hth_save_foreign(s->id) || !foreign_unwanted(r->ctx));
+    return s->id.epoch != 0 && (!hth_save_foreign(s->id) || !foreign_unwanted(r->ctx, s->id));
 }
 
 /* ---- The inventory ----------------------------------------------------------------------------- */

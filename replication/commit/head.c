@@ -35,13 +35,21 @@ static const struct hth_cancelled *head_cancelled(
  * chosen save where that is on a list of this epoch already. */
 static int head_ruled_out(const struct hth_commit *c, struct hth_save_id save, int now)
 {
-    struct hth_save_id newest = c->chosen;
+    struct hth_save_id newest = hth_save_foreign(c->chosen) ? (struct hth_save_id){ 0 } : c->chosen;
 
     if (hth_save_none(newest) && now)
         newest = c->ctx->keep.save[0];
     return c->running && !hth_save_none(newest) && !hth_save_foreign(save) &&
            !head_is_of_now(c, save) && hth_save_cmp(save, newest) > 0 &&
            !hth_breaks(c->ctx, HTH_BREAK_RULED_OUT);
+}
+
+/* Copies of a foreign container that recovery chose stay until a save of this epoch is PROTECTED:
+ * what is kept of earlier epochs is older than it. */
+static int head_spares(const struct hth_commit *c, struct hth_save_id save)
+{
+    return hth_save_foreign(save) && !hth_save_cmp(save, c->chosen) &&
+           !head_is_of_now(c, c->ctx->keep.save[0]);
 }
 
 /* Where the list came from recovery, nobody has counted copies of what is on it yet. */
@@ -57,7 +65,7 @@ enum fate head_fate(const struct hth_commit *c, struct hth_save_id save)
     if (head_cancelled(c, save))
         return FATE_CANCELLED;
     if (now && hth_save_cmp(save, k->save[0]) < 0)
-        return FATE_OVER;
+        return head_spares(c, save) ? FATE_OPEN : FATE_OVER;
     return head_is_of_now(c, save) && hth_save_cmp(save, c->head.decided) <= 0 ? FATE_OVER
                                                                                : FATE_OPEN;
 }

@@ -54,7 +54,8 @@ struct hth_ctx_opts {
     char job[HTH_NAME_MAX + 1];
     uint32_t copies, min_copies, keep; /* resolved: never 0 */
     uint32_t allow_degraded;
-    uint32_t strong; /* integrity = strong */
+    uint32_t strong;       /* integrity = strong */
+    uint32_t foreign_last; /* foreign containers are recovered only while no save was PROTECTED */
     uint32_t
             bad_after; /* jobs that have recovered a save and begun none; 0: it is not marked for that */
     uint32_t save_ms, recover_ms, dead_ms, heartbeat_ms;

@@ -53,6 +53,90 @@ Test(foreign_pool, an_engine_that_lingers_finds_the_first_step_on_an_empty_base)
     end();
 }
 
+/* ---- The newest whole step wins, whoever wrote it -------------------------------------------- */
+
+static void save_step(uint64_t step)
+{
+    one[0].step = one[1].step = step;
+    all(save);
+}
+
+/* A line of that event waits for each rank. */
+static void all_hear(const char *part)
+{
+    for (int i = 0; i < NODES; i++) {
+        uint32_t level = 0;
+        char text[1024] = "";
+
+        while (!strstr(text, part))
+            cr_assert(
+                    eq(int, hearth_log_poll(one[i].h, &level, text, sizeof(text)), 1), "%s", part);
+    }
+}
+
+/* ml-flashpoint saved 12, Hearth 13, ml-flashpoint 15 and was stopped before it removed 13. */
+static void newer_than_ours(void)
+{
+    start();
+    put_in_pool(12);
+    recover_step(12);
+    save_step(13);
+    part();
+    save_newer();
+    recover_step(NEWER);
+    all_hear("step 15, which Hearth did not write, is whole and newer than Hearth's step 13");
+}
+
+Test(foreign_pool, a_newer_step_of_another_program_is_chosen_and_said_and_read)
+{
+    newer_than_ours();
+    check_all(7); /* also when 13 is PROTECTED again: copies of 15 stay */
+    end();
+}
+
+Test(foreign_pool, what_hearth_keeps_stays_when_a_newer_step_of_another_program_is_chosen)
+{
+    newer_than_ours();
+    part();
+    sh("rm -r %s/job/step-%u_ckpt", one[0].root, NEWER);
+    recover_step(13);
+    end();
+}
+
+/* Its finalize removes all that is older. */
+Test(foreign_pool, a_newer_step_of_another_program_is_chosen_where_ours_was_removed)
+{
+    start();
+    put_in_pool(12);
+    recover_step(12);
+    save_step(13);
+    part();
+    save_newer();
+    sh("rm -r %s/job/step-13_ckpt %s/job/step-13_ckpt", one[0].root, one[1].root);
+    recover_step(NEWER);
+    check_all(7);
+    save_step(16);
+    part();
+    recover_step(16); /* ours is newer again */
+    end();
+}
+
+Test(foreign_pool, an_engine_that_is_told_so_takes_other_programs_steps_last)
+{
+    start();
+    setenv("HEARTH_FOREIGN_LAST", "1", 1);
+    put_in_pool(12);
+    recover_step(12);
+    save_step(13);
+    part();
+    save_newer();
+    recover_step(13);
+    unsetenv("HEARTH_FOREIGN_LAST");
+    end();
+}
+
+/* ---- Read while it changes ------------------------------------------------------------------- */
+
 static void must_be_lost(int rc, const struct hearth_item *item, const char *call)
 {
     cr_assert(eq(int, rc, HEARTH_ELOST), "%s: %s", call, one[0].err.text);
