@@ -262,6 +262,30 @@ static int dir_swap(struct hth_tmpfs *t, struct tmpfs_dir *in, struct tmpfs_dir 
     return 0;
 }
 
+/* The published directory of ours that has this name; NULL: none has. */
+static struct tmpfs_dir *dir_published(struct hth_tmpfs *t, const char *step)
+{
+    struct tmpfs_dir *d = t->dirs;
+
+    while (d && (!d->published || hth_save_none(d->save) || strcmp(d->name, step) != 0))
+        d = d->next;
+    return d;
+}
+
+int hth_dir_vacant(struct hth_store *s, struct hth_save_id save, struct hearth_error *err)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    char step[FILE_NAME_BYTES];
+
+    snprintf(step, sizeof(step), "step-%" PRIu64 "_ckpt", save.step);
+    if (faccessat(t->job_fd, step, F_OK, AT_SYMLINK_NOFOLLOW) || dir_published(t, step))
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_EEXIST, 0,
+            HTH_SAVE " cannot have its place: %.200s/%s is there and not Hearth's: save another "
+                     "step, or move it away",
+            HTH_SAVE_ARGS(save), t->path, step);
+}
+
 int hth_dir_publish(struct hth_store *s, struct hth_save_id save, struct hearth_error *err)
 {
     struct hth_tmpfs *t = hth_tmpfs_of(s);
@@ -286,9 +310,7 @@ int hth_dir_publish(struct hth_store *s, struct hth_save_id save, struct hearth_
     }
     if (errno != EEXIST)
         return hth_sys_fail(t, err, "publish", step);
-    for (old = t->dirs; old; old = old->next)
-        if (old->published && !hth_save_none(old->save) && !strcmp(old->name, step))
-            break;
+    old = dir_published(t, step);
     if (!old)
         return hth_fail(err, HEARTH_EEXIST, 0,
                 "%.200s/%s is not Hearth's: move it away, or " HTH_SAVE " stays in .hearth",

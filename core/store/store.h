@@ -177,6 +177,10 @@ struct hth_store_ops {
      * removed is freed by its last close. */
     void (*raw_close)(struct hth_store *s, struct hth_raw *raw);
 
+    /* Can this save, which begins, be published? Errors: HEARTH_EEXIST: another program's
+     * container has the step's name; both are named. NULL: it always can. */
+    int (*vacant)(struct hth_store *s, struct hth_save_id save, struct hearth_error *err);
+
     /* COMPLETE: the directory becomes step-<N>_ckpt, in exchange with an older save of that step. */
     int (*publish)(struct hth_store *s, struct hth_save_id save, struct hearth_error *err);
 

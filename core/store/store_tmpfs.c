@@ -142,6 +142,7 @@ static const struct hth_store_ops tmpfs_ops = {
     .raw_seal = hth_raw_seal,
     .raw_open = hth_raw_open,
     .raw_close = hth_raw_close,
+    .vacant = hth_dir_vacant,
     .publish = hth_dir_publish,
     .remove = hth_dir_remove,
     .record_put = record_put,

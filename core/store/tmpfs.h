@@ -278,6 +278,7 @@ int hth_dir_receive(struct hth_store *s, struct hth_slot *slot, struct hth_save_
         const char *name, struct hearth_error *err);
 int hth_dir_seal(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
         const char *name, struct hearth_error *err);
+int hth_dir_vacant(struct hth_store *s, struct hth_save_id save, struct hearth_error *err);
 int hth_dir_publish(struct hth_store *s, struct hth_save_id save, struct hearth_error *err);
 void hth_dir_remove(struct hth_store *s, struct hth_save_id save);
 

@@ -268,6 +268,9 @@ int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
                           "one of some"
                         : "it is decided already");
     rc = commit_no_room(c, id, &cause);
+    if (!rc &&
+            c->ctx->store->ops->vacant) /* later it could not be published, and nobody would hear */
+        rc = c->ctx->store->ops->vacant(c->ctx->store, id, &cause);
     if (rc) {
         hth_commit_fail(c, id, rc, cause.text);
         if (err)

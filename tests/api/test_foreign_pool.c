@@ -135,6 +135,30 @@ Test(foreign_pool, an_engine_that_is_told_so_takes_other_programs_steps_last)
     end();
 }
 
+static int try_save(struct one *o, uint64_t step)
+{
+    struct hearth_save *s = NULL;
+    int rc = hearth_save_begin(o->h, step, 4096, NULL, &s, &o->err);
+
+    hearth_save_abort(s);
+    return rc;
+}
+
+/* One path is one state: the save fails before it takes anything, on the node that has the other.
+ * */
+Test(foreign_pool, a_save_of_a_step_that_another_program_has_fails_with_both_named)
+{
+    start();
+    put_in_pool(12);
+    recover_step(12);
+    must_fail(try_save(&one[0], 12), HEARTH_EEXIST);
+    cr_assert(ne(ptr, strstr(one[0].err.text, "step 12 (epoch "), NULL), "%s", one[0].err.text);
+    cr_assert(ne(ptr, strstr(one[0].err.text, "/job/step-12_ckpt is there and not Hearth's"), NULL),
+            "%s", one[0].err.text);
+    save_step(13);
+    end();
+}
+
 /* ---- Read while it changes ------------------------------------------------------------------- */
 
 static void must_be_lost(int rc, const struct hearth_item *item, const char *call)

@@ -124,6 +124,11 @@ Test(adopt_foreign, a_foreign_container_is_never_replaced)
     must(open_store(NULL));
     scan();
     must(raw_put(s, (struct hth_save_id){ 7, 11, 5, 1 }, "raw", "x", 1, NULL));
+    must_fail(s->ops->vacant(s, (struct hth_save_id){ 7, 11, 5, 1 }, &err), HEARTH_EEXIST);
+    cr_assert(strstr(err.text, "step 5 (epoch 7") != NULL, "%s", err.text);
+    cr_assert(
+            strstr(err.text, "/job/step-5_ckpt is there and not Hearth's") != NULL, "%s", err.text);
+    must(s->ops->vacant(s, (struct hth_save_id){ 7, 11, 6, 1 }, NULL));
     must_fail(s->ops->publish(s, (struct hth_save_id){ 7, 11, 5, 1 }, &err), HEARTH_EEXIST);
     cr_assert(strstr(err.text, "is not Hearth's") != NULL, "%s", err.text);
 }
