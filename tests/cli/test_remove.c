@@ -382,6 +382,33 @@ Test(removal, what_is_no_file_stays_and_is_not_opened)
     cr_assert(eq(int, has(err_text, "step-1_ckpt/link is a link, and stays"), 1), "%s", err_text);
 }
 
+/* ml-flashpoint's newest step, beside a save of Hearth's, in the names that Hearth's objects have. */
+Test(removal, clean_leaves_a_whole_step_of_another_program)
+{
+    static const char *const file[] = { "step-15_ckpt/.metadata", "step-15_ckpt/common.pt",
+        "step-15_ckpt/__1__0_src1.distcp", "step-15_ckpt__0__unfinished", "buffer_pool/b" };
+
+    make_job_here();
+    cr_assert(zero(int, mkdir(below(JOB "/step-15_ckpt"), 0700)));
+    cr_assert(zero(int, mkdir(below(JOB "/buffer_pool"), 0700)));
+    for (size_t i = 0; i < sizeof(file) / sizeof(file[0]); i++) {
+        char name[64];
+
+        snprintf(name, sizeof(name), JOB "/%s", file[i]);
+        touch(below(name));
+    }
+    cr_assert(zero(int,
+            symlink(below(JOB "/buffer_pool/b"), below(JOB "/step-15_ckpt/__0__0_src0.distcp"))));
+    must_leave("/" JOB "/step-15_ckpt is not Hearth's, and stays");
+    for (size_t i = 0; i < sizeof(file) / sizeof(file[0]); i++) {
+        char name[64];
+
+        snprintf(name, sizeof(name), JOB "/%s", file[i]);
+        cr_assert(zero(int, access(below(name), F_OK)), "%s", name);
+    }
+    cr_assert(zero(int, access(below(JOB "/step-15_ckpt/__0__0_src0.distcp"), F_OK)));
+}
+
 /* A directory of the user's own, with a name in it that Hearth gives to saves. */
 Test(removal, clean_takes_nothing_of_a_directory_that_is_no_job)
 {
