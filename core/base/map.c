@@ -50,9 +50,9 @@ void *hth_map_shared(int fd, uint64_t len, int prot)
 /* What the file has of [*from, len): its next data, in whole pages. 0: nothing but a hole. */
 static int map_next_data(int fd, uint64_t len, uint64_t *from, uint64_t *to)
 {
-    off_t data = lseek(fd, (off_t)*from, SEEK_DATA), hole;
+    off_t data = *from < len ? lseek(fd, (off_t)*from, SEEK_DATA) : -1, hole;
 
-    if (data < 0 && errno == ENXIO)
+    if (*from >= len || (data < 0 && errno == ENXIO))
         return 0;
     hole = data < 0 ? -1 : lseek(fd, data, SEEK_HOLE);
     if (hole < 0) { /* a file system without holes */

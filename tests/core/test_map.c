@@ -68,3 +68,19 @@ Test(map, holes_are_zeros_and_take_no_room)
     must_read_as_it_is(sparse_file(NULL, 0));
     must_read_as_it_is(sparse_file(odd, PAGES / 2));
 }
+
+/* A slot is longer than what is in it. Its end is in the middle of a page that has data. */
+Test(map, a_part_that_ends_inside_a_page_of_data_ends_there)
+{
+    static const unsigned some[] = { 0, 1 };
+    int fd = sparse_file(some, 2);
+    const unsigned char *at;
+
+    alarm(10);
+    at = hth_map_sparse(fd, PAGE + 10);
+    cr_assert(ne(ptr, (void *)(uintptr_t)at, NULL));
+    cr_assert(eq(int, at[0], 1));
+    cr_assert(eq(int, at[PAGE + 9], 2));
+    cr_assert(zero(int, munmap((void *)(uintptr_t)at, PAGE + 10)));
+    close(fd);
+}
