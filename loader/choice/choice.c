@@ -123,8 +123,7 @@ static void choice_cannot_give(const struct hth_choice *co, char *out, size_t le
         snprintf(out + n, len - (size_t)n, " none");
 }
 
-/* A container that Hearth did not write is chosen over saves of ours: all ranks are told of both.
- * */
+/* A container that Hearth did not write is chosen over saves of ours: ranks are told of both. */
 static void choice_say_foreign(struct hth_choice *co, const struct candidate *chosen)
 {
     const struct candidate *end = co->candidate + co->candidates, *own = chosen + 1;
