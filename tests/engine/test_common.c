@@ -327,7 +327,7 @@ Test(common, no_room_is_an_answer_and_fails_the_save)
     must_hear(1, HTH_LOCAL_ERROR);
     cr_assert(eq(int, w.heard[1].error.code, HEARTH_ENOSPC));
     pass(100);
-    cr_assert(eq(int, w.code[1], HEARTH_EFAILED));
+    cr_assert(eq(int, w.code[1], HEARTH_ENOSPC));
 }
 
 Test(common, another_length_than_was_announced_is_refused)
