@@ -274,7 +274,7 @@ static uint64_t faults_so_far(const struct world *w)
 
 void check_launched(struct world *w)
 {
-    w->well_since = faults_so_far(w);
+    w->well_since = ill_any(w) ? UINT64_MAX : faults_so_far(w);
 }
 
 /* Of the first save of a launch, in which nothing has gone wrong yet. */
