@@ -92,9 +92,11 @@ static int choice_is_loss(const struct hth_choice *co, char *out, size_t len)
     if (!hth_save_none(co->watermark)) {
         snprintf(out, len,
                 "beyond redundancy: step %" PRIu64
-                " was protected and cannot be had, and there is no older one (%s); "
-                "load from storage after `hearth rm`, or recover with accept_loss",
-                co->watermark.step, co->lost_text[0] ? co->lost_text : "no manifest is left");
+                " was protected and cannot be had, and there is no older one (%s); end the engines, "
+                "`hearth rm %s/step-%" PRIu64 "_ckpt` on every node and load from storage, or "
+                "recover with accept_loss",
+                co->watermark.step, co->lost_text[0] ? co->lost_text : "no manifest is left",
+                co->ctx->opts.job, co->watermark.step);
         return 1;
     }
     if (!choice_has_foreign(co))

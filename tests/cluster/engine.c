@@ -153,19 +153,19 @@ int node_engine_start(struct world *w, uint32_t k, const char *variable, const c
 
 int node_remove(struct world *w, uint32_t k, uint64_t step, int *out_status)
 {
-    char program[400], save[250];
+    char program[400], save[64];
     int status = -1;
     pid_t pid;
 
     if (node_engine(w, k))
         TRY(node_engine_signal(w, k, SIGKILL));
     snprintf(program, sizeof(program), "%s/hearth", w->bin);
-    snprintf(save, sizeof(save), "%s/job/step-%lu_ckpt", w->node[k].root, (unsigned long)step);
+    snprintf(save, sizeof(save), "job/step-%lu_ckpt", (unsigned long)step);
     pid = node_fork(w, k);
     if (pid == 0) {
         dup2(fileno(w->log), 1);
         dup2(fileno(w->log), 2);
-        execl(program, program, "rm", save, NULL);
+        execl(program, program, "rm", "--root", w->node[k].root, save, NULL);
         _exit(127);
     }
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)

@@ -197,7 +197,7 @@ static int beyond(struct world *w, const char *arg)
     return begin_anew(w, "recover 1");
 }
 
-/* Instead, what the refusal names: the save is removed on every machine, on the two, too, that have nothing of it.
+/* Instead, the command that the refusal names, on every machine, on the two, too, that have nothing of the save.
  * One that is left out has the promise yet, and the job is refused as before. */
 static int beyond_removed(struct world *w, const char *arg)
 {
@@ -208,6 +208,7 @@ static int beyond_removed(struct world *w, const char *arg)
     TRY(world_begin(w, 4, 1, 2));
     TRY(replace_holders(w, 2));
     TRY(must_be_refused(w));
+    TRY(rank_refusal(w, 0, 0, "`hearth rm job/step-2_ckpt` on every node"));
     world_stop(w);
     for (uint32_t k = 0; k < w->nodes; k++) {
         char path[400];
