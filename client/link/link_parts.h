@@ -52,6 +52,7 @@ struct hth_link {
             fallen;        /* engines before this one; the connecting thread's, but for the count */
     int joins;             /* a new epoch: the one before is not joined again */
     int table_fd;          /* what the ranks gathered, to join again; -1: none */
+    uint64_t store;        /* the engine's, that the epoch was joined with */
     unsigned char *packet; /* [HTH_LOCAL_MAX] the reader's */
 };
 

@@ -97,6 +97,12 @@ static int session_join(struct hearth *h, int fd, uint64_t until, struct hearth_
     if (h->link->table_fd < 0)
         return hth_fail(err, HEARTH_ESTATE, 0,
                 "this node's engine is in another epoch now: close and open again");
+    if (h->attached.store != h->link->store)
+        return hth_fail(err, HEARTH_ESTATE, 0,
+                "the job's directory was removed (%.200s is a new one), and with it all that this "
+                "node held: end this process and start the job again, which recovers what other "
+                "nodes hold",
+                h->records);
     hth_opts_told(&h->opts, &m);
     if ((rc = hth_ask_over_locked(h, fd, &ask, until, err)))
         return rc;
@@ -203,5 +209,6 @@ void hth_link_joined(struct hearth *h, const struct hth_local_joined *a, int tab
     if (h->link->table_fd >= 0)
         close(h->link->table_fd);
     h->link->table_fd = table_fd;
+    h->link->store = h->attached.store;
     pthread_mutex_unlock(&h->lock);
 }

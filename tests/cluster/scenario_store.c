@@ -128,6 +128,8 @@ static int directory_removed(struct world *w, const char *arg)
             return lost(w, "%s stays", path);
     TRY(rank_refusal(w, 1, 10000, "was removed "));
     TRY(ends(w, 1, engine, 5000));
+    TRY(rank_post(w, 1, "save 4 4"));
+    TRY(rank_refusal(w, 1, 15000, "the job's directory was removed"));
     TRY(node_engine_signal(w, 2, SIGCONT));
     TRY(world_restart(w, STEP_ANY));
     return world_save(w, w->newest + 1);
