@@ -191,7 +191,7 @@ def lose_node(job: str, rank: int) -> None:
     base = work.job_base(job)
     if dist.get_rank() == rank:
         with open(f"{base}/.hearth/lock", encoding="ascii") as file:
-            engine = int(file.read())
+            engine = int(file.read().split()[0])
         os.kill(engine, signal.SIGKILL)
         until = time.monotonic() + 10
         while _lives(engine) and time.monotonic() < until:
