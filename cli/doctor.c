@@ -62,7 +62,7 @@ static void doctor_ask(struct doctor *d)
     free(asked);
 }
 
-/* What hearth_open() refuses, by its own function, of a rank with this environment. */
+/* hearth_open() refuses the same of a rank with this environment, by the same function. */
 static void doctor_ask_open(struct doctor *d)
 {
     struct hearth_opts opts = d->opts;

@@ -39,8 +39,7 @@ struct run {
     uint32_t patience_ms;
 };
 
-/* What is in hand was freed since it was opened: what was read of it may be of another save by now.
- * */
+/* The file that is open was freed since: bytes that were read of it may be another save's. */
 static int verify_went(const struct run *r)
 {
     if (r->entry)

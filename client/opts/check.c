@@ -96,7 +96,7 @@ static int check_sizes(const struct hearth_opts *o, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-/* What a launcher says of each rank. */
+/* A launcher says these of each rank. */
 static int check_place(const struct hearth_opts *o, struct hearth_error *err)
 {
     if (o->rank >= o->world)

@@ -7,8 +7,8 @@
 #include "core/base/network.h"
 
 struct hth_network hth_network_of(const struct hearth_opts *o);
-/* What does not depend on the rank and its job: each value, and the network that they describe.
- * Unset values become their defaults. hearth_open() asks it, and `hearth doctor`. Errors:
+/* Checks each value that depends on neither rank nor job, and the network that they describe. Unset
+ * values become their defaults. hearth_open() asks it, and `hearth doctor`. Errors:
  * HEARTH_EINVAL, and a key file's. */
 int hth_opts_check(struct hearth_opts *o, struct hearth_error *err);
 /* Into h->opts and h->wants. */

@@ -47,7 +47,7 @@ void *hth_map_shared(int fd, uint64_t len, int prot)
     return at;
 }
 
-/* What the file has of [*from, len): its next data, in whole pages. 0: nothing but a hole. */
+/* The next data of the file in [*from, len), in whole pages. 0: the rest is a hole. */
 static int map_next_data(int fd, uint64_t len, uint64_t *from, uint64_t *to)
 {
     off_t data = *from < len ? lseek(fd, (off_t)*from, SEEK_DATA) : -1, hole;

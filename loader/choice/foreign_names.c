@@ -137,7 +137,7 @@ static void names_give_back(struct names *n)
     n->ended = 1;
 }
 
-/* What was read may be neither the old bytes nor the new. */
+/* The bytes that were read may be neither the old nor the new. */
 static void names_check(struct names *n)
 {
     struct hth_store *store = n->co->ctx->store;

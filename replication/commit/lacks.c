@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A copy of an undecided save that has no room. Its holder says so with HELD, in the sentence of whom
- * the save waits for, and once in the log. Room comes when an older save is decided, or when a map is
- * settled and copies go that have moved: until then the save waits. Where neither is to come, what is
- * here is kept, or is this save, or is newer and waits for room as this one does: then nothing makes
- * room any more, and the save fails.
+ * A copy of an undecided save that has no room. Its holder says so with HELD, in the sentence of
+ * which node the save waits for, and once in the log. Room comes when an older save is decided, or
+ * when a map is settled and copies go that have moved: until then the save waits. Where neither is
+ * to come, all that is here is kept, or is this save, or is newer and waits for room as this one
+ * does: then nothing makes room any more, and the save fails.
  */
 #include "commit_state.h"
 

@@ -29,9 +29,9 @@
 /* Offer a sealed object to a node until it has PULLED it (answers and repeats by itself, forgets
  * when the save is freed or the epoch ends). Nothing is said before its memory is registered.
  * done(code, text) may be NULL. It hears 0 once it is pulled, what the node will never take
- * (HEARTH_EDENIED, EEXIST, EINVAL, ECORRUPT), or HEARTH_EIO, when the memory here cannot be registered:
- * then the offer is over. It also hears HEARTH_ENOSPC or EIO, each time that the node has no room, or
- * its system refuses: the offer goes on. */
+ * (HEARTH_EDENIED, EEXIST, EINVAL, ECORRUPT), or HEARTH_EIO, when the memory here cannot be
+ * registered: then the offer is over. It also hears HEARTH_ENOSPC or EIO, each time that the
+ * node has no room, or its system refuses: the offer goes on. */
 typedef void hth_offered_fn(void *self, struct hth_save_id save, uint64_t object, uint32_t node,
         int code, const char *text);
 int hth_transfer_offer(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
@@ -74,9 +74,9 @@ struct hth_fetch_want {
  * failed, is gone when `done` returns. */
 int hth_fetch_start(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
         struct hearth_error *err);
-/* More sources for the fetch of the whole object, if one runs and no source grants it anything: each is asked, also
- * again where it had nothing. A fetch knows only the sources of the map under which it began, and two holders that
- * fetch from each other would wait for each other. */
+/* More sources for the fetch of the whole object, if one runs and no source grants it anything:
+ * each is asked, also again where it had nothing. A fetch knows only the sources of the map
+ * under which it began, and two holders that fetch from each other would wait for each other. */
 void hth_fetch_add_sources(struct hth_ctx *ctx, struct hth_save_id save, uint64_t object,
         const uint32_t *sources, uint32_t count);
 void hth_fetch_cancel(struct hth_fetch *fetch);

@@ -168,7 +168,8 @@ void hth_offers_close(struct hth_ctx *ctx);
 /* source.c */
 struct source *hth_source_find(struct hth_fetch *f, uint32_t node);
 struct source *hth_source_add(struct hth_fetch *f, uint32_t node); /* or there already; NULL */
-/* The same, and one that is out and may be asked again is NEW again; NULL: no memory, or too many. */
+/* The same, and one that is out and may be asked again is NEW again; NULL: no memory, or too
+ * many. */
 struct source *hth_source_join(struct hth_fetch *f, uint32_t node);
 void hth_source_ask(struct hth_fetch *f, struct source *s);
 void hth_source_renew(struct hth_fetch *f, struct source *s); /* its grant is in use */

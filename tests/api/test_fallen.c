@@ -24,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- how often, with a clock of the test's ------------------------------------------------------- */
+/* ---- how often, with a clock of the test's --------------------------------------------------- */
 
 static struct hth_fallen f;
 static struct hearth_error err;
@@ -86,7 +86,7 @@ Test(fallen, one_that_served_for_a_while_or_protected_a_save_is_replaced_at_once
     }
 }
 
-/* ---- a sandbox that kills hearthd at its first client --------------------------------------------- */
+/* ---- a sandbox that kills hearthd at its first client ---------------------------------------- */
 
 static struct rank r;
 

@@ -74,14 +74,19 @@ static void all_hear(const char *part)
     }
 }
 
-/* ml-flashpoint saved 12, Hearth 13, ml-flashpoint 15 and was stopped before it removed 13. */
-static void newer_than_ours(void)
+static void theirs_then_ours(void)
 {
     start();
     put_in_pool(12);
     recover_step(12);
     save_step(13);
     part();
+}
+
+/* ml-flashpoint saved 12, Hearth 13, ml-flashpoint 15 and was stopped before it removed 13. */
+static void newer_than_ours(void)
+{
+    theirs_then_ours();
     save_newer();
     recover_step(NEWER);
     all_hear("step 15, which Hearth did not write, is whole and newer than Hearth's step 13");
@@ -106,11 +111,7 @@ Test(foreign_pool, what_hearth_keeps_stays_when_a_newer_step_of_another_program_
 /* Its finalize removes all that is older. */
 Test(foreign_pool, a_newer_step_of_another_program_is_chosen_where_ours_was_removed)
 {
-    start();
-    put_in_pool(12);
-    recover_step(12);
-    save_step(13);
-    part();
+    theirs_then_ours();
     save_newer();
     sh("rm -r %s/job/step-13_ckpt %s/job/step-13_ckpt", one[0].root, one[1].root);
     recover_step(NEWER);
@@ -123,12 +124,8 @@ Test(foreign_pool, a_newer_step_of_another_program_is_chosen_where_ours_was_remo
 
 Test(foreign_pool, an_engine_that_is_told_so_takes_other_programs_steps_last)
 {
-    start();
     setenv("HEARTH_FOREIGN_LAST", "1", 1);
-    put_in_pool(12);
-    recover_step(12);
-    save_step(13);
-    part();
+    theirs_then_ours();
     save_newer();
     recover_step(13);
     unsetenv("HEARTH_FOREIGN_LAST");

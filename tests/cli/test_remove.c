@@ -382,7 +382,8 @@ Test(removal, what_is_no_file_stays_and_is_not_opened)
     cr_assert(eq(int, has(err_text, "step-1_ckpt/link is a link, and stays"), 1), "%s", err_text);
 }
 
-/* ml-flashpoint's newest step, beside a save of Hearth's, in the names that Hearth's objects have. */
+/* ml-flashpoint's newest step, beside a save of Hearth's, in the names that Hearth's objects
+ * have. */
 Test(removal, clean_leaves_a_whole_step_of_another_program)
 {
     static const char *const file[] = { "step-15_ckpt/.metadata", "step-15_ckpt/common.pt",

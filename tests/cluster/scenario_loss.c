@@ -197,8 +197,9 @@ static int beyond(struct world *w, const char *arg)
     return begin_anew(w, "recover 1");
 }
 
-/* Instead, the command that the refusal names, on every machine, on the two, too, that have nothing of the save.
- * One that is left out has the promise yet, and the job is refused as before. */
+/* Instead, the command that the refusal names, on every machine, on the two, too, that have
+ * nothing of the save. One that is left out has the promise yet, and the job is refused as
+ * before. */
 static int beyond_removed(struct world *w, const char *arg)
 {
     uint32_t left_out = NODES_MAX, removed = 0;

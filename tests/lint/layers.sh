@@ -22,7 +22,8 @@ bad=0
 
 plain='assert errno inttypes limits stdarg stdbool stddef stdint stdio stdlib string'
 world="$plain arpa/inet ctype dirent dlfcn fcntl fenv float fnmatch ftw getopt glob grp ifaddrs
-    execinfo immintrin langinfo libgen locale math net/if netdb netinet/in netinet/tcp nmmintrin poll pthread pwd
+    execinfo immintrin langinfo libgen locale math net/if netdb netinet/in netinet/tcp nmmintrin
+    poll pthread pwd
     sched semaphore signal spawn stdatomic strings sys/epoll sys/eventfd sys/file sys/ioctl
     sys/mman sys/prctl sys/random sys/resource sys/sendfile sys/signalfd sys/socket sys/stat
     sys/statfs sys/statvfs sys/syscall sys/sysinfo sys/time sys/timerfd sys/types sys/uio sys/un

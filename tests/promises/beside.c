@@ -113,7 +113,7 @@ static void look_often(unsigned looks)
     CHECK(begun, "the job made no save meanwhile");
 }
 
-/* ---- root and a user's job ---------------------------------------------------------------------- */
+/* ---- root and a user's job ------------------------------------------------------------------- */
 
 #define USER 65534
 

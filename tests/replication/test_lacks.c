@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A copy that has no room at its holder: whether its save waits, what is said of it, and how it ends. */
+/* A copy that has no room at its holder: whether its save waits, what is said of it, and how it
+ * ends. */
 #include "member.h"
 
 #include <stdio.h>
@@ -120,7 +121,7 @@ Test(lacks, waits_while_the_map_of_what_is_kept_is_not_settled)
     cr_assert(ge(u32, refuse(HEARTH_ENOSPC, HTH_KIND_FAILED, ctx->opts.dead_ms), 1));
 }
 
-/* ---- What is said while it waits ---------------------------------------------------------------- */
+/* ---- What is said while it waits ------------------------------------------------------------- */
 
 static size_t reason_len; /* of the last HELD */
 

@@ -153,7 +153,8 @@ Test(member, asks_who_held_a_copy_before_for_it)
     cr_assert(pair_equal(p, 1, 2, save, copy));
 }
 
-/* Node 2 is fetching it too, and answers that it has not all of it yet. Node 0 had nothing when node 1 asked first. */
+/* Node 2 is fetching it too, and answers that it has not all of it yet. Node 0 had nothing when
+ * node 1 asked first. */
 Test(member, a_fetch_asks_again_who_had_nothing_while_no_source_gives)
 {
     struct hth_held *there = pair_seal(p, 0, save, copy, 4096, copy);

@@ -286,8 +286,8 @@ static void note_home(struct world *w, struct hth_save_id id)
     w->home_of = w->home ? w->lineage : w->home_of;
 }
 
-/* A machine that was lost twice in ten minutes has its copies again ten minutes later. 0: w->pool says which save's
- * are elsewhere. */
+/* A machine that was lost twice in ten minutes has its copies again ten minutes later. 0:
+ * w->pool says which save's are elsewhere. */
 int check_home(struct world *w)
 {
     struct hth_save_id keep[16];

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""on_error="warn": a save that fails is counted and said in the log, and training goes on. What the
-trainer's thread waits for its engine in such a save ends with blocked_ms.
+"""on_error="warn": a save that fails is counted and said in the log, and training goes on. The
+trainer's thread waits for its engine at most blocked_ms in such a save.
 
 protection() says what there is to go back to, and how old it is.
 """
