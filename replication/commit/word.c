@@ -91,8 +91,7 @@ static const char *word_why_over(const struct hth_commit *c, struct hth_save_id 
     return "it was not protected before many newer saves were cancelled";
 }
 
-/* What ranks hear of a save that was cancelled with this code: its caller can do something about
- * room. */
+/* Ranks hear this of a save that was cancelled with `code`: a caller can do something about room. */
 static int word_code(int code)
 {
     return code == HEARTH_ENOSPC ? code : HEARTH_EFAILED;

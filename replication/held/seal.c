@@ -298,7 +298,7 @@ static void digest_done(struct hth_work *work)
     struct hearth_error changed;
 
     if (!j->job.held->dropped && hth_held_same(j->job.ctx, j->job.held, &changed)) {
-        j->job.err = changed; /* what was read may be neither the old bytes nor the new */
+        j->job.err = changed; /* the bytes may be neither the old nor the new */
         j->job.code = changed.code;
     }
     if (j->job.code)
