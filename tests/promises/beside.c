@@ -27,7 +27,8 @@ static void save_on(struct me *me, const uint64_t arg[3], struct answer *out)
 
     (void)arg;
     while (!out->rc) { /* until the case kills it */
-        const uint64_t next[3] = { ++step, step, 0 }, wait[3] = { step, HEARTH_PROTECTED, 20000 };
+        step++;
+        const uint64_t next[3] = { step, step, 0 }, wait[3] = { step, HEARTH_PROTECTED, 20000 };
 
         do_save(me, next, out);
         if (!out->rc)
