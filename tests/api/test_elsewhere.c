@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The node's engine runs in another pod: what a rank says of it names no pid of the rank's own pod.
- * */
+/* The node's engine runs in another pod: what a rank says of it names no pid of the rank's. */
 #include "check.h"
+#include "pod.h"
 #include "rank.h"
 #include "tmp_root.h"
 
@@ -30,8 +30,8 @@ static void be_a_pod(void)
     char program[512];
 
     snprintf(program, sizeof(program), "%s/hearthd", getenv("HEARTH_TEST_BIN"));
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) || sethostname("pod-b", 5) || unshare(CLONE_NEWNS) ||
-            mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) || unshare(CLONE_NEWNS | CLONE_NEWUTS) ||
+            sethostname("pod-b", 5) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
             mount("proc", "/proc", "proc", 0, NULL))
         _exit(126);
     execl(program, "hearthd", "--root", r.root, "--job", "job", "--transport", "tcp", "--linger",
@@ -42,8 +42,7 @@ static void be_a_pod(void)
 /* Whose end is the pod's. */
 static void keep_a_pod(void)
 {
-    pid_t first =
-            prctl(PR_SET_PDEATHSIG, SIGKILL) || unshare(CLONE_NEWPID | CLONE_NEWUTS) ? -1 : fork();
+    pid_t first = prctl(PR_SET_PDEATHSIG, SIGKILL) ? -1 : pod_fork();
 
     if (!first)
         be_a_pod();
@@ -99,8 +98,8 @@ static const char *told_in_a_third_pod(int code)
     int ends[2], status = 0;
     pid_t rank;
 
-    cr_assert(zero(int, pipe2(ends, O_CLOEXEC) || unshare(CLONE_NEWPID)));
-    rank = fork();
+    cr_assert(zero(int, pipe2(ends, O_CLOEXEC)));
+    rank = pod_fork();
     if (!rank)
         open_and_tell(code, ends[1]);
     close(ends[1]);

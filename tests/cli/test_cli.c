@@ -773,7 +773,7 @@ Test(cli, options_for_programs_are_all_that_there_are)
  * none are not. */
 Test(cli, a_key_is_printed_as_it_is_where_the_locale_is_utf_8)
 {
-    const char *object;
+    char *object;
     struct hth_store *s;
 
     key_saved = "h\xc3\xbclle.\xe5\xb1\xa4\x1b\xe2\x80\xae\xff.w";
@@ -786,4 +786,5 @@ Test(cli, a_key_is_printed_as_it_is_where_the_locale_is_utf_8)
     setenv("LC_ALL", "C", 1);
     cr_assert(zero(int, hearth("inspect", object)), "%s", err_text);
     cr_assert(eq(int, has(out, "h??lle.????????.w"), 1), "%s", out);
+    free(object);
 }

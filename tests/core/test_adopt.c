@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening what is there: locks, other people's directories, half-done renames. */
 #include "adopt_rig.h"
+#include "pod.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -48,7 +49,8 @@ static int hold_elsewhere(int told)
     struct hth_store *own;
     struct hth_store_tmpfs_opts opts = options();
 
-    if (getpid() != 1 || sethostname("pod-b", 5) || hth_store_tmpfs_open(&opts, &own, NULL))
+    if (getpid() != 1 || unshare(CLONE_NEWUTS) || sethostname("pod-b", 5) ||
+            hth_store_tmpfs_open(&opts, &own, NULL))
         return 1;
     if (write(told, "x", 1) != 1)
         return 1;
@@ -69,8 +71,7 @@ Test(adopt, of_an_engine_in_another_pod_the_host_is_told_and_no_pid_of_ours)
     if (geteuid())
         cr_skip_test("only root makes a namespace of pids");
     cr_assert(zero(int, pipe2(ends, O_CLOEXEC)));
-    cr_assert(zero(int, unshare(CLONE_NEWPID | CLONE_NEWUTS)));
-    pid = fork();
+    pid = pod_fork();
     if (!pid)
         _exit(hold_elsewhere(ends[1]));
     close(ends[1]);
