@@ -48,7 +48,6 @@ struct seat {
     int fd; /* -1: the rank is not here, or its connection broke */
     int there;
     int served;
-    uint32_t round;
     unsigned char token[HTH_TOKEN];
     struct hth_talk talk;
     unsigned char head[HTH_ANSWER];
@@ -247,12 +246,10 @@ static void seat_take(struct party *p, struct guest *g, const struct hth_greetin
         p->broken--;
     if (!s->there)
         p->missing--;
-    *s = (struct seat){ .fd = g->fd, .there = 1, .round = hello->round, .talk = g->talk };
+    *s = (struct seat){ .fd = g->fd, .there = 1, .talk = g->talk };
     memcpy(s->token, hello->token, HTH_TOKEN);
     memcpy(p->all + (size_t)hello->rank * p->len, p->rows + (size_t)(g - p->guest) * p->len,
             p->len);
-    if (p->t->round == HTH_FIRST_ROUND)
-        p->t->round = hello->round;
     g->fd = -1;
     p->guests--;
     setsockopt(s->fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof(yes)); /* its node may go */
@@ -266,13 +263,6 @@ static void seat_take(struct party *p, struct guest *g, const struct hth_greetin
 }
 
 /* ---- from guest to seat ----------------------------------------------------------------------- */
-
-/* A process that replaces a lost one begins with the first round, on either side. A connection
- * that was left in the queue by an older round than ours does not count any more. */
-static int round_fits(uint32_t ours, uint32_t theirs)
-{
-    return theirs == ours || theirs == HTH_FIRST_ROUND || ours == HTH_FIRST_ROUND;
-}
 
 static void guest_say_why(struct party *p, struct guest *g, int code, const char *text)
 {
@@ -301,7 +291,8 @@ static void guest_refuse_second(struct party *p, struct guest *g, uint32_t rank)
 }
 
 /* Greeting and row of a guest are here. A rank that is hung up on comes again, maybe in the next
- * gather. */
+ * gather: one that has this gather's table says so by its round. Ranks meet whatever gathers each
+ * of them was in before. */
 static void guest_admit(struct party *p, struct guest *g)
 {
     const unsigned char *row = p->rows + (size_t)(g - p->guest) * p->len;
@@ -318,9 +309,9 @@ static void guest_admit(struct party *p, struct guest *g)
     }
     s = &p->seat[hello.rank];
     himself = s->there && memcmp(s->token, hello.token, HTH_TOKEN) == 0;
-    again = himself && !s->served && s->round == hello.round &&
+    again = himself && !s->served && hello.round != p->t->round &&
             memcmp(p->all + (size_t)hello.rank * p->len, row, p->len) == 0;
-    if (again || (!s->there && round_fits(p->t->round, hello.round)))
+    if (again || !s->there)
         seat_take(p, g, &hello);
     else if (himself || p->serving || !s->there)
         guest_leaves(p, g);
@@ -534,6 +525,7 @@ int hth_host(struct hth_tcp *t, const void *mine, size_t len, void *all, struct 
     p->all = all;
     p->len = len;
     p->missing = t->world - 1;
+    hth_random_bytes(&t->round, sizeof(t->round));
     if (party_init(p))
         rc = hth_fail(err, HEARTH_ENOMEM, errno, "cannot receive %u ranks: %s", t->world,
                 strerror(errno));

@@ -12,6 +12,10 @@
  *                                    24 16 proof                                    (40 bytes)
  *                        and the table, or with a code a sentence
  *
+ * A gather has a number, its round, which rank 0 draws anew for each: the answer has it, and a
+ * greeting has that of the last table which the rank received, or zero. No side counts rounds, so
+ * ranks meet again after gathers that some of them were not in.
+ *
  * A proof is a code over all that both have said so far and what it stands for, with a key of the
  * job's for this purpose; zeros where there is none. The random numbers make each connection's
  * proofs its own: what was heard on one is worth nothing on another.
@@ -35,7 +39,7 @@ struct hth_greeting {
 
 struct hth_answer {
     int32_t code;
-    uint32_t round; /* code 0: the one that all are in now */
+    uint32_t round; /* of the gather */
     uint64_t len;
 };
 

@@ -71,7 +71,6 @@ static int tcp_allgather(
 {
     struct hth_tcp *t = self;
 
-    t->round++;
     return t->rank == 0 ? hth_host(t, mine, len, all, err) : hth_come(t, mine, len, all, err);
 }
 

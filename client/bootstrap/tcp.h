@@ -7,15 +7,15 @@
 #include "bootstrap.h"
 #include "rendezvous.h"
 
-#define HTH_SAID_MAX    HEARTH_ERROR_TEXT
-#define HTH_FIRST_ROUND 1u
-#define HTH_GRACE_MS    1000u /* for rank 0's sentence to arrive before ours */
+#define HTH_SAID_MAX HEARTH_ERROR_TEXT
+#define HTH_GRACE_MS 1000u /* for rank 0's sentence to arrive before ours */
 
 struct hth_tcp {
     struct hearth_bootstrap base;
     struct hth_knows knows;
     char host[256], port[8];
-    uint32_t rank, world, deadline_ms, round;
+    uint32_t rank, world, deadline_ms;
+    uint32_t round; /* of the gather whose table this rank has; of rank 0, of its newest gather */
     unsigned char token[HTH_TOKEN];
     int listener;
 };

@@ -19,8 +19,12 @@ struct one {
     uint16_t port;
     const char *file;
     int rounds, rc;
+    unsigned away; /* bits: rounds that this rank does not come to */
     struct hearth_error err;
 };
+
+static unsigned failing; /* bits: rounds that fail on each rank that comes to them */
+static pthread_barrier_t in_step;
 
 static int open_one(struct one *o, struct hearth_bootstrap **out)
 {
@@ -42,6 +46,32 @@ static void *gather(void *arg)
         o->rc = b->allgather(b->self, mine, LEN, all, &o->err);
         for (uint32_t i = 0; i < o->world && !o->rc; i++)
             if (all[i * LEN] != i * 16 + (uint32_t)round || all[i * LEN + LEN - 1] != all[i * LEN])
+                o->rc = -999;
+    }
+    hearth_bootstrap_close(b);
+    free(all);
+    return NULL;
+}
+
+/* Each round begins on all ranks at once, also after one that failed. */
+static void *gather_in_step(void *arg)
+{
+    struct one *o = arg;
+    struct hearth_bootstrap *b = NULL;
+    unsigned char mine[LEN], *all = calloc(WORLD, LEN);
+
+    o->rc = open_one(o, &b);
+    for (int round = 0; round < o->rounds; round++) {
+        int rc = o->rc;
+
+        pthread_barrier_wait(&in_step);
+        memset(mine, (int)(o->rank * 16) + round, LEN);
+        if (!rc && !(o->away >> round & 1))
+            rc = b->allgather(b->self, mine, LEN, all, &o->err);
+        if (!(failing >> round & 1))
+            o->rc = rc;
+        for (uint32_t i = 0; i < o->world && !(failing >> round & 1) && !o->rc; i++)
+            if (all[i * LEN] != i * 16 + (uint32_t)round)
                 o->rc = -999;
     }
     hearth_bootstrap_close(b);
@@ -72,6 +102,37 @@ Test(tcp, gathers_round_after_round)
     run(o, WORLD);
     for (uint32_t i = 0; i < WORLD; i++)
         cr_assert(eq(int, o[i].rc, 0), "rank %u: %s", i, o[i].err.text);
+}
+
+/* Three ranks: all meet, one of them stays away from the next meeting, and then all come again. */
+static void all_meet_after_one_stayed_away(uint32_t which)
+{
+    struct one o[3];
+    pthread_t t[3];
+    uint16_t port = port_keep();
+
+    alarm(60);
+    failing = 1u << 1;
+    pthread_barrier_init(&in_step, NULL, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        o[i] = (struct one){ .rank = i, .world = 3, .deadline_ms = 700, .port = port, .rounds = 4 };
+        o[i].away = i == which ? failing : 0;
+        pthread_create(&t[i], NULL, gather_in_step, &o[i]);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        pthread_join(t[i], NULL);
+        cr_expect(eq(int, o[i].rc, 0), "rank %u: %s", i, o[i].err.text);
+    }
+}
+
+Test(tcp, all_ranks_meet_after_one_rank_did_not_come_to_a_meeting)
+{
+    all_meet_after_one_stayed_away(2);
+}
+
+Test(tcp, all_ranks_meet_after_rank_0_did_not_come_to_a_meeting)
+{
+    all_meet_after_one_stayed_away(0);
 }
 
 Test(tcp, names_the_ranks_that_did_not_come_to_all_that_did)
