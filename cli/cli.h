@@ -185,6 +185,7 @@ struct save_row {
     char name[256]; /* its last part */
     int own;        /* id is known */
     int published;  /* lies beside, not in, .hearth */
+    int unsaid;     /* what in it cannot be read is not reported */
     struct hth_save_id id;
     uint64_t step;
     uint64_t inode; /* of the directory; 0: it is not known */
@@ -197,7 +198,8 @@ struct save_row {
 
 /* Newest last; what cannot be read of them is remarked. None is called protected: that only a running
  * engine knows. Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ENOMEM. */
-int saves_list(int job, const char *path, struct save_row **out, struct hearth_error *err);
+int saves_list(int job, const char *path, const char *only, struct save_row **out,
+        struct hearth_error *err);
 void saves_free(struct save_row *rows);
 /* Is the directory a job's, with .hearth or containers? `err` is needed. Errors: HEARTH_ENOENT: it is
  * none; HEARTH_EIO: that cannot be seen. */

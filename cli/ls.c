@@ -107,7 +107,7 @@ static int job_look_into(struct job *j, int fd, const char *root, struct hearth_
     j->status = text ? json_loads(text, 0, NULL) : NULL;
     free(text);
     j->taken = place_taken(fd);
-    rc = saves_list(fd, j->dir, &j->saves, err);
+    rc = saves_list(fd, j->dir, NULL, &j->saves, err);
     if (!rc)
         job_take_states(j);
     job_look_all_foreign(j, fd);

@@ -182,7 +182,8 @@ static int remove_row(const struct hth_removal *r, const struct target *t,
     return rc;
 }
 
-/* Both nodes that held it are lost, and this one has the promise alone. */
+/* Nothing lies there. Where both nodes that held it are lost, this one has the promise alone; else
+ * the save lies elsewhere, or this node has nothing of it. */
 static int remove_promise(const struct hth_removal *r, const struct target *t,
         const struct save_row *rows, struct hearth_error *err)
 {
@@ -192,15 +193,23 @@ static int remove_promise(const struct hth_removal *r, const struct target *t,
             r->records_fd, r->owner, t->in_records ? &t->id : NULL, t->step, rows, &listed, err);
     if (rc || listed)
         return rc;
+    for (; rows; rows = rows->next)
+        if (rows->own && (t->in_records ? !hth_save_cmp(rows->id, t->id) : rows->step == t->step))
+            return hth_fail(err, HEARTH_ENOENT, 0,
+                    "%.150s is not there; that save lies in %.100s/%.64s/%s%.100s: give this path",
+                    t->path, t->root, t->job, rows->published ? "" : HTH_RECORDS_DIR "/",
+                    rows->name);
     return hth_fail(err, HEARTH_ENOENT, 0,
-            "%.300s is not there, and no keep list names it: see hearth ls", t->path);
+            "%.300s is not there, and this node's keep list does not name it: there is nothing to "
+            "remove on this node",
+            t->path);
 }
 
 static int remove_save(
         const struct hth_removal *r, const struct target *t, struct hearth_error *err)
 {
     struct save_row *rows = NULL, *row;
-    int rc = saves_list(r->job_fd, t->job, &rows, err);
+    int rc = saves_list(r->job_fd, t->job, t->name, &rows, err);
 
     for (row = rows; row && (row->published == t->in_records || strcmp(row->name, t->name) != 0);)
         row = row->next;

@@ -72,6 +72,7 @@ struct known {
 struct looking {
     struct place place; /* of the container in hand */
     int dir, records;   /* where containers lie now: the job's directory, then .hearth, if any */
+    const char *only;   /* the only container of which is said what cannot be read; NULL: of all */
     struct hth_keep keep;
     struct known *known; /* [count], by the records */
     size_t count;
@@ -97,7 +98,8 @@ static void saves_add_file(struct save_row *row, const struct place *p, const ch
     if (saves_has_end(name, ".tmp") || saves_has_end(name, ".lock"))
         return;
     fd = entry_open(p, name);
-    if (fd < 0 && errno != ENOENT && errno != ESTALE && errno != EINVAL) /* gone, or no file */
+    if (fd < 0 && errno != ENOENT && errno != ESTALE && errno != EINVAL /* gone, or no file */
+            && !row->unsaid)
         remark("%.3800s/%.255s cannot be read: %s", row->dir, name,
                 errno == ELOOP ? "a link, which is not followed" : strerrordesc_np(errno));
     if (fd < 0 || fstat(fd, &st)) {
@@ -205,7 +207,7 @@ static void saves_look_at_files(struct save_row *row, const struct place *p)
     struct hearth_error err = { 0 };
     char **names = names_in(p->container, row->dir, &err);
 
-    if (!names && err.code != HEARTH_ENOENT) /* else an engine has just freed it */
+    if (!names && err.code != HEARTH_ENOENT && !row->unsaid) /* else an engine has just freed it */
         remark("%s", err.text);
     for (size_t i = 0; names && names[i]; i++)
         saves_add_file(row, p, names[i]);
@@ -218,7 +220,7 @@ static void saves_look_into(struct save_row *row, struct looking *l)
     struct stat st;
 
     l->place.container = hth_open_below(l->dir, row->name, O_PATH | O_DIRECTORY, 0);
-    if (l->place.container < 0 && errno != ENOENT && errno != ENOTDIR)
+    if (l->place.container < 0 && errno != ENOENT && errno != ENOTDIR && !row->unsaid)
         remark("%.3800s cannot be read: %s", row->dir,
                 errno == ELOOP ? "a link, which is not followed" : strerrordesc_np(errno));
     if (l->place.container >= 0) {
@@ -328,6 +330,7 @@ static int saves_add_dirs(struct looking *l, const char *path, int published,
         snprintf(row->dir, sizeof(row->dir), "%.3800s/%.255s", path, names[i]);
         snprintf(row->name, sizeof(row->name), "%.255s", names[i]);
         row->published = published;
+        row->unsaid = l->only && strcmp(l->only, names[i]) != 0;
         row->step = step;
         saves_look_into(row, l);
         **end = row;
@@ -355,9 +358,12 @@ static void saves_read_keep(int records, const char *path, struct hth_keep *out)
     free(bytes);
 }
 
-int saves_list(int job, const char *path, struct save_row **out, struct hearth_error *err)
+int saves_list(int job, const char *path, const char *only, struct save_row **out,
+        struct hearth_error *err)
 {
-    struct looking l = { .place = { .job = job }, .dir = job, .patience_ms = PATIENCE_MS };
+    struct looking l = {
+        .place = { .job = job }, .dir = job, .only = only, .patience_ms = PATIENCE_MS
+    };
     struct save_row *rows = NULL, **end = &rows;
     char records[4096];
     int rc;

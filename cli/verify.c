@@ -428,7 +428,7 @@ static void verify_save(struct run *r, int job, const struct save_row *s)
 static int verify_job(struct run *r, int job, const char *dir, struct hearth_error *err)
 {
     struct save_row *rows = NULL;
-    int rc = saves_list(job, dir, &rows, err);
+    int rc = saves_list(job, dir, NULL, &rows, err);
 
     if (rc)
         return rc;
@@ -448,7 +448,7 @@ static int verify_one_container(struct run *r, int fd, const char *dir, struct h
     struct stat st;
     int rc = place_around(&r->place, fd, dir) || fstat(fd, &st)
                      ? place_failed(dir, err)
-                     : saves_list(r->place.job, r->place.job_path, &rows, err);
+                     : saves_list(r->place.job, r->place.job_path, NULL, &rows, err);
 
     if (!rc) {
         for (s = rows; s && s->inode != st.st_ino;)

@@ -185,8 +185,8 @@ static int store_decode(
             hth_get32(in + 12) != hth_crc32c(in + 16, STORE_BYTES - 16))
         return hth_fail(err, HEARTH_ECORRUPT, 0,
                 "%.200s/.hearth/store is damaged; look at the job with `hearth ls`, then remove it "
-                "with `hearth clean`",
-                t->path);
+                "with `hearth clean --root %.*s %.64s`",
+                t->path, (int)(strlen(t->path) - strlen(t->job) - 1), t->path, t->job);
     if (in[95] || strcmp((const char *)in + 32, t->job) != 0)
         return hth_fail(err, HEARTH_ECORRUPT, 0,
                 "%.200s belongs to job %.64s; a job's directory must keep its name", t->path,

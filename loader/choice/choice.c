@@ -93,8 +93,8 @@ static int choice_is_loss(const struct hth_choice *co, char *out, size_t len)
         snprintf(out, len,
                 "beyond redundancy: step %" PRIu64
                 " was protected and cannot be had, and there is no older one (%s); end the engines, "
-                "`hearth rm %s/step-%" PRIu64 "_ckpt` on every node and load from storage, or "
-                "recover with accept_loss",
+                "run `hearth rm --root ROOT %s/step-%" PRIu64 "_ckpt` on every node with its root "
+                "and load from storage, or recover with accept_loss",
                 co->watermark.step, co->lost_text[0] ? co->lost_text : "no manifest is left",
                 co->ctx->opts.job, co->watermark.step);
         return 1;
@@ -102,8 +102,8 @@ static int choice_is_loss(const struct hth_choice *co, char *out, size_t len)
     if (!choice_has_foreign(co))
         return 0;
     snprintf(out, len,
-            "no container that was found is whole (%.190s); bring back what is missing, load from "
-            "storage, or remove it with `hearth rm`",
+            "no container that was found is whole (%.190s); bring back what is missing, or remove "
+            "by hand what another program wrote and load from storage, or recover with accept_loss",
             co->lost_text);
     return 1;
 }

@@ -53,6 +53,8 @@ void tried_tick(struct hth_commit *c)
     if (marked)
         hth_say(&c->ctx->log, HEARTH_LOG_WARN, "bad-by-count",
                 HTH_SAVE " is marked bad: %" PRIu32 " jobs in a row recovered it and ended before "
-                         "their first begin; `hearth keep` can mark it good again",
-                HTH_SAVE_ARGS(next.keep.tried), next.keep.tries);
+                         "their first begin; `hearth keep --root ROOT %s good %" PRIu64 "` takes "
+                         "the mark away",
+                HTH_SAVE_ARGS(next.keep.tried), next.keep.tries, c->ctx->opts.job,
+                next.keep.tried.step);
 }

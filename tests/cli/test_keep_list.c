@@ -106,10 +106,12 @@ Test(keep_list, rm_takes_a_save_of_which_only_the_keep_list_knows)
     cr_assert(eq(u32, keep.saves, 1));
     cr_assert(eq(u64, keep.save[0].step, 40));
     cr_assert(eq(int, hearth("rm", "--root", root, JOB "/step-50_ckpt"), 3), "%s", out);
-    cr_assert(eq(int, has(err_text, "no keep list names it"), 1), "%s", err_text);
+    cr_assert(eq(int, has(err_text, "there is nothing to remove on this node"), 1), "%s", err_text);
     hth_save_text(kept_id(40), text);
     snprintf(name, sizeof(name), JOB "/.hearth/%s", text);
     cr_assert(eq(int, hearth("rm", "--root", root, name), 3), "it lies elsewhere: %s", out);
+    cr_assert(eq(int, has(err_text, "that save lies in "), 1), "%s", err_text);
+    cr_assert(eq(int, has(err_text, in_job("step-40_ckpt: give this path")), 1), "%s", err_text);
     cr_assert(eq(u32, keep_here().saves, 1));
     cr_assert(zero(int, stat(in_job("step-40_ckpt/shard"), &st)));
     cr_assert(zero(int, hearth("rm", in_job("step-40_ckpt"))), "%s", err_text);
@@ -143,6 +145,74 @@ Test(keep_list, rm_of_a_copied_directory_leaves_the_save_its_records)
     snprintf(record, sizeof(record), ".hearth/%s.manifest", text);
     cr_assert(ne(int, stat(in_job(record), &st), 0), "and it goes with the last");
     cr_assert(eq(u32, keep_here().saves, 2));
+}
+
+/* ml-flashpoint has a whole step of that number, or has removed ours: it lies in .hearth. */
+Test(keep_list, rm_of_a_step_that_is_not_published_says_which_path_to_give)
+{
+    struct hth_store *s = make_store();
+    char text[HTH_SAVE_TEXT], name[128], from[256], words[400];
+    struct stat st;
+
+    s->ops->close(s);
+    hth_save_text(save_id(), text);
+    snprintf(name, sizeof(name), ".hearth/%s", text);
+    snprintf(from, sizeof(from), "%s", in_job("step-40_ckpt"));
+    cr_assert(zero(int, rename(from, in_job(name))));
+    cr_assert(eq(int, hearth("rm", "--root", root, JOB "/step-40_ckpt"), 3), "%s", out);
+    snprintf(words, sizeof(words), "that save lies in %s: give this path", in_job(name));
+    cr_assert(eq(int, has(err_text, words), 1), "%s", err_text);
+    cr_assert(zero(int, hearth("rm", in_job(name))), "%s", err_text);
+    cr_assert(ne(int, stat(in_job(name), &st), 0));
+}
+
+Test(keep_list, rm_says_nothing_of_links_in_other_containers)
+{
+    struct hth_store *s = make_store();
+
+    s->ops->close(s);
+    cr_assert(zero(int, mkdir(in_job("step-15_ckpt"), 0700)));
+    cr_assert(zero(int, symlink("/etc/passwd", in_job("step-15_ckpt/__0__0_src0.distcp"))));
+    cr_assert(zero(int, symlink("/etc", in_job("step-16_ckpt"))));
+    cr_assert(eq(int, hearth("rm", in_job("step-9_ckpt")), 3), "%s", out);
+    cr_assert(zero(int, has(err_text, "step-15") || has(err_text, "step-16")), "%s", err_text);
+    cr_assert(zero(int, hearth("rm", in_job("step-40_ckpt"))), "%s", err_text);
+    cr_assert(zero(sz, strlen(err_text)), "%s", err_text);
+}
+
+/* What an error has between its last two backquotes, run as it stands. */
+static int run_advice(const char *text)
+{
+    char words[HEARTH_ERROR_TEXT], *argv[ARGS] = { NULL }, *end, *save = NULL;
+    const char *from;
+    int n = 0;
+
+    snprintf(words, sizeof(words), "%s", text);
+    end = strrchr(words, '`');
+    cr_assert(ne(ptr, end, NULL), "%s", text);
+    *end = '\0';
+    from = strrchr(words, '`');
+    cr_assert(ne(ptr, (void *)(uintptr_t)from, NULL), "%s", text);
+    for (char *p = strtok_r(words + (from - words) + 1, " ", &save); p;
+            p = strtok_r(NULL, " ", &save))
+        argv[n++] = p;
+    cr_assert(eq(int, n, 5), "%s", text);
+    cr_assert(zero(int, strcmp(argv[0], "hearth")));
+    return hearth(argv[1], argv[2], argv[3], argv[4]);
+}
+
+Test(keep_list, what_the_error_of_a_damaged_store_advises_lets_an_engine_start)
+{
+    struct hth_store *s = make_store();
+    const struct hth_store_tmpfs_opts o = { .root = root, .job = JOB };
+    struct hearth_error err;
+
+    s->ops->close(s);
+    cr_assert(zero(int, truncate(in_job(".hearth/store"), 40)));
+    must_fail(hth_store_tmpfs_open(&o, &s, &err), HEARTH_ECORRUPT);
+    cr_assert(zero(int, run_advice(err.text)), "%s: %s", err.text, err_text);
+    must(hth_store_tmpfs_open(&o, &s, &err));
+    s->ops->close(s);
 }
 
 /* The engine takes the head's list where that is the later one. */

@@ -209,7 +209,7 @@ static int beyond_removed(struct world *w, const char *arg)
     TRY(world_begin(w, 4, 1, 2));
     TRY(replace_holders(w, 2));
     TRY(must_be_refused(w));
-    TRY(rank_refusal(w, 0, 0, "`hearth rm job/step-2_ckpt` on every node"));
+    TRY(rank_refusal(w, 0, 0, "`hearth rm --root ROOT job/step-2_ckpt` on every node"));
     world_stop(w);
     for (uint32_t k = 0; k < w->nodes; k++) {
         char path[400];

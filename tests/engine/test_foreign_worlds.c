@@ -555,6 +555,26 @@ Test(foreign_worlds, what_was_brought_stays_until_a_save_is_protected)
     world_close(&w);
 }
 
+/* Rank 1's part is nowhere. The job begins without it where its ranks say so. */
+Test(foreign_worlds, what_the_error_of_a_container_that_is_not_whole_advises_starts_the_job)
+{
+    struct cluster c = all_whole;
+
+    for (uint32_t s = 0; s < STEPS; s++)
+        c.file[s][1] = (struct copies){ AWAY, AWAY };
+    cluster_put(&c);
+    run_to_end(&c);
+    cr_assert(ne(ptr, strstr(w.why, "or recover with accept_loss"), NULL), "%s", w.why);
+    world_close(&w);
+    cluster_put(&c);
+    w.opts.accept_loss = 1;
+    run_to_end(&c);
+    must_say(w.why, "");
+    for (uint32_t r = 0; r < ranks_of(&c); r++)
+        cr_assert(ne(ptr, (void *)(uintptr_t)world_recovery(&w, r), NULL), "rank %u", r);
+    world_close(&w);
+}
+
 /* ---- Dice ---------------------------------------------------------------------------------------- */
 
 Test(foreign_worlds, of_any_mixture_of_copies_one_whole_save_is_recovered_or_none)

@@ -94,7 +94,21 @@ CODES: dict[int, tuple[str, type[HearthError]]] = {
 
 
 # What sentences of the library call in C, as it is called here.
-_CALLED = {"hearth_recover()": "hearth.torch.recover(), or Job.recover()",
+_CALLED = {"hearth_checkpoint_open()": "Job.checkpoint()",
+           "hearth_checkpoint_open": "Job.checkpoint()",
+           "hearth_open()": "Job.open()",
+           "hearth_read_box()": "Checkpoint.read_boxes()",
+           "hearth_read_bytes()": "Checkpoint.read_ranges()",
+           "hearth_recover()": "hearth.torch.recover(), or Job.recover()",
+           "hearth_recover_opts.common": "common= of recover()",
+           "hearth_save_begin()": "Job.begin()",
+           "hearth_save_bytes()": "save_bytes()",
+           "hearth_save_give()": "Save.give()",
+           "hearth_save_next_object()": "Save.next_object()",
+           "hearth_save_next_object": "Save.next_object()",
+           "hearth_save_put_common()": "Save.put_common()",
+           "hearth_save_set_step()": "Save.set_step()",
+           "hearth_wait()": "Handle.wait()",
            "recover with accept_loss": "start without it: recover(accept_loss=True)"}
 
 

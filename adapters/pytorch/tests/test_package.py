@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import hearth
-from hearth import _ffi
+from hearth import _ffi, errors
 
 SOURCE = Path(__file__).resolve().parents[1]
 FILES = sorted(SOURCE.glob("hearth/**/*.py"))
@@ -283,3 +284,24 @@ def test_the_version_is_the_librarys():
     text = (SOURCE / ".." / ".." / "include" / "hearth" / "version.h").read_text()
     line = next(line for line in text.splitlines() if line.startswith("#define HEARTH_VERSION "))
     assert hearth.__version__ == line.split('"')[1] == _ffi.library().hearth_version().decode()
+
+
+# Errors of arguments that the package never gives.
+NOT_FROM_HERE = {"hearth_keep_list", "hearth_checkpoint_id", "hearth_handle_id", "hearth_item_at",
+                 "hearth_item_find", "hearth_item_in"}
+
+
+def test_errors_name_the_calls_of_python():
+    """Each function that a sentence of the library names has a name here, and that is said."""
+    top = SOURCE.parents[1]
+    named = set()
+    for folder in ("client", "engine", "loader", "replication"):
+        for path in top.glob(f"{folder}/**/*.c"):
+            code = re.sub(r"/\*.*?\*/|#include[^\n]*", "", path.read_text(), flags=re.S)
+            for text in re.findall(r'"((?:[^"\\\n]|\\.)*)"', code):
+                named.update(re.findall(r"hearth_\w+(?:\(\)|\.\w+)", text))
+    named = {name for name in named if name.removesuffix("()") not in NOT_FROM_HERE}
+    assert len(named) > 8
+    for name in named:
+        said = str(errors.make(-108, f"first {name}"))
+        assert name not in said, f"{name} has no name in errors.py"
