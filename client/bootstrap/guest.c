@@ -3,14 +3,15 @@
  * A rank that comes to rank 0. A connection that ends before the table is here says nothing: rank 0
  * may be ending, or have dropped us for somebody who came later. So the rank comes again, with the
  * same token and row, until its time is over. What is certain ends it at once: rank 0 says so, or
- * has a key where we have none.
+ * has a key where we have none. Where the name of the meeting place has several addresses, each of
+ * them has its share of the time.
  */
 #include "guest.h"
 
 #include "client/base/clock.h"
+#include "name.h"
 #include "place.h"
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -23,6 +24,9 @@
 
 #define NAP_MS      10u
 #define NAP_MOST_MS 200u
+#define SHARE_MS    1000u /* of one of several addresses, doubled by each pass over them */
+#define SHARE_TWICE 8u    /* at most as often */
+#define ASK_MS      1000u /* between two questions for the addresses of the name */
 
 /* ---- sockets -------------------------------------------------------------------------------- */
 
@@ -49,7 +53,8 @@ static int guest_move_all(int fd, void *bytes, size_t len, int out, uint64_t unt
     return 0;
 }
 
-static int guest_dial(const struct addrinfo *a, uint64_t until)
+/* 0, or an errno. */
+static int guest_dial(const struct addrinfo *a, uint64_t until, int *out_fd)
 {
     struct pollfd p = { .events = POLLOUT };
     uint64_t now = hth_mono_ms();
@@ -58,23 +63,26 @@ static int guest_dial(const struct addrinfo *a, uint64_t until)
 
     p.fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (p.fd < 0)
-        return -1;
-    if (connect(p.fd, a->ai_addr, a->ai_addrlen) != 0) {
+        return errno;
+    if (connect(p.fd, a->ai_addr, a->ai_addrlen) != 0)
         e = errno;
-        if (e == EINPROGRESS && now < until && poll(&p, 1, (int)(until - now)) > 0)
+    if (e == EINPROGRESS) {
+        e = ETIMEDOUT;
+        if (now < until && poll(&p, 1, (int)(until - now)) > 0)
             getsockopt(p.fd, SOL_SOCKET, SO_ERROR, &e, &len);
     }
     if (e) {
         close(p.fd);
-        return -1;
+        return e;
     }
     setsockopt(p.fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
-    return p.fd;
+    *out_fd = p.fd;
+    return 0;
 }
 
 /* ---- one attempt ---------------------------------------------------------------------------- */
 
-enum outcome { HAVE_TABLE, COME_AGAIN, TOO_LATE, GIVE_UP };
+enum outcome { HAVE_TABLE, NOT_HERE, COME_AGAIN, TOO_LATE, GIVE_UP };
 
 struct visit {
     struct hth_tcp *t;
@@ -82,6 +90,9 @@ struct visit {
     void *all;
     size_t len;
     uint64_t until;
+    uint64_t share; /* the end of this address's time */
+    unsigned addresses, pass;
+    char tried[256]; /* the addresses of this pass where rank 0 is not, and why */
     int fd;
     int said; /* our greeting is there */
     struct hth_talk talk;
@@ -119,8 +130,11 @@ static enum outcome visit_greet(struct visit *v)
     struct hth_greeting hello = {
         .rank = t->rank, .world = t->world, .round = t->round, .len = (uint32_t)v->len
     };
-    int e = guest_move_all(v->fd, v->talk.challenge, HTH_CHALLENGE, 0, v->until), keyed;
+    uint64_t until = v->addresses > 1 ? v->share : v->until;
+    int e = guest_move_all(v->fd, v->talk.challenge, HTH_CHALLENGE, 0, until), keyed;
 
+    if (e == ETIMEDOUT && v->addresses > 1)
+        return NOT_HERE;
     if (e)
         return visit_broke(v, e, "says nothing");
     keyed = hth_challenge_decode(v->talk.challenge);
@@ -173,24 +187,69 @@ static enum outcome visit_hear(struct visit *v)
     return HAVE_TABLE;
 }
 
-static enum outcome visit_once(struct visit *v, const struct addrinfo *all)
+static enum outcome visit_address(struct visit *v, const struct addrinfo *at)
 {
+    int e = guest_dial(at, v->share, &v->fd);
     enum outcome is;
 
-    v->fd = -1;
-    v->said = 0;
-    for (const struct addrinfo *a = all; a && v->fd < 0; a = a->ai_next)
-        v->fd = guest_dial(a, v->until - HTH_GRACE_MS);
-    if (v->fd < 0) {
-        hth_fail(&v->why, HEARTH_ETIMEOUT, 0,
-                "rank 0 does not listen there: is it running, and can this node reach it?");
-        return COME_AGAIN;
+    if (e) {
+        hth_name_note(v->tried, sizeof(v->tried), at, strerror(e));
+        return NOT_HERE;
     }
     is = hth_place_check(v->t, v->fd, 0, &v->why) ? GIVE_UP : visit_greet(v);
+    if (is == NOT_HERE)
+        hth_name_note(v->tried, sizeof(v->tried), at, "says nothing");
     if (is == HAVE_TABLE)
         is = visit_hear(v);
+    if (is == HAVE_TABLE && at->ai_addrlen <= sizeof(v->t->good))
+        memcpy(&v->t->good, at->ai_addr, at->ai_addrlen);
     close(v->fd);
     return is;
+}
+
+static int visit_was_good(const struct visit *v, const struct addrinfo *at)
+{
+    return at->ai_addrlen <= sizeof(v->t->good) &&
+           memcmp(&v->t->good, at->ai_addr, at->ai_addrlen) == 0;
+}
+
+/* A silent address keeps no rank from the next one. The only address has all of the time. */
+static void visit_share(struct visit *v, unsigned left)
+{
+    uint64_t now = hth_mono_ms(), end = v->until - HTH_GRACE_MS;
+    uint64_t most = (uint64_t)SHARE_MS << v->pass, share = end > now ? end - now : 0;
+
+    if (left > 1)
+        share /= left;
+    v->share = now + (share > most && v->addresses > 1 ? most : share);
+}
+
+/* One pass over all addresses, until one of them is rank 0's. */
+static enum outcome visit_once(struct visit *v, const struct addrinfo *all)
+{
+    enum outcome is = NOT_HERE;
+    unsigned left;
+
+    v->addresses = 0;
+    for (const struct addrinfo *a = all; a; a = a->ai_next)
+        v->addresses++;
+    v->said = 0;
+    v->tried[0] = '\0';
+    left = v->addresses;
+    for (int good = 1; good >= 0; good--)
+        for (const struct addrinfo *a = all; a && is == NOT_HERE; a = a->ai_next) {
+            if (visit_was_good(v, a) != good)
+                continue;
+            visit_share(v, left--);
+            is = visit_address(v, a);
+        }
+    v->pass += v->pass < SHARE_TWICE;
+    if (is != NOT_HERE)
+        return is;
+    hth_fail(&v->why, HEARTH_ETIMEOUT, 0,
+            "rank 0 does not listen there (%s): is it running, and can this node reach it?",
+            v->tried);
+    return COME_AGAIN;
 }
 
 /* ---- until the time is over ------------------------------------------------------------------- */
@@ -220,6 +279,41 @@ static int visit_in_vain(
             t->deadline_ms, v->why.text, away);
 }
 
+/* The addresses are asked for anew now and then: rank 0 may have moved. 0: there are none. */
+static int visit_ask(struct visit *v, struct addrinfo **all, uint64_t *asked)
+{
+    uint64_t now = hth_mono_ms();
+    struct addrinfo *newer;
+
+    if (*all && now - *asked < ASK_MS)
+        return 1;
+    *asked = now;
+    if (hth_name_ask(v->t, *all ? now : v->until - HTH_GRACE_MS, &newer, &v->why))
+        return *all != NULL;
+    if (*all)
+        freeaddrinfo(*all);
+    *all = newer;
+    return 1;
+}
+
+static enum outcome visit_until_late(struct visit *v, uint32_t *turned_away)
+{
+    struct addrinfo *all = NULL;
+    uint64_t asked = 0;
+    uint32_t wait_ms = NAP_MS;
+    enum outcome is = GIVE_UP;
+
+    while (visit_ask(v, &all, &asked) && (is = visit_once(v, all)) == COME_AGAIN &&
+            hth_mono_ms() + wait_ms < v->until - HTH_GRACE_MS) {
+        *turned_away += (uint32_t)v->said;
+        guest_nap_ms(wait_ms);
+        wait_ms = wait_ms * 2 < NAP_MOST_MS ? wait_ms * 2 : NAP_MOST_MS;
+    }
+    if (all)
+        freeaddrinfo(all);
+    return is;
+}
+
 int hth_come(struct hth_tcp *t, const void *mine, size_t len, void *all, struct hearth_error *err)
 {
     struct visit v = { .t = t,
@@ -227,20 +321,8 @@ int hth_come(struct hth_tcp *t, const void *mine, size_t len, void *all, struct 
         .all = all,
         .len = len,
         .until = hth_until_ms((uint64_t)t->deadline_ms + HTH_GRACE_MS) };
-    struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *places;
-    uint32_t wait_ms = NAP_MS, turned_away = 0;
-    enum outcome is;
-    int e = getaddrinfo(t->host, t->port, &hints, &places);
+    uint32_t turned_away = 0;
+    enum outcome is = visit_until_late(&v, &turned_away);
 
-    if (e)
-        return hth_fail(
-                err, HEARTH_EINVAL, 0, "the meeting place %s: %s", t->host, gai_strerror(e));
-    while ((is = visit_once(&v, places)) == COME_AGAIN &&
-            hth_mono_ms() + wait_ms < v.until - HTH_GRACE_MS) {
-        turned_away += (uint32_t)v.said;
-        guest_nap_ms(wait_ms);
-        wait_ms = wait_ms * 2 < NAP_MOST_MS ? wait_ms * 2 : NAP_MOST_MS;
-    }
-    freeaddrinfo(places);
     return is == HAVE_TABLE ? HEARTH_OK : visit_in_vain(&v, is, turned_away, err);
 }

@@ -9,8 +9,8 @@
 #include "client/base/clock.h"
 #include "guest.h"
 #include "host.h"
+#include "name.h"
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,12 +47,11 @@ static int tcp_listen(struct hth_tcp *t, struct hearth_error *err)
 {
     static const struct timespec nap = { .tv_nsec = 50000000 };
     uint64_t until = hth_until_ms(t->deadline_ms < IN_USE_MS ? t->deadline_ms : IN_USE_MS);
-    struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *all;
-    int e = getaddrinfo(t->host, t->port, &hints, &all);
+    struct addrinfo *all;
+    int e, rc = hth_name_ask(t, hth_until_ms(t->deadline_ms), &all, err);
 
-    if (e)
-        return hth_fail(
-                err, HEARTH_EINVAL, 0, "the meeting place %s: %s", t->host, gai_strerror(e));
+    if (rc)
+        return rc;
     while ((e = tcp_listen_once(all, &t->listener)) == EADDRINUSE && hth_mono_ms() < until)
         nanosleep(&nap, NULL);
     freeaddrinfo(all);

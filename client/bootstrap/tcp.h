@@ -6,6 +6,7 @@
 
 #include "bootstrap.h"
 #include "rendezvous.h"
+#include <sys/socket.h>
 
 #define HTH_SAID_MAX HEARTH_ERROR_TEXT
 #define HTH_GRACE_MS 1000u /* for rank 0's sentence to arrive before ours */
@@ -17,6 +18,7 @@ struct hth_tcp {
     uint32_t rank, world, deadline_ms;
     uint32_t round; /* of the gather whose table this rank has; of rank 0, of its newest gather */
     unsigned char token[HTH_TOKEN];
+    struct sockaddr_storage good; /* where the last table came from */
     int listener;
 };
 

@@ -26,7 +26,9 @@ HEARTH_SIZED(hearth_bootstrap);
  * opts.key_file of hearth_open(), which tells it, ranks that do not prove the key are not heard; with
  * none host has to be a loopback address, unless opts.network is trusted. (What is called through a bootstrap of
  * your own is told nothing and takes whoever comes first; rows are proved all the same.)
- * A port that is still in use is waited for up to 5 s.
+ * A port that is still in use is waited for up to 5 s. A name without an address is asked for again
+ * until the deadline (the resolver's own time-outs count on top). Where it has several, each has
+ * its share of the time, and the error names each with its cause.
  * Errors: HEARTH_ETIMEOUT names the ranks that did not come, HEARTH_EAUTH where some came without
  * proof. */
 HEARTH_API int hearth_bootstrap_tcp(const char *host, uint16_t port, uint32_t rank, uint32_t world,

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks meet at a name: when its addresses are there, and at which of them. The names are those of
+ * this file, which answers in the resolver's place. */
+#include "check.h"
+#include "port.h"
+
+#include <arpa/inet.h>
+#include <hearth/hearth.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WORLD 2
+#define LEN   16
+#define MOST  4
+
+/* What the resolver answers rank 0, or else the others. */
+struct names {
+    const char *address[MOST];
+    atomic_int misses; /* questions that find no record, before these */
+    atomic_int asked;
+};
+
+static struct names names[WORLD];
+static _Thread_local uint32_t self;
+
+static struct addrinfo *name_entry(const char *address, const char *service)
+{
+    struct addrinfo *a = calloc(1, sizeof(*a) + sizeof(struct sockaddr_in6));
+    struct sockaddr_in v4 = { .sin_family = AF_INET,
+        .sin_port = htons((uint16_t)strtoul(service, NULL, 10)) };
+    struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = v4.sin_port };
+    int six = strchr(address, ':') != NULL;
+    void *to = six ? (void *)&v6.sin6_addr : (void *)&v4.sin_addr;
+
+    inet_pton(six ? AF_INET6 : AF_INET, address, to);
+    a->ai_addr = (struct sockaddr *)(a + 1);
+    a->ai_family = six ? AF_INET6 : AF_INET;
+    a->ai_socktype = SOCK_STREAM;
+    a->ai_addrlen = six ? sizeof(v6) : sizeof(v4);
+    memcpy(a->ai_addr, six ? (void *)&v6 : (void *)&v4, a->ai_addrlen);
+    return a;
+}
+
+int getaddrinfo(
+        const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **out)
+{
+    struct names *n = &names[self];
+    struct addrinfo **at = out;
+
+    (void)name, (void)hints;
+    if (atomic_fetch_add(&n->asked, 1) < atomic_load(&n->misses))
+        return EAI_NONAME;
+    *out = NULL;
+    for (int i = 0; i < MOST && n->address[i]; i++, at = &(*at)->ai_next)
+        *at = name_entry(n->address[i], service);
+    return 0;
+}
+
+void freeaddrinfo(struct addrinfo *all)
+{
+    while (all) {
+        struct addrinfo *next = all->ai_next;
+
+        free(all);
+        all = next;
+    }
+}
+
+struct one {
+    uint32_t rank, deadline_ms;
+    uint16_t port;
+    int rc;
+    struct hearth_error err;
+};
+
+static void *gather(void *arg)
+{
+    struct one *o = arg;
+    struct hearth_bootstrap *b = NULL;
+    unsigned char mine[LEN], all[WORLD][LEN];
+
+    self = o->rank;
+    memset(mine, (int)o->rank + 1, LEN);
+    o->rc = hearth_bootstrap_tcp("rank0.job", o->port, o->rank, WORLD, o->deadline_ms, &b, &o->err);
+    if (!o->rc)
+        o->rc = b->allgather(b->self, mine, LEN, all, &o->err);
+    for (uint32_t i = 0; i < WORLD && !o->rc; i++)
+        if (all[i][0] != i + 1)
+            o->rc = -999;
+    hearth_bootstrap_close(b);
+    return NULL;
+}
+
+static struct one ranks[WORLD];
+
+static void run(uint32_t from, uint32_t to, uint16_t port, uint32_t deadline_ms)
+{
+    pthread_t t[WORLD];
+
+    alarm(60);
+    for (uint32_t i = from; i < to; i++) {
+        ranks[i] = (struct one){ .rank = i, .port = port, .deadline_ms = deadline_ms };
+        pthread_create(&t[i], NULL, gather, &ranks[i]);
+    }
+    for (uint32_t i = from; i < to; i++)
+        pthread_join(t[i], NULL);
+}
+
+static void all_have_gathered(void)
+{
+    for (uint32_t i = 0; i < WORLD; i++)
+        cr_assert(eq(int, ranks[i].rc, 0), "rank %u: %s", i, ranks[i].err.text);
+}
+
+/* A listener that takes no connection more: further ones are not answered. */
+static int silent_listener(const char *address, uint16_t port, int backlog)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port) };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
+
+    inet_pton(AF_INET, address, &a.sin_addr);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    cr_assert(zero(int, bind(fd, (struct sockaddr *)&a, sizeof(a))));
+    cr_assert(zero(int, listen(fd, backlog)));
+    for (int i = 0; i < 2 && !backlog; i++) {
+        int one = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+        connect(one, (struct sockaddr *)&a, sizeof(a)); /* stays open, as does `fd` */
+    }
+    return fd;
+}
+
+Test(names, a_name_that_has_no_address_yet_is_asked_for_again)
+{
+    names[0] = (struct names){ .address = { "127.0.0.1" }, .misses = 1 };
+    names[1] = (struct names){ .address = { "127.0.0.1" }, .misses = 2 };
+    run(0, 2, port_keep(), 20000);
+    all_have_gathered();
+}
+
+Test(names, a_name_that_never_has_an_address_is_said_at_the_deadline)
+{
+    names[1] = (struct names){ .misses = 1 << 30 };
+    run(1, 2, port_keep(), 500);
+    cr_assert(eq(int, ranks[1].rc, HEARTH_EINVAL));
+    cr_assert(ne(ptr, strstr(ranks[1].err.text, "rank0.job has no address"), NULL), "%s",
+            ranks[1].err.text);
+    cr_assert(gt(int, atomic_load(&names[1].asked), 1));
+}
+
+static void meet_behind(int backlog)
+{
+    uint16_t port = port_keep();
+
+    silent_listener("127.0.0.9", port, backlog);
+    names[0] = (struct names){ .address = { "127.0.0.1" } };
+    names[1] = (struct names){ .address = { "127.0.0.9", "127.0.0.1" } };
+    run(0, 2, port, 6000);
+    all_have_gathered();
+}
+
+Test(names, a_silent_address_keeps_no_rank_from_the_next_address)
+{
+    meet_behind(0);
+}
+
+Test(names, an_address_that_accepts_and_says_nothing_keeps_no_rank_from_the_next)
+{
+    meet_behind(8);
+}
+
+Test(names, each_address_is_named_with_what_became_of_it)
+{
+    uint16_t port = port_keep();
+
+    silent_listener("127.0.0.9", port, 0);
+    names[1] = (struct names){ .address = { "127.0.0.9", "127.0.0.1" } };
+    run(1, 2, port, 500);
+    cr_assert(eq(int, ranks[1].rc, HEARTH_ETIMEOUT));
+    cr_assert(ne(ptr, strstr(ranks[1].err.text, "127.0.0.9: Connection timed out"), NULL), "%s",
+            ranks[1].err.text);
+    cr_assert(ne(ptr, strstr(ranks[1].err.text, "127.0.0.1: Connection refused"), NULL), "%s",
+            ranks[1].err.text);
+}
