@@ -10,6 +10,7 @@
  */
 #include "forget.h"
 
+#include "core/base/full.h"
 #include "core/base/open.h"
 #include "core/format/head.h"
 
@@ -109,7 +110,7 @@ static int forget_write(
     if (!rc)
         return HEARTH_OK;
     hth_fail(err, HEARTH_EIO, errno, "the keep record cannot be written: %s",
-            strerrordesc_np(errno));
+            hth_full_text(records, errno));
     unlinkat(records, FORGET_NEW, 0);
     return HEARTH_EIO;
 }

@@ -7,6 +7,7 @@
 #include "cli.h"
 
 #include "core/base/auth.h"
+#include "core/base/full.h"
 #include "core/base/open.h"
 
 #include <errno.h>
@@ -31,10 +32,10 @@ struct key_text {
     char line[2][HTH_KEY_LINE];
 };
 
-static int key_refused(const char *path, int why, struct hearth_error *err)
+static int key_refused(int dir, const char *path, int why, struct hearth_error *err)
 {
     return hth_fail(err, why == ENOENT ? HEARTH_ENOENT : HEARTH_EIO, why, "key file %s: %s", path,
-            strerrordesc_np(why));
+            hth_full_text(dir, why));
 }
 
 static int key_place_open(struct key_place *p, const char *path, struct hearth_error *err)
@@ -52,12 +53,12 @@ static int key_place_open(struct key_place *p, const char *path, struct hearth_e
     snprintf(p->temporary, sizeof(p->temporary), ".key-%016" PRIx64, number);
     p->dir = hth_open_named(dir, O_RDONLY | O_DIRECTORY);
     if (p->dir < 0)
-        return key_refused(dir, errno, err);
+        return key_refused(-1, dir, errno, err);
     if (flock(p->dir, LOCK_EX)) { /* two that change the file come one after the other */
         int why = errno;
 
         close(p->dir);
-        return key_refused(dir, why, err);
+        return key_refused(-1, dir, why, err);
     }
     return HEARTH_OK;
 }
@@ -101,7 +102,7 @@ static int key_file_put(const struct key_place *p, struct key_text *t, unsigned 
                 "holds; remove it yourself if nobody needs it",
                 p->path);
     if (why)
-        return key_refused(p->path, why, err);
+        return key_refused(p->dir, p->path, why, err);
     fsync(p->dir);
     return HEARTH_OK;
 }

@@ -13,6 +13,7 @@
 #include "server.h"
 
 #include "attach.h"
+#include "core/base/full.h"
 #include "core/base/open.h"
 #include "core/local/packet.h"
 
@@ -417,7 +418,7 @@ int hth_server_open(int dir_fd, const char *dir, int epoll_fd,
 
         hth_server_close(s);
         return hth_fail(err, HEARTH_EIO, why, "cannot listen on %.300s/sock: %s", dir,
-                strerrordesc_np(why));
+                hth_full_text(dir_fd, why));
     }
     *out = s;
     return HEARTH_OK;

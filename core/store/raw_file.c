@@ -12,6 +12,7 @@
  */
 #include "tmpfs.h"
 
+#include "core/base/full.h"
 #include "core/format/manifest.h"
 
 #include <errno.h>
@@ -76,7 +77,10 @@ static int raw_fits(struct hth_tmpfs *t, const struct tmpfs_raw *r, struct heart
 static int raw_fail(const struct hth_tmpfs *t, const struct tmpfs_raw *r, const char *doing,
         struct hearth_error *err)
 {
-    if (errno == ENOSPC || errno == EDQUOT)
+    int why = errno, is_bytes = !hth_full_of_files(t->root_fd);
+
+    errno = why;
+    if ((why == ENOSPC && is_bytes) || why == EDQUOT)
         return raw_no_room(t, r, err);
     return hth_sys_fail(t, err, doing, r->name);
 }

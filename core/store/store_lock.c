@@ -11,6 +11,7 @@
  */
 #include "tmpfs.h"
 
+#include "core/base/full.h"
 #include "core/base/open.h"
 #include "core/base/root.h"
 
@@ -100,7 +101,7 @@ int hth_lock_take(int fd, const char *path, struct hearth_error *err)
             own_namespace(), host[0] ? host : "-");
     if (ftruncate(fd, 0) || pwrite(fd, text, strlen(text), 0) != (ssize_t)strlen(text))
         return hth_fail(err, errno == ENOSPC ? HEARTH_ENOSPC : HEARTH_EIO, errno,
-                "cannot write the pid into the lock of %.200s: %s", path, strerrordesc_np(errno));
+                "cannot write the pid into the lock of %.200s: %s", path, hth_full_text(fd, errno));
     return 0;
 }
 

@@ -5,6 +5,7 @@
  */
 #include "tmpfs.h"
 
+#include "core/base/full.h"
 #include "core/base/guard.h"
 #include "core/base/map.h"
 #include "core/base/open.h"
@@ -186,18 +187,15 @@ int hth_sys_fail(
     int why = errno, code = HEARTH_EIO;
 
     if (why == ENOSPC || why == EDQUOT)
-        return hth_fail(err, HEARTH_ENOSPC, why,
-                "%.200s: cannot %s %.100s: no room left; enlarge the mount or remove what else is "
-                "on it",
-                t->path, doing, name);
-    if (why == ENOENT)
+        code = HEARTH_ENOSPC;
+    else if (why == ENOENT)
         code = HEARTH_ENOENT;
     else if (why == EEXIST)
         code = HEARTH_EEXIST;
     else if (why == ENOMEM)
         code = HEARTH_ENOMEM;
     return hth_fail(err, code, why, "%.200s: cannot %s %.100s: %s", t->path, doing, name,
-            strerrordesc_np(why));
+            hth_full_text(t->root_fd, why));
 }
 
 int hth_sys_each(int dir, void (*entry)(void *arg, const char *name), void *arg)

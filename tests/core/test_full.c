@@ -260,3 +260,62 @@ Test(full, what_cannot_be_written_is_said_and_nothing_is_lost)
     free(bytes);
     s->ops->close(s);
 }
+
+/* The same of inodes, with room for all bytes. */
+
+static void open_with_inodes(const char *most)
+{
+    alarm(60);
+    root = tmp_root_mount(64 * MIB, most);
+    if (!root)
+        cr_skip_test("no right to mount a tmpfs of given inodes");
+    open_store();
+}
+
+static void fill_with_files(void)
+{
+    char path[100];
+    int fd;
+
+    for (int i = 0;; i++) {
+        snprintf(path, sizeof(path), "%s/file%d", root, i);
+        fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        if (fd < 0)
+            break;
+        close(fd);
+    }
+    cr_assert(eq(int, errno, ENOSPC));
+}
+
+static void must_say_inodes(const struct hearth_error *err)
+{
+    cr_assert(ne(ptr, strstr(err->text, "no inodes left; mount it with a larger nr_inodes="), NULL),
+            "%s", err->text);
+    cr_assert(zero(ptr, strstr(err->text, "no room")), "%s", err->text);
+}
+
+Test(full_of_files, whatever_makes_a_file_says_that_inodes_are_short)
+{
+    static unsigned char bytes[MIB];
+    const struct hth_save_id first = { 7, 11, 1, 1 }, second = { 7, 11, 2, 1 };
+    struct hth_store_tmpfs_opts other = { .job = "other" };
+    struct hearth_error err;
+    struct hth_store *none;
+    struct hth_slot *slot;
+
+    open_with_inodes("nr_inodes=100");
+    must(raw_put(s, first, "a", "bytes", 5, NULL));
+    fill_with_files();
+    must_fail(s->ops->take(s, 4 * MIB, &slot, &err), HEARTH_ENOSPC);
+    must_say_inodes(&err);
+    must_fail(raw_put(s, first, "b", bytes, MIB, &err), HEARTH_ENOSPC);
+    must_say_inodes(&err);
+    must_fail(raw_put(s, second, "a", "bytes", 5, &err), HEARTH_ENOSPC);
+    must_say_inodes(&err);
+    must_fail(s->ops->record_put(s, "keep", bytes, MIB, &err), HEARTH_ENOSPC);
+    must_say_inodes(&err);
+    other.root = root;
+    must_fail(hth_store_tmpfs_open(&other, &none, &err), HEARTH_ENOSPC);
+    must_say_inodes(&err);
+    s->ops->close(s);
+}
