@@ -19,6 +19,7 @@
 #include "host.h"
 
 #include "client/base/clock.h"
+#include "listen.h"
 #include "place.h"
 #include <errno.h>
 #include <netinet/in.h>
@@ -62,8 +63,9 @@ struct party {
     unsigned char *rows; /* [GUESTS][len] */
     struct seat *seat;   /* [world] */
     int epoll;
-    int hears;          /* the listener is waited for */
-    uint64_t rest_till; /* no accept before */
+    int hears;               /* the listeners are waited for */
+    int shut[HTH_LISTENERS]; /* ranks may not meet there */
+    uint64_t rest_till;      /* no accept before */
     uint32_t guests, missing;
     int serving; /* all are here: the table is final */
     uint32_t to_serve, broken;
@@ -128,13 +130,13 @@ static void guest_place(struct party *p, int fd, uint64_t now)
 
 /* 1: accepted, try the next; 0: no connection waits; -1: one waits and there is no buffer
  * for it. */
-static int host_let_one_in(struct party *p, uint64_t now)
+static int host_let_one_in(struct party *p, int listener, uint64_t now)
 {
     int fd;
 
     if (p->guests == GUESTS && !guest_makes_way(p, now))
         return -1;
-    fd = accept4(p->t->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
         guest_place(p, fd, now);
         return 1;
@@ -145,14 +147,14 @@ static int host_let_one_in(struct party *p, uint64_t now)
     return guest_makes_way(p, now) ? 1 : -1;
 }
 
-static void host_let_in(struct party *p)
+static void host_let_in(struct party *p, int listener)
 {
     uint64_t now = hth_mono_ms();
     const struct guest *oldest;
     int more = 1;
 
     for (uint32_t i = 0; i < GUESTS && more > 0; i++) /* then those inside have their turn */
-        more = host_let_one_in(p, now);
+        more = host_let_one_in(p, listener, now);
     if (more >= 0)
         return;
     oldest = guest_oldest(p);
@@ -367,7 +369,9 @@ static void host_hear_door(struct party *p, uint64_t now)
 
     if (hears == p->hears)
         return;
-    host_watch(p, EPOLL_CTL_MOD, p->t->listener, hears ? EPOLLIN : 0u, OF_LISTENER, 0);
+    for (uint32_t i = 0; i < p->t->listeners; i++)
+        if (!p->shut[i])
+            host_watch(p, EPOLL_CTL_MOD, p->t->listener[i], hears ? EPOLLIN : 0u, OF_LISTENER, i);
     p->hears = hears;
 }
 
@@ -395,7 +399,7 @@ static void host_turn(struct party *p, uint64_t until)
 
         switch (event[i].data.u64 >> 32) {
         case OF_LISTENER:
-            host_let_in(p);
+            host_let_in(p, p->t->listener[index]);
             break;
         case OF_GUEST:
             guest_listen(p, &p->guest[index]);
@@ -443,7 +447,7 @@ static void host_tell_all(struct party *p, int code, const char *text)
 static int host_missed(struct party *p, struct hearth_error *err)
 {
     unsigned char *there = calloc(p->t->world, 1);
-    char who[160], unproved[200] = "";
+    char who[160], unproved[200] = "", where[200];
     struct hearth_error why;
 
     if (!there)
@@ -459,10 +463,11 @@ static int host_missed(struct party *p, struct hearth_error *err)
                                   : "; %u came with a job key and we have none, one from %s: have "
                                     "all ranks the same key_file?",
                 p->unproved, p->unproved_from);
+    hth_listen_text(p->t, where, sizeof(where));
     hth_fail(&why, p->unproved ? HEARTH_EAUTH : HEARTH_ETIMEOUT, 0,
-            "%u of %u ranks did not come to %s port %s in %u ms: %s: look at their output%s%s%s",
-            p->missing, p->t->world, p->t->host, p->t->port, p->t->deadline_ms, who, unproved,
-            p->refused[0] ? "; " : "", p->refused);
+            "%u of %u ranks did not come to %s port %s%s in %u ms: %s: look at their output%s%s%s",
+            p->missing, p->t->world, p->t->host, p->t->port, where, p->t->deadline_ms, who,
+            unproved, p->refused[0] ? "; " : "", p->refused);
     host_tell_all(p, why.code, why.text);
     if (err)
         *err = why;
@@ -490,8 +495,29 @@ static int party_init(struct party *p)
     for (uint32_t r = 0; p->seat && r < p->t->world; r++)
         p->seat[r].fd = -1;
     p->hears = 1;
-    return !p->rows || !p->seat || p->epoll < 0 ||
-           host_watch(p, EPOLL_CTL_ADD, p->t->listener, EPOLLIN, OF_LISTENER, 0);
+    if (!p->rows || !p->seat || p->epoll < 0)
+        return 1;
+    for (uint32_t i = 0; i < p->t->listeners; i++)
+        if (!p->shut[i] && host_watch(p, EPOLL_CTL_ADD, p->t->listener[i], EPOLLIN, OF_LISTENER, i))
+            return 1;
+    return 0;
+}
+
+/* At one address at least. */
+static int party_may_meet(struct party *p, struct hearth_error *err)
+{
+    struct hearth_error why = { 0 };
+    unsigned open = 0;
+
+    if (p->t->knows.keyed || p->t->knows.trusted)
+        hth_listen_wider(p->t);
+    for (uint32_t i = 0; i < p->t->listeners; i++) {
+        p->shut[i] = hth_place_check(p->t, p->t->listener[i], 1, &why) != 0;
+        open += !p->shut[i];
+    }
+    if (!open && err)
+        *err = why;
+    return open ? HEARTH_OK : why.code;
 }
 
 static void party_fini(struct party *p)
@@ -517,8 +543,6 @@ int hth_host(struct hth_tcp *t, const void *mine, size_t len, void *all, struct 
     memcpy(all, mine, len);
     if (t->world == 1)
         return HEARTH_OK;
-    if ((rc = hth_place_check(t, t->listener, 1, err)))
-        return rc;
     if (!(p = calloc(1, sizeof(*p))))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to receive %u ranks", t->world);
     p->t = t;
@@ -526,6 +550,10 @@ int hth_host(struct hth_tcp *t, const void *mine, size_t len, void *all, struct 
     p->len = len;
     p->missing = t->world - 1;
     hth_random_bytes(&t->round, sizeof(t->round));
+    if ((rc = party_may_meet(p, err))) {
+        free(p);
+        return rc;
+    }
     if (party_init(p))
         rc = hth_fail(err, HEARTH_ENOMEM, errno, "cannot receive %u ranks: %s", t->world,
                 strerror(errno));

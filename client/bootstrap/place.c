@@ -32,7 +32,16 @@ void hth_place_text(int fd, int own, char out[HTH_PLACE_TEXT])
         snprintf(out, HTH_PLACE_TEXT, "%s port %s", host, port);
 }
 
-static int place_is_here(int fd, int own)
+void hth_place_host(int fd, int own, char *out, size_t len)
+{
+    struct sockaddr_storage a;
+
+    if (place_of(fd, own, &a) || getnameinfo((struct sockaddr *)&a, sizeof(a), out, (socklen_t)len,
+                                         NULL, 0, NI_NUMERICHOST))
+        snprintf(out, len, "a place that is gone");
+}
+
+int hth_place_is_here(int fd, int own)
 {
     struct sockaddr_storage a;
     struct sockaddr_in v4;
@@ -52,7 +61,7 @@ int hth_place_check(const struct hth_tcp *t, int fd, int own, struct hearth_erro
 {
     char place[HTH_PLACE_TEXT];
 
-    if (!t->knows.told || t->knows.keyed || t->knows.trusted || place_is_here(fd, own))
+    if (!t->knows.told || t->knows.keyed || t->knows.trusted || hth_place_is_here(fd, own))
         return HEARTH_OK;
     hth_place_text(fd, own, place);
     return hth_fail(err, HEARTH_EINVAL, 0,

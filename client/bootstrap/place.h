@@ -9,6 +9,8 @@
 /* "10.0.0.7 port 4711", of the other end or of our own. */
 #define HTH_PLACE_TEXT 80
 void hth_place_text(int fd, int own, char out[HTH_PLACE_TEXT]);
+void hth_place_host(int fd, int own, char *out, size_t len); /* "10.0.0.7" */
+int hth_place_is_here(int fd, int own);                      /* loopback */
 
 /* Without a key ranks meet on this machine only, unless the network is trusted.
  * Errors: HEARTH_EINVAL. */

@@ -6,64 +6,12 @@
  */
 #include "tcp.h"
 
-#include "client/base/clock.h"
 #include "guest.h"
 #include "host.h"
-#include "name.h"
-#include <errno.h>
-#include <netinet/in.h>
+#include "listen.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
-
-#define IN_USE_MS 5000u /* that a rank 0 which is ending may still have the port */
-
-/* ---- listening ----------------------------------------------------------------------------- */
-
-static int tcp_listen_once(const struct addrinfo *all, int *out_fd)
-{
-    int e = EADDRNOTAVAIL, yes = 1;
-
-    for (const struct addrinfo *a = all; a; a = a->ai_next) {
-        int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-        if (fd >= 0)
-            setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-        if (fd >= 0 && bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, 4096) == 0) {
-            *out_fd = fd;
-            return 0;
-        }
-        e = errno;
-        if (fd >= 0)
-            close(fd);
-    }
-    return e;
-}
-
-static int tcp_listen(struct hth_tcp *t, struct hearth_error *err)
-{
-    static const struct timespec nap = { .tv_nsec = 50000000 };
-    uint64_t until = hth_until_ms(t->deadline_ms < IN_USE_MS ? t->deadline_ms : IN_USE_MS);
-    struct addrinfo *all;
-    int e, rc = hth_name_ask(t, hth_until_ms(t->deadline_ms), &all, err);
-
-    if (rc)
-        return rc;
-    while ((e = tcp_listen_once(all, &t->listener)) == EADDRINUSE && hth_mono_ms() < until)
-        nanosleep(&nap, NULL);
-    freeaddrinfo(all);
-    if (e)
-        return hth_fail(err, HEARTH_EINVAL, e,
-                "rank 0 cannot listen at %s port %s: %s: give an address of rank 0's node and a "
-                "free port",
-                t->host, t->port, strerror(e));
-    return HEARTH_OK;
-}
-
-/* ---- opening -------------------------------------------------------------------------------- */
 
 static int tcp_allgather(
         void *self, const void *mine, size_t len, void *all, struct hearth_error *err)
@@ -92,8 +40,7 @@ static void tcp_close(struct hearth_bootstrap *bootstrap)
 {
     struct hth_tcp *t = bootstrap->self;
 
-    if (t->listener >= 0)
-        close(t->listener);
+    hth_listen_end(t);
     hth_wipe(&t->knows, sizeof(t->knows));
     free(t);
 }
@@ -122,9 +69,8 @@ int hearth_bootstrap_tcp(const char *host_name, uint16_t port, uint32_t rank, ui
     t->rank = rank;
     t->world = world;
     t->deadline_ms = deadline_ms;
-    t->listener = -1;
     hth_random_bytes(t->token, sizeof(t->token));
-    if (rank == 0 && world > 1 && (rc = tcp_listen(t, err))) {
+    if (rank == 0 && world > 1 && (rc = hth_listen(t, err))) {
         free(t);
         return rc;
     }

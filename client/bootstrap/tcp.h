@@ -8,8 +8,9 @@
 #include "rendezvous.h"
 #include <sys/socket.h>
 
-#define HTH_SAID_MAX HEARTH_ERROR_TEXT
-#define HTH_GRACE_MS 1000u /* for rank 0's sentence to arrive before ours */
+#define HTH_SAID_MAX  HEARTH_ERROR_TEXT
+#define HTH_GRACE_MS  1000u /* for rank 0's sentence to arrive before ours */
+#define HTH_LISTENERS 32u
 
 struct hth_tcp {
     struct hearth_bootstrap base;
@@ -19,7 +20,9 @@ struct hth_tcp {
     uint32_t round; /* of the gather whose table this rank has; of rank 0, of its newest gather */
     unsigned char token[HTH_TOKEN];
     struct sockaddr_storage good; /* where the last table came from */
-    int listener;
+    unsigned listeners;
+    int listener[HTH_LISTENERS];
+    int narrow; /* of rank 0: see hth_listen_wider() */
 };
 
 #endif

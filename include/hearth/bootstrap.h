@@ -22,10 +22,13 @@ struct hearth_bootstrap {
 HEARTH_SIZED(hearth_bootstrap);
 #define HEARTH_BOOTSTRAP_INIT HEARTH_INIT(hearth_bootstrap)
 
-/* TCP: rank 0 listens on host:port, the others come to it. deadline_ms: 1 .. 86400000. With
- * opts.key_file of hearth_open(), which tells it, ranks that do not prove the key are not heard; with
- * none host has to be a loopback address, unless opts.network is trusted. (What is called through a bootstrap of
- * your own is told nothing and takes whoever comes first; rows are proved all the same.)
+/* TCP: rank 0 listens on host:port, at all addresses of host that are its machine's, and at all of
+ * its machine where host is that machine's name, has loopback addresses alone there (/etc/hosts),
+ * and ranks may meet off loopback. The others come to it. deadline_ms: 1 .. 86400000. With
+ * opts.key_file of hearth_open(), which tells it, ranks that do not prove the key are not heard;
+ * with none host has to be a loopback address, unless opts.network is trusted. (What is called
+ * through a bootstrap of your own is told nothing and takes whoever comes first; rows are proved
+ * all the same.)
  * A port that is still in use is waited for up to 5 s. A name without an address is asked for again
  * until the deadline (the resolver's own time-outs count on top). Where it has several, each has
  * its share of the time, and the error names each with its cause.

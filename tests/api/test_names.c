@@ -4,8 +4,10 @@
 #include "check.h"
 #include "port.h"
 
+#include "client/bootstrap/rendezvous.h"
 #include <arpa/inet.h>
 #include <hearth/hearth.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -75,6 +77,7 @@ void freeaddrinfo(struct addrinfo *all)
 struct one {
     uint32_t rank, deadline_ms;
     uint16_t port;
+    const char *name; /* NULL: rank0.job */
     int rc;
     struct hearth_error err;
 };
@@ -87,7 +90,10 @@ static void *gather(void *arg)
 
     self = o->rank;
     memset(mine, (int)o->rank + 1, LEN);
-    o->rc = hearth_bootstrap_tcp("rank0.job", o->port, o->rank, WORLD, o->deadline_ms, &b, &o->err);
+    o->rc = hearth_bootstrap_tcp(
+            o->name ? o->name : "rank0.job", o->port, o->rank, WORLD, o->deadline_ms, &b, &o->err);
+    if (!o->rc && o->name)
+        hth_bootstrap_tell(b, "job", NULL, 0, 1);
     if (!o->rc)
         o->rc = b->allgather(b->self, mine, LEN, all, &o->err);
     for (uint32_t i = 0; i < WORLD && !o->rc; i++)
@@ -99,13 +105,17 @@ static void *gather(void *arg)
 
 static struct one ranks[WORLD];
 
+static const char *own_name; /* the meeting place's, on a network that is trusted */
+
 static void run(uint32_t from, uint32_t to, uint16_t port, uint32_t deadline_ms)
 {
     pthread_t t[WORLD];
 
     alarm(60);
     for (uint32_t i = from; i < to; i++) {
-        ranks[i] = (struct one){ .rank = i, .port = port, .deadline_ms = deadline_ms };
+        ranks[i] = (struct one){
+            .rank = i, .port = port, .deadline_ms = deadline_ms, .name = own_name
+        };
         pthread_create(&t[i], NULL, gather, &ranks[i]);
     }
     for (uint32_t i = from; i < to; i++)
@@ -187,4 +197,59 @@ Test(names, each_address_is_named_with_what_became_of_it)
             ranks[1].err.text);
     cr_assert(ne(ptr, strstr(ranks[1].err.text, "127.0.0.1: Connection refused"), NULL), "%s",
             ranks[1].err.text);
+}
+
+Test(names, rank_0_listens_at_all_addresses_of_its_name)
+{
+    names[0] = (struct names){ .address = { "127.0.0.7", "::1", "127.0.0.1" } };
+    names[1] = (struct names){ .address = { "127.0.0.1" } };
+    run(0, 2, port_keep(), 5000);
+    all_have_gathered();
+}
+
+/* An address of this machine that others reach, or "". */
+static void real_address(char out[INET_ADDRSTRLEN])
+{
+    struct ifaddrs *all = NULL;
+
+    out[0] = '\0';
+    cr_assert(zero(int, getifaddrs(&all)));
+    for (const struct ifaddrs *i = all; i && !out[0]; i = i->ifa_next) {
+        struct sockaddr_in a;
+
+        if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET)
+            continue;
+        memcpy(&a, i->ifa_addr, sizeof(a));
+        if (ntohl(a.sin_addr.s_addr) >> 24 != 127)
+            inet_ntop(AF_INET, &a.sin_addr, out, INET_ADDRSTRLEN);
+    }
+    freeifaddrs(all);
+}
+
+/* Debian's line for a host of its own name. */
+Test(names, a_host_name_that_is_loopback_on_its_own_host_is_listened_at_where_others_reach_it)
+{
+    static char own[256], real[INET_ADDRSTRLEN];
+
+    real_address(real);
+    cr_assert(zero(int, gethostname(own, sizeof(own) - 1)));
+    if (!real[0] || !strncmp(own, "localhost", 9))
+        cr_skip_test("this machine has no address or name of its own");
+    own_name = own;
+    names[0] = (struct names){ .address = { "127.0.1.1" } };
+    names[1] = (struct names){ .address = { real } };
+    run(0, 2, port_keep(), 5000);
+    all_have_gathered();
+}
+
+Test(names, rank_0_says_where_it_listened)
+{
+    names[0] = (struct names){ .address = { "127.0.1.1" } };
+    run(0, 1, port_keep(), 100);
+    cr_assert(eq(int, ranks[0].rc, HEARTH_ETIMEOUT));
+    cr_assert(ne(ptr,
+                      strstr(ranks[0].err.text,
+                              "rank 0 listens at 127.0.1.1, which only its own machine reaches"),
+                      NULL),
+            "%s", ranks[0].err.text);
 }
