@@ -9,11 +9,12 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-#define CHUNK  (4 * MIB)
-#define CANARY 0xa5
-#define PEERS  4 /* connections, each as of a peer of its own */
-#define GRANTS 5 /* to each */
-#define REGS   6 /* by each thread that registers */
+#define CHUNK   (4 * MIB)
+#define CANARY  0xa5
+#define PEERS   4  /* connections, each as of a peer of its own */
+#define GRANTS  5  /* to each */
+#define REGS    6  /* by each thread that registers */
+#define ANSWERS 64 /* pulls at once */
 
 struct mem {
     struct side *s;
@@ -32,10 +33,22 @@ static struct mem mem_open(struct side *s, uint64_t len)
     return m;
 }
 
+/* A peer that was granted some of it may have to say first that it reads nothing of it any more. */
+static void mem_dereg(struct mem *m)
+{
+    uint64_t end = real_ms() + WAIT_MS;
+    int rc;
+
+    while ((rc = m->s->t->ops->dereg(m->s->t, m->region)) == HEARTH_EBUSY && real_ms() < end)
+        pump_for(m->s->w, 1);
+    CHECK(rc == 0);
+    m->region = NULL;
+}
+
 static void mem_close(struct mem *m)
 {
     if (m->region)
-        CHECK(m->s->t->ops->dereg(m->s->t, m->region) == 0);
+        mem_dereg(m);
     munmap(m->at, m->len);
 }
 
@@ -450,10 +463,82 @@ static void dereg_amid(const struct conform_backend *backend)
     world_close(w);
 }
 
+/* Each pull is one answer, and the owner's library has the answers while the peer takes none of
+ * them yet: what it still has to send is sent from the region. */
+static void dereg_under_answers(const struct conform_backend *backend)
+{
+    struct pair p = pair_open(backend);
+    struct world *w = p.w;
+    struct mem src = mem_open(A, 16 * MIB), dst = mem_open(B, 16 * MIB);
+    uint64_t len = src.len / ANSWERS;
+    struct desc d;
+    int first;
+
+    fill(src.at, src.len, 1);
+    one(&p, &src, &dst, 0, 0, 0, len); /* both sides know who reads */
+    d = grant(A, &src, 0, src.len, p.a->conn);
+    first = B->pulls;
+    for (uint64_t off = 0; off < src.len; off += len)
+        pull_post(B, p.b->conn, d.bytes, d.len, off, dst.region, off, len);
+    for (int i = 0; i < ANSWERS; i++)
+        A->t->ops->progress(A->t);
+    mem_dereg(&src);
+    memset(src.at, CANARY, src.len);
+    if (!pump(w, all_pulled, B, 2000)) /* no answer is allowed: then the session cuts */
+        B->t->ops->drop(B->t, p.b->conn);
+    CHECK(pump(w, all_pulled, B, WAIT_MS));
+    for (int i = first; i < B->pulls; i++) {
+        uint64_t off = (uint64_t)(i - first) * len;
+
+        CHECK(B->pull[i].code || is_filled(dst.at + off, len, 1, off));
+    }
+    mem_close(&src);
+    mem_close(&dst);
+    world_close(w);
+}
+
+/* What ends with a region is what was granted of it: another region's grant on that connection is
+ * good, the region is granted again after a dereg() that did not end it, and an old grant is over.
+ */
+static void dereg_ends_its_grants(const struct conform_backend *backend)
+{
+    struct pair p = pair_open(backend);
+    struct world *w = p.w;
+    struct mem src = mem_open(A, MIB), other = mem_open(A, MIB), dst = mem_open(B, MIB);
+    struct desc d, stale = grant(A, &src, 0, src.len, p.a->conn);
+    int cookie;
+
+    fill(src.at, src.len, 1);
+    fill(other.at, other.len, 1);
+    d = grant(A, &other, 0, other.len, p.a->conn);
+    if (A->t->ops->dereg(A->t, src.region) == HEARTH_EBUSY) {
+        struct desc again = grant(A, &src, 0, src.len, p.a->conn);
+
+        cookie = pull_post(B, p.b->conn, again.bytes, again.len, 0, dst.region, 0, MIB);
+        CHECK(pump(w, all_pulled, B, WAIT_MS) && B->pull[cookie].code == 0);
+        CHECK(is_filled(dst.at, MIB, 1, 0));
+        cookie = pull_post(B, p.b->conn, stale.bytes, stale.len, 0, dst.region, 0, MIB);
+        CHECK(pump(w, all_pulled, B, WAIT_MS) && B->pull[cookie].code == HEARTH_EDENIED);
+        mem_dereg(&src);
+    }
+    src.region = NULL;
+    memset(dst.at, 0, dst.len);
+    cookie = pull_post(B, p.b->conn, d.bytes, d.len, 0, dst.region, 0, MIB);
+    CHECK(pump(w, all_pulled, B, WAIT_MS) && B->pull[cookie].code == 0);
+    CHECK(is_filled(dst.at, MIB, 1, 0));
+    CHECK(!p.a->downs && !p.b->downs);
+    mem_close(&src);
+    mem_close(&other);
+    mem_close(&dst);
+    world_close(w);
+}
+
 void conform_dereg(const struct conform_backend *backend)
 {
     conform_needs_guard(backend);
     reg_beside(backend);
+    dereg_under_answers(backend);
+    dereg_ends_its_grants(backend);
     if (backend->keyless)
         conform_skip("nobody looks at keys: a peer's memory is read after its deregistration, too");
     dereg_amid(backend);

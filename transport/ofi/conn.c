@@ -268,5 +268,13 @@ int hth_ofi_conn_grant(struct hth_transport *t, struct hth_region *region, uint6
 
     if (!c || c->state != HTH_OFI_UP)
         return hth_fail(err, HEARTH_EPEER, 0, "the connection to grant memory to is gone");
-    return hth_ofi_grant(o, region, off, len, out_desc, out_len, err);
+    return hth_ofi_grant(o, region, off, len, conn, out_desc, out_len, err);
+}
+
+/* A connection that ends has an endpoint until the library has given everything back. */
+struct hth_ofi_grants *hth_ofi_conn_grants(struct hth_ofi *o, hth_conn conn)
+{
+    struct hth_ofi_conn *c = hth_ofi_conn_get(o, conn);
+
+    return c && c->ep ? &c->grants : NULL;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Messages: a few receive buffers with the library, more send buffers of ours, one slab a connection.
- * A send is copied into the ring and handed on in order; the ring is the back-pressure.
+ * A send is copied into the ring and handed on in order; the ring is the back-pressure. Its last
+ * byte says what it is: a message, or words about grants (granted.c).
  */
 #include "ofi.h"
 
@@ -10,9 +11,11 @@
 
 #define WRITABLE (HTH_OFI_KEPT / 4) /* free slots before on_writable() */
 
+enum { IS_MESSAGE, IS_WORDS };
+
 static unsigned char *message_receive_at(const struct hth_ofi_conn *c, uint32_t index)
 {
-    return c->bytes + (size_t)index * HTH_MESSAGE_MAX;
+    return c->bytes + (size_t)index * HTH_OFI_PLACE;
 }
 
 static unsigned char *message_send_at(const struct hth_ofi_conn *c, uint32_t index)
@@ -27,7 +30,7 @@ static void *message_desc(const struct hth_ofi_conn *c)
 
 int hth_ofi_message_init(struct hth_ofi_conn *c)
 {
-    size_t len = (size_t)(HTH_OFI_TAKEN + HTH_OFI_KEPT) * HTH_MESSAGE_MAX;
+    size_t len = (size_t)(HTH_OFI_TAKEN + HTH_OFI_KEPT) * HTH_OFI_PLACE;
     int rc = 0;
 
     c->bytes = malloc(len);
@@ -60,7 +63,7 @@ void hth_ofi_receives_post(struct hth_ofi_conn *c)
         ssize_t rc = -FI_EAGAIN;
 
         if (hth_ofi_conn_has_room(c, HTH_OFI_RECV))
-            rc = fi_recv(c->ep, message_receive_at(c, i), HTH_MESSAGE_MAX, message_desc(c),
+            rc = fi_recv(c->ep, message_receive_at(c, i), HTH_MESSAGE_MAX + 1, message_desc(c),
                     FI_ADDR_UNSPEC, hth_ofi_context(c, HTH_OFI_RECV, i));
 
         if (rc) {
@@ -74,16 +77,23 @@ void hth_ofi_receives_post(struct hth_ofi_conn *c)
 
 void hth_ofi_received(struct hth_ofi_conn *c, uint32_t index, size_t len)
 {
+    const unsigned char *bytes = message_receive_at(c, index);
     struct hth_ofi *o = c->o;
 
     hth_ofi_conn_up(c); /* the message may overtake the event */
     if (c->state == HTH_OFI_DOOMED || c->code == HEARTH_ECANCELED)
         return;
-    if (len > HTH_MESSAGE_MAX) {
+    if (len > HTH_MESSAGE_MAX + 1) {
         hth_ofi_conn_leave(c, HEARTH_EPROTO, "a message is too long");
         return;
     }
-    o->events.on_message(o->events.self, c->id, message_receive_at(c, index), len);
+    if (!len || bytes[len - 1] > IS_WORDS ||
+            (bytes[len - 1] == IS_WORDS && hth_ofi_words_heard(o, c->id, bytes, len - 1))) {
+        hth_ofi_conn_leave(c, HEARTH_EPROTO, "the peer does not keep to the protocol");
+        return;
+    }
+    if (bytes[len - 1] == IS_MESSAGE)
+        o->events.on_message(o->events.self, c->id, bytes, len - 1);
     c->unposted |= UINT64_C(1) << index;
     if (c->state == HTH_OFI_UP)
         hth_ofi_receives_post(c);
@@ -108,6 +118,16 @@ void hth_ofi_sends_post(struct hth_ofi_conn *c)
     }
 }
 
+/* Its bytes are there. */
+static void message_put(struct hth_ofi_conn *c, size_t len, unsigned char what)
+{
+    uint32_t i = c->head % HTH_OFI_KEPT;
+
+    message_send_at(c, i)[len] = what;
+    c->send[i] = (struct hth_ofi_send){ .len = (uint16_t)(len + 1) };
+    c->head++;
+}
+
 int hth_ofi_send(struct hth_transport *t, hth_conn conn, const void *bytes, size_t len)
 {
     struct hth_ofi_conn *c = hth_ofi_conn_get(hth_ofi_of(t), conn);
@@ -124,10 +144,19 @@ int hth_ofi_send(struct hth_transport *t, hth_conn conn, const void *bytes, size
     i = c->head % HTH_OFI_KEPT;
     if (len)
         memcpy(message_send_at(c, i), bytes, len);
-    c->send[i] = (struct hth_ofi_send){ .len = (uint16_t)len };
-    c->head++;
+    message_put(c, len, IS_MESSAGE);
     hth_ofi_sends_post(c);
     return HEARTH_OK;
+}
+
+void hth_ofi_words_post(struct hth_ofi_conn *c)
+{
+    while (c->state == HTH_OFI_UP && c->grants.words && c->head - c->tail < HTH_OFI_KEPT) {
+        unsigned char *at = message_send_at(c, c->head % HTH_OFI_KEPT);
+
+        message_put(c, hth_ofi_words_take(&c->grants, at, HTH_MESSAGE_MAX), IS_WORDS);
+        hth_ofi_sends_post(c);
+    }
 }
 
 void hth_ofi_sent(struct hth_ofi_conn *c, uint32_t index)
@@ -137,6 +166,7 @@ void hth_ofi_sent(struct hth_ofi_conn *c, uint32_t index)
     c->send[index].done = 1;
     while (c->tail != c->post && c->send[c->tail % HTH_OFI_KEPT].done)
         c->tail++;
+    hth_ofi_words_post(c);
     if (!c->blocked || c->state != HTH_OFI_UP || HTH_OFI_KEPT - (c->head - c->tail) < WRITABLE)
         return;
     c->blocked = 0;

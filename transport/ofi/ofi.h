@@ -24,11 +24,12 @@
 #include <rdma/fi_rma.h>
 #include <stdatomic.h>
 
-#define HTH_OFI_CONNS  4096u  /* at once, both directions; less where descriptors are few */
-#define HTH_OFI_RING   64u    /* pulls at once, a connection */
-#define HTH_OFI_TAKEN  8u     /* receives posted, a connection */
-#define HTH_OFI_KEPT   32u    /* sends kept, a connection */
-#define HTH_OFI_QUEUE  65536u /* completions that there is room for */
+#define HTH_OFI_CONNS  4096u /* at once, both directions; less where descriptors are few */
+#define HTH_OFI_RING   64u   /* pulls at once, a connection */
+#define HTH_OFI_TAKEN  8u    /* receives posted, a connection */
+#define HTH_OFI_KEPT   32u   /* sends kept, a connection */
+#define HTH_OFI_PLACE  (HTH_MESSAGE_MAX + 64u) /* bytes of a buffer: a message and what it is */
+#define HTH_OFI_QUEUE  65536u                  /* completions that there is room for */
 #define HTH_OFI_DETAIL 256u
 
 /* ---- load.c: libfabric itself ---- */
@@ -80,13 +81,23 @@ struct hth_region {
     struct hth_region *next, *prev; /* guarded by regions_lock */
     unsigned char *base;
     uint64_t len;
-    uint32_t number; /* 1, 2, ...: two regions at one place are told apart */
-    uint32_t busy;   /* pulls into it */
-    int writable;    /* pulls may go into it */
+    uint32_t busy; /* pulls into it */
+    int writable;  /* pulls may go into it */
     struct fid_mr *mr;
     uint64_t key; /* of mr; or, where keys are raw: */
     uint64_t raw_base;
     uint8_t raw_bytes, raw[HTH_OFI_RAW_KEY];
+    struct hth_ofi_granted *granted; /* connections that may read it, see granted.c */
+    uint32_t granted_count, granted_cap;
+};
+
+/* The grants of one connection: ours by number, and the peer's that are over. */
+struct hth_ofi_grants {
+    uint32_t given;
+    struct hth_ofi_span *span;
+    uint32_t spans, span_cap;
+    uint32_t *word; /* for the peer, the oldest first */
+    uint32_t words, word_cap;
 };
 
 struct hth_ofi_list {
@@ -117,8 +128,12 @@ struct hth_ofi {
     atomic_int woken;
 
     pthread_mutex_t regions_lock;
-    struct hth_region *regions; /* guarded by regions_lock, and: */
-    uint32_t regions_made;
+    struct hth_region *regions; /* guarded by regions_lock */
+    /* Of a connection. NULL: nothing of it is read any more. Set once, so that grants know of no
+     * connection's shape. */
+    struct hth_ofi_grants *(*grants_of)(struct hth_ofi *o, hth_conn conn);
+    void (*grants_flush)(struct hth_ofi *o, hth_conn conn);
+    int (*grant_is_read)(struct hth_ofi *o, hth_conn conn, uint32_t number); /* by pulls of ours */
 
     struct hth_ids conns;        /* struct hth_ofi_conn */
     struct hth_ofi_list leaving; /* it is over; the library may still have something of it */
@@ -150,7 +165,7 @@ enum hth_ofi_state {
 };
 
 struct hth_ofi_send {
-    uint16_t len;
+    uint16_t len; /* its last byte, what it is, included */
     uint8_t done;
 };
 
@@ -173,6 +188,7 @@ struct hth_ofi_pull {
     uint32_t crc;   /* of those that have come, over sockets */
     uint64_t from;  /* remote address */
     uint64_t key;
+    uint32_t number; /* of the grant */
 };
 
 /* Over sockets this thread copies what comes, so that much of it at a time is in its cache and checksummed from there. */
@@ -194,7 +210,8 @@ struct hth_ofi_conn {
     char peer[HTH_ADDR_LABEL];
     char detail[HTH_OFI_DETAIL];
 
-    unsigned char *bytes; /* [TAKEN + KEPT][HTH_MESSAGE_MAX]: receives, then sends */
+    struct hth_ofi_grants grants;
+    unsigned char *bytes; /* [TAKEN + KEPT][HTH_OFI_PLACE]: receives, then sends */
     struct fid_mr *mr;    /* over bytes, where the provider wants that */
 
     uint64_t unposted; /* receives to give back, a bit each */
@@ -249,6 +266,7 @@ void hth_ofi_drop(struct hth_transport *t, hth_conn conn);
 int hth_ofi_conn_grant(struct hth_transport *t, struct hth_region *region, uint64_t off,
         uint64_t len, hth_conn conn, unsigned char *out_desc, uint32_t *out_len,
         struct hearth_error *err);
+struct hth_ofi_grants *hth_ofi_conn_grants(struct hth_ofi *o, hth_conn conn);
 void hth_ofi_conn_up(struct hth_ofi_conn *c);
 /* It is over: deliver what has come, wait for the reads that the library has, then doom. */
 void hth_ofi_conn_leave(struct hth_ofi_conn *c, int code, const char *why);
@@ -289,6 +307,7 @@ void hth_ofi_receives_post(struct hth_ofi_conn *c);
 void hth_ofi_sends_post(struct hth_ofi_conn *c);
 void hth_ofi_received(struct hth_ofi_conn *c, uint32_t index, size_t len);
 void hth_ofi_sent(struct hth_ofi_conn *c, uint32_t index);
+void hth_ofi_words_post(struct hth_ofi_conn *c); /* of its grants, as far as there are places */
 
 /* ---- pull.c ---- */
 
@@ -300,8 +319,26 @@ uint64_t hth_ofi_pulled_ms(struct hth_transport *t, hth_conn conn);
 void hth_ofi_pulls_post(struct hth_ofi_conn *c);
 void hth_ofi_pulled(struct hth_ofi_conn *c, uint32_t index);
 void hth_ofi_pull_failed(struct hth_ofi_conn *c, uint32_t index, int fi_err);
+int hth_ofi_pulls_read(const struct hth_ofi_conn *c, uint32_t number); /* 1: under that grant */
 int hth_ofi_pulls_ripen(struct hth_ofi *o);
 void hth_ofi_pulls_end(struct hth_ofi_conn *c); /* endpoint closed: completes all that are left */
+
+/* ---- granted.c: who may read what, and reads no more ---- */
+
+/* HEARTH_ENOMEM, or the number of grants of that region on that connection. */
+int hth_ofi_granted_number(
+        struct hth_ofi *o, struct hth_region *region, hth_conn conn, uint32_t *out);
+/* HEARTH_EBUSY: the peers that may read it have been asked to stop, and not all have answered. */
+int hth_ofi_granted_end(struct hth_ofi *o, struct hth_region *region);
+int hth_ofi_grant_is_over(const struct hth_ofi_grants *grants, uint32_t number);
+/* A grant that is over is not read any more; the flush is the caller's. Errors: HEARTH_ENOMEM,
+ * HEARTH_EBUSY. */
+int hth_ofi_grant_unread(struct hth_ofi_grants *grants, uint32_t number);
+/* Bytes of a peer. 0, HEARTH_EPROTO, HEARTH_ENOMEM, HEARTH_EBUSY: the connection is to end. */
+int hth_ofi_words_heard(struct hth_ofi *o, hth_conn conn, const unsigned char *bytes, size_t len);
+/* The oldest words that wait; bytes. */
+size_t hth_ofi_words_take(struct hth_ofi_grants *grants, unsigned char *out, size_t most);
+void hth_ofi_grants_fini(struct hth_ofi_grants *grants);
 
 /* ---- region.c ---- */
 
@@ -309,9 +346,9 @@ void hth_ofi_pulls_end(struct hth_ofi_conn *c); /* endpoint closed: completes al
 int hth_ofi_reg(struct hth_transport *t, void *base, uint64_t len, struct hth_region **out,
         struct hearth_error *err);
 int hth_ofi_dereg(struct hth_transport *t, struct hth_region *region);
-/* For a peer that the caller has looked at. Errors: HEARTH_EINVAL. */
-int hth_ofi_grant(struct hth_ofi *o, const struct hth_region *region, uint64_t off, uint64_t len,
-        unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err);
+/* To a connection that the caller has looked at. Errors: HEARTH_EINVAL, HEARTH_ENOMEM. */
+int hth_ofi_grant(struct hth_ofi *o, struct hth_region *region, uint64_t off, uint64_t len,
+        hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err);
 void hth_ofi_revoke(struct hth_transport *t, const unsigned char *desc, uint32_t len);
 void hth_ofi_regions_end(struct hth_ofi *o);
 /* With a random key; `mr` closed by fi_close(). 0 or -fi_errno. */
@@ -321,6 +358,7 @@ int hth_ofi_mr_open(
 struct hth_ofi_desc {
     uint64_t base, len; /* remote address of the grant's first byte, and how many there are */
     uint64_t key;       /* with a raw key: its base */
+    uint32_t number;
     uint8_t raw_bytes, raw[HTH_OFI_RAW_KEY];
 };
 /* Bytes of a peer. Errors: HEARTH_EINVAL. */

@@ -94,6 +94,21 @@ static int ofi_build(
     return rc;
 }
 
+static void msg_grants_flush(struct hth_ofi *o, hth_conn conn)
+{
+    struct hth_ofi_conn *c = hth_ofi_conn_get(o, conn);
+
+    if (c)
+        hth_ofi_words_post(c);
+}
+
+static int msg_grant_is_read(struct hth_ofi *o, hth_conn conn, uint32_t number)
+{
+    const struct hth_ofi_conn *c = hth_ofi_conn_get(o, conn);
+
+    return c && hth_ofi_pulls_read(c, number);
+}
+
 static int msg_open(const struct hth_transport_opts *opts,
         const struct hth_transport_events *events, struct hth_transport **out,
         struct hearth_error *err)
@@ -110,6 +125,9 @@ static int msg_open(const struct hth_transport_opts *opts,
     o->log = opts->log;
     o->connect_ms = opts->connect_ms ? opts->connect_ms : CONNECT_MS;
     o->due_ms = HTH_NEVER;
+    o->grants_of = hth_ofi_conn_grants;
+    o->grants_flush = msg_grants_flush;
+    o->grant_is_read = msg_grant_is_read;
     o->epoll_fd = o->wake_fd = -1;
     o->base.conns_max = hth_ofi_conns_max();
     hth_ids_init(&o->conns, o->base.conns_max);

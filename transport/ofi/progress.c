@@ -156,6 +156,7 @@ static void doomed_free(struct hth_ofi_conn *c)
 {
     hth_ids_drop(&c->o->conns, c->id);
     hth_ofi_message_fini(c);
+    hth_ofi_grants_fini(&c->grants);
     hth_ofi_contexts_fini(c);
     free(c);
 }

@@ -80,16 +80,38 @@ int hth_ofi_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
         .into = region->base + doff,
         .left = len,
         .from = d.base + roff,
-        .key = d.key };
+        .key = d.key,
+        .number = d.number,
+        .code = hth_ofi_grant_is_over(&c->grants, d.number) ? HEARTH_EDENIED : HEARTH_OK };
     region->busy++;
     c->pulls++;
-    if (len) {
+    if (len && !p->code) {
         read_post(c, (uint32_t)(p - c->pull));
     } else {
         read_move_to(c, p, HTH_OFI_PULL_RIPE);
         o->ripe++;
     }
     return HEARTH_OK;
+}
+
+int hth_ofi_pulls_read(const struct hth_ofi_conn *c, uint32_t number)
+{
+    for (uint32_t i = 0; c->pulls && i < HTH_OFI_RING; i++)
+        if (c->pull[i].state != HTH_OFI_PULL_FREE && c->pull[i].number == number)
+            return 1;
+    return 0;
+}
+
+/* The owner may be waiting for the last pull under that grant. */
+static void read_tell_owner(struct hth_ofi_conn *c, uint32_t number)
+{
+    if (c->state != HTH_OFI_UP || !hth_ofi_grant_is_over(&c->grants, number) ||
+            hth_ofi_pulls_read(c, number))
+        return;
+    if (hth_ofi_grant_unread(&c->grants, number))
+        hth_ofi_conn_leave(c, HEARTH_ENOMEM, "no memory to answer about a grant");
+    else
+        hth_ofi_words_post(c);
 }
 
 static void read_complete(struct hth_ofi_conn *c, struct hth_ofi_pull *p, int code)
@@ -102,6 +124,7 @@ static void read_complete(struct hth_ofi_conn *c, struct hth_ofi_pull *p, int co
     read_move_to(c, p, HTH_OFI_PULL_FREE);
     p->region->busy--;
     c->pulls--;
+    read_tell_owner(c, p->number);
     o->pulled_crc = o->sockets && !code ? &crc : NULL;
     o->events.on_pull(o->events.self, p->cookie, code);
     o->pulled_crc = NULL;
@@ -163,7 +186,7 @@ int hth_ofi_pulls_ripen(struct hth_ofi *o)
 
         for (uint32_t i = 0; c && i < HTH_OFI_RING && c->state == HTH_OFI_UP; i++)
             if (c->pull[i].state == HTH_OFI_PULL_RIPE) {
-                read_complete(c, &c->pull[i], HEARTH_OK);
+                read_complete(c, &c->pull[i], c->pull[i].code);
                 n++;
             }
     }

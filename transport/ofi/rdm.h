@@ -39,6 +39,7 @@ enum hth_rdm_kind {
     HTH_RDM_BYE,       /* the last packet */
     HTH_RDM_PULL_FROM, /* the endpoint that will read */
     HTH_RDM_PULL_OK,   /* it may */
+    HTH_RDM_GRANTS,    /* words about grants, see granted.c */
 };
 
 struct hth_rdm_head {
@@ -166,6 +167,7 @@ struct hth_rdm_pull {
     uint64_t left, piece; /* bytes to come, and those under way */
     uint32_t crc;         /* of those that have come, over sockets */
     uint64_t from, key;   /* remote address and key */
+    uint32_t number;      /* of the grant */
     uint8_t raw_bytes, raw[HTH_OFI_RAW_KEY];
 };
 
@@ -208,6 +210,7 @@ struct hth_rdm_conn {
     int greeted;    /* DIALLED: the library has our OPEN */
     int want_ack;
     uint32_t owed; /* PULL_OK in `out` */
+    int words;     /* GRANTS in `out` */
     int blocked;   /* send() said HEARTH_EBUSY: on_writable() owed */
     uint64_t out_seq, out_ack;
 
@@ -217,6 +220,7 @@ struct hth_rdm_conn {
     uint32_t whole_len;
 
     uint32_t pulls, reading; /* not FREE; POSTED */
+    struct hth_ofi_grants grants;
     uint64_t told_ms;
     uint32_t end_told, end_ok; /* number of the pull endpoint that the peer was told of, and took */
     struct hth_rdm_peer *reader[2]; /* the peer's pull endpoints: the newest and the one before */
@@ -306,6 +310,7 @@ void hth_rdm_byes_post(struct hth_rdm *r);
 int hth_rdm_send(struct hth_transport *t, hth_conn conn, const void *bytes, size_t len);
 /* HEARTH_ENOMEM, or it is queued; the flush is the caller's. */
 int hth_rdm_queue(struct hth_rdm_conn *c, enum hth_rdm_kind kind, const void *bytes, size_t len);
+void hth_rdm_grants_flush(struct hth_ofi *o, hth_conn conn);
 void hth_rdm_flush(struct hth_rdm_conn *c); /* what the peer and the library take */
 void hth_rdm_sent(struct hth_rdm_conn *c);
 void hth_rdm_stream_fini(struct hth_rdm_conn *c);
@@ -318,6 +323,7 @@ int hth_rdm_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
 void hth_rdm_pulls_post(struct hth_rdm_conn *c);
 void hth_rdm_pulled(struct hth_rdm_conn *c, uint32_t index, int fi_err);
 uint64_t hth_rdm_pulled_ms(struct hth_transport *t, hth_conn conn);
+int hth_rdm_pulls_read(const struct hth_rdm_conn *c, uint32_t number); /* 1: under that grant */
 int hth_rdm_pulls_ripen(struct hth_rdm *r);
 /* The peer has heard who we read by. 0 or HEARTH_EPROTO. */
 int hth_rdm_reader_taken(struct hth_rdm_conn *c, const unsigned char *bytes, size_t len);

@@ -54,6 +54,7 @@ static void rdm_conn_free(struct hth_rdm_conn *c)
 
     hth_ids_drop(&r->o.conns, c->id);
     hth_rdm_stream_fini(c);
+    hth_ofi_grants_fini(&c->grants);
     hth_rdm_peer_put(r, c->peer);
     hth_rdm_peer_put(r, c->reader[0]);
     hth_rdm_peer_put(r, c->reader[1]);

@@ -46,7 +46,21 @@ static int rdm_grant(struct hth_transport *t, struct hth_region *region, uint64_
 
     if (!c || c->state != HTH_RDM_UP)
         return hth_fail(err, HEARTH_EPEER, 0, "the connection to grant memory to is gone");
-    return hth_ofi_grant(hth_ofi_of(t), region, off, len, out_desc, out_len, err);
+    return hth_ofi_grant(hth_ofi_of(t), region, off, len, conn, out_desc, out_len, err);
+}
+
+static struct hth_ofi_grants *rdm_grants(struct hth_ofi *o, hth_conn conn)
+{
+    struct hth_rdm_conn *c = hth_ids_get(&o->conns, conn);
+
+    return c && c->state == HTH_RDM_UP ? &c->grants : NULL;
+}
+
+static int rdm_grant_is_read(struct hth_ofi *o, hth_conn conn, uint32_t number)
+{
+    const struct hth_rdm_conn *c = hth_ids_get(&o->conns, conn);
+
+    return c && hth_rdm_pulls_read(c, number);
 }
 
 static void rdm_free(struct hth_rdm *r)
@@ -181,6 +195,9 @@ int hth_rdm_open(const struct hth_transport_opts *opts, const struct hth_transpo
     r->o.epoll_fd = r->o.wake_fd = r->timer_fd = -1;
     r->scan_ms = HTH_NEVER;
     r->ended = hth_rdm_ended;
+    r->o.grants_of = rdm_grants;
+    r->o.grants_flush = hth_rdm_grants_flush;
+    r->o.grant_is_read = rdm_grant_is_read;
     pthread_mutex_init(&r->o.regions_lock, NULL);
     r->o.base.conns_max = hth_ofi_conns_max();
     hth_ids_init(&r->o.conns, r->o.base.conns_max);

@@ -131,16 +131,38 @@ int hth_rdm_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
         .left = len,
         .from = d.base + roff,
         .key = d.key,
+        .number = d.number,
+        .code = hth_ofi_grant_is_over(&c->grants, d.number) ? HEARTH_EDENIED : HEARTH_OK,
         .raw_bytes = d.raw_bytes };
     memcpy(p->raw, d.raw, d.raw_bytes);
     region->busy++;
     c->pulls++;
     r->lately_us = hth_rdm_real_us();
-    pull_move_to(c, p, len ? HTH_OFI_PULL_WAITS : HTH_OFI_PULL_RIPE);
-    r->ripe += !len;
-    if (len)
+    pull_move_to(c, p, len && !p->code ? HTH_OFI_PULL_WAITS : HTH_OFI_PULL_RIPE);
+    r->ripe += p->state == HTH_OFI_PULL_RIPE;
+    if (p->state == HTH_OFI_PULL_WAITS)
         hth_rdm_pulls_post(c);
     return HEARTH_OK;
+}
+
+int hth_rdm_pulls_read(const struct hth_rdm_conn *c, uint32_t number)
+{
+    for (uint32_t i = 0; c->pulls && i < HTH_RDM_PULLS; i++)
+        if (c->pull[i].state != HTH_OFI_PULL_FREE && c->pull[i].number == number)
+            return 1;
+    return 0;
+}
+
+/* The owner may be waiting for the last pull under that grant. */
+static void pull_tell_owner(struct hth_rdm_conn *c, uint32_t number)
+{
+    if (c->state != HTH_RDM_UP || !hth_ofi_grant_is_over(&c->grants, number) ||
+            hth_rdm_pulls_read(c, number))
+        return;
+    if (hth_ofi_grant_unread(&c->grants, number))
+        hth_rdm_conn_leave(c, HEARTH_ENOMEM, "no memory to answer about a grant", 1);
+    else
+        hth_rdm_flush(c);
 }
 
 static void pull_complete(struct hth_rdm_conn *c, struct hth_rdm_pull *p, int code)
@@ -155,6 +177,7 @@ static void pull_complete(struct hth_rdm_conn *c, struct hth_rdm_pull *p, int co
     pull_move_to(c, p, HTH_OFI_PULL_FREE);
     p->region->busy--;
     c->pulls--;
+    pull_tell_owner(c, p->number);
     r->o.pulled_crc = r->o.sockets && !code ? &crc : NULL;
     r->o.events.on_pull(r->o.events.self, p->cookie, code);
     r->o.pulled_crc = NULL;
@@ -207,7 +230,7 @@ void hth_rdm_pulled(struct hth_rdm_conn *c, uint32_t index, int fi_err)
     p->left -= p->piece;
     p->into += p->piece;
     p->from += p->piece;
-    if (!p->left && c->code != HEARTH_ECANCELED) {
+    if (!p->left && c->state == HTH_RDM_UP) { /* else its owner may have let the bytes go */
         pull_complete(c, p, HEARTH_OK);
     } else if (c->state == HTH_RDM_UP) {
         pull_move_to(c, p, HTH_OFI_PULL_WAITS);
@@ -227,7 +250,7 @@ int hth_rdm_pulls_ripen(struct hth_rdm *r)
 
         for (uint32_t i = 0; c && i < HTH_RDM_PULLS && c->state == HTH_RDM_UP; i++)
             if (c->pull[i].state == HTH_OFI_PULL_RIPE) {
-                pull_complete(c, &c->pull[i], HEARTH_OK);
+                pull_complete(c, &c->pull[i], c->pull[i].code);
                 n++;
             }
     }

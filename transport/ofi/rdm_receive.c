@@ -56,6 +56,8 @@ static void packet_take(
         rc = hth_rdm_reader_told(c, bytes, h->len);
     else if (h->kind == HTH_RDM_PULL_OK)
         rc = hth_rdm_reader_taken(c, bytes, h->len);
+    else if (h->kind == HTH_RDM_GRANTS)
+        rc = hth_ofi_words_heard(&c->r->o, c->id, bytes, h->len);
     else if (h->kind == HTH_RDM_BYE) {
         hth_rdm_conn_leave(c, HEARTH_EPEER, "the peer has closed the connection", 0);
         return;

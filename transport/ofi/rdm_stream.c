@@ -79,6 +79,7 @@ static void out_drop_first(struct hth_rdm_conn *c)
 
     c->kept -= out->kind == HTH_RDM_DATA;
     c->owed -= out->kind == HTH_RDM_PULL_OK;
+    c->words -= out->kind == HTH_RDM_GRANTS;
     c->out = out->next;
     if (!c->out)
         c->out_end = &c->out;
@@ -103,9 +104,34 @@ static ssize_t out_post_first(struct hth_rdm_conn *c)
     return 0;
 }
 
+/* One packet of them at a time; a packet's shortest length takes it. */
+static void words_queue(struct hth_rdm_conn *c)
+{
+    unsigned char bytes[HTH_RDM_LEAST - HTH_RDM_HEAD];
+    size_t len;
+
+    if (c->state != HTH_RDM_UP || !c->grants.words || c->words)
+        return;
+    len = hth_ofi_words_take(&c->grants, bytes, sizeof(bytes));
+    if (hth_rdm_queue(c, HTH_RDM_GRANTS, bytes, len))
+        hth_rdm_conn_leave(c, HEARTH_ENOMEM, "no memory for words about grants", 1);
+    else
+        c->words = 1;
+}
+
+void hth_rdm_grants_flush(struct hth_ofi *o, hth_conn conn)
+{
+    struct hth_rdm_conn *c = hth_ids_get(&o->conns, conn);
+
+    if (c)
+        hth_rdm_flush(c);
+}
+
 void hth_rdm_flush(struct hth_rdm_conn *c)
 {
     ssize_t rc = 0;
+
+    words_queue(c);
 
     if (c->state == HTH_RDM_DIALLED) {
         rc = c->greeted ? 0 : greeting_post(c);

@@ -35,7 +35,7 @@ void hth_rdm_head_write(const struct hth_rdm_head *h, unsigned char out[HTH_RDM_
 
 int hth_rdm_head_read(const unsigned char *in, size_t len, struct hth_rdm_head *out)
 {
-    if (len < HTH_RDM_HEAD || in[0] != VERSION || in[1] < HTH_RDM_OPEN || in[1] > HTH_RDM_PULL_OK ||
+    if (len < HTH_RDM_HEAD || in[0] != VERSION || in[1] < HTH_RDM_OPEN || in[1] > HTH_RDM_GRANTS ||
             in[2] > 1 || hth_get32(in + 4) != len - HTH_RDM_HEAD)
         return HEARTH_EPROTO;
     *out = (struct hth_rdm_head){ .kind = (enum hth_rdm_kind)in[1],

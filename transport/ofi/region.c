@@ -5,7 +5,7 @@
  * hands out the region's key, and the provider enforces the region's bounds and that peers only read.
  * Descriptor, little-endian:
  *
- *    0 u8 2 (version)   1 u8 bytes of a raw key   2 u16 0   4 u32 region's number
+ *    0 u8 2 (version)   1 u8 bytes of a raw key   2 u16 0   4 u32 number, see granted.c
  *    8 u64 remote base  16 u64 offset of the grant 24 u64 length of the grant
  *   32 u64 key; where the provider's keys are raw: 32 u64 its base, 40 raw key[<= 24]
  */
@@ -113,13 +113,13 @@ static void region_free(struct hth_ofi *o, struct hth_region *region)
     if (rc)
         hth_say(&o->log, HEARTH_LOG_ERROR, "ofi-close", "libfabric keeps a registration: %s",
                 o->lib->strerror(-rc));
+    free(region->granted);
     free(region);
 }
 
 static void region_list(struct hth_ofi *o, struct hth_region *region)
 {
     pthread_mutex_lock(&o->regions_lock);
-    region->number = ++o->regions_made;
     region->next = o->regions;
     if (o->regions)
         o->regions->prev = region;
@@ -174,7 +174,7 @@ int hth_ofi_dereg(struct hth_transport *t, struct hth_region *region)
 
     if (!region)
         return HEARTH_OK;
-    if (region->busy)
+    if (hth_ofi_granted_end(o, region) || region->busy)
         return HEARTH_EBUSY;
     region_unlist(o, region);
     region_free(o, region);
@@ -193,17 +193,20 @@ void hth_ofi_regions_end(struct hth_ofi *o)
 
 /* ---- grants ---- */
 
-int hth_ofi_grant(struct hth_ofi *o, const struct hth_region *region, uint64_t off, uint64_t len,
-        unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err)
+int hth_ofi_grant(struct hth_ofi *o, struct hth_region *region, uint64_t off, uint64_t len,
+        hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err)
 {
     unsigned char *at = out_desc;
+    uint32_t number;
 
     if (!region || off > region->len || len > region->len - off)
         return hth_fail(err, HEARTH_EINVAL, 0, "a grant must lie in its region");
+    if (hth_ofi_granted_number(o, region, conn, &number))
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a grant");
     memset(at, 0, HTH_DESC_MAX);
     at[0] = DESC_VERSION;
     at[1] = region->raw_bytes;
-    hth_put32(at + 4, region->number);
+    hth_put32(at + 4, number);
     hth_put64(at + 8, o->mr_mode & FI_MR_VIRT_ADDR ? (uintptr_t)region->base : 0);
     hth_put64(at + 16, off);
     hth_put64(at + 24, len);
@@ -213,7 +216,7 @@ int hth_ofi_grant(struct hth_ofi *o, const struct hth_region *region, uint64_t o
     return HEARTH_OK;
 }
 
-/* The region's key is with the peer, and nothing but its connection's end takes it back. */
+/* The region's key is with the peer: it ends with the region, or with the peer's connection. */
 void hth_ofi_revoke(struct hth_transport *t, const unsigned char *desc, uint32_t len)
 {
     (void)t, (void)desc, (void)len;
@@ -228,7 +231,9 @@ int hth_ofi_desc_read(const unsigned char *desc, uint32_t len, struct hth_ofi_de
         return HEARTH_EINVAL;
     base = hth_get64(desc + 8);
     off = hth_get64(desc + 16);
-    *out = (struct hth_ofi_desc){ .len = hth_get64(desc + 24), .raw_bytes = desc[1] };
+    *out = (struct hth_ofi_desc){
+        .len = hth_get64(desc + 24), .number = hth_get32(desc + 4), .raw_bytes = desc[1]
+    };
     if (off > UINT64_MAX - base || out->len > UINT64_MAX - base - off)
         return HEARTH_EINVAL;
     out->base = base + off;
