@@ -11,6 +11,7 @@
 #include "replication/held/slots.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define EXTRA_SLOTS 1024u /* for readers and repair together */
 
@@ -188,6 +189,92 @@ static uint64_t reserve_asked_for(
     return h->state == HTH_HELD_SEALED ? hth_object_file_bytes(&h->object) : 0;
 }
 
+/* The newest save that is kept, if it is of this epoch, whose ranks may have other sizes than those
+ * before; and rather one of all ranks. */
+static const struct hth_held_save *reserve_like(struct hth_node *n)
+{
+    const struct hth_keep *keep = &n->ctx.keep;
+    uint32_t at = 0;
+
+    while (at < keep->saves && hth_attempt_set(keep->save[at].attempt))
+        at++;
+    if (at == keep->saves)
+        at = 0;
+    return keep->saves && keep->save[at].epoch == n->epoch.epoch
+                   ? hth_holdings_find(&n->ctx, keep->save[at])
+                   : NULL;
+}
+
+/* One save's objects of `owner`: as it said, else as in the save `like`, else one of `unsaid`
+ * bytes. NULL: they are counted. */
+static size_t reserve_part(const struct hth_node *n, const struct hth_held_save *like,
+        uint32_t owner, uint64_t unsaid, uint64_t *bytes)
+{
+    const struct hth_sizes *said = reserve_said(n, owner) ? &n->objects[owner] : NULL;
+    uint64_t one;
+    size_t count = 0;
+
+    for (size_t i = 0; said && i < HTH_SIZES; i++)
+        for (uint32_t k = 0; k < said->count[i]; k++, count++)
+            if (bytes)
+                bytes[count] = said->bytes[i];
+    for (const struct hth_held *h = like && !said ? like->held : NULL; h; h = h->next) {
+        if (h->object.kind != HTH_OBJECT_SHARD || h->object.owner != owner ||
+                !(one = reserve_asked_for(n, like->id, h)))
+            continue;
+        if (bytes)
+            bytes[count] = one;
+        count++;
+    }
+    if (!count && bytes)
+        bytes[0] = unsaid;
+    return count ? count : 1;
+}
+
+/* An object that is larger than all of the part takes the place of its first: it has grown. */
+static void reserve_grow(uint64_t *bytes, size_t count, uint64_t object)
+{
+    for (size_t i = 0; i < count; i++)
+        if (bytes[i] >= object)
+            return;
+    bytes[0] = object;
+}
+
+int reserve_room(struct hth_node *n, uint32_t rank, uint64_t object, uint32_t saves,
+        struct hearth_error *err)
+{
+    const struct hth_held_save *like = reserve_like(n);
+    size_t max = 1, count = 0, one;
+    uint64_t *bytes, largest = object;
+    int rc;
+
+    if (!n->env.store->ops->enough)
+        return HEARTH_OK;
+    for (uint32_t r = 0; r < n->epoch.world; r++)
+        if (reserve_is_here(n, r))
+            max += reserve_part(n, like, r, object, NULL);
+    if (!(bytes = calloc(max * saves + 1, sizeof(*bytes))))
+        return hth_fail(err, HEARTH_ENOMEM, 0, "%zu sizes", max * saves);
+    for (uint32_t r = 0; r < n->epoch.world; r++) {
+        if (!reserve_is_here(n, r))
+            continue;
+        one = reserve_part(n, like, r, object, bytes + count);
+        if (r == rank)
+            reserve_grow(bytes + count, one, object);
+        count += one;
+    }
+    for (size_t i = 0; i < count; i++)
+        largest = bytes[i] > largest ? bytes[i] : largest;
+    for (uint32_t k = 1; k < saves; k++)
+        memcpy(bytes + k * count, bytes, count * sizeof(*bytes));
+    count *= saves;
+    if (n->epoch.nodes > 1) /* a copy of what is kept may come, with the next map */
+        bytes[count++] = largest;
+    rc = n->env.store->ops->enough(n->env.store, bytes, count, err);
+    free(bytes);
+    return rc;
+}
+
 static size_t reserve_sizes_of(
         const struct hth_node *n, const struct hth_held_save *s, uint64_t *out, size_t max)
 {
@@ -275,22 +362,6 @@ static void reserve_mapped(struct hth_node *n, uint64_t now_ms)
         n->give_back_ms = now_ms + 2 * (uint64_t)n->ctx.opts.dead_ms;
     if (places > n->places)
         n->places = places;
-}
-
-/* The newest save that is kept, if it is of this epoch, whose ranks may have other sizes than those before; and
- * rather one of all ranks. */
-static const struct hth_held_save *reserve_like(struct hth_node *n)
-{
-    const struct hth_keep *keep = &n->ctx.keep;
-    uint32_t at = 0;
-
-    while (at < keep->saves && hth_attempt_set(keep->save[at].attempt))
-        at++;
-    if (at == keep->saves)
-        at = 0;
-    return keep->saves && keep->save[at].epoch == n->epoch.epoch
-                   ? hth_holdings_find(&n->ctx, keep->save[at])
-                   : NULL;
 }
 
 /* Slots of other sizes that ranks have mapped would make way. */

@@ -224,6 +224,40 @@ int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step,
     return commit_no_room(c, id, err);
 }
 
+/* It is under way in this epoch: neither decided nor what recovery chose. */
+static int commit_is_undecided(const struct hth_commit *c, const struct track *t)
+{
+    return !t->recovered && head_fate(c, t->id) == FATE_OPEN;
+}
+
+static int commit_is_to_come(const struct hth_commit *c, const struct track *t, uint32_t rank)
+{
+    for (uint32_t i = 0; i < c->locals; i++)
+        if (c->local[i].rank == rank)
+            return track_has(c, t, i) && !(t->rank[i] & RANK_BEGUN);
+    return 0;
+}
+
+uint32_t hth_commit_saves(
+        struct hth_commit *c, uint32_t rank, uint32_t *out_undecided, uint32_t *out_to_come)
+{
+    uint32_t saves = 0;
+
+    *out_undecided = *out_to_come = 0;
+    for (struct hth_held_save *s = hth_holdings_first(c->ctx); s; s = s->next) {
+        const struct track *t = track_find(c, s->id);
+
+        saves += !s->removed && s->id.epoch && !hth_save_foreign(s->id) &&
+                 !(t && commit_is_undecided(c, t));
+    }
+    for (const struct track *t = c->tracks; t; t = t->next)
+        if (commit_is_undecided(c, t)) {
+            ++*out_undecided;
+            *out_to_come += (uint32_t)commit_is_to_come(c, t, rank);
+        }
+    return saves + *out_undecided;
+}
+
 void hth_commit_make_room(struct hth_commit *c)
 {
     struct track *oldest = c->tracks;

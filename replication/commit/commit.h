@@ -83,6 +83,11 @@ const struct hth_ranks *hth_commit_ranks(struct hth_commit *c, struct hth_save_i
 int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step,
         const struct hth_ranks *ranks, struct hearth_error *err);
 
+/* How many saves lie here, or are begun here. *out_undecided of them are not decided; and of those
+ * *out_to_come are saves that `rank` takes part in and has not begun. */
+uint32_t hth_commit_saves(
+        struct hth_commit *c, uint32_t rank, uint32_t *out_undecided, uint32_t *out_to_come);
+
 /* Ask for what takes the room to be cancelled: the oldest undecided save. */
 void hth_commit_make_room(struct hth_commit *c);
 

@@ -48,6 +48,7 @@ enum hth_break {
 /* Beyond the bits of an int. */
 #define HTH_BREAK_LATE   (UINT64_C(1) << 31) /* promises from before the coordinator was busy count */
 #define HTH_BREAK_FORGOT (UINT64_C(1) << 32) /* an epoch whose head is damaged is joined again */
+#define HTH_BREAK_CROWD  (UINT64_C(1) << 34) /* a save is staged where bytes are free */
 #define HTH_BREAK_HOME   (UINT64_C(1) << 33) /* copies that have moved stay where they are */
 
 struct hth_ctx_opts {

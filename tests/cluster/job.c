@@ -267,6 +267,58 @@ static void do_commit(void)
         say("ok commit");
 }
 
+/* Saves that have no step yet, until one more is refused. */
+static struct hearth_save *pile[HANDLES];
+static unsigned piled;
+
+static void do_pile(uint32_t wait_ms)
+{
+    struct hearth_begin_opts opts = { .struct_size = sizeof(opts), .wait_ms = wait_ms };
+    struct hearth_error err = { 0 };
+
+    piled = 0;
+    while (piled < HANDLES &&
+            !hearth_save_begin(h, HEARTH_STEP_LATER, bytes_of_save(), &opts, &pile[piled], &err))
+        piled++;
+    say("ok pile %u %d %s", piled, err.code, err.text);
+}
+
+static int pile_one(struct hearth_save *save, struct who *w, struct hearth_error *err)
+{
+    struct hearth_handle *one = NULL;
+    int rc = hearth_save_set_step(save, w->step, err);
+
+    if (!rc)
+        rc = write_save(save, w, err);
+    if (rc)
+        hearth_save_abort(save);
+    else if (!(rc = hearth_save_commit(save, &one, err)))
+        rc = hearth_wait(one, HEARTH_PROTECTED, 10000, err);
+    hearth_handle_close(one);
+    return rc;
+}
+
+/* One after the other gets its step, and is waited for; those beyond `count` are given up. */
+static void do_piled(uint64_t step, uint64_t tag, unsigned count)
+{
+    struct hearth_error err = { 0 };
+    int rc = 0;
+
+    for (unsigned i = 0; i < piled; i++) {
+        struct who w = { step + i, tag + i, arg.rank };
+
+        if (rc || i >= count)
+            hearth_save_abort(pile[i]);
+        else
+            rc = pile_one(pile[i], &w, &err);
+    }
+    piled = 0;
+    if (rc)
+        complain("piled", &err);
+    else
+        say("ok piled");
+}
+
 /* As after an error of the connection that the process has not seen: all that it has sent is
  * heard. */
 static void do_cut(void)
@@ -557,6 +609,10 @@ static int obey(char *line)
         do_fill();
     } else if (!strcmp(word, "commit")) {
         do_commit();
+    } else if (!strcmp(word, "pile")) {
+        do_pile((uint32_t)a);
+    } else if (!strcmp(word, "piled")) {
+        do_piled(a, b, (unsigned)c);
     } else if (!strcmp(word, "cut")) {
         do_cut();
     } else if (!strcmp(word, "wait")) {

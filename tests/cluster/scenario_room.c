@@ -224,6 +224,50 @@ static int no_room_for_copies(struct world *w, const char *arg)
     return world_restart(w, 1);
 }
 
+/* How many saves each rank has staged: as many as all ranks have. */
+static int pile_of_all(struct world *w, unsigned *out)
+{
+    *out = UINT32_MAX;
+    TRY(world_post(w, "pile 300"));
+    TRY(world_answers(w, 10000));
+    for (uint32_t r = 0; r < w->ranks; r++) {
+        unsigned long count = strtoul(w->rank[r].answer + strlen("ok pile "), NULL, 10);
+
+        note(w, "rank %u: %s", r, w->rank[r].answer);
+        if (count < 2 || !strstr(w->rank[r].answer, " -109 ") ||
+                !strstr(w->rank[r].answer, " one more would take the room of their copies: "))
+            return lost(w, "rank %u: %s", r, w->rank[r].answer);
+        *out = count < *out ? (unsigned)count : *out;
+    }
+    return 0;
+}
+
+/* Saves are staged faster than they are copied, until the engine refuses one more. All that were
+ * staged become PROTECTED, and saving goes on. No rank has said how large its objects are. */
+static int staged_leave_room(struct world *w, const char *arg)
+{
+    unsigned count;
+    char line[80];
+
+    (void)arg;
+    if (!w->namespaces)
+        return SKIPPED; /* it needs a file system of its own */
+    w->mib = 32;
+    w->kib = 1024;
+    w->untold = 1;
+    TRY(world_begin(w, 2, 1, 1));
+    TRY(pile_of_all(w, &count));
+    snprintf(line, sizeof(line), "piled 2 %lu %u", (unsigned long)w->tags + 1, count);
+    TRY(world_post(w, line));
+    TRY(world_answers(w, 30000));
+    for (unsigned i = 0; i < count; i++)
+        w->step_of[++w->tags] = ++w->newest;
+    w->protected = w->newest;
+    w->protected_tag = w->tags;
+    TRY(world_save(w, w->newest + 1));
+    return world_restart(w, w->newest);
+}
+
 /* A fresh machine without room refuses at open, and gets what it lacks once there is room. */
 static int full_before_open(struct world *w, const char *arg)
 {
@@ -381,6 +425,7 @@ const struct scenario scenarios_room[] = { { "allocation-fails-1", allocation_fa
     { "allocation-fails-5", allocation_fails, "5" }, { "full-after-open", full_after_open, NULL },
     { "full-for-common", full_for_common, NULL },
     { "no-room-for-copies", no_room_for_copies, NULL },
+    { "staged-leave-room", staged_leave_room, NULL },
     { "full-before-open", full_before_open, NULL }, { "too-small", too_small, NULL },
     { "no-room-is-told-0", no_room_is_told, "0" }, { "no-room-is-told-1", no_room_is_told, "1" },
     { "cgroup-limit", cgroup_limit, NULL }, { 0 } };

@@ -16,6 +16,7 @@ static struct hth_node *node;
 static uint64_t request;
 static struct hth_local_lent ahead; /* the last that came unasked */
 static uint32_t aheads;
+static uint32_t lent_late; /* slots that came when the request for them had waited */
 static union {
     struct hth_local_head head;
     struct hth_local_error error;
@@ -31,6 +32,8 @@ static void hear(struct world *world, const struct letter *l)
     if (l->client == OURS && l->machine == 0 && !h->request && h->type == HTH_LOCAL_LENT) {
         memcpy(&ahead, h, sizeof(ahead));
         aheads++;
+    } else if (l->client == OURS && l->machine == 0 && h->type == HTH_LOCAL_LENT) {
+        lent_late++;
     }
 }
 
@@ -249,6 +252,82 @@ Test(ahead, a_begin_that_was_refused_is_not_begun_again)
     must_fail(begin_of(ahead.head.token, STEP, ahead.capacity + 1, 1, HTH_LOCAL_SAVE_ID),
             HEARTH_EINVAL);
     must_fail(begin_of(ahead.head.token, STEP, BYTES, 1, HTH_LOCAL_SAVE_ID), HEARTH_ESTATE);
+}
+
+/* ---- Room beside what is undecided ---------------------------------------------------------- */
+
+/* From now on the memory of this node has room for so many slots more. */
+static void room_for(uint64_t slots)
+{
+    struct hth_store *store = hth_node_ctx(node)->store;
+
+    hth_store_mem_room(store, hth_store_mem_used(store) + slots * ahead.capacity);
+}
+
+/* Saves are staged until the engine refuses one; how many. */
+static uint32_t stage_all(uint64_t token[16])
+{
+    uint32_t staged = 0;
+    int rc = 0;
+
+    while (staged < 16 && !(rc = begin_of(0, UINT64_MAX, BYTES, 0, HTH_LOCAL_LENT)))
+        token[staged++] = heard.lent.head.token;
+    cr_assert(eq(int, rc, HEARTH_EBUSY), "%s", heard.error.text);
+    return staged;
+}
+
+Test(ahead, staged_saves_leave_the_room_of_their_copies)
+{
+    struct hth_store *store = hth_node_ctx(node)->store;
+    uint64_t token[16];
+    struct hth_slot *copy;
+    uint32_t staged;
+
+    first_save();
+    room_for(6);
+    staged = stage_all(token);
+    cr_assert(gt(u32, staged, 1));
+    cr_assert(ne(ptr,
+                      strstr(heard.error.text, "saves are undecided or staged on node 'm0', and "
+                                               "one more would take the room of their copies: "),
+                      NULL),
+            "%s", heard.error.text);
+    for (uint32_t i = 0; i < staged; i++)
+        must(store->ops->take(store, BYTES, &copy, NULL));
+}
+
+Test(ahead, a_staged_save_that_ends_makes_room_for_the_next)
+{
+    struct hth_local_begin m = { .step = UINT64_MAX, .bytes = BYTES, .wait_ms = 1000 };
+    uint64_t token[16];
+
+    first_save();
+    room_for(6);
+    (void)stage_all(token);
+    m.name[0] = 'o';
+    must_fail(ask(OURS, &m, sizeof(m), HTH_LOCAL_BEGIN, 0, HTH_LOCAL_LENT), 1); /* not yet */
+    world_advance(&w, w.now_ms + 300);
+    lent_late = 0;
+    must(say(HTH_LOCAL_ABORT, token[0], HTH_LOCAL_OK));
+    world_advance(&w, w.now_ms + 300);
+    cr_assert(eq(u32, lent_late, 1));
+}
+
+/* The other rank has begun it, and its copy is here. */
+Test(ahead, a_save_that_another_rank_has_begun_is_counted_once)
+{
+    struct hth_store *store = hth_node_ctx(node)->store;
+    uint64_t used;
+
+    first_save();
+    used = hth_store_mem_used(store);
+    rank_due(&w.rank[1], w.now_ms);
+    while (!w.why[0] && w.rank[1].step != R_WAIT)
+        world_advance(&w, w.now_ms + 1);
+    world_advance(&w, w.now_ms + 100);
+    cr_assert(gt(u64, hth_store_mem_used(store), used));
+    room_for(0);
+    must(begin_of(0, UINT64_MAX, BYTES, 0, HTH_LOCAL_LENT));
 }
 
 /* ---- From process to process -------------------------------------------------------------------------- */

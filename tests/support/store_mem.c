@@ -671,6 +671,7 @@ static void mem_close(struct hth_store *s)
 static const struct hth_store_ops mem_ops = {
     .reserve = mem_reserve,
     .foresee = mem_foresee,
+    .enough = mem_enough,
     .want = mem_want,
     .keep_only = mem_keep_only,
     .surplus = mem_surplus,

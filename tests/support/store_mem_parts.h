@@ -102,6 +102,7 @@ void mem_file_end(struct mem *m, struct file *f);
 
 /* store_mem_room.c */
 int mem_reserve(struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
+int mem_enough(struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
 int mem_want(struct hth_store *s, const uint64_t *bytes, size_t count, enum hth_want how,
         struct hearth_error *err);
 

@@ -103,8 +103,10 @@ static int make_all(struct mem *m, const uint64_t *bytes, size_t count, struct h
     return rc;
 }
 
+enum make { LOOK, MAKE, MAKE_WAY };
+
 static int have_slots(struct mem *m, const uint64_t *bytes, size_t count, enum which which,
-        int may_drop, struct hearth_error *err)
+        enum make make, struct hearth_error *err)
 {
     size_t slots = 0;
     uint64_t *sizes, missing;
@@ -122,14 +124,14 @@ static int have_slots(struct mem *m, const uint64_t *bytes, size_t count, enum w
             memcpy(sizes, bytes, count * sizeof(*sizes));
         qsort(sizes, count, sizeof(*sizes), descending);
         missing = match(m, sizes, &count, which, taken);
-        if (m->limit && missing > room_left(m) + (may_drop ? way_to_make(m, taken) : 0))
+        if (m->limit && missing > room_left(m) + (make == MAKE_WAY ? way_to_make(m, taken) : 0))
             rc = hth_fail(err, HEARTH_ENOSPC, 0,
                     "slots of %" PRIu64 " bytes more do not fit: %" PRIu64 " of %" PRIu64
                     " are used; give the store more memory or keep fewer saves",
                     missing, m->used, m->limit);
-        else if (m->limit && may_drop)
+        else if (m->limit && make == MAKE_WAY)
             make_way(m, missing, taken);
-        if (!rc)
+        if (!rc && make != LOOK)
             rc = make_all(m, sizes, count, err);
     }
     free(taken);
@@ -175,11 +177,16 @@ struct hth_slot *mem_surplus(struct hth_store *s)
 
 int mem_reserve(struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err)
 {
-    int rc = have_slots(mem_of(s), bytes, count, ALL, 1, err);
+    int rc = have_slots(mem_of(s), bytes, count, ALL, MAKE_WAY, err);
 
     if (!rc)
         mem_of(s)->reserved = 1;
     return rc;
+}
+
+int mem_enough(struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err)
+{
+    return have_slots(mem_of(s), bytes, count, ALL, LOOK, err);
 }
 
 /* Where memory has a bound; else nobody asks whether there is room. */
@@ -191,6 +198,6 @@ int mem_want(struct hth_store *s, const uint64_t *bytes, size_t count, enum hth_
     mem_settle(m);
     return m->limit && count ? have_slots(m, bytes, count,
                                        how == HTH_WANT_OR_READERS ? READERS_TOO : FREE_ONES,
-                                       how == HTH_WANT_FIRST || !m->reserved, err)
+                                       how == HTH_WANT_FIRST || !m->reserved ? MAKE_WAY : MAKE, err)
                              : HEARTH_OK;
 }

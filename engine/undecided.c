@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A save is begun beside undecided ones only where this node has room for all of them: for what
+ * its ranks write, and for the copies that it holds for other nodes. Else the new save would take
+ * the room of a copy that an older one waits for, and none of them would ever be PROTECTED.
+ *
+ *     saves here          decided and kept | undecided: begun on some node
+ *     saves of a rank     those that it has begun | to come: it has staged them, or will
+ *
+ * A save that another rank has begun is the next one of a rank that has not: it is counted once.
+ * The first undecided save is not held up: nothing here would make room for it.
+ */
+#include "undecided.h"
+
+#include "loan.h"
+#include "node_state.h"
+#include "reserve.h"
+
+static uint32_t undecided_staged(const struct hth_node *n, uint32_t rank)
+{
+    uint32_t staged = 0;
+
+    for (const struct loan *l = n->loans; l; l = l->next)
+        staged += l->rank == rank && !l->has_id && !l->dead;
+    return staged;
+}
+
+/* Saves that have their place here when all ranks of this node have begun what they have staged. */
+static uint32_t undecided_saves(
+        struct hth_node *n, uint32_t rank, uint32_t more, uint32_t *out_undecided)
+{
+    const struct hth_epoch *e = &n->epoch;
+    uint32_t most = 0, undecided = 0, all = 0;
+
+    for (uint32_t r = 0; r < e->world; r++) {
+        uint32_t to_come, staged;
+
+        if (e->rank_node[r] != e->self)
+            continue;
+        all = hth_commit_saves(n->commit, r, &undecided, &to_come);
+        staged = undecided_staged(n, r) + (r == rank ? more : 0);
+        if (staged > to_come && staged - to_come > most)
+            most = staged - to_come;
+    }
+    *out_undecided = undecided + most;
+    return all + most;
+}
+
+int undecided_room(
+        struct hth_node *n, uint32_t rank, uint64_t bytes, uint32_t more, struct hearth_error *err)
+{
+    uint32_t undecided, saves = undecided_saves(n, rank, more, &undecided);
+    struct hearth_error cause;
+    int rc;
+
+    if (undecided < 2 || hth_breaks(&n->ctx, HTH_BREAK_CROWD))
+        return HEARTH_OK;
+    rc = reserve_room(n, rank, bytes, saves, &cause);
+    if (rc != HEARTH_ENOSPC)
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_EBUSY, 0,
+            "%" PRIu32 " saves are undecided or staged on node '%.64s', and one more would take "
+            "the room of their copies: %.400s",
+            undecided - 1, n->epoch.member[n->epoch.self].node, cause.text);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Room for one more undecided save, and for its copies. */
+/* For this folder alone. */
+#ifndef HEARTH_ENGINE_UNDECIDED_H
+#define HEARTH_ENGINE_UNDECIDED_H
+
+#include <stdint.h>
+
+struct hearth_error;
+struct hth_node;
+
+/* May `rank` have an object of `bytes`, the first of a save? more: 1 where it has no loan for it
+ * yet, 0 where it has. Errors: HEARTH_EBUSY, with the store's numbers: the room is there when an
+ * older save is decided. */
+int undecided_room(
+        struct hth_node *n, uint32_t rank, uint64_t bytes, uint32_t more, struct hearth_error *err);
+
+#endif
