@@ -284,6 +284,11 @@ int holders_lost(const struct hth_commit *c, uint32_t node);
 
 /* kept.c; hth_commit_kept() and hth_commit_kept_s() too */
 int kept_write(struct hth_commit *c, const struct hth_keep *keep, struct hearth_error *err);
+/* Recovery has found nothing whole, and the ranks have accepted the loss. A list of an earlier
+ * epoch goes on naming what is left of the lost saves, which stays for a later recovery until a
+ * save of this epoch is PROTECTED. No member fetches the rest in this epoch: recovery has asked
+ * all of them. */
+int kept_lost(const struct hth_commit *c, const struct hth_keep *list);
 struct hth_keep kept_with(const struct hth_commit *c, struct hth_save_id save, uint32_t degraded);
 
 /* tallies.c */

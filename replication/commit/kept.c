@@ -30,12 +30,9 @@ static int kept_stays(const struct hth_keep *old, uint32_t i, uint32_t saves, ui
     return saves + pins < keep;
 }
 
-/* Recovery has found nothing whole, and the ranks have accepted the loss. What the list names of
- * earlier epochs stayed on it for a node with the rest, which may come back until a newer save
- * is PROTECTED. */
-static int kept_lost(const struct hth_commit *c, const struct hth_keep *old)
+int kept_lost(const struct hth_commit *c, const struct hth_keep *list)
 {
-    return hth_save_none(c->chosen) && old->epoch != c->ctx->epoch->epoch;
+    return hth_save_none(c->chosen) && list->epoch != c->ctx->epoch->epoch;
 }
 
 /* The record with `save` in front. A save that is protected again keeps its age. Older ones that an

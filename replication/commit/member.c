@@ -528,6 +528,8 @@ void member_keep(struct hth_commit *c)
         if (member_is_over(c, t) && t->promised)
             track_remove(c, t);
     }
+    if (kept_lost(c, k))
+        return;
     for (uint32_t i = 0; i < k->saves && c->running && !c->head.settled; i++) {
         struct hth_held_save *s = hth_holdings_find(c->ctx, k->save[i]);
 
@@ -692,7 +694,8 @@ static int member_may_need(const struct hth_commit *c, struct hth_save_id save)
 {
     enum fate fate = head_fate(c, save);
 
-    return fate == FATE_KEPT || (fate == FATE_OPEN && !outcome_find(c, save));
+    return (fate == FATE_KEPT && !kept_lost(c, &c->ctx->keep)) ||
+           (fate == FATE_OPEN && !outcome_find(c, save));
 }
 
 void hth_commit_blob(

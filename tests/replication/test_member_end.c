@@ -178,3 +178,23 @@ Test(member_end, what_recovery_ruled_out_holds_no_room_after_go)
     must_fail(hth_commit_offer_wanted(commit, 0, gone, &o), HEARTH_EDENIED);
     must(hth_commit_room(commit, 1, 1, NULL, NULL));
 }
+
+/* This node's list names step 9 of an earlier epoch. Recovery has found nothing whole and the ranks
+ * have accepted the loss; another node still gives out the manifest of 9. */
+Test(member_end, what_is_lost_is_not_fetched_after_the_ranks_have_accepted_the_loss)
+{
+    struct hth_commit_events events = { .on_level = on_level };
+    const struct hth_save_id gone = { 6, 66, 9, 1 };
+    struct hth_object o = { .id = copy, .kind = HTH_OBJECT_SHARD, .data_len = 4096 };
+    struct hth_save_id id;
+
+    hth_commit_close(commit);
+    ctx->keep = (struct hth_keep){ .epoch = 6, .serial = 2, .saves = 1, .save = { gone } };
+    must(hth_commit_open(ctx, &events, &commit, NULL));
+    must(hth_commit_join(commit, NULL));
+    hth_commit_go(commit, (struct hth_save_id){ 0 });
+    give_manifest_of(gone, &o, 1);
+    cr_assert(hth_holdings_find(ctx, gone) == NULL);
+    must(hth_commit_begin(commit, 1, 10, NULL, &id, NULL));
+    must(hth_commit_room(commit, 1, 11, NULL, NULL));
+}

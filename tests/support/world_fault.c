@@ -141,7 +141,8 @@ static void fault_kill(struct world *w)
     world_restart(w, 1 + fault_roll(w, 1000), "an engine was killed");
 }
 
-/* Its memory is worth less than before, as where it was lost. With its ranks, or under them. */
+/* Its memory is worth less than before, as where it was lost. With its ranks, or under them. Of one
+ * machine: two may have all copies of a manifest. */
 static void fault_record(struct world *w)
 {
     uint32_t m = fault_machine(w);
@@ -157,8 +158,10 @@ static void fault_record(struct world *w)
     } else {
         ill_begin(w, WORLD_KIND_CRASH);
         for (uint32_t i = 0; i < w->opts.nodes; i++)
-            if (!w->machine[w->member[i]].node)
+            if (!w->machine[w->member[i]].node) {
                 w->machine[w->member[i]].spoil = die;
+                break;
+            }
     }
 }
 
