@@ -277,10 +277,12 @@ void check_launched(struct world *w)
     w->well_since = ill_any(w) ? UINT64_MAX : faults_so_far(w);
 }
 
-/* Of the first save of a launch, in which nothing has gone wrong yet. */
+/* Of the first save of a launch, in which nothing has gone wrong yet. A bad network may have moved
+ * copies before it. */
 static void note_home(struct world *w, struct hth_save_id id)
 {
-    if (w->home_of == w->lineage || w->well_since != faults_so_far(w) || ill_any(w))
+    if (w->home_of == w->lineage || w->well_since != faults_so_far(w) || ill_any(w) ||
+            !heard_first_map(&w->machine[w->member[0]]))
         return;
     w->home = seats_of(w, id);
     w->home_of = w->home ? w->lineage : w->home_of;

@@ -54,20 +54,32 @@ static struct told told_at(const unsigned char *p)
     return (struct told){ word_at(p + 16), word_at(p + 24), word_at(p + 32), sum_of(p) };
 }
 
+static const unsigned char *record_of(const struct machine *x)
+{
+    for (const struct file *f = x->store ? mem_of(x->store)->files : NULL; f; f = f->next)
+        if (!f->dir && strcmp(f->name, "head") == 0 && f->len >= FIXED)
+            return f->bytes;
+    return NULL;
+}
+
 /* The record says the same, or is of a later head of that epoch. */
 static int is_on_record(const struct machine *x, const struct told *t)
 {
-    for (const struct file *f = mem_of(x->store)->files; f; f = f->next) {
-        const unsigned char *b = f->bytes;
-        struct told on;
+    const unsigned char *b = record_of(x);
+    struct told on;
 
-        if (f->dir || strcmp(f->name, "head") != 0 || f->len < FIXED)
-            continue;
-        on = told_at(b);
-        return on.epoch == t->epoch && on.nonce == t->nonce &&
-               (on.position > t->position || (on.position == t->position && on.sum == t->sum));
-    }
-    return 0;
+    if (!b)
+        return 0;
+    on = told_at(b);
+    return on.epoch == t->epoch && on.nonce == t->nonce &&
+           (on.position > t->position || (on.position == t->position && on.sum == t->sum));
+}
+
+int heard_first_map(const struct machine *x)
+{
+    const unsigned char *b = record_of(x);
+
+    return b && word_at(b + 40) == 0;
 }
 
 static void hear(struct world *w, const struct machine *x, const struct told *t)
