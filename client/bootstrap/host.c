@@ -19,6 +19,7 @@
 #include "host.h"
 
 #include "client/base/clock.h"
+#include "files.h"
 #include "listen.h"
 #include "place.h"
 #include <errno.h>
@@ -35,6 +36,7 @@
 #define HALF_MS     5000u /* to say and prove it */
 #define PATIENCE_MS 50u   /* that a guest has even where others wait for its buffer */
 #define EVENTS      64
+#define REFUSING_MS 10000u /* that ranks have to hear why there is no gather */
 
 enum { OF_LISTENER, OF_GUEST, OF_SEAT }; /* in an event, beside the index */
 
@@ -72,7 +74,8 @@ struct party {
     unsigned char digest[HTH_DIGEST]; /* of the table */
     uint32_t unproved;                /* guests that were not heard, and one of them */
     char unproved_from[HTH_PLACE_TEXT];
-    char refused[HTH_SAID_MAX]; /* the last that was refused by name */
+    char refused[HTH_SAID_MAX];        /* the last that was refused by name */
+    const struct hearth_error *cannot; /* why rank 0 seats nobody, which each rank is told */
 };
 
 /* ---- guests --------------------------------------------------------------------------------- */
@@ -310,6 +313,13 @@ static void guest_admit(struct party *p, struct guest *g)
         return;
     }
     s = &p->seat[hello.rank];
+    if (p->cannot) {
+        guest_say_why(p, g, p->cannot->code, p->cannot->text);
+        guest_leaves(p, g);
+        p->missing -= !s->there;
+        s->there = 1;
+        return;
+    }
     himself = s->there && memcmp(s->token, hello.token, HTH_TOKEN) == 0;
     again = himself && !s->served && hello.round != p->t->round &&
             memcmp(p->all + (size_t)hello.rank * p->len, row, p->len) == 0;
@@ -474,6 +484,18 @@ static int host_missed(struct party *p, struct hearth_error *err)
     return why.code;
 }
 
+/* Rank 0 cannot seat all ranks: each of them hears why. */
+static int host_refuse_all(struct party *p, const struct hearth_error *why)
+{
+    uint32_t ms = p->t->deadline_ms < REFUSING_MS ? p->t->deadline_ms : REFUSING_MS;
+    uint64_t until = hth_until_ms(ms);
+
+    p->cannot = why;
+    while (p->missing && hth_mono_ms() < until)
+        host_turn(p, until);
+    return why->code;
+}
+
 static int host_all(struct party *p, struct hearth_error *err)
 {
     uint64_t until = hth_until_ms(p->t->deadline_ms);
@@ -501,6 +523,19 @@ static int party_init(struct party *p)
         if (!p->shut[i] && host_watch(p, EPOLL_CTL_ADD, p->t->listener[i], EPOLLIN, OF_LISTENER, i))
             return 1;
     return 0;
+}
+
+static int host_gather(struct party *p, struct hearth_error *err)
+{
+    struct hearth_error why;
+    struct hth_files files;
+    int rc = hth_files_raise(&files, p->t->world - 1, &why);
+
+    rc = rc ? host_refuse_all(p, &why) : host_all(p, err);
+    if (p->cannot && err)
+        *err = why;
+    hth_files_restore(&files);
+    return rc;
 }
 
 /* At one address at least. */
@@ -558,7 +593,7 @@ int hth_host(struct hth_tcp *t, const void *mine, size_t len, void *all, struct 
         rc = hth_fail(err, HEARTH_ENOMEM, errno, "cannot receive %u ranks: %s", t->world,
                 strerror(errno));
     else
-        rc = host_all(p, err);
+        rc = host_gather(p, err);
     party_fini(p);
     return rc;
 }

@@ -32,7 +32,9 @@ HEARTH_SIZED(hearth_bootstrap);
  * A port that is still in use is waited for up to 5 s. A name without an address is asked for again
  * until the deadline (the resolver's own time-outs count on top). Where it has several, each has
  * its share of the time, and the error names each with its cause.
- * Errors: HEARTH_ETIMEOUT names the ranks that did not come, HEARTH_EAUTH where some came without
+ * Rank 0 has a descriptor for each rank while they gather: it raises its soft limit for as long.
+ * Errors: HEARTH_EINVAL on all ranks where its hard limit is too low (or the arguments are wrong).
+ * HEARTH_ETIMEOUT names the ranks that did not come, HEARTH_EAUTH where some came without
  * proof. */
 HEARTH_API int hearth_bootstrap_tcp(const char *host, uint16_t port, uint32_t rank, uint32_t world,
         uint32_t deadline_ms, struct hearth_bootstrap **out, struct hearth_error *err);

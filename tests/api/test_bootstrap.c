@@ -3,12 +3,15 @@
 #include "port.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <hearth/hearth.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define WORLD 6
@@ -235,6 +238,97 @@ Test(tcp, from_env_takes_torchruns_variables)
     cr_assert(eq(u32, rank, 0));
     cr_assert(eq(u32, world, 2));
     hearth_bootstrap_close(b);
+}
+
+/* ---- descriptors ---------------------------------------------------------------------------- */
+
+#define CROWD 96
+
+static unsigned open_files(void)
+{
+    unsigned n = 0;
+
+    for (int fd = 0; fd < 4096; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+struct guests {
+    struct one one[CROWD];
+    pthread_t thread[CROWD];
+};
+
+static void *guest(void *arg)
+{
+    struct one *o = arg;
+    struct hearth_bootstrap *b = NULL;
+    unsigned char mine[LEN] = { (unsigned char)o->rank }, *all = calloc(o->world, LEN);
+
+    o->rc = open_one(o, &b);
+    if (!o->rc)
+        o->rc = b->allgather(b->self, mine, LEN, all, &o->err);
+    hearth_bootstrap_close(b);
+    free(all);
+    return NULL;
+}
+
+/* Ranks from 1 on, in a process that has descriptors enough. Its status: ranks whose call did not
+ * end with `code` and `part`. */
+static pid_t others(uint16_t port, int code, const char *part)
+{
+    static struct guests g;
+    int wrong = 0;
+    pid_t pid = fork();
+
+    if (pid)
+        return pid;
+    for (uint32_t i = 1; i < CROWD; i++) {
+        g.one[i] = (struct one){ .rank = i, .world = CROWD, .deadline_ms = 8000, .port = port };
+        pthread_create(&g.thread[i], NULL, guest, &g.one[i]);
+    }
+    for (uint32_t i = 1; i < CROWD; i++) {
+        pthread_join(g.thread[i], NULL);
+        wrong += g.one[i].rc != code || !strstr(g.one[i].err.text, part);
+    }
+    _exit(wrong);
+}
+
+/* Rank 0 may have `soft` more descriptors than are open, and `hard` more where it asks. */
+static struct one rank_0_with(unsigned soft, unsigned hard, int code, const char *part)
+{
+    struct one o = {
+        .rank = 0, .world = CROWD, .deadline_ms = 8000, .port = port_keep(), .rounds = 1
+    };
+    pid_t pid = others(o.port, code, part);
+    rlim_t open = open_files();
+    const struct rlimit few = { open + soft, open + hard };
+    struct rlimit is;
+    int status = -1;
+
+    alarm(60);
+    cr_assert(gt(int, pid, 0));
+    cr_assert(zero(int, setrlimit(RLIMIT_NOFILE, &few)));
+    guest(&o);
+    cr_assert(eq(int, waitpid(pid, &status, 0), pid));
+    cr_expect(zero(int, status), "%d ranks; rank 0: %s", status >> 8, o.err.text);
+    cr_expect(zero(int, getrlimit(RLIMIT_NOFILE, &is)));
+    cr_expect(eq(u64, is.rlim_cur, few.rlim_cur));
+    return o;
+}
+
+Test(tcp, a_soft_limit_of_descriptors_is_raised_while_the_ranks_gather)
+{
+    struct one o = rank_0_with(32, 4096, 0, "");
+
+    cr_assert(eq(int, o.rc, 0), "%s", o.err.text);
+}
+
+Test(tcp, all_ranks_hear_that_rank_0_has_too_few_descriptors)
+{
+    struct one o = rank_0_with(32, 48, HEARTH_EINVAL, "hard limit where rank 0 runs");
+
+    cr_assert(eq(int, o.rc, HEARTH_EINVAL), "%s", o.err.text);
+    cr_assert(ne(ptr, strstr(o.err.text, "ulimit -Hn"), NULL), "%s", o.err.text);
 }
 
 static void write_file(const char *path, const char *text)
