@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <hearth/hearth.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -22,11 +23,13 @@ struct one {
     uint16_t port;
     const char *file;
     int rounds, rc;
-    unsigned away; /* bits: rounds that this rank does not come to */
+    int away; /* this rank does not come to round MISSED */
     struct hearth_error err;
 };
 
-static unsigned failing; /* bits: rounds that fail on each rank that comes to them */
+#define MISSED 3 /* the round that one rank does not come to */
+#define ROUNDS 8
+static atomic_int met[ROUNDS]; /* ranks that have the table of a round */
 static pthread_barrier_t in_step;
 
 static int open_one(struct one *o, struct hearth_bootstrap **out)
@@ -56,29 +59,40 @@ static void *gather(void *arg)
     return NULL;
 }
 
-/* Each round begins on all ranks at once, also after one that failed. */
-static void *gather_in_step(void *arg)
+/* One gather that begins on all ranks at once. 1: each of them has the table. */
+static int gather_in_step(struct one *o, struct hearth_bootstrap *b, int round)
+{
+    unsigned char mine[LEN], all[3 * LEN];
+    int rc = HEARTH_ESTATE;
+
+    pthread_barrier_wait(&in_step);
+    memset(mine, (int)(o->rank * 16) + round, LEN);
+    if (round != MISSED || !o->away)
+        rc = b->allgather(b->self, mine, LEN, all, &o->err);
+    for (uint32_t i = 0; i < 3 && !rc; i++)
+        if (all[i * LEN] != i * 16 + (uint32_t)round)
+            rc = -999;
+    atomic_fetch_add(&met[round], !rc);
+    pthread_barrier_wait(&in_step);
+    return atomic_load(&met[round]) == 3;
+}
+
+/* A gather of all, one that a rank does not come to, and then all again; a few times on a machine
+ * that is so busy that a gather ends by its deadline. */
+static void *gather_again(void *arg)
 {
     struct one *o = arg;
     struct hearth_bootstrap *b = NULL;
-    unsigned char mine[LEN], *all = calloc(WORLD, LEN);
+    int round = 0;
 
     o->rc = open_one(o, &b);
-    for (int round = 0; round < o->rounds; round++) {
-        int rc = o->rc;
-
-        pthread_barrier_wait(&in_step);
-        memset(mine, (int)(o->rank * 16) + round, LEN);
-        if (!rc && !(o->away >> round & 1))
-            rc = b->allgather(b->self, mine, LEN, all, &o->err);
-        if (!(failing >> round & 1))
-            o->rc = rc;
-        for (uint32_t i = 0; i < o->world && !(failing >> round & 1) && !o->rc; i++)
-            if (all[i * LEN] != i * 16 + (uint32_t)round)
-                o->rc = -999;
-    }
+    while (round < MISSED && !gather_in_step(o, b, round))
+        round++;
+    gather_in_step(o, b, MISSED);
+    for (round = MISSED + 1; round < ROUNDS && !gather_in_step(o, b, round); round++)
+        continue;
+    o->rc = round < ROUNDS ? 0 : HEARTH_ETIMEOUT;
     hearth_bootstrap_close(b);
-    free(all);
     return NULL;
 }
 
@@ -115,12 +129,11 @@ static void all_meet_after_one_stayed_away(uint32_t which)
     uint16_t port = port_keep();
 
     alarm(60);
-    failing = 1u << 1;
     pthread_barrier_init(&in_step, NULL, 3);
     for (uint32_t i = 0; i < 3; i++) {
-        o[i] = (struct one){ .rank = i, .world = 3, .deadline_ms = 700, .port = port, .rounds = 4 };
-        o[i].away = i == which ? failing : 0;
-        pthread_create(&t[i], NULL, gather_in_step, &o[i]);
+        o[i] = (struct one){ .rank = i, .world = 3, .deadline_ms = 700, .port = port };
+        o[i].away = i == which;
+        pthread_create(&t[i], NULL, gather_again, &o[i]);
     }
     for (uint32_t i = 0; i < 3; i++) {
         pthread_join(t[i], NULL);
@@ -283,7 +296,7 @@ static pid_t others(uint16_t port, int code, const char *part)
     if (pid)
         return pid;
     for (uint32_t i = 1; i < CROWD; i++) {
-        g.one[i] = (struct one){ .rank = i, .world = CROWD, .deadline_ms = 8000, .port = port };
+        g.one[i] = (struct one){ .rank = i, .world = CROWD, .deadline_ms = 30000, .port = port };
         pthread_create(&g.thread[i], NULL, guest, &g.one[i]);
     }
     for (uint32_t i = 1; i < CROWD; i++) {
@@ -297,7 +310,7 @@ static pid_t others(uint16_t port, int code, const char *part)
 static struct one rank_0_with(unsigned soft, unsigned hard, int code, const char *part)
 {
     struct one o = {
-        .rank = 0, .world = CROWD, .deadline_ms = 8000, .port = port_keep(), .rounds = 1
+        .rank = 0, .world = CROWD, .deadline_ms = 30000, .port = port_keep(), .rounds = 1
     };
     pid_t pid = others(o.port, code, part);
     rlim_t open = open_files();
