@@ -45,8 +45,24 @@ enum hth_reach hth_address_reach(const char *text)
     return HTH_REACH_NONE;
 }
 
+/* Fabrics without IP: who is in their partition reaches them, whatever `bind` is. */
+static int is_beside_ip(const struct hth_network *n)
+{
+    static const char *const names[] = { "efa", "efa-direct", "cxi", "opx", "psm2", "psm3" };
+    const char *provider = n->provider ? n->provider : "";
+    size_t len = strcspn(provider, ";/");
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (!strcmp(n->transport, "ofi") && strlen(names[i]) == len &&
+                !strncmp(provider, names[i], len))
+            return 1;
+    return 0;
+}
+
 static int is_near(const struct hth_network *n)
 {
+    if (is_beside_ip(n))
+        return 0;
     return !n->bind || !n->bind[0] || hth_address_reach(n->bind) == HTH_REACH_LOOPBACK;
 }
 
@@ -70,8 +86,11 @@ static int is_library(const struct hth_network *n)
     return strcmp(n->transport, "tcp") != 0 && strcmp(n->transport, HTH_TRANSPORT_AUTO) != 0;
 }
 
+/* Where the listener is, as a part of a sentence. */
 static const char *bind_of(const struct hth_network *n)
 {
+    if (is_beside_ip(n))
+        return "the fabric";
     return n->bind && n->bind[0] ? n->bind : "loopback";
 }
 
@@ -83,6 +102,18 @@ static const char *library_of(const struct hth_network *n, char *out, size_t len
         return "transport tcp without a job key";
     snprintf(out, len, "%s's provider %.40s",
             strcmp(n->transport, "ucx") != 0 ? "libfabric" : "UCX", provider);
+    return out;
+}
+
+/* Why others than this machine reach it: the beginning of a sentence. */
+static const char *far_of(const struct hth_network *n, char *out, size_t len)
+{
+    if (is_beside_ip(n))
+        snprintf(out, len,
+                "libfabric's provider %.40s goes by no IP address, so that it is on no loopback",
+                n->provider);
+    else
+        snprintf(out, len, "%.64s is no loopback address", n->bind);
     return out;
 }
 
@@ -108,21 +139,21 @@ static const char *obeys(const struct hth_network *n)
 
 static int unguarded_refuse(const struct hth_network *n, struct hearth_error *err)
 {
-    char library[80];
+    char library[80], far[160];
 
     if (is_near(n))
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "%.64s is reached by every user of this machine, and %s %s: use transport tcp, " ALONE,
                 bind_of(n), library_of(n, library, sizeof(library)), obeys(n));
     return hth_fail(err, HEARTH_EINVAL, 0,
-            "%.64s is no loopback address, and %s %s: use transport tcp with a key, or a fabric whose "
+            "%s, and %s %s: use transport tcp with a key, or a fabric whose "
             "hardware checks keys (transport ofi, provider verbs), " ELSE,
-            n->bind, library_of(n, library, sizeof(library)), obeys(n));
+            far_of(n, far, sizeof(far)), library_of(n, library, sizeof(library)), obeys(n));
 }
 
 int hth_listener_check(const struct hth_network *n, struct hearth_error *err)
 {
-    char library[80];
+    char library[80], far[160];
 
     if (n->trusted)
         return HEARTH_OK;
@@ -131,19 +162,21 @@ int hth_listener_check(const struct hth_network *n, struct hearth_error *err)
     if (is_near(n) || n->strong || is_sealed(n))
         return HEARTH_OK;
     return hth_fail(err, HEARTH_EINVAL, 0,
-            "%.64s is no loopback address, and %s does not encrypt: who is on the way could change "
+            "%s, and %s does not encrypt: who is on the way could change "
             "checkpoints and their CRC32C; set integrity = strong (--integrity strong, "
             "HEARTH_INTEGRITY=strong), use transport tcp with a key, " ELSE,
-            n->bind, library_of(n, library, sizeof(library)));
+            far_of(n, far, sizeof(far)), library_of(n, library, sizeof(library)));
 }
 
 int hth_network_check(const struct hth_network *n, struct hearth_error *err)
 {
+    char far[160];
+
     if (!n->trusted && !n->has_key && !is_near(n))
         return hth_fail(err, HEARTH_EINVAL, 0,
-                "%.64s is no loopback address, and there is no job key: without one Hearth listens "
+                "%s, and there is no job key: without one Hearth listens "
                 "on loopback only; give the key's file (key_file, --key-file, HEARTH_KEY_FILE), " ELSE,
-                n->bind);
+                far_of(n, far, sizeof(far)));
     return strcmp(n->transport, HTH_TRANSPORT_AUTO) == 0 ? HEARTH_OK : hth_listener_check(n, err);
 }
 
@@ -167,7 +200,7 @@ unsigned hth_network_left_out(
         snprintf(out[count++], HTH_LEFT_OUT_TEXT,
                 "there is no job key: whoever reaches %.64s may take part in the job, read its "
                 "checkpoints and damage them",
-                n->bind);
+                bind_of(n));
     count += (unsigned)says_unguarded(n, out[count]);
     if (is_near(n) || is_sealed(n))
         return count;
@@ -177,6 +210,6 @@ unsigned hth_network_left_out(
                       "changes is found (integrity strong)"
                     : "checkpoints travel unencrypted, and a CRC finds accidents, not intent: who is "
                       "on the way of %.64s reads and changes them",
-            n->bind);
+            bind_of(n));
     return count;
 }

@@ -49,6 +49,13 @@ static const struct {
     { { "127.0.0.1", "tcp", NULL, 0, 0, 0 }, NULL, 0 },
     { { "127.0.0.1", "tcp", NULL, 1, 0, 0 }, NULL, 0 },
     { { "127.0.0.1", "auto", NULL, 0, 0, 0 }, NULL, 0 },
+    { { "127.0.0.1", "ofi", "efa", 0, 0, 0 }, "no job key", 0 },
+    { { "127.0.0.1", "ofi", "efa-direct", 0, 0, 1 }, "no job key", 0 },
+    { { NULL, "ofi", "cxi", 0, 0, 1 }, "provider cxi goes by no IP address", 0 },
+    { { "127.0.0.1", "ofi", "opx", 0, 0, 0 }, "no job key", 0 },
+    { { "::1", "ofi", "psm2", 0, 0, 0 }, "provider psm2 goes by no IP address", 0 },
+    { { "127.0.0.1", "ofi", "opx", 1, 0, 1 }, "obeys whoever", 0 },
+    { { "127.0.0.1", "ofi", "efa", 1, 0, 0 }, "HEARTH_INTEGRITY=strong", 0 },
     { { "10.0.0.1", "ofi", NULL, 0, 0, 0 }, "no job key", 0 },
     { { "10.0.0.1", "ofi", "verbs", 0, 0, 0 }, "no job key", 0 },
     { { "10.0.0.1", "ofi", NULL, 1, 0, 0 }, "libfabric's provider tcp obeys", 0 },
@@ -106,7 +113,8 @@ Test(network, what_is_left_out_is_a_sentence_each)
         cr_assert(eq(u32, hth_network_left_out(&rows[i].network, text), rows[i].left_out),
                 "row %zu", i);
         for (unsigned k = 0; k < rows[i].left_out; k++)
-            cr_assert(ne(ptr, strstr(text[k], rows[i].network.bind), NULL), "%s", text[k]);
+            cr_assert(strstr(text[k], rows[i].network.bind) || strstr(text[k], "the fabric"), "%s",
+                    text[k]);
     }
 }
 
@@ -120,6 +128,16 @@ Test(network, what_a_digest_finds_is_not_said_to_be_changed)
     n.strong = 1;
     cr_assert(eq(u32, hth_network_left_out(&n, text), 1));
     cr_assert(ne(ptr, strstr(text[0], "what he changes is found"), NULL), "%s", text[0]);
+}
+
+Test(network, what_is_left_out_of_a_fabric_without_ip_names_no_address)
+{
+    struct hth_network n = { NULL, "ofi", "opx", 0, 1, 0 };
+    char text[HTH_LEFT_OUT][HTH_LEFT_OUT_TEXT];
+
+    cr_assert(eq(u32, hth_network_left_out(&n, text), 3));
+    for (unsigned k = 0; k < 3; k++)
+        cr_assert(ne(ptr, strstr(text[k], "the fabric"), NULL), "%s", text[k]);
 }
 
 Test(network, a_long_name_of_a_provider_is_cut)
