@@ -7,9 +7,11 @@
 
 #include <criterion/parameterized.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define must_name(text, part) cr_assert(ne(ptr, strstr((text), (part)), NULL), "says: %s", (text))
@@ -151,5 +153,73 @@ Test(libraries, a_provider_without_its_hardware_names_what_is_missing)
     must_fail(open_provider("ofi", "of_nobody", NULL, &err), HEARTH_EINVAL);
     must_name(err.text, "libfabric has no provider 'of_nobody'");
     must_name(err.text, "hearth doctor net");
-    cr_assert(ne(ptr, getenv("RDMAV_HUGEPAGES_SAFE"), NULL)); /* before the library was loaded */
+}
+
+extern char **environ;
+
+static size_t environment_sum(void)
+{
+    size_t sum = 0;
+
+    for (char **e = environ; *e; e++)
+        for (const char *c = *e; *c; c++)
+            sum = sum * 31 + (unsigned char)*c;
+    return sum;
+}
+
+ParameterizedTestParameters(libraries, the_environment_is_as_it_was)
+{
+    return each_row();
+}
+
+/* The process may be a trainer: its own libfabric and UCX read their settings, too. */
+ParameterizedTest(size_t *row, libraries, the_environment_is_as_it_was)
+{
+    struct hearth_error err = { 0 };
+    size_t before;
+
+    setenv("UCX_TCP_KEEPCNT", "5", 1);    /* a site's own */
+    setenv("UCX_TCP_PUT_ENABLE", "y", 1); /* likewise, and not used */
+    setenv("HFI_NO_BACKTRACE", "0", 1);
+    unsetenv("FI_PROVIDER");
+    before = environment_sum();
+    must(open_with(&rows[*row], NULL, &err));
+    cr_assert(eq(sz, environment_sum(), before));
+    must(open_with(&rows[*row], NULL, &err));
+    cr_assert(eq(sz, environment_sum(), before));
+}
+
+#define FDS_FROM 4200 /* more than a table of fixed size has had places for */
+
+ParameterizedTestParameters(libraries, descriptors_are_told_apart_whatever_their_number)
+{
+    return each_row();
+}
+
+/* The process's own stay as they are, and the library's are close-on-exec, of high numbers, too. */
+ParameterizedTest(size_t *row, libraries, descriptors_are_told_apart_whatever_their_number)
+{
+    struct hth_transport_opts opts = {
+        .bind = "127.0.0.1", .trusted = 1, .clock = { .now_ms = clock_ms }
+    };
+    struct hth_transport_events events = { 0 };
+    struct hth_transport *t = NULL;
+    struct hearth_error err = { 0 };
+    struct rlimit files;
+    int last = 0;
+
+    cr_assert(zero(int, getrlimit(RLIMIT_NOFILE, &files)));
+    if (files.rlim_max < FDS_FROM + 200)
+        cr_skip_test("a process may have %lu descriptors here", (unsigned long)files.rlim_max);
+    files.rlim_cur = files.rlim_max < 8192 ? files.rlim_max : 8192;
+    cr_assert(zero(int, setrlimit(RLIMIT_NOFILE, &files)));
+    while (last < FDS_FROM)
+        cr_assert(ge(int, last = open("/dev/null", O_RDONLY), 0)); /* NOLINT: not close-on-exec */
+    must(hth_transport_open(
+            rows[*row].module, getenv("HEARTH_TEST_LIB"), &opts, &events, &t, &err));
+    cr_assert(zero(int, fcntl(1100, F_GETFD)));
+    cr_assert(zero(int, fcntl(last, F_GETFD)));
+    for (int fd = last + 1; fd < last + 200; fd++)
+        cr_assert(ne(int, fcntl(fd, F_GETFD), 0), "descriptor %d is inherited", fd);
+    t->ops->close(t);
 }

@@ -111,7 +111,8 @@ static struct fid_ep endpoint[2] = { { .fid.ops = &fid_ops, .cm = &cm_ops },
     { .fid.ops = &fid_ops, .cm = &cm_ops } };
 static struct fi_rx_attr rx;
 static struct fi_tx_attr tx;
-static struct fi_info info = { .rx_attr = &rx, .tx_attr = &tx };
+static struct fi_fabric_attr fabric_attr = { .prov_name = (char[]){ "made-up" } };
+static struct fi_info info = { .rx_attr = &rx, .tx_attr = &tx, .fabric_attr = &fabric_attr };
 static const struct hth_ofi_lib lib = { .strerror = fake_strerror };
 
 static void start(void)
@@ -120,6 +121,7 @@ static void start(void)
         .info = &info,
         .eq = &eq,
         .cq = &cq,
+        .queue = 16,
         .wake_fd = -1,
         .connect_ms = 1000,
         .clock = { clock_ms, clock_ms, NULL },
@@ -205,4 +207,149 @@ Test(ofi_events, events_of_other_connections_are_not_lost_with_an_endpoint)
     cr_expect(eq(int, downs, 2));
     cr_expect(eq(u64, down_id, other));
     cr_expect(eq(int, down_code, HEARTH_EPEER));
+}
+
+/* ---- a queue of the device, and a request that is not accepted ---- */
+
+#define DEVICE_QUEUE 32767u /* of soft-RoCE */
+
+static int fake_eq_open(
+        struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq **out, void *context)
+{
+    (void)fabric, (void)attr, (void)context;
+    *out = &eq;
+    return 0;
+}
+
+static int fake_cq_open(
+        struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **out, void *context)
+{
+    (void)domain, (void)context;
+    if (attr->size > DEVICE_QUEUE)
+        return -FI_EINVAL;
+    *out = &cq;
+    return 0;
+}
+
+static int no_control(struct fid *fid, int command, void *arg)
+{
+    (void)fid, (void)command, (void)arg;
+    return -FI_ENOSYS;
+}
+
+/* It goes as far as to the descriptors to wait on, which this library has none of. */
+Test(ofi_events, a_device_with_shorter_queues_gives_what_it_has)
+{
+    static struct fi_ops_fabric fabric_ops = { .eq_open = fake_eq_open };
+    static struct fi_ops_domain domain_ops = { .cq_open = fake_cq_open };
+    static struct fi_ops no_ops = { .control = no_control };
+    struct fid_fabric fabric = { .ops = &fabric_ops };
+    struct fid_domain domain = { .ops = &domain_ops };
+    struct hth_ofi_conn *c = conn_new(HTH_OFI_UP, &endpoint[0]);
+    struct hearth_error err = { 0 };
+
+    eq.fid.ops = &no_ops;
+    o.fabric = &fabric;
+    o.domain = &domain;
+    o.cq = NULL;
+    must_fail(hth_ofi_listen_open(&o, &err), HEARTH_EIO);
+    must_say(err.text, "libfabric provider made-up: its queues have no descriptor: "
+                       "Function not implemented");
+    cr_assert(eq(ptr, o.cq, &cq));
+    cr_assert(eq(u32, o.queue, DEVICE_QUEUE));
+    o.held = DEVICE_QUEUE - 1;
+    cr_assert(hth_ofi_conn_has_room(c, HTH_OFI_SEND));
+    o.held = DEVICE_QUEUE;
+    cr_assert(not(hth_ofi_conn_has_room(c, HTH_OFI_SEND)));
+    o.held = 0;
+    hth_ofi_drop(&o.base, c->id);
+    turns();
+}
+
+static int rejects, accept_rc, endpoint_rc;
+static struct fid request;
+
+static int fake_endpoint(
+        struct fid_domain *domain, struct fi_info *of, struct fid_ep **out, void *context)
+{
+    (void)domain, (void)of, (void)context;
+    *out = &endpoint[0];
+    return endpoint_rc;
+}
+
+static int fake_bind(struct fid *fid, struct fid *to, uint64_t flags)
+{
+    (void)fid, (void)to, (void)flags;
+    return 0;
+}
+
+static int fake_control(struct fid *fid, int command, void *arg)
+{
+    (void)fid, (void)command, (void)arg;
+    return 0;
+}
+
+static ssize_t fake_recv(
+        struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t from, void *context)
+{
+    (void)ep, (void)buf, (void)len, (void)desc, (void)from, (void)context;
+    return -FI_EAGAIN;
+}
+
+static int fake_accept(struct fid_ep *ep, const void *param, size_t len)
+{
+    (void)ep, (void)param, (void)len;
+    return accept_rc;
+}
+
+static int fake_reject(struct fid_pep *pep, fid_t handle, const void *param, size_t len)
+{
+    (void)pep, (void)param, (void)len;
+    rejects += handle == &request;
+    return 0;
+}
+
+static void fake_freeinfo(struct fi_info *of)
+{
+    (void)of;
+}
+
+static void request_comes(int endpoint_fails, int accept_fails)
+{
+    static const struct hth_ofi_lib all = { .strerror = fake_strerror, .freeinfo = fake_freeinfo };
+    static struct fi_ops_domain domain_ops = { .endpoint = fake_endpoint };
+    static struct fi_ops ops = { .close = fake_close, .bind = fake_bind, .control = fake_control };
+    static struct fi_ops_cm ep_cm = { .shutdown = fake_shutdown, .accept = fake_accept };
+    static struct fi_ops_cm pep_cm = { .reject = fake_reject };
+    static struct fi_ops_msg msg_ops = { .recv = fake_recv };
+    struct fid_domain domain = { .ops = &domain_ops };
+    struct fid_pep pep = { .cm = &pep_cm };
+    struct fi_info asks = info;
+
+    endpoint[0] = (struct fid_ep){ .fid.ops = &ops, .cm = &ep_cm, .msg = &msg_ops };
+    endpoint_rc = endpoint_fails;
+    accept_rc = accept_fails;
+    asks.handle = &request;
+    o.lib = &all;
+    o.domain = &domain;
+    o.pep = &pep;
+    o.contexts_free = NULL;
+    hth_ofi_accept(&o, &asks);
+    for (uint32_t i = 0; i < o.conns.cap; i++)
+        if (hth_ids_at(&o.conns, i))
+            hth_ofi_conn_cut(hth_ids_at(&o.conns, i), "the end of the test");
+    turns();
+    hth_ofi_contexts_free(&o);
+}
+
+/* The library keeps a request until it is accepted or rejected. */
+Test(ofi_events, a_request_that_cannot_be_accepted_is_rejected)
+{
+    request_comes(0, 0);
+    cr_assert(eq(int, rejects, 0));
+    request_comes(0, -FI_ENOMEM);
+    cr_assert(eq(int, rejects, 1));
+    request_comes(-FI_EMFILE, 0);
+    cr_assert(eq(int, rejects, 2));
+    cr_assert(zero(int, downs)); /* nobody was told of it */
 }

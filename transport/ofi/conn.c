@@ -186,7 +186,7 @@ int hth_ofi_conn_has_room(const struct hth_ofi_conn *c, enum hth_ofi_kind kind)
     size_t own = kind == HTH_OFI_RECV ? c->held - c->sending - c->reading : c->sending + c->reading;
     size_t most = kind == HTH_OFI_RECV ? info->rx_attr->size : info->tx_attr->size;
 
-    return c->o->held < HTH_OFI_QUEUE && (!most || own < most);
+    return c->o->held < c->o->queue && (!most || own < most);
 }
 
 void hth_ofi_conn_hold(struct hth_ofi_conn *c, enum hth_ofi_kind kind)

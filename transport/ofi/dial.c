@@ -87,14 +87,13 @@ void hth_ofi_accept(struct hth_ofi *o, struct fi_info *info)
     c = hth_ofi_conn_new(o, HTH_OFI_ACCEPTING, &peer);
     if (c)
         rc = hth_ofi_endpoint(o, info, &c->ep);
-    if (!c || rc) {
-        fi_reject(o->pep, info->handle, NULL, 0);
-    } else {
+    if (!rc)
         rc = hth_ofi_message_init(c);
-        if (!rc)
-            rc = fi_accept(c->ep, NULL, 0);
-    }
+    if (!rc)
+        rc = fi_accept(c->ep, NULL, 0);
     if (rc) {
+        /* The request is ours until it is accepted, with an endpoint made of it or not. */
+        fi_reject(o->pep, info->handle, NULL, 0);
         hth_say(&o->log, HEARTH_LOG_WARN, "ofi-accept", "a connection was not accepted: %s",
                 o->lib->strerror(-rc));
         if (c)

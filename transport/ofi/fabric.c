@@ -22,17 +22,32 @@ int hth_ofi_fabric_refused(
             o->lib->strerror(-rc));
 }
 
+#define QUEUE_LEAST 1023u
+
+/* No attribute says how long a queue of the device may be; many end at 2^n - 1. */
+static int queue_open(struct hth_ofi *o)
+{
+    struct fi_cq_attr attr = {
+        .size = HTH_OFI_QUEUE, .format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_FD
+    };
+    int rc = fi_cq_open(o->domain, &attr, &o->cq, NULL);
+
+    while (rc && attr.size / 2 >= QUEUE_LEAST) {
+        attr.size /= 2;
+        rc = fi_cq_open(o->domain, &attr, &o->cq, NULL);
+    }
+    o->queue = (uint32_t)attr.size;
+    return rc;
+}
+
 static int queues_open(struct hth_ofi *o, struct hearth_error *err)
 {
     struct fi_eq_attr eq = { .wait_obj = FI_WAIT_FD };
-    struct fi_cq_attr cq = {
-        .size = HTH_OFI_QUEUE, .format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_FD
-    };
     int rc = fi_eq_open(o->fabric, &eq, &o->eq, NULL);
 
     if (rc)
         return hth_ofi_fabric_refused(o, rc, "no event queue to wait on", err);
-    rc = fi_cq_open(o->domain, &cq, &o->cq, NULL);
+    rc = queue_open(o);
     return rc ? hth_ofi_fabric_refused(o, rc, "no completion queue to wait on", err) : HEARTH_OK;
 }
 

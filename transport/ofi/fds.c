@@ -14,8 +14,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-#define KNOWN (8 * sizeof(((struct hth_ofi_fds *)0)->bit))
-
 uint32_t hth_ofi_conns_max(void)
 {
     struct rlimit files;
@@ -47,9 +45,28 @@ static void fds_each(each_fn *fn, void *arg)
 static void fds_note_one(int fd, void *arg)
 {
     struct hth_ofi_fds *fds = arg;
+    size_t at = (size_t)fd / 8;
 
-    if ((size_t)fd < KNOWN)
-        fds->bit[fd / 8] |= (unsigned char)(1u << fd % 8);
+    if (at >= fds->bytes) {
+        size_t bytes = 2 * at + 64;
+        unsigned char *more = realloc(fds->bit, bytes);
+
+        if (!more) {
+            fds->failed = 1;
+            return;
+        }
+        memset(more + fds->bytes, 0, bytes - fds->bytes);
+        fds->bit = more;
+        fds->bytes = bytes;
+    }
+    fds->bit[at] |= (unsigned char)(1u << fd % 8);
+}
+
+static int fds_was_there(const struct hth_ofi_fds *fds, int fd)
+{
+    size_t at = (size_t)fd / 8;
+
+    return fds->failed || (at < fds->bytes && (fds->bit[at] & 1u << fd % 8));
 }
 
 void hth_ofi_fds_note(struct hth_ofi_fds *before)
@@ -89,18 +106,20 @@ static void fds_seal_one(int fd, void *arg)
     if (flags < 0 || (flags & FD_CLOEXEC))
         return;
     if (s->before)
-        ours = (size_t)fd < KNOWN && !(s->before->bit[fd / 8] & 1u << fd % 8);
+        ours = !fds_was_there(s->before, fd);
     else
         ours = fds_is_ours(fd, s->self);
     if (ours)
         fcntl(fd, F_SETFD, flags | FD_CLOEXEC);
 }
 
-void hth_ofi_fds_seal(const struct hth_ofi_fds *before, const union hth_addr *self)
+void hth_ofi_fds_seal(struct hth_ofi_fds *before, const union hth_addr *self)
 {
     struct seal s = { before, self };
 
     fds_each(fds_seal_one, &s);
+    if (before)
+        free(before->bit);
 }
 
 struct ends {

@@ -2,7 +2,9 @@
 /*
  * libfabric is opened by us and not by the loader: some of its dependencies catch signals when
  * they are loaded (PSM: SEGV, BUS, ILL, ABRT, INT, TERM) and read environment variables then.
- * So the variables are set before, and the handlers put back after. Both stay once per process.
+ * So the variables are set before, and variables and handlers are put back after: the process may
+ * be a trainer, whose own libraries read them. The library and its providers read their variables
+ * once, while they are loaded and started.
  */
 #include "ofi.h"
 
@@ -18,7 +20,15 @@
 
 static const int signals[] = { SIGHUP, SIGINT, SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE,
     SIGSEGV, SIGPIPE, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD };
-#define SIGNALS (sizeof(signals) / sizeof(signals[0]))
+#define SIGNALS  (sizeof(signals) / sizeof(signals[0]))
+
+#define SETTINGS 32u
+
+/* Variables that are ours for as long as the library is loaded. */
+struct settings {
+    const char *variable[SETTINGS];
+    size_t count;
+};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hth_ofi_lib lib; /* guarded by lock until `loaded`; then never written */
@@ -73,38 +83,50 @@ static int lib_open(const char *library, void **out, struct hearth_error *err)
             "transport ofi needs libfabric, which cannot be loaded: %s", dlerror());
 }
 
-static void lib_settings_of(const char *provider)
+static void lib_set(struct settings *s, const char *variable, const char *value)
+{
+    if (s->count == SETTINGS || getenv(variable))
+        return; /* a site's own value stays */
+    setenv(variable, value, 1);
+    s->variable[s->count++] = variable;
+}
+
+static void lib_settings_undo(const struct settings *s)
+{
+    for (size_t i = 0; i < s->count; i++)
+        unsetenv(s->variable[i]);
+}
+
+static void lib_settings_of(struct settings *s, const char *provider)
 {
     const struct hth_ofi_provider *p = hth_ofi_provider_find(provider);
 
     for (size_t i = 0; p && i < sizeof(p->setting) / sizeof(p->setting[0]); i++)
         if (p->setting[i].variable)
-            setenv(p->setting[i].variable, p->setting[i].value, 0);
+            lib_set(s, p->setting[i].variable, p->setting[i].value);
 }
 
 /* Before the library is loaded, which reads them then. */
-static void lib_settings(const char *provider, const char *const *also)
+static void lib_settings(struct settings *s, const char *provider, const char *const *also)
 {
     char filter[128];
 
-    setenv("HFI_NO_BACKTRACE", "1", 0);
-    setenv("IPATH_NO_BACKTRACE", "1", 0);
+    lib_set(s, "HFI_NO_BACKTRACE", "1");
+    lib_set(s, "IPATH_NO_BACKTRACE", "1");
     if (!provider)
         return;
     hth_ofi_provider_filter(provider, also, filter, sizeof(filter));
-    setenv("FI_PROVIDER", filter, 0);
-    lib_settings_of(provider);
+    lib_set(s, "FI_PROVIDER", filter);
+    lib_settings_of(s, provider);
     for (; also && *also; also++)
-        lib_settings_of(*also);
+        lib_settings_of(s, *also);
 }
 
-static int lib_load(const char *library, const char *provider, const char *const *also,
-        struct hearth_error *err)
+static int lib_load(const char *library, struct hearth_error *err)
 {
     void *handle;
     int rc;
 
-    lib_settings(provider, also);
     if ((rc = lib_open(library, &handle, err)))
         return rc;
     if (!lib_find_all(handle))
@@ -124,6 +146,7 @@ int hth_ofi_load(const char *library, const char *provider, const char *const *a
         const struct hth_ofi_lib **out, struct hearth_error *err)
 {
     struct sigaction before[SIGNALS];
+    struct settings settings = { 0 };
     int rc = HEARTH_OK;
 
     pthread_mutex_lock(&lock);
@@ -134,7 +157,9 @@ int hth_ofi_load(const char *library, const char *provider, const char *const *a
     } else if (!loaded) {
         for (size_t i = 0; i < SIGNALS; i++)
             sigaction(signals[i], NULL, &before[i]);
-        rc = lib_load(library, provider, also, err);
+        lib_settings(&settings, provider, also);
+        rc = lib_load(library, err);
+        lib_settings_undo(&settings);
         for (size_t i = 0; i < SIGNALS; i++)
             sigaction(signals[i], &before[i], NULL);
         loaded = rc == HEARTH_OK;

@@ -29,7 +29,7 @@
 #define HTH_OFI_TAKEN  8u    /* receives posted, a connection */
 #define HTH_OFI_KEPT   32u   /* sends kept, a connection */
 #define HTH_OFI_PLACE  (HTH_MESSAGE_MAX + 64u) /* bytes of a buffer: a message and what it is */
-#define HTH_OFI_QUEUE  65536u                  /* completions that there is room for */
+#define HTH_OFI_QUEUE  65535u /* completions that there is room for; a device may have less */
 #define HTH_OFI_DETAIL 256u
 
 /* ---- load.c: libfabric itself ---- */
@@ -55,13 +55,15 @@ int hth_ofi_load(const char *library, const char *provider, const char *const *a
 
 /* Which descriptors are open, so that what the library opens meanwhile can be told. */
 struct hth_ofi_fds {
-    unsigned char bit[512]; /* descriptors below 4096 */
+    unsigned char *bit; /* of descriptors below 8 * bytes; the others are not open */
+    size_t bytes;
+    int failed; /* no memory: nothing is known */
 };
 /* Connections that may stand: each may be a descriptor of the library's, and others need some, too. */
 uint32_t hth_ofi_conns_max(void);
-void hth_ofi_fds_note(struct hth_ofi_fds *before);
+void hth_ofi_fds_note(struct hth_ofi_fds *before); /* until the seal, which frees it */
 /* Close-on-exec for what was not there before; `before` NULL: for sockets on our address. */
-void hth_ofi_fds_seal(const struct hth_ofi_fds *before, const union hth_addr *self);
+void hth_ofi_fds_seal(struct hth_ofi_fds *before, const union hth_addr *self);
 /* The endpoint's socket gives what it has received, and then its end. Without one: nothing. */
 void hth_ofi_socket_end(struct fid_ep *ep);
 /* The port, in network order, of a socket from here to there; 0: there is none. */
@@ -118,6 +120,7 @@ struct hth_ofi {
     struct fid_domain *domain;
     struct fid_eq *eq;
     struct fid_cq *cq;
+    uint32_t queue; /* completions that cq has room for */
     struct fid_pep *pep;
     struct fid_ep *home; /* registrations are bound to it where mr_mode has FI_MR_ENDPOINT */
     int mr_mode;

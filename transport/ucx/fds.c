@@ -24,7 +24,7 @@ static ino_t fd_inode(int fd)
 
 static int fd_is_known(const struct hth_ucx *t, int fd)
 {
-    return fd < HTH_UCX_FDS && t->known_fds[fd] && t->known_fds[fd] == fd_inode(fd);
+    return (size_t)fd < t->known && t->known_fds[fd] && t->known_fds[fd] == fd_inode(fd);
 }
 
 static int fd_is_tcp(int fd)
@@ -58,9 +58,15 @@ static void fd_each(struct hth_ucx *t, void (*fn)(struct hth_ucx *t, int fd))
     closedir(dir);
 }
 
+static void fd_count(struct hth_ucx *t, int fd)
+{
+    if ((size_t)fd >= t->known)
+        t->known = (size_t)fd + 1;
+}
+
 static void fd_remember(struct hth_ucx *t, int fd)
 {
-    if (fd < HTH_UCX_FDS)
+    if ((size_t)fd < t->known)
         t->known_fds[fd] = fd_inode(fd);
 }
 
@@ -81,9 +87,14 @@ static void fd_mark_tcp(struct hth_ucx *t, int fd)
         fd_mark(t, fd);
 }
 
-void hth_ucx_fds_note(struct hth_ucx *t)
+int hth_ucx_fds_note(struct hth_ucx *t)
 {
+    fd_each(t, fd_count);
+    t->known_fds = calloc(t->known + 1, sizeof(*t->known_fds));
+    if (!t->known_fds)
+        return HEARTH_ENOMEM;
     fd_each(t, fd_remember);
+    return HEARTH_OK;
 }
 
 void hth_ucx_fds_close_on_exec(struct hth_ucx *t, int sockets_only)

@@ -4,7 +4,8 @@
  * settings of its TCP and shared memory only from the environment. So this module is not linked with
  * UCX: it sets the environment, loads the UCX that the site names (if it names one, the loader takes
  * it for what the next needs), then hearth-ucx-impl.so (beside it), which is linked, and undoes
- * what that did to the process: signal handlers stay as they were, and UCX's thread gets no signals.
+ * what that did to the process: environment and signal handlers stay as they were, since it may be
+ * a trainer, and UCX's thread gets no signals.
  */
 #include "transport/offers.h"
 #include "transport/transport.h"
@@ -39,6 +40,15 @@ static const struct {
     { "UCX_LOG_LEVEL", "fatal", 0 }, /* what fails is told to us; a library prints nothing */
     { "UCX_MEM_MMAP_HOOK_MODE", "none", 0 }, /* our providers cache no registrations */
     { "UCX_VFS_ENABLE", "n", 0 },
+};
+
+#define SETTINGS (sizeof(setting) / sizeof(setting[0]))
+
+/* What an open has changed, to be put back. */
+struct environment {
+    const char *name[SETTINGS + 1];
+    char *was[SETTINGS + 1]; /* NULL: it was not set */
+    size_t count;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -98,19 +108,42 @@ static int environment_share(const struct hth_log *log, struct hearth_error *err
     return 0;
 }
 
-static void environment_set(const struct hth_transport_opts *opts)
+static void variable_set(struct environment *e, const char *name, const char *value, int forced)
 {
-    static int sites_own = -1; /* the site has set the address family itself */
+    const char *was = getenv(name);
+    char *copy = was ? strdup(was) : NULL;
+
+    if (was && (!forced || !copy || strcmp(was, value) == 0)) {
+        free(copy);
+        return;
+    }
+    setenv(name, value, 1);
+    e->name[e->count] = name;
+    e->was[e->count++] = copy;
+}
+
+/* At each open: a worker reads its transports' settings when it is made. */
+static void environment_set(struct environment *e, const struct hth_transport_opts *opts)
+{
     struct in6_addr address;
     int is_v6 = opts->bind && inet_pton(AF_INET6, opts->bind, &address) == 1 &&
                 !IN6_IS_ADDR_LOOPBACK(&address);
 
-    for (size_t i = 0; !implementation && i < sizeof(setting) / sizeof(setting[0]); i++)
-        setenv(setting[i].name, setting[i].value, setting[i].forced);
-    if (sites_own < 0)
-        sites_own = getenv("UCX_TCP_AF_PRIO") != NULL;
-    if (!sites_own)
-        setenv("UCX_TCP_AF_PRIO", is_v6 ? "inet6,inet" : "inet,inet6", 1);
+    for (size_t i = 0; i < SETTINGS; i++)
+        variable_set(e, setting[i].name, setting[i].value, setting[i].forced);
+    variable_set(e, "UCX_TCP_AF_PRIO", is_v6 ? "inet6,inet" : "inet,inet6", 0);
+}
+
+static void environment_restore(struct environment *e)
+{
+    while (e->count) {
+        e->count--;
+        if (e->was[e->count])
+            setenv(e->name[e->count], e->was[e->count], 1);
+        else
+            unsetenv(e->name[e->count]);
+        free(e->was[e->count]);
+    }
 }
 
 /* The handle is that of the library which hearth-ucx-impl.so will get by name. */
@@ -181,7 +214,8 @@ static int impl_load(struct hearth_error *err)
     return 0;
 }
 
-static int impl_prepare(const struct hth_transport_opts *opts, struct hearth_error *err)
+static int impl_prepare(const struct hth_transport_opts *opts, struct environment *environment,
+        struct hearth_error *err)
 {
     void *ucs = implementation ? NULL : dlopen("libucs.so.0", RTLD_NOLOAD | RTLD_LAZY);
     int rc = 0;
@@ -191,7 +225,7 @@ static int impl_prepare(const struct hth_transport_opts *opts, struct hearth_err
         dlclose(ucs);
     }
     if (!shared)
-        environment_set(opts);
+        environment_set(environment, opts);
     else if (!implementation)
         rc = environment_share(&opts->log, err);
     if (rc == 0)
@@ -208,14 +242,16 @@ static int impl_open(const struct hth_transport_opts *opts,
         const struct hth_transport_events *events, struct hth_transport **out,
         struct hearth_error *err)
 {
+    struct environment environment = { .count = 0 };
     struct signals signals;
     int rc;
 
     pthread_mutex_lock(&lock);
     signals_keep(&signals);
-    rc = impl_prepare(opts, err);
+    rc = impl_prepare(opts, &environment, err);
     if (rc == 0)
         rc = implementation->open(opts, events, out, err);
+    environment_restore(&environment);
     signals_restore(&signals);
     pthread_mutex_unlock(&lock);
     return rc;
@@ -234,6 +270,7 @@ int hth_transport_list(const char *library, const struct hth_machine *machine,
         struct hth_offers *out, struct hearth_error *err)
 {
     struct hth_transport_opts opts = { .library = library };
+    struct environment environment = { .count = 0 };
     hth_transport_list_fn *list;
     struct signals signals;
     void *at;
@@ -241,7 +278,7 @@ int hth_transport_list(const char *library, const struct hth_machine *machine,
 
     pthread_mutex_lock(&lock);
     signals_keep(&signals);
-    rc = impl_prepare(&opts, err);
+    rc = impl_prepare(&opts, &environment, err);
     at = rc ? NULL : dlsym(implementation_so, "hth_transport_list");
     memcpy(&list, &at, sizeof(list)); /* ISO C has no cast for it */
     if (at)
@@ -249,6 +286,7 @@ int hth_transport_list(const char *library, const struct hth_machine *machine,
     else if (!rc)
         rc = hth_fail(
                 err, HEARTH_EUNSUPPORTED, 0, IMPLEMENTATION " is of another version of Hearth");
+    environment_restore(&environment);
     signals_restore(&signals);
     pthread_mutex_unlock(&lock);
     return rc;

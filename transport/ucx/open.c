@@ -208,6 +208,7 @@ static void ucx_free(struct hth_ucx *t)
     hth_ids_fini(&t->conns);
     hth_ids_fini(&t->grants);
     pthread_mutex_destroy(&t->memory);
+    free(t->known_fds);
     free(t);
 }
 
@@ -385,8 +386,8 @@ static int ucx_open(const struct hth_transport_opts *opts,
     if (!t)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a transport");
     t->settles = hth_ucx_needs(HTH_UCX_CUT_HANDSHAKES);
-    hth_ucx_fds_note(t);
-    rc = provider_take(t, provider, err);
+    rc = hth_ucx_fds_note(t) ? hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a transport")
+                             : provider_take(t, provider, err);
     if (rc == 0)
         rc = hth_listener_check(&network, err);
     if (rc == 0)

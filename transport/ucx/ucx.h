@@ -22,7 +22,6 @@
 #define HTH_UCX_PULLS      1024u      /* on their way, of all connections */
 #define HTH_UCX_CONN_PULLS 64u        /* of one connection, on both sides of it */
 #define HTH_UCX_GRANTS     (1u << 20) /* alive */
-#define HTH_UCX_FDS        1024       /* descriptors of others that we tell from ours */
 
 /* Active messages. Numbers are wire format, see README.md. */
 enum hth_ucx_am {
@@ -188,7 +187,8 @@ struct hth_ucx {
     struct hth_ucx_packet *packets;
     struct hth_ucx_event *noted, **noted_end;
     struct sockaddr_storage bound;
-    ino_t known_fds[HTH_UCX_FDS]; /* inodes of what was open before us; 0: nothing */
+    ino_t *known_fds; /* [known]: inodes of what was open before us; 0: nothing */
+    size_t known;
 };
 
 /* release.c: does the UCX that is loaded need it? */
@@ -209,7 +209,7 @@ uint32_t hth_ucx_blob_encode(const struct sockaddr_storage *ss, unsigned char *o
 int hth_ucx_blob_decode(struct sockaddr_storage *out, const unsigned char *blob, uint32_t len);
 
 /* fds.c: descriptors that a child must not inherit */
-void hth_ucx_fds_note(struct hth_ucx *t);
+int hth_ucx_fds_note(struct hth_ucx *t); /* HEARTH_ENOMEM */
 void hth_ucx_fds_close_on_exec(struct hth_ucx *t, int sockets_only);
 
 /* event.c: notes */

@@ -175,6 +175,8 @@ static int cm_accept(struct fid_ep *fid, const void *data, size_t len)
     ep = cm_ep(fid, "fi_accept()", len);
     if (!ep->peer)
         sfi_sin("connect", "fi_accept() was called on an endpoint that no request was made for");
+    sfi_request_take(ep->request);
+    ep->request = NULL;
     ep->state = SFI_ANSWERING;
     ep->probed_ms = sfi_now_ms();
     sfi_wire_answer(ep, ep->peer, &head, data, len);

@@ -375,8 +375,9 @@ int sfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep *
     ep->fid.msg = &sfi_msg_ops;
     ep->fid.rma = &sfi_rma_ops;
     sfi_enter(d);
-    if (info->handle)
-        ep->peer = sfi_request_take(info->handle);
+    ep->request = info->handle;
+    if (ep->request)
+        ep->peer = sfi_request_from(ep->request);
     ep->next = open_eps;
     open_eps = ep;
     d->children++;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Listening endpoints. Their socket's name is the address as text; a request is an event with a
- * handle, and stands until an endpoint is made of it or it is rejected.
+ * handle, and stands until it is accepted or rejected.
  */
 #include "strictfi.h"
 
@@ -60,6 +60,15 @@ static void request_put(
     sfi_eq_put(pep->eq, FI_CONNREQ, &pep->fid.fid, info, 0, data, len);
 }
 
+uint32_t sfi_request_from(struct fid *handle)
+{
+    for (struct sfi_pep *pep = listeners; pep; pep = pep->next)
+        for (struct sfi_request *r = pep->requests; r; r = r->next)
+            if (&r->fid == handle)
+                return r->from;
+    sfi_sin("connect", "an endpoint was made of a request that is no more, or answered");
+}
+
 uint32_t sfi_request_take(struct fid *handle)
 {
     for (struct sfi_pep *pep = listeners; pep; pep = pep->next)
@@ -73,7 +82,7 @@ uint32_t sfi_request_take(struct fid *handle)
             free(r);
             return from;
         }
-    sfi_sin("connect", "an endpoint was made of a request that is no more, or answered");
+    sfi_sin("connect", "a request was answered that is no more");
 }
 
 void sfi_pep_progress(struct sfi_pep *pep)
