@@ -27,7 +27,7 @@ _Static_assert(HTH_OBJECTS_MAX == HTH_SIZES_OBJECTS, "of one save of a rank");
 
 #define MEETINGS 64u /* of one joining; each takes a fabric from a node's list, or is the last */
 
-static uint64_t join_domain_hash(const char *name)
+static uint64_t join_name_hash(const char *name)
 {
     unsigned char digest[HTH_DIGEST];
     uint64_t v;
@@ -113,7 +113,8 @@ static void join_own_row(struct hearth *h, unsigned char out[HTH_GATHER])
     memcpy(g.transport, a->transport, sizeof(g.transport));
     memcpy(g.provider, a->provider, sizeof(g.provider));
     for (size_t i = 0; i < h->opts.domain_count; i++)
-        g.domain[i] = join_domain_hash(h->opts.domains[i]);
+        g.domain[i] = join_name_hash(h->opts.domains[i]);
+    g.machine = h->opts.machine ? join_name_hash(h->opts.machine) : 0;
     join_sizes(h, &g.objects);
     if (h->joining->rounds) { /* what attach said is of the round before */
         g.wall_ms = join_wall_ms();

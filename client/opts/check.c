@@ -6,6 +6,7 @@
 #include "check.h"
 
 #include "client/base/limits.h"
+#include "client/base/machine.h"
 #include "core/base/auth.h"
 #include "core/base/options.h"
 #include "core/base/opts.h"
@@ -146,6 +147,11 @@ static int check_names(const struct hearth_opts *o, struct hearth_error *err)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "domains[] has domain_count = %zu names: give at most %d, narrowest first",
                 o->domain_count, HTH_DOMAINS_MAX);
+    if (o->machine && (!o->machine[0] || strlen(o->machine) > 255))
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "machine is '%.64s': name what the node runs on with 1 to 255 bytes, or leave it "
+                "unset",
+                o->machine);
     for (size_t i = 0; i < o->domain_count; i++)
         if (!o->domains[i] || !o->domains[i][0] || strlen(o->domains[i]) > 255)
             return hth_fail(err, HEARTH_EINVAL, 0,
@@ -281,7 +287,7 @@ int hth_opts_check(struct hearth_opts *o, struct hearth_error *err)
 int hth_opts_take(struct hearth *h, const struct hearth_opts *opts, struct hearth_error *err)
 {
     struct hearth_opts o, given;
-    char host[256] = "";
+    char host[256] = "", boot[HTH_BOOT_ID];
     int rc;
 
     if (!opts)
@@ -297,6 +303,8 @@ int hth_opts_take(struct hearth *h, const struct hearth_opts *opts, struct heart
     gethostname(host, sizeof(host) - 1);
     if (!o.node && (rc = hth_node_check(host, err)))
         return hth_while(err, rc, "the host name is no node id, so set node");
+    if (!o.machine && !hth_boot_id(boot))
+        o.machine = boot;
     h->opts = o;
     rc = copy_texts(&h->opts);
     h->wants = h->opts;

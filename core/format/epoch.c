@@ -6,7 +6,8 @@
  *    32 u32 world   36 u32 nodes   40 u32 self   44 u32 zero
  *    48 u32 rank_node[world], then a member of 240 bytes per node:
  *         0 64 node, NUL-padded   64 u64 store   72 u64 domain[4]
- *       104 u32 length of the address   108 128 address, zero-padded   236 u32 zero
+ *       104 u32 length of the address   108 128 address, zero-padded
+ *       236 u32 1 + the first member on its machine, or 0 (version 3)
  *     .  32 BLAKE2b-256 of all before it
  */
 #include "epoch.h"
@@ -14,9 +15,11 @@
 
 #include <stdlib.h>
 
-#define MAGIC  "HTHEPOCH"
-#define HEAD   48u
-#define MEMBER UINT64_C(240) /* bytes */
+#define MAGIC        "HTHEPOCH"
+#define HEAD         48u
+#define MEMBER       UINT64_C(240) /* bytes */
+
+#define WITH_MACHINE 3u /* the version that has it */
 
 static uint64_t bytes_of(uint32_t world, uint32_t nodes)
 {
@@ -37,7 +40,7 @@ static void write_member(struct hth_writer *w, const struct hth_member *m)
     hth_write32(w, m->addr_len);
     hth_write(w, m->addr, m->addr_len);
     hth_write_zeros(w, HTH_ADDR_MAX - m->addr_len);
-    hth_write32(w, 0);
+    hth_write32(w, m->machine);
 }
 
 void hth_epoch_encode(const struct hth_epoch *e, unsigned char *out)
@@ -72,15 +75,16 @@ static void read_member(struct hth_reader *r, struct hth_member *m)
         return;
     }
     hth_read_into(r, m->addr, m->addr_len);
-    hth_read_zeros(r, HTH_ADDR_MAX - m->addr_len + 4);
+    hth_read_zeros(r, HTH_ADDR_MAX - m->addr_len);
+    m->machine = hth_read32(r);
 }
 
 static int epoch_head_decode(const struct hth_versions *versions, struct hth_epoch *e,
-        struct hth_reader *r, struct hearth_error *err)
+        struct hth_reader *r, uint32_t *out_version, struct hearth_error *err)
 {
     int rc;
 
-    if ((rc = hth_read_record(r, MAGIC, versions, NULL, err)))
+    if ((rc = hth_read_record(r, MAGIC, versions, out_version, err)))
         return rc;
     hth_read_zeros(r, 4);
     e->epoch = hth_read64(r);
@@ -115,13 +119,23 @@ static int ranks_in_order(const struct hth_epoch *e)
     return seen == e->nodes;
 }
 
-static int body_decode(struct hth_epoch *e, struct hth_reader *r, struct hearth_error *err)
+/* The first member of a machine names itself. */
+static int machine_is_known(const struct hth_epoch *e, uint32_t node)
+{
+    uint32_t machine = e->member[node].machine;
+
+    return !machine || (machine <= node + 1 && e->member[machine - 1].machine == machine);
+}
+
+static int body_decode(
+        struct hth_epoch *e, struct hth_reader *r, uint32_t version, struct hearth_error *err)
 {
     for (uint32_t i = 0; i < e->world; i++)
         e->rank_node[i] = hth_read32(r);
     for (uint32_t i = 0; i < e->nodes; i++) {
         read_member(r, &e->member[i]);
-        if (r->bad || hth_node_check(e->member[i].node, NULL))
+        if (r->bad || hth_node_check(e->member[i].node, NULL) || !machine_is_known(e, i) ||
+                (version < WITH_MACHINE && e->member[i].machine))
             return hth_fail(err, HEARTH_ECORRUPT, 0,
                     "epoch record: node %" PRIu32 " holds what Hearth never writes", i);
     }
@@ -136,9 +150,10 @@ int hth_epoch_decode_as(const struct hth_versions *versions, struct hth_epoch *o
 {
     struct hth_reader r = { .at = bytes, .len = len };
     struct hth_epoch e = { 0 };
+    uint32_t version;
     int rc;
 
-    if ((rc = epoch_head_decode(versions, &e, &r, err)))
+    if ((rc = epoch_head_decode(versions, &e, &r, &version, err)))
         return rc;
     e.rank_node = calloc((size_t)e.world + 1, sizeof(*e.rank_node));
     e.member = calloc((size_t)e.nodes + 1, sizeof(*e.member));
@@ -146,7 +161,7 @@ int hth_epoch_decode_as(const struct hth_versions *versions, struct hth_epoch *o
         rc = hth_fail(
                 err, HEARTH_ENOMEM, 0, "no memory for an epoch of %" PRIu32 " ranks", e.world);
     else
-        rc = body_decode(&e, &r, err);
+        rc = body_decode(&e, &r, version, err);
     if (rc) {
         hth_epoch_fini(&e);
         return rc;

@@ -3,6 +3,7 @@
  * One joining of all ranks, as every member writes it down before it answers anything:
  * members in order of their lowest rank (node 0 is the coordinator), and which node has which
  * rank. Record: "HTHEPOCH", version, the fields below in order, digest at the end.
+ * Version 2, without machines, is read.
  */
 #ifndef HEARTH_CORE_FORMAT_EPOCH_H
 #define HEARTH_CORE_FORMAT_EPOCH_H
@@ -23,6 +24,8 @@ struct hth_member {
     char node[HTH_NAME_MAX + 1];      /* its id */
     uint64_t store;                   /* of its memory */
     uint64_t domain[HTH_DOMAINS_MAX]; /* hash of each level's name; 0: none given */
+    /* Where other members stand on its machine: 1 + the place of the first of them; else 0 */
+    uint32_t machine;
     uint32_t addr_len;
     unsigned char addr[HTH_ADDR_MAX];
 };
@@ -56,6 +59,7 @@ struct hth_gather {
     uint64_t wall_ms;
     uint64_t random;
     uint64_t domain[HTH_DOMAINS_MAX];
+    uint64_t machine; /* hash of the machine's id, by version 10; 0: the rank does not know it */
     uint32_t copies, min_copies, keep; /* these and those below must be equal on all ranks ... */
     uint32_t flags;                    /* HTH_GATHER_... */
     uint32_t heartbeat_ms, dead_ms, bad_after;
@@ -101,7 +105,9 @@ uint64_t hth_epoch_seen(uint64_t epoch, uint64_t nonce, uint64_t *random);
 /* The epoch all ranks come to from the same table[world][HTH_GATHER]. Number: max(1 + highest, rank
  * 0's clock), which counts as far as the median of all clocks and a day; nonce: rank 0's number,
  * above 2^62 the highest. self is the node whose store id is `store`.
- * Errors: HEARTH_EINVAL naming the two ranks that disagree (job, options, transport, node twice), or
+ * Nodes
+ * whose ranks name one machine stand on one. Errors: HEARTH_EINVAL naming the two ranks that
+ * disagree (job, options, transport, node twice, the failure domains of their machine), or
  * the one that says it has seen more than 2^62; HEARTH_EPROTO where their engines have no protocol
  * in common. */
 int hth_epoch_make(struct hth_epoch *out, const unsigned char *table, uint32_t world,

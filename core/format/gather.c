@@ -7,7 +7,7 @@
  *     0 "HTHGATHR"   8 u32 version   12 u32 flags   16 64 job   80 64 node
  *   144 u64 store   152 u64 highest epoch   160 u64 wall clock   168 u64 random number
  *   176 u64 domain[4]   208 u32 copies, min_copies, keep   220 u32 length of the address
- *   224 128 address, zero-padded   352 u64 bytes of the largest object   360 u32 lowest, highest protocol
+ *   224 128 address, zero-padded   352 u64 machine (version 10)   360 u32 lowest, highest protocol
  *   368 u32 heartbeat, dead ms   376 15 transport   391 31 provider (version 3)   422 two zeros
  *   424 u32 fabrics, first fabric (version 4)   432 u32 bad_after (version 5)
  *   436 4 x { u64 bytes, u32 objects } (version 9: sizes.h)   484 u32 zero
@@ -16,7 +16,7 @@
  *
  * Version 6 has the order of fabrics in which tcp stands (fabric.h), version 7 integrity in the flags,
  * version 8 engines that know of saves of some ranks. To version 8 a rank's save is one object of the bytes at
- * 352.
+ * 352; version 9 has the largest of them there. A node whose ranks name no machine is alone on its.
  * Ranks are sorted by (node, rank), so a node's ranks lie together and its lowest comes first.
  */
 #include "epoch.h"
@@ -24,16 +24,17 @@
 
 #include <stdlib.h>
 
-#define MAGIC      "HTHGATHR"
-#define VERSION_AT 8u
-#define NODE_AT    80u
-#define SHARD_AT   352u
-#define SIZES_AT   436u
-#define WITH_SIZES 9u /* the version that has them */
-#define TAIL_AT    488u
-#define PROOF_AT   (HTH_GATHER - HTH_MAC)
-#define DAY_MS     86400000u
-#define WITH_WHY   3u /* the version that has it */
+#define MAGIC        "HTHGATHR"
+#define VERSION_AT   8u
+#define NODE_AT      80u
+#define LARGEST_AT   352u /* to version 9 */
+#define SIZES_AT     436u
+#define WITH_SIZES   9u /* the version that has them */
+#define WITH_MACHINE 10u
+#define TAIL_AT      488u
+#define PROOF_AT     (HTH_GATHER - HTH_MAC)
+#define DAY_MS       86400000u
+#define WITH_WHY     3u /* the version that has it */
 
 static void write_facts(struct hth_writer *w, const struct hth_gather *g)
 {
@@ -49,7 +50,7 @@ static void write_facts(struct hth_writer *w, const struct hth_gather *g)
     hth_write32(w, g->addr_len);
     hth_write(w, g->addr, g->addr_len);
     hth_write_zeros(w, HTH_ADDR_MAX - g->addr_len);
-    hth_write64(w, g->objects.bytes[0]);
+    hth_write64(w, g->machine);
     hth_write32(w, g->version_low);
     hth_write32(w, g->version_high);
     hth_write32(w, g->heartbeat_ms);
@@ -106,7 +107,7 @@ static void read_sizes(
         if (hth_sizes_objects(s))
             r->bad = 1;
         hth_sizes_of(s, &largest, largest != 0);
-    } else if (!hth_sizes_are(s) || s->bytes[0] != largest) {
+    } else if (!hth_sizes_are(s) || (version < WITH_MACHINE && s->bytes[0] != largest)) {
         r->bad = 1;
     }
 }
@@ -132,6 +133,7 @@ static void read_facts(struct hth_gather *g, struct hth_reader *r, uint32_t vers
     hth_read_into(r, g->addr, g->addr_len);
     hth_read_zeros(r, HTH_ADDR_MAX - g->addr_len);
     largest = hth_read64(r);
+    g->machine = version < WITH_MACHINE ? 0 : largest;
     g->version_low = hth_read32(r);
     g->version_high = hth_read32(r);
     g->heartbeat_ms = hth_read32(r);
@@ -200,7 +202,7 @@ void hth_gather_objects(const unsigned char row[HTH_GATHER], struct hth_sizes *o
 {
     struct hth_reader r = { .at = row, .len = HTH_GATHER, .pos = SIZES_AT };
 
-    read_sizes(out, &r, hth_get32(row + VERSION_AT), hth_get64(row + SHARD_AT));
+    read_sizes(out, &r, hth_get32(row + VERSION_AT), hth_get64(row + LARGEST_AT));
 }
 
 void hth_gather_prove(unsigned char row[HTH_GATHER], const unsigned char key[HTH_KEY])
@@ -398,6 +400,8 @@ static int node_agrees(const struct hth_gather *a, uint32_t lowest, const struct
     if (memcmp(a->domain, b->domain, sizeof(a->domain)) != 0)
         return gather_disagree(
                 err, lowest, rank, "the failure domains of the node that they share");
+    if (a->machine != b->machine)
+        return gather_disagree(err, lowest, rank, "the machine of the node that they share");
     if (a->addr_len != b->addr_len || memcmp(a->addr, b->addr, a->addr_len) != 0)
         return gather_disagree(err, lowest, rank, "the address of the node that they share");
     return HEARTH_OK;
@@ -409,6 +413,7 @@ struct join {
     uint32_t *sorted;           /* [world] ranks by (node, rank) */
     uint32_t *lowest;           /* [world] of each rank's node */
     uint64_t *clock;            /* [world] */
+    uint64_t *machine;          /* [world] of each node what its ranks say */
     uint64_t highest, nonce;    /* epoch that was seen, and at the top the highest nonce */
     struct hth_epoch *e;
 };
@@ -495,10 +500,66 @@ static void gather_fill(struct join *j)
         memcpy(m->node, g.node, sizeof(m->node));
         m->store = g.store;
         memcpy(m->domain, g.domain, sizeof(m->domain));
+        j->machine[node] = g.machine;
         m->addr_len = g.addr_len;
         memcpy(m->addr, g.addr, sizeof(m->addr));
         e->rank_node[rank] = node++;
     }
+}
+
+static uint32_t node_lowest(const struct hth_epoch *e, uint32_t node)
+{
+    uint32_t rank = 0;
+
+    while (e->rank_node[rank] != node)
+        rank++;
+    return rank;
+}
+
+static int by_machine(const void *a, const void *b, void *machine)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    uint64_t m = ((const uint64_t *)machine)[x], n = ((const uint64_t *)machine)[y];
+
+    return m != n ? (m < n ? -1 : 1) : x < y ? -1 : x > y;
+}
+
+/* Members of one machine are one failure domain, so that a wider one is all of theirs. */
+static int machine_agrees(
+        const struct hth_epoch *e, uint32_t first, uint32_t node, struct hearth_error *err)
+{
+    const struct hth_member *a = &e->member[first], *b = &e->member[node];
+
+    if (!memcmp(a->domain, b->domain, sizeof(a->domain)))
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_EINVAL, 0,
+            "rank %" PRIu32 " (node '%s') and rank %" PRIu32
+            " (node '%s') are on one machine and disagree about its failure domains: give all "
+            "ranks of a machine the same HEARTH_DOMAINS",
+            node_lowest(e, first), a->node, node_lowest(e, node), b->node);
+}
+
+/* Which members stand on one machine; sorted[] is scratch. */
+static int machines_find(struct join *j, struct hearth_error *err)
+{
+    struct hth_epoch *e = j->e;
+    uint32_t first = 0;
+    int rc = HEARTH_OK;
+
+    for (uint32_t i = 0; i < e->nodes; i++)
+        j->sorted[i] = i;
+    qsort_r(j->sorted, e->nodes, sizeof(*j->sorted), by_machine, j->machine);
+    for (uint32_t i = 0; !rc && i < e->nodes; i++) {
+        uint32_t node = j->sorted[i];
+
+        if (!i || !j->machine[node] || j->machine[node] != j->machine[first]) {
+            first = node;
+            continue;
+        }
+        e->member[first].machine = e->member[node].machine = 1 + first;
+        rc = machine_agrees(e, first, node, err);
+    }
+    return rc;
 }
 
 static int by_store(const void *a, const void *b, void *member)
@@ -522,18 +583,13 @@ static int stores_check(
     qsort_r(sorted, e->nodes, sizeof(*sorted), by_store, e->member);
     for (uint32_t i = 1; i < e->nodes; i++) {
         const struct hth_member *a = &e->member[sorted[i - 1]], *b = &e->member[sorted[i]];
-        uint32_t ranks[2] = { 0, 0 };
 
         if (a->store != b->store)
             continue;
-        while (e->rank_node[ranks[0]] != sorted[i - 1])
-            ranks[0]++;
-        while (e->rank_node[ranks[1]] != sorted[i])
-            ranks[1]++;
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "rank %" PRIu32 " (node '%s') and rank %" PRIu32
                 " (node '%s') share one store: give one machine one node id",
-                ranks[0], a->node, ranks[1], b->node);
+                node_lowest(e, sorted[i - 1]), a->node, node_lowest(e, sorted[i]), b->node);
     }
     if (e->self == HTH_NODE_NONE)
         return hth_fail(err, HEARTH_EINVAL, 0,
@@ -555,6 +611,8 @@ static int gather_build(struct join *j, uint64_t store, struct hearth_error *err
     if (!e->member)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %" PRIu32 " nodes", e->nodes);
     gather_fill(j);
+    if ((rc = machines_find(j, err)))
+        return rc;
     return stores_check(e, j->sorted, store, err);
 }
 
@@ -571,13 +629,15 @@ int hth_epoch_make(struct hth_epoch *out, const unsigned char *table, uint32_t w
     j.sorted = calloc(world, sizeof(*j.sorted));
     j.lowest = calloc(world, sizeof(*j.lowest));
     j.clock = calloc(world, sizeof(*j.clock));
-    if (!e.rank_node || !j.sorted || !j.lowest || !j.clock)
+    j.machine = calloc(world, sizeof(*j.machine));
+    if (!e.rank_node || !j.sorted || !j.lowest || !j.clock || !j.machine)
         rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an epoch of %" PRIu32 " ranks", world);
     else
         rc = gather_build(&j, store, err);
     free(j.sorted);
     free(j.lowest);
     free(j.clock);
+    free(j.machine);
     if (rc)
         hth_epoch_fini(&e);
     else

@@ -16,20 +16,20 @@
 #include <stdint.h>
 
 /*           row, oldest, newest, what it is called */
-#define HTH_VERSIONS(X)                  \
-    X(BLOCK, 1, 1, "block")              \
-    X(TABLE, 1, 2, "table")              \
-    X(MANIFEST, 2, 3, "manifest")        \
-    X(EPOCH, 2, 2, "epoch record")       \
-    X(KEEP, 2, 4, "keep record")         \
-    X(PLANS, 3, 4, "record of plans")    \
-    X(RUNNING, 1, 2, "running record")   \
-    X(HEAD, 2, 2, "head of the log")     \
-    X(LIFE, 1, 1, "count of starts")     \
-    X(HANDED, 1, 2, "commit record")     \
-    X(FABRIC, 1, 1, "fabric record")     \
-    X(STORE, 5, 5, "store")              \
-    X(GREETING, 2, 9, "rank's greeting") \
+#define HTH_VERSIONS(X)                   \
+    X(BLOCK, 1, 1, "block")               \
+    X(TABLE, 1, 2, "table")               \
+    X(MANIFEST, 2, 3, "manifest")         \
+    X(EPOCH, 2, 3, "epoch record")        \
+    X(KEEP, 2, 4, "keep record")          \
+    X(PLANS, 3, 4, "record of plans")     \
+    X(RUNNING, 1, 2, "running record")    \
+    X(HEAD, 2, 2, "head of the log")      \
+    X(LIFE, 1, 1, "count of starts")      \
+    X(HANDED, 1, 2, "commit record")      \
+    X(FABRIC, 1, 1, "fabric record")      \
+    X(STORE, 5, 6, "store")               \
+    X(GREETING, 2, 10, "rank's greeting") \
     X(LOCAL, 5, 9, "local protocol")
 
 enum hth_format {

@@ -96,6 +96,10 @@ struct hearth_opts {
      * begin is marked bad, as by hearth_keep_mark_bad(); 0: none is. The same on all ranks */
     uint32_t bad_after;
     uint32_t integrity; /* enum hearth_integrity, the same on all ranks */
+
+    /* what the node runs on, 1 to 255 bytes: nodes of one machine are one failure domain. NULL: the
+     * boot id of its kernel */
+    const char *machine;
 };
 HEARTH_SIZED(hearth_opts);
 #define HEARTH_OPTS_INIT HEARTH_INIT(hearth_opts)

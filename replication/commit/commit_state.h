@@ -281,6 +281,8 @@ int holders_have(const struct hth_commit *c, uint32_t rank, uint32_t node);
 /* Nodes that may have the bytes though they have no place now: out[PLACES_MAX]. */
 uint32_t holders_were(const struct hth_commit *c, uint32_t rank, uint32_t *out);
 int holders_lost(const struct hth_commit *c, uint32_t node);
+/* How many of these nodes share no failure domain. */
+uint32_t holders_apart(const struct hth_commit *c, const uint32_t *node, uint32_t nodes);
 
 /* kept.c; hth_commit_kept() and hth_commit_kept_s() too */
 int kept_write(struct hth_commit *c, const struct hth_keep *keep, struct hearth_error *err);

@@ -58,7 +58,8 @@ void coord_begin(struct hth_commit *c)
 
 /* ---- Decisions ------------------------------------------------------------------------------------ */
 
-/* In an epoch that may be degraded, whoever is left is enough. */
+/* In an epoch that may be degraded, whoever is left is enough. In as many failure domains as
+ * PROTECTED needs, or as those holders stand in that are not lost. */
 static int decide_is_protected(
         struct hth_commit *c, const struct tally *t, int *out_degraded, int *out_full)
 {
@@ -74,10 +75,11 @@ static int decide_is_protected(
         uint32_t apart, have = tally_promised(c, t, r, &apart, &full);
 
         for (uint32_t i = 0; i < n; i++)
-            living += !holders_lost(c, holder[i]);
+            if (!holders_lost(c, holder[i]))
+                holder[living++] = holder[i];
         if (o->allow_degraded && living < need)
             need = living ? living : 1;
-        if (have < need)
+        if (have < need || (apart < need && apart < holders_apart(c, holder, living)))
             return 0;
         *out_degraded |= apart < 1 + o->copies;
         *out_full &= full;

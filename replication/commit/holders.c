@@ -11,7 +11,7 @@ int holders_make(struct hth_commit *c, struct hearth_error *err)
 {
     const struct hth_ctx_opts *o = &c->ctx->opts;
     const struct hth_epoch *e = c->ctx->epoch;
-    char text[160];
+    char text[384];
     int rc;
 
     holders_fini(c);
@@ -46,6 +46,13 @@ void holders_take(struct hth_commit *c, struct hth_holders *map)
     for (uint32_t i = 0; i < c->map.notes; i++)
         if (c->map.note[i].lost && c->map.note[i].node < e->nodes && c->map.note[i].node != e->self)
             c->ctx->down[c->map.note[i].node] = 1;
+}
+
+uint32_t holders_apart(const struct hth_commit *c, const uint32_t *node, uint32_t nodes)
+{
+    return c->base.widest && !hth_breaks(c->ctx, HTH_BREAK_DOMAINS)
+                   ? hth_placement_apart(&c->base, c->ctx->epoch, node, nodes)
+                   : nodes;
 }
 
 int holders_lost(const struct hth_commit *c, uint32_t node)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Nodes are sorted into groups by the widest domain that is named, and dealt out group
+ * Nodes are sorted into groups by the widest domain that is known, and dealt out group
  * after group; a copy goes a fixed number of groups further on. With an even number of equal groups
  * and one copy, neighbours exchange their copies (pairs: a loss costs one other node's bandwidth
  * only); else the shift makes a ring. Each copy of a group's owners goes round the nodes of one other
@@ -13,11 +13,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What node `n` shares with others at `level`; 0 is the node itself. */
+#define MACHINE HTH_LEVEL_MACHINE
+
+/* What node `n` shares with others at `level`. */
 static uint64_t domain_of(const struct hth_epoch *e, uint32_t n, uint32_t level)
 {
-    return level == 0 || e->member[n].domain[level - 1] == 0 ? UINT64_C(1) << 63 | n
-                                                             : e->member[n].domain[level - 1];
+    const struct hth_member *m = &e->member[n];
+
+    if (level > MACHINE && m->domain[level - MACHINE - 1])
+        return m->domain[level - MACHINE - 1];
+    return UINT64_C(1) << 63 | (level >= MACHINE && m->machine ? m->machine - 1 : n);
 }
 
 int hth_domain_shared(const struct hth_epoch *e, uint32_t a, uint32_t b, uint32_t level)
@@ -96,14 +101,17 @@ static uint32_t seat_partner(const struct seat *seat, uint32_t nodes, uint32_t g
     return count ? seat[first + (at - own_first) % count].node : HTH_NODE_NONE;
 }
 
-/* The widest level at which anybody has named a domain. */
+/* The widest level at which a node shares what others may, by its options or its machine. */
 static uint32_t domain_widest(const struct hth_epoch *e)
 {
-    for (uint32_t level = HTH_DOMAINS_MAX; level > 0; level--)
-        for (uint32_t n = 0; n < e->nodes; n++)
-            if (e->member[n].domain[level - 1])
-                return level;
-    return 0;
+    uint32_t widest = 0;
+
+    for (uint32_t n = 0; n < e->nodes; n++)
+        for (uint32_t level = HTH_LEVELS - 1; level > widest; level--)
+            if (level == MACHINE ? e->member[n].machine != 0
+                                 : e->member[n].domain[level - MACHINE - 1] != 0)
+                widest = level;
+    return widest;
 }
 
 uint32_t hth_placement_apart(const struct hth_placement *p, const struct hth_epoch *e,
@@ -155,8 +163,8 @@ static void placement_fill(struct hth_placement *p, const struct hth_epoch *e,
     }
 }
 
-static int placement_refuse(const struct hth_placement *p, uint32_t min_copies, uint32_t groups,
-        struct hearth_error *err)
+static int placement_refuse(const struct hth_placement *p, uint32_t min_copies, uint32_t nodes,
+        uint32_t groups, struct hearth_error *err)
 {
     const char *lower = min_copies > 1 ? ", lower min_copies" : "";
 
@@ -165,12 +173,19 @@ static int placement_refuse(const struct hth_placement *p, uint32_t min_copies, 
                 "%" PRIu32 " copies in other failure domains need %" PRIu32
                 " nodes, the job has %" PRIu32 ": add nodes%s, or set allow_degraded",
                 min_copies, min_copies + 1, groups, lower);
+    if (p->widest == MACHINE)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "%" PRIu32 " copies in other failure domains need %" PRIu32
+                " machines, the job's %" PRIu32 " nodes are on %" PRIu32
+                ": add machines%s, set allow_degraded, or, where a machine's id is not its own, "
+                "name it (HEARTH_MACHINE)",
+                min_copies, min_copies + 1, nodes, groups, lower);
     return hth_fail(err, HEARTH_EINVAL, 0,
             "%" PRIu32 " copies in other failure domains need %" PRIu32 " domains of level %" PRIu32
             ", the job's nodes are in %" PRIu32
             ": add nodes in other domains, name no level that all share (HEARTH_DOMAINS)%s, or set "
             "allow_degraded",
-            min_copies, min_copies + 1, p->widest, groups, lower);
+            min_copies, min_copies + 1, p->widest - MACHINE, groups, lower);
 }
 
 int hth_placement_make(struct hth_placement *out, const struct hth_epoch *epoch, uint32_t copies,
@@ -190,9 +205,9 @@ int hth_placement_make(struct hth_placement *out, const struct hth_epoch *epoch,
         while (seat_nodes(epoch, p.level, seat) < copies + 1 && p.level > 0)
             p.level--;
         groups = seat_nodes(epoch, p.widest, seat);
-        p.apart = groups > copies ? copies : groups - 1;
+        p.apart = groups > copies ? copies : groups - (groups > 0);
         if (p.apart < min_copies && !degraded)
-            rc = placement_refuse(&p, min_copies, groups, err);
+            rc = placement_refuse(&p, min_copies, epoch->nodes, groups, err);
         else
             placement_fill(&p, epoch, seat, groups, of_node);
     }
@@ -205,32 +220,54 @@ int hth_placement_make(struct hth_placement *out, const struct hth_epoch *epoch,
     return rc;
 }
 
+/* "node(s)", "machine(s)", "domain(s) of level 2" */
+static const char *level_text(uint32_t level, char *out, size_t len)
+{
+    if (level > MACHINE)
+        snprintf(out, len, "domain(s) of level %" PRIu32, level - MACHINE);
+    else
+        snprintf(out, len, "%s", level == MACHINE ? "machine(s)" : "node(s)");
+    return out;
+}
+
+/* "4 nodes", or "4 nodes on 2 machines ('a' and 'b' are on one)" */
+static void nodes_text(const struct hth_epoch *e, char *out, size_t len)
+{
+    uint32_t machines = 0, mate = HTH_NODE_NONE;
+
+    for (uint32_t n = 0; n < e->nodes; n++) {
+        int is_mate = e->member[n].machine && e->member[n].machine != n + 1;
+
+        machines += !is_mate;
+        mate = is_mate && mate == HTH_NODE_NONE ? n : mate;
+    }
+    if (mate == HTH_NODE_NONE)
+        snprintf(out, len, "%" PRIu32 " node(s)", e->nodes);
+    else
+        snprintf(out, len, "%" PRIu32 " nodes on %" PRIu32 " machine(s) ('%s' and '%s' are on one)",
+                e->nodes, machines, e->member[e->member[mate].machine - 1].node,
+                e->member[mate].node);
+}
+
 void hth_placement_text(
         const struct hth_placement *p, const struct hth_epoch *epoch, char *out, size_t len)
 {
     int none = p->world == 0 || p->holder[0] == HTH_NODE_NONE;
+    char nodes[2 * HTH_NAME_MAX + 80], level[40];
     uint32_t have = 0;
 
+    nodes_text(epoch, nodes, sizeof(nodes));
     for (uint32_t c = 0; !none && c < p->copies; c++)
         have += p->holder[c] != HTH_NODE_NONE;
-    if (p->apart < p->copies && p->widest && !none)
-        snprintf(out, len,
-                "%" PRIu32 " nodes, %" PRIu32 " of %" PRIu32
-                " copies in other domains of level %" PRIu32 ": saves are DEGRADED",
-                epoch->nodes, p->apart, p->copies, p->widest);
-    else if (none)
-        snprintf(out, len, "%" PRIu32 " node(s), no copies: survives processes, not nodes",
-                epoch->nodes);
-    else if (p->level == 0)
-        snprintf(out, len,
-                "%" PRIu32 " nodes, %" PRIu32 " of %" PRIu32
-                " copies: survives the loss of any %" PRIu32 " node(s)",
-                epoch->nodes, have, p->copies, have);
+    if (none)
+        snprintf(out, len, "%s, no copies: survives processes, not nodes", nodes);
+    else if (p->apart < p->copies && p->widest)
+        snprintf(out, len, "%s, %" PRIu32 " of %" PRIu32 " copies in other %s: saves are DEGRADED",
+                nodes, p->apart, p->copies, level_text(p->widest, level, sizeof(level)));
     else
         snprintf(out, len,
-                "%" PRIu32 " nodes, %" PRIu32 " of %" PRIu32
-                " copies: survives the loss of any %" PRIu32 " domain(s) of level %" PRIu32,
-                epoch->nodes, have, p->copies, have, p->level);
+                "%s, %" PRIu32 " of %" PRIu32 " copies: survives the loss of any %" PRIu32 " %s",
+                nodes, have, p->copies, have, level_text(p->level, level, sizeof(level)));
 }
 
 void hth_placement_fini(struct hth_placement *p)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who holds the copies of each rank's objects. A pure function of the epoch's members, the same on
- * every node: no domain shared with the owner or between copies at the widest level that is named. Where there are too
+ * every node: no domain shared with the owner or between copies at the widest level that is known:
+ * the members' machines, and above them the domains that are named. Where there are too
  * few of these domains, it is refused, or, where that is allowed, further copies lie in domains of narrower levels, and saves are
  * DEGRADED. Pairs when they fit, a ring for the rest; loads as even as possible.
  */
@@ -10,13 +11,17 @@
 
 #include "core/format/epoch.h"
 
-#define HTH_COPIES_MAX 8u
+#define HTH_COPIES_MAX    8u
+
+/* Levels: 0 the node itself, then its machine, then its domains, narrowest first. */
+#define HTH_LEVEL_MACHINE 1u
+#define HTH_LEVELS        (HTH_LEVEL_MACHINE + 1 + HTH_DOMAINS_MAX)
 
 struct hth_placement {
     uint32_t world, copies;
     uint32_t *holder; /* [world][copies]: node of each copy, HTH_NODE_NONE where there is none */
-    uint32_t level;   /* domains shared by none: 0 the node itself, 1.. domain[level - 1] */
-    uint32_t widest;  /* the widest level at which a domain is named */
+    uint32_t level;   /* at which and below which no copy shares anything with another one */
+    uint32_t widest;  /* the widest level at which nodes may share something */
     uint32_t apart;   /* the first so many copies share no domain of it, nor the owner's */
 };
 
@@ -32,7 +37,8 @@ int hth_domain_shared(const struct hth_epoch *e, uint32_t a, uint32_t b, uint32_
 uint32_t hth_placement_apart(const struct hth_placement *p, const struct hth_epoch *e,
         const uint32_t *node, uint32_t nodes);
 
-/* "4 nodes, 1 copy: survives the loss of any one rack" for the log and `hearth ls`. */
+/* "4 nodes on 2 machine(s) ('a' and 'b' are on one), 1 of 1 copies: survives the loss of any 1
+ * machine(s)" */
 void hth_placement_text(
         const struct hth_placement *p, const struct hth_epoch *epoch, char *out, size_t len);
 void hth_placement_fini(struct hth_placement *p);

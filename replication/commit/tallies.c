@@ -119,8 +119,6 @@ uint32_t tally_promised(const struct hth_commit *c, const struct tally *t, uint3
         if (tally_counts(c, t, holder[i]))
             holder[have++] = holder[i];
     *out_full = have == n;
-    *out_apart = c->base.widest && !hth_breaks(c->ctx, HTH_BREAK_DOMAINS)
-                         ? hth_placement_apart(&c->base, c->ctx->epoch, holder, have)
-                         : have;
+    *out_apart = holders_apart(c, holder, have);
     return have;
 }

@@ -80,6 +80,7 @@ static inline void start(void)
             .rank = i,
             .world = NODES,
             .node = i ? "node-b" : "node-a",
+            .machine = i ? "machine-b" : "machine-a",
             .engine = bin ? hearthd : NULL,
             .transport = "tcp",
             .open_ms = 20000,

@@ -105,6 +105,7 @@ static int rank_open(const struct job *j, uint32_t rank, uint16_t port, struct h
     snprintf(bind, sizeof(bind), "127.0.0.%u", rank + 1);
     rc = hearth_bootstrap_tcp("127.0.0.1", port, rank, j->nodes, 20000, &me.boot, err);
     o.root = me.root, o.job = "bench", o.node = node, o.bind = bind;
+    o.machine = node; /* nodes of the bench stand for machines */
     o.transport = b.transport, o.provider = b.provider;
     if (b.trusted)
         o.network = HEARTH_NETWORK_TRUSTED;

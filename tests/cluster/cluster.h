@@ -71,6 +71,7 @@ struct world {
     /* Options of the ranks to be started. */
     uint32_t copies, min_copies, keep, degraded, kib, racks, save_ms, recover_ms, open_ms, mib,
             common_kib;      /* 0: 1000 bytes */
+    uint32_t pods;           /* nodes of one machine; 0: 1 */
     uint32_t rows;           /* of the whole tensor; 0: each rank has kib of its own */
     uint32_t whole;          /* not 0: each rank has room for all rows, and may save them alone */
     const char *start;       /* NULL: auto */

@@ -43,8 +43,8 @@ struct who {
 };
 
 static struct {
-    const char *root, *job, *node, *bind, *meet, *transport, *provider, *engine, *domain, *start,
-            *fabric_library, *ucx_library, *key_file;
+    const char *root, *job, *node, *bind, *meet, *transport, *provider, *engine, *domain, *machine,
+            *start, *fabric_library, *ucx_library, *key_file;
     unsigned long port, rank, world, copies, min_copies, keep, degraded, kib, any_root, save_ms,
             recover_ms, open_ms, common_kib, allow_slower, strong, trusted, rows, whole, untold;
 } arg;
@@ -496,13 +496,13 @@ static int take_arg(const char *text)
         { "node", &arg.node, NULL }, { "bind", &arg.bind, NULL }, { "meet", &arg.meet, NULL },
         { "transport", &arg.transport, NULL }, { "provider", &arg.provider, NULL },
         { "engine", &arg.engine, NULL }, { "domain", &arg.domain, NULL },
-        { "start", &arg.start, NULL }, { "fabric_library", &arg.fabric_library, NULL },
-        { "key_file", &arg.key_file, NULL }, { "ucx_library", &arg.ucx_library, NULL },
-        { "allow_slower", NULL, &arg.allow_slower }, { "strong", NULL, &arg.strong },
-        { "trusted", NULL, &arg.trusted }, { "port", NULL, &arg.port }, { "rank", NULL, &arg.rank },
-        { "world", NULL, &arg.world }, { "copies", NULL, &arg.copies },
-        { "min_copies", NULL, &arg.min_copies }, { "keep", NULL, &arg.keep },
-        { "degraded", NULL, &arg.degraded }, { "kib", NULL, &arg.kib },
+        { "machine", &arg.machine, NULL }, { "start", &arg.start, NULL },
+        { "fabric_library", &arg.fabric_library, NULL }, { "key_file", &arg.key_file, NULL },
+        { "ucx_library", &arg.ucx_library, NULL }, { "allow_slower", NULL, &arg.allow_slower },
+        { "strong", NULL, &arg.strong }, { "trusted", NULL, &arg.trusted },
+        { "port", NULL, &arg.port }, { "rank", NULL, &arg.rank }, { "world", NULL, &arg.world },
+        { "copies", NULL, &arg.copies }, { "min_copies", NULL, &arg.min_copies },
+        { "keep", NULL, &arg.keep }, { "degraded", NULL, &arg.degraded }, { "kib", NULL, &arg.kib },
         { "any_root", NULL, &arg.any_root }, { "save_ms", NULL, &arg.save_ms },
         { "recover_ms", NULL, &arg.recover_ms }, { "open_ms", NULL, &arg.open_ms },
         { "common_kib", NULL, &arg.common_kib }, { "rows", NULL, &arg.rows },
@@ -567,6 +567,7 @@ static int open_job(struct hearth_error *err)
     o.bootstrap = &bootstrap;
     o.copies = (uint32_t)arg.copies, o.min_copies = (uint32_t)arg.min_copies;
     o.keep = (uint32_t)arg.keep, o.allow_degraded = (uint32_t)arg.degraded;
+    o.machine = arg.machine;
     o.domains = arg.domain ? &arg.domain : NULL;
     o.domain_count = arg.domain != NULL;
     o.object_bytes = &bytes, o.object_count = !arg.untold;

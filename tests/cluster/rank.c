@@ -83,6 +83,7 @@ static void fill(const struct world *w, uint32_t r, const struct node *n, struct
         add(a, "strong=1");
     if (w->allow_slower)
         add(a, "allow_slower=1");
+    add(a, "machine=m%u", w->seat[r] / (w->pods ? w->pods : 1));
     if (w->racks)
         add(a, "domain=rack%u", w->seat[r] % w->racks);
 }

@@ -149,6 +149,25 @@ static int every_rack(struct world *w, const char *arg)
     return 0;
 }
 
+/* Two nodes on each machine, which goes with both. */
+static int every_machine(struct world *w, const char *arg)
+{
+    uint64_t step = 1;
+
+    (void)arg;
+    w->pods = 2;
+    TRY(world_begin(w, 4, 1, step));
+    for (uint32_t node = 0; node < 4; node += 2) {
+        TRY(node_kill(w, node));
+        TRY(node_kill(w, node + 1));
+        TRY(node_up(w, node));
+        TRY(node_up(w, node + 1));
+        TRY(world_restart(w, step));
+        TRY(world_save(w, ++step));
+    }
+    return 0;
+}
+
 /* All who have rank 1's part of a step: its own machine, and the one with the copy. */
 static int replace_holders(struct world *w, uint64_t step)
 {
@@ -294,6 +313,7 @@ const struct scenario scenarios_loss[] = { { "lose-each-of-2", every_single, "2"
     { "lose-two-apart-of-5", two_of_five, "2" }, { "cut-pair", cut_for_good, "both" },
     { "cut-pair-one-way", cut_for_good, "" }, { "cut-large-packets", cut_large, NULL },
     { "cut-both-holders", cut_both_holders, NULL }, { "lose-each-rack", every_rack, NULL },
+    { "lose-each-machine-of-two-nodes", every_machine, NULL },
     { "lose-more-than-copies", beyond, NULL },
     { "lose-more-than-copies-and-remove", beyond_removed, NULL },
     { "lose-again-before-a-save", again_before_a_save, NULL },

@@ -65,6 +65,34 @@ Test(epoch, nodes_are_in_order_of_their_lowest_rank, .init = setup)
     hth_epoch_fini(&e);
 }
 
+/* Nodes "b" and "c" on one; "a" does not say where it is. */
+Test(epoch, nodes_of_one_machine_are_known, .init = setup)
+{
+    static const uint32_t want[] = { 1, 0, 1 };
+    struct hth_epoch e, again;
+    unsigned char *bytes;
+
+    rank[0].machine = rank[2].machine = rank[3].machine = 9;
+    rank[3].domain[0] = 'b';
+    must(make(&e, 'c', NULL));
+    bytes = malloc(hth_epoch_bytes(&e));
+    hth_epoch_encode(&e, bytes);
+    must(hth_epoch_decode(&again, bytes, hth_epoch_bytes(&e), NULL));
+    free(bytes);
+    for (uint32_t n = 0; n < 3; n++) {
+        cr_assert(eq(u32, e.member[n].machine, want[n]), "node %u", n);
+        cr_assert(eq(u32, again.member[n].machine, want[n]), "node %u", n);
+    }
+    hth_epoch_fini(&again);
+    hth_epoch_fini(&e);
+    rank[1].machine = rank[4].machine = 8; /* each its own */
+    rank[3].machine = 7;
+    must(make(&e, 'c', NULL));
+    for (uint32_t n = 0; n < 3; n++)
+        cr_assert(zero(u32, e.member[n].machine), "node %u", n);
+    hth_epoch_fini(&e);
+}
+
 static void makes(uint64_t number, uint64_t nonce)
 {
     struct hth_epoch e;
@@ -196,6 +224,13 @@ Test(epoch, ranks_that_disagree_are_named, .init = setup)
     rank[4].addr[0] = 'x';
     refused("rank 1 and rank 4");
     setup();
+    rank[4].machine = 9;
+    refused("rank 1 and rank 4 disagree about the machine of the node that they share");
+    setup();
+    rank[0].machine = rank[2].machine = rank[3].machine = 9;
+    refused("rank 0 (node 'b') and rank 3 (node 'c') are on one machine and disagree about its "
+            "failure domains");
+    setup();
     rank[3].store = 'b';
     refused("rank 0 (node 'b') and rank 3 (node 'c')");
 }
@@ -241,10 +276,12 @@ Test(epoch, a_greeting_comes_back_and_nonsense_is_refused, .init = setup)
     unsigned char bytes[HTH_GATHER], again[HTH_GATHER];
     struct hth_gather g;
 
+    rank[4].machine = 77;
     hth_gather_encode(&rank[4], bytes);
     must(hth_gather_decode(&g, bytes, NULL));
     hth_gather_encode(&g, again);
     cr_assert(eq(int, memcmp(bytes, again, sizeof(bytes)), 0));
+    cr_assert(eq(u64, g.machine, 77));
     cr_assert(eq(u64, g.objects.bytes[0], 40));
     cr_assert(eq(u32, g.objects.count[0], 1));
     cr_assert(eq(u64, g.objects.bytes[1], 7));
@@ -421,7 +458,7 @@ Test(epoch, a_record_that_lies_is_refused_even_with_its_digest, .init = setup)
     bend(member, 0x2f);      /* "/" */
     bend(member + 104, 129); /* address too long */
     bend(member + 104, 0);   /* an address of no bytes is zeros */
-    bend(member + 236, 1);   /* spare */
+    bend(member + 236, 2);   /* on the machine of a later member */
 }
 
 Test(epoch, of_131072_ranks_is_made_in_seconds, .timeout = 60)

@@ -229,6 +229,7 @@ Test(limits, an_epoch_of_the_longest_names_and_addresses)
     struct hth_member member = { .node = NAME,
         .store = UINT64_MAX,
         .domain = { UINT64_MAX, 0, UINT64_MAX, UINT64_MAX },
+        .machine = 1,
         .addr_len = HTH_ADDR_MAX };
     struct hth_epoch e = { HTH_EPOCH_MOST, UINT64_MAX, 2, 1, 0, rank_node, &member }, out;
     size_t len = hth_epoch_bytes(&e);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any number of greetings: those that decode encode to the same, and an epoch of them is sound; a fabric
  * that is chosen is one that all of them have. */
+#include "core/base/bytes.h"
 #include "core/format/fabric.h"
 
 #include <stdlib.h>
@@ -36,6 +37,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 4); /* the version may be an older one ... */
         if (again[8] < 9)
             memset(again + 436, 0, 48); /* ... which has no sizes there */
+        if (again[8] < 10 && !(g.flags & HTH_GATHER_ABSENT))
+            hth_put64(again + 352, g.objects.bytes[0]); /* ... or the largest, and no machine */
         if (memcmp(data + (size_t)i * HTH_GATHER, again, HTH_GATHER) != 0)
             abort();
     }

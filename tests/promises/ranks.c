@@ -60,7 +60,7 @@ void party_start_rank(struct party *p, uint32_t rank)
             close(p->seat[r].fd);
     me = (struct me){ .opts = p->opts, .rank = rank, .world = p->ranks, .bytes = p->bytes };
     me.opts.root = p->root[s->node];
-    me.opts.node = p->name[s->node];
+    me.opts.node = me.opts.machine = p->name[s->node];
     me.opts.rank = rank;
     me.data = calloc(1, me.bytes);
     if (p->adjust)

@@ -81,7 +81,7 @@ static void do_pretend(struct me *me, const uint64_t arg[3], struct answer *out)
     static struct hearth_bootstrap liar = { .struct_size = sizeof(liar), .allgather = pretend };
 
     me->opts.root = p.root[2];
-    me->opts.node = "n1";
+    me->opts.node = me->opts.machine = "n1";
     me->rank = me->opts.rank = 1;
     me->opts.key_file = NULL;
     me->opts.port = 0;

@@ -51,6 +51,37 @@ static void one_node_job(void)
     party_must_fail(&a, HEARTH_EINVAL, "allow_degraded", NULL);
 }
 
+static void by_its_boot_id(const struct party *of, struct me *me)
+{
+    (void)of;
+    me->opts.machine = NULL;
+}
+
+/* Two nodes of two names, and the machine of this test is one: it would go with both. */
+static void pods_of_one_machine(void)
+{
+    struct answer a;
+    uint16_t port = port_keep();
+
+    one(2, 2);
+    p.adjust = by_its_boot_id;
+    for (uint32_t r = 0; r < p.ranks; r++)
+        party_start_rank(&p, r);
+    for (uint32_t r = 0; r < p.ranks; r++)
+        party_tell(&p, r, do_open, port, 0, 0);
+    for (uint32_t r = 0; r < p.ranks; r++) {
+        a = party_hear(&p, r, 20000);
+        party_must_fail(
+                &a, HEARTH_EINVAL, "need 2 machines, the job's 2 nodes are on 1", "HEARTH_MACHINE");
+    }
+    party_kill_ranks(&p);
+    p.opts.allow_degraded = 1;
+    run_steps();
+    party_save(&p, 3, 3);
+    a = party_ask(&p, 0, do_test, 3, 0, 0);
+    CHECK(a.rc == 0 && a.v[0] == HEARTH_PROTECTED && a.v[1] == 1, "not DEGRADED");
+}
+
 static void keep_two(void)
 {
     char path[256];
@@ -683,6 +714,7 @@ int main(int argc, char **argv)
 {
     static const struct party_case cases[] = { /* clang-format off */
     CASE(one_node_job)
+    CASE(pods_of_one_machine)
     CASE(keep_two)
     CASE(begin_without_room)
     CASE(begin_waits_for_room)

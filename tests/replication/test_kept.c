@@ -121,6 +121,26 @@ Test(kept, a_save_that_some_hold_is_protected_and_degraded_until_all_do)
     cr_assert(eq(u64, h.keep.serial, 2));
 }
 
+/* Two pods on each of two machines: a copy of pod 0's is on pod 1, and another one elsewhere. */
+Test(pods, a_save_that_one_machine_has_alone_is_not_protected)
+{
+    coordinator_open(4);
+    ctx->opts.copies = 2;
+    ctx->opts.min_copies = 1;
+    for (uint32_t n = 0; n < 4; n++)
+        p->node[0].epoch.member[n].machine = n < 2 ? 1 : 3;
+    engine_start();
+    done_and_held();
+    promise_now(0);
+    promise_now(1);
+    promise_now(3);
+    cr_assert(zero(u32, list().saves));
+    promise_now(2);
+    cr_assert(eq(u32, list().saves, 1));
+    cr_assert(eq(u32, list().degraded, 1));
+    coordinator_close();
+}
+
 Test(kept, a_map_is_settled_when_every_save_of_it_is_with_its_holders)
 {
     protect(5);

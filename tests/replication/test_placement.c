@@ -3,6 +3,7 @@
 
 #include "core/base/env.h"
 #include "replication/commit/remap.h"
+#include <stdio.h>
 #include <stdlib.h>
 
 static struct hth_epoch epoch_of(uint32_t nodes, uint32_t ranks_per_node, uint32_t per_rack)
@@ -78,7 +79,7 @@ Test(placement, keeps_copies_out_of_the_owners_rack)
         struct hth_placement p;
 
         must(hth_placement_make(&p, &e, 1, 1, 0, NULL));
-        cr_assert(eq(u32, p.level, 1));
+        cr_assert(eq(u32, p.level, HTH_LEVEL_MACHINE + 1));
         must_be_fair(&e, &p, 1);
         done(&e, &p);
     }
@@ -141,6 +142,64 @@ Test(placement, refuses_copies_in_the_owners_domain_unless_told)
     cr_assert(zero(u32, p.apart));
     cr_assert(eq(u32, hth_placement_apart(&p, &e, (const uint32_t[]){ 0, 1 }, 2), 1));
     done(&e, &p);
+}
+
+static struct hth_epoch pods_of(uint32_t nodes, uint32_t per_machine)
+{
+    struct hth_epoch e = epoch_of(nodes, 1, 0);
+
+    for (uint32_t n = 0; n < nodes; n++) {
+        e.member[n].machine = 1 + n / per_machine * per_machine;
+        snprintf(e.member[n].node, sizeof(e.member[n].node), "pod-%u", n);
+    }
+    return e;
+}
+
+/* Whatever they are called: that machine fails with both. */
+Test(placement, refuses_copies_on_the_owners_machine_unless_told)
+{
+    struct hth_epoch e = pods_of(2, 2);
+    struct hth_placement p;
+    struct hearth_error err;
+    char text[384];
+
+    must_fail(hth_placement_make(&p, &e, 1, 1, 0, &err), HEARTH_EINVAL);
+    must_say(err.text,
+            "1 copies in other failure domains need 2 machines, the job's 2 nodes are on "
+            "1: add machines, set allow_degraded, or, where a machine's id is not its "
+            "own, name it (HEARTH_MACHINE)");
+    must(hth_placement_make(&p, &e, 1, 1, 1, NULL));
+    cr_assert(eq(u32, p.holder[0], 1)); /* a pod that is lost alone is survived */
+    cr_assert(zero(u32, p.apart));
+    cr_assert(eq(u32, hth_placement_apart(&p, &e, (const uint32_t[]){ 0, 1 }, 2), 1));
+    hth_placement_text(&p, &e, text, sizeof(text));
+    must_say(text, "2 nodes on 1 machine(s) ('pod-0' and 'pod-1' are on one), 0 of 1 copies in "
+                   "other machine(s): saves are DEGRADED");
+    done(&e, &p);
+}
+
+Test(placement, puts_copies_on_other_machines)
+{
+    for (uint32_t copies = 1; copies <= 2; copies++) {
+        struct hth_epoch e = pods_of(9, 3);
+        struct hth_placement p;
+        char text[384], want[384];
+
+        must(hth_placement_make(&p, &e, copies, copies, 0, NULL));
+        cr_assert(eq(u32, p.level, HTH_LEVEL_MACHINE));
+        for (uint32_t r = 0; r < e.world; r++) {
+            uint32_t all[] = { r, p.holder[r * copies], p.holder[r * copies + copies - 1] };
+
+            cr_assert(eq(u32, hth_placement_apart(&p, &e, all, 1 + copies), 1 + copies));
+        }
+        hth_placement_text(&p, &e, text, sizeof(text));
+        snprintf(want, sizeof(want),
+                "9 nodes on 3 machine(s) ('pod-0' and 'pod-1' are on one), %u of %u copies: "
+                "survives the loss of any %u machine(s)",
+                copies, copies, copies);
+        must_say(text, want);
+        done(&e, &p);
+    }
 }
 
 /* Two racks and two copies: each object has one in the other rack, whichever the second is. */
@@ -212,9 +271,10 @@ Test(placement, who_shares_a_narrow_domain_shares_all_wider_ones)
     e.member[0].domain[1] = 7;
     e.member[1].domain[1] = 8; /* it says another row than the rest of its rack */
     cr_assert(zero(int, hth_domain_shared(&e, 0, 1, 0)));
-    cr_assert(eq(int, hth_domain_shared(&e, 0, 1, 1), 1));
-    cr_assert(eq(int, hth_domain_shared(&e, 0, 1, 2), 1));
-    cr_assert(zero(int, hth_domain_shared(&e, 0, 2, 2)));
+    cr_assert(zero(int, hth_domain_shared(&e, 0, 1, HTH_LEVEL_MACHINE)));
+    cr_assert(eq(int, hth_domain_shared(&e, 0, 1, HTH_LEVEL_MACHINE + 1), 1));
+    cr_assert(eq(int, hth_domain_shared(&e, 0, 1, HTH_LEVEL_MACHINE + 2), 1));
+    cr_assert(zero(int, hth_domain_shared(&e, 0, 2, HTH_LEVEL_MACHINE + 2)));
     free(e.rank_node);
     free(e.member);
 }
@@ -381,6 +441,7 @@ static struct hth_epoch epoch_rolled(uint64_t *seed)
 {
     struct hth_epoch e = epoch_of(2 + (uint32_t)(hth_splitmix64(seed) % (NODES - 1)), RANKS, 0);
     uint64_t rack = 1, pod = 1001;
+    uint32_t machine = 0; /* the first node of the last machine that has several */
 
     for (uint32_t n = 0; n < e.nodes; n++) {
         int next_rack = hth_splitmix64(seed) % 3 == 0;
@@ -389,27 +450,36 @@ static struct hth_epoch epoch_rolled(uint64_t *seed)
         pod += (uint64_t)(next_rack && hth_splitmix64(seed) % 2);
         e.member[n].domain[0] = hth_splitmix64(seed) % 10 ? rack : 0;
         e.member[n].domain[1] = pod;
+        if (n && !next_rack && hth_splitmix64(seed) % 3 == 0) {
+            machine = e.member[n - 1].machine ? machine : n;
+            e.member[n].domain[0] = e.member[n - 1].domain[0];
+            e.member[n].machine = e.member[n - 1].machine = machine;
+        }
     }
     return e;
 }
 
 static int is_apart(const struct hth_epoch *e, uint32_t a, uint32_t b, uint32_t level)
 {
-    for (uint32_t l = 0; l < level; l++)
+    if (level && e->member[a].machine && e->member[a].machine == e->member[b].machine)
+        return 0;
+    for (uint32_t l = 0; l + HTH_LEVEL_MACHINE < level; l++)
         if (e->member[a].domain[l] && e->member[a].domain[l] == e->member[b].domain[l])
             return 0;
     return a != b;
 }
 
-/* How many domains there are at a level; of 0 it is the nodes. */
+/* How many domains there are at a level; of 0 it is the nodes. A node that names none has its
+ * machine's. */
 static uint32_t domains_of(const struct hth_epoch *e, uint32_t level)
 {
     uint32_t domains = 0;
 
     for (uint32_t n = 0, first; n < e->nodes; n++) {
         for (first = 0; first < n; first++)
-            if (level && e->member[n].domain[level - 1] &&
-                    e->member[n].domain[level - 1] == e->member[first].domain[level - 1])
+            if (level > 1 && e->member[n].domain[level - 2]
+                            ? e->member[n].domain[level - 2] == e->member[first].domain[level - 2]
+                            : !is_apart(e, n, first, level < 1 ? level : 1))
                 break;
         domains += first == n;
     }
@@ -451,7 +521,7 @@ Test(placement, keeps_copies_apart_at_the_widest_level_that_has_the_domains_for_
     for (int i = 0; i < 2000; i++) {
         struct hth_epoch e = epoch_rolled(&seed);
         uint32_t copies = 1 + (uint32_t)(hth_splitmix64(&seed) % (e.nodes > 3 ? 3 : e.nodes - 1));
-        uint32_t level = 2;
+        uint32_t level = HTH_LEVEL_MACHINE + 2;
         struct hth_placement p;
 
         while (domains_of(&e, level) <= copies)

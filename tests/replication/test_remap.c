@@ -39,7 +39,7 @@ static void begin(void)
         .member = member,
         .rank_node = rank_node };
     must(hth_placement_make(&base, &epoch, COPIES, 1, 0, NULL));
-    cr_assert(eq(u32, base.level, 1));
+    cr_assert(eq(u32, base.level, HTH_LEVEL_MACHINE + 1));
     hth_holders_first(&map, epoch.epoch, epoch.nonce);
 }
 

@@ -66,6 +66,7 @@ static const struct {
     { "holders-are-sources", HTH_BREAK_SOURCE, WORLD_BIT(GROUPS) | WORLD_BIT(GOON) },
     { "lent-while-read", HTH_BREAK_READER, WORLD_BIT(READ) | WORLD_BIT(GOON) },
     { "bad-believed", HTH_BREAK_BAD, WORLD_BIT(READ) | WORLD_BIT(GOON) },
+    { "pods-unsaid", WORLD_BREAK_PODS, WORLD_BIT(RACK) | WORLD_BIT(GOON) },
     { "domains-shared", HTH_BREAK_DOMAINS, WORLD_BIT(OPTIONS) | WORLD_BIT(GOON) },
     { "options-stay", HTH_BREAK_OPTIONS, WORLD_BIT(OPTIONS) | WORLD_BIT(GOON) },
     { "ruled-out", HTH_BREAK_RULED_OUT, WORLD_BIT(RETURN) | WORLD_BIT(GOON) },

@@ -12,7 +12,7 @@ set(rules verify free-early epoch keep-chosen-only:70 deadline:130 fence registe
     head-not-on-record cancelled-unrecorded freed-by-cancelled found-not-told:100 moved-not-freed begin-by-bytes
     late-grant-dropped lent-while-written mapped-for-ever common-unpromised unreached-not-told holders-are-sources
     stalled-not-told lent-while-read bad-believed options-stay ruled-out
-    forgotten-epoch domains-shared moved-for-ever)
+    forgotten-epoch domains-shared pods-unsaid moved-for-ever)
 if(HEARTH_SANITIZE)
   hearth_case(sim.worlds sim COMMAND sim --seeds 40 --nodes 4 TIMEOUT 300)
 else()

@@ -56,7 +56,8 @@
     X(READ, read, "ranks that read, and map what they read, while the job goes on")        \
     X(OPTIONS, options, "the job restarted with other options, on the memory that it has") \
     X(RETURN, return, "machines replaced that come back with older memory")                \
-    X(HOURS, hours, "minutes or hours with few saves, and what lasts so long")
+    X(HOURS, hours, "minutes or hours with few saves, and what lasts so long")             \
+    X(RACK, rack, "all machines of one failure domain lost at once, and replaced")
 
 enum world_kind {
 #define WORLD_KIND(kind, name, text) WORLD_KIND_##kind,
@@ -107,6 +108,7 @@ struct world_opts {
     uint32_t some;      /* 1: some steps are saved by some of the ranks, alone or before all are */
     uint32_t bad_after; /* jobs, for marking by count; 0: off */
     uint32_t racks;     /* machines stand in so many failure domains; 0: none is named */
+    uint32_t pods;      /* 1: the machines here are pods, and the racks the machines they are on */
     uint32_t degree;    /* of the tree; 0: the engines' own */
     uint32_t heartbeat_ms; /* 0: 200 */
     uint32_t dead_ms;      /* 0: 2000 */
@@ -148,6 +150,7 @@ struct world_opts {
 
 #define WORLD_BREAK_GRANT (UINT64_C(1) << 63) /* ranks keep slots that came too late */
 #define WORLD_BREAK_MAPS  (UINT64_C(1) << 62) /* ranks keep slots mapped across engines */
+#define WORLD_BREAK_PODS  (UINT64_C(1) << 61) /* ranks do not say on which machine their pod is */
 
 struct rank_state;
 struct machine;
@@ -240,6 +243,7 @@ struct world {
     uint64_t back_ms[2];
     uint32_t hurt;            /* machines lost since what is protected had all its copies */
     uint64_t hurt_ms;         /* when */
+    int hurt_rack;            /* these were all of one failure domain */
     uint32_t net_sides;       /* something happens to 12 messages in so many */
     uint32_t slow_ms;         /* each pull takes up to that long */
     uint32_t slow_port;       /* only pulls of that machine; 0: all */

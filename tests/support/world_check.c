@@ -40,7 +40,8 @@ static void lost_beyond(struct world *w)
 
 /* A decision counts from the moment it is on record, heard or not. `again`: it was on some record
  * before, and recovery has gone back to it after losses; it may have fewer copies since. */
-static void decided(struct world *w, const struct machine *x, struct hth_save_id id, int again)
+static void decided(
+        struct world *w, const struct machine *x, struct hth_save_id id, int degraded, int again)
 {
     uint32_t rank, copies = look_anywhere(w, id, &rank);
 
@@ -49,7 +50,8 @@ static void decided(struct world *w, const struct machine *x, struct hth_save_id
     w->newest = (struct known_save){ id, 0 };
     w->beyond = w->gone = 0;
     options_decided(w, x, id, again);
-    if (!copies && w->hurt > options_tolerance(w) && is_counted_on(w)) {
+    if (!copies && is_counted_on(w) &&
+            (w->hurt > options_tolerance(w) || (w->hurt_rack && degraded))) {
         lost_beyond(w);
         return;
     }
@@ -101,7 +103,7 @@ void check_record(void *machine, const char *name, const void *bytes, size_t len
     machine_watch(x, 0, 0); /* it is we who look */
     check_degraded(w, x, keep, saves, bytes, len);
     if (look_before(w->newest.id, keep[0]))
-        decided(w, x, keep[0], again);
+        decided(w, x, keep[0], look_degraded(bytes, len, w->rank[0].epoch) & 1, again);
     machine_watch(x, 1, 0);
 }
 

@@ -16,7 +16,8 @@ enum choice {
     D_WORK,
     D_ROOM,
     D_KINDS,
-    D_SOME
+    D_SOME,
+    D_PODS
 };
 
 static uint64_t dice_of(const struct world_opts *o, enum choice choice)
@@ -69,6 +70,12 @@ static void draw_shape(struct world_opts *o)
 
     if (!o->racks && between(&d, 0, 1))
         o->racks = between(&d, o->min_copies + 1, o->nodes);
+    d = dice_of(o, D_PODS);
+    o->pods |= between(&d, 0, 1);
+    if (o->breaks & WORLD_BREAK_PODS) {
+        o->pods = 1;
+        o->racks = between(&d, o->min_copies + 1, o->nodes - 1);
+    }
     d = dice_of(o, D_DEGREE);
     if (!o->degree)
         o->degree = log_between(&d, 2, 32);

@@ -42,6 +42,7 @@ int fault_may_lose(struct world *w, uint32_t count)
     if (w->hurt || count > options_tolerance(w))
         return 0;
     w->hurt = count;
+    w->hurt_rack = 0;
     w->hurt_ms = w->now_ms;
     return 1;
 }
@@ -101,6 +102,18 @@ static void fault_two(struct world *w)
     w->hits[WORLD_KIND_TWO]++;
     for (uint32_t i = 0; i < w->opts.min_copies; i++)
         lose(w, (first + i) % w->opts.nodes);
+}
+
+/* What has its copies in several of them is had without any one. */
+static void fault_rack(struct world *w)
+{
+    if (!w->opts.racks || (!hth_save_none(w->newest.id) && look_racks(w, w->newest.id) < 2) ||
+            !fault_may_lose(w, 1))
+        return;
+    w->hits[WORLD_KIND_RACK]++;
+    w->hurt_rack = 1;
+    for (uint32_t i = fault_roll(w, w->opts.racks); i < w->opts.nodes; i += w->opts.racks)
+        lose(w, i);
 }
 
 /* What is PROTECTED is with copies of these neighbours alone, or is had all the same: the judge
@@ -428,11 +441,13 @@ static const uint8_t fault_weight[WORLD_KINDS_COUNT] = {
     [WORLD_KIND_OPTIONS] = 4,
     [WORLD_KIND_RETURN] = 24,
     [WORLD_KIND_HOURS] = 4,
+    [WORLD_KIND_RACK] = 24,
 };
 
 static uint32_t weight_of(const struct world *w, uint32_t kind)
 {
-    if (!fault_is_on(w, kind) || (kind == WORLD_KIND_TWO && w->opts.min_copies < 2))
+    if (!fault_is_on(w, kind) || (kind == WORLD_KIND_TWO && w->opts.min_copies < 2) ||
+            (kind == WORLD_KIND_RACK && !w->opts.racks))
         return 0;
     return fault_weight[kind];
 }
@@ -459,6 +474,7 @@ static void fault_of(struct world *w, enum world_kind kind)
 {
     static void (*const at_once[WORLD_KINDS_COUNT])(struct world *) = {
         [WORLD_KIND_LOSS] = fault_loss,
+        [WORLD_KIND_RACK] = fault_rack,
         [WORLD_KIND_KILL] = fault_kill,
         [WORLD_KIND_RECORD] = fault_record,
         [WORLD_KIND_RESTART] = fault_restart,

@@ -312,7 +312,11 @@ static const unsigned char *gathered(struct world *w)
             .world = w->ranks };
 
         snprintf(g.node, sizeof(g.node), "m%u", w->rank[i].machine);
-        if (w->opts.racks)
+        if (w->opts.racks && w->opts.pods)
+            g.machine = w->opts.breaks & WORLD_BREAK_PODS
+                                ? 0
+                                : 1 + i / w->opts.ranks_per_node % w->opts.racks;
+        else if (w->opts.racks)
             g.domain[0] = 1 + i / w->opts.ranks_per_node % w->opts.racks;
         memcpy(g.addr, a->addr, sizeof(g.addr));
         hth_gather_encode(&g, table + (size_t)i * HTH_GATHER);

@@ -28,6 +28,7 @@ static const struct {
     FIELD("min-copies", min_copies),
     FIELD("keep", keep),
     FIELD("racks", racks),
+    FIELD("pods", pods),
     FIELD("degree", degree),
     FIELD("heartbeat", heartbeat_ms),
     FIELD("dead", dead_ms),

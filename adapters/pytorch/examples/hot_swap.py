@@ -246,7 +246,8 @@ class World:
         self.nodes[node] = subprocess.Popen(
             [sys.executable, __file__, *self._arguments], stdin=subprocess.DEVNULL,
             stdout=open(self.report / f"{node}.log", "wb"), stderr=subprocess.STDOUT,
-            env={**self._environment, "HEARTH_NODE": node, "HEARTH_ROOT": str(root),
+            env={**self._environment, "HEARTH_NODE": node, "HEARTH_MACHINE": node,
+                 "HEARTH_ROOT": str(root),
                  "NCCL_HOSTID": node},  # else NCCL refuses two ranks on one GPU
             start_new_session=True)
 

@@ -237,7 +237,8 @@ class Demo:
         self.report.mkdir(parents=True, exist_ok=True)
         environment = {
             **os.environ, "HEARTH_ROOT": str(root), "HEARTH_JOB": "gpt",
-            "HEARTH_NODE": f"node{node}", "HEARTH_HEARTBEAT_MS": "300", "HEARTH_DEAD_MS": "3000",
+            "HEARTH_NODE": f"node{node}", "HEARTH_MACHINE": f"node{node}",
+            "HEARTH_HEARTBEAT_MS": "300", "HEARTH_DEAD_MS": "3000",
             "HEARTH_ANY_ROOT": "1", "HEARTH_LINGER_S": "300", "GLOO_SOCKET_IFNAME": "lo",
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": f"{HERE.parent}:{os.environ.get('PYTHONPATH', '')}"}

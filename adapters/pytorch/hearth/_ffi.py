@@ -84,7 +84,8 @@ class Opts(Sized):
         ("stall_ms", U32), ("linger_s", U32), ("copy_threads", U32), ("inflight_mib", U32),
         ("off", U32), ("lease_bytes", U64), ("spare_bytes", U64), ("log", P), ("log_arg", P),
         ("log_level", U32), ("allow_slower", U32), ("fabric_library", STR),
-        ("ucx_library", STR), ("bad_after", U32), ("integrity", U32)]
+        ("ucx_library", STR), ("bad_after", U32), ("integrity", U32),
+        ("machine", STR)]
 
 
 def rank_list(ranks: Iterable[int]) -> Any:

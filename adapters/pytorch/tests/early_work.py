@@ -13,7 +13,7 @@ import hearth.torch as ht
 
 def main(folder: str) -> None:
     rank = int(os.environ["RANK"])
-    os.environ["HEARTH_NODE"] = f"node{rank}"
+    os.environ["HEARTH_NODE"] = os.environ["HEARTH_MACHINE"] = f"node{rank}"
     os.makedirs(f"{folder}/node{rank}")
     base = f"{folder}/node{rank}/job"
     assert os.environ["TORCHELASTIC_USE_AGENT_STORE"] == "True" and not dist.is_initialized()

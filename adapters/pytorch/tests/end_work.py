@@ -13,7 +13,8 @@ import sys
 
 rank, folder = os.environ["RANK"], sys.argv[1]
 os.makedirs(f"{folder}/node{rank}")
-os.environ.update(HEARTH_NODE=f"node{rank}", HEARTH_TRANSPORT="tcp", GLOO_SOCKET_IFNAME="lo")
+os.environ.update(HEARTH_NODE=f"node{rank}", HEARTH_MACHINE=f"node{rank}",
+                  HEARTH_TRANSPORT="tcp", GLOO_SOCKET_IFNAME="lo")
 
 
 def left() -> None:

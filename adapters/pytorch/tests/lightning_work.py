@@ -19,7 +19,8 @@ rank = os.environ["RANK"]
 kind, folder, steps, die_at = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 alone = kind == "rank-0"
 os.makedirs(f"{folder}/node{rank}", exist_ok=True)
-os.environ.update(HEARTH_NODE=f"node{rank}", HEARTH_TRANSPORT="tcp", GLOO_SOCKET_IFNAME="lo",
+os.environ.update(HEARTH_NODE=f"node{rank}", HEARTH_MACHINE=f"node{rank}",
+                  HEARTH_TRANSPORT="tcp", GLOO_SOCKET_IFNAME="lo",
                   HEARTH_HEARTBEAT_MS="300", HEARTH_DEAD_MS="5000")
 
 import torch  # noqa: E402

@@ -34,6 +34,7 @@ def _environment(rank: int, world: int, nodes: int, folder: str) -> dict[str, st
         "RANK": str(rank), "WORLD_SIZE": str(world), "GLOO_SOCKET_IFNAME": "lo",
         "MASTER_ADDR": "127.0.0.1",
         "HEARTH_ROOT": f"{folder}/node{node}", "HEARTH_JOB": "job", "HEARTH_NODE": f"node{node}",
+        "HEARTH_MACHINE": f"node{node}",
         "HEARTH_HEARTBEAT_MS": "300", "HEARTH_DEAD_MS": "5000", "HEARTH_ALLOW_DEGRADED": "1",
         "HEARTH_LINGER_S": "20", "HEARTH_TRANSPORT": "tcp",
         "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}

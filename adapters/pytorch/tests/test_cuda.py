@@ -114,7 +114,8 @@ def test_fsdp_over_nccl_goes_on_from_each_of_its_saves(folder, processes):  # no
             env={**os.environ, **NCCL, "PYTHONPATH": os.path.dirname(HERE), "RANK": str(rank),
                  "WORLD_SIZE": "2",
                  "HEARTH_ROOT": f"{folder}/node{rank}", "HEARTH_JOB": "job",
-                 "HEARTH_NODE": f"node{rank}", "NCCL_HOSTID": f"node{rank}",
+                 "HEARTH_NODE": f"node{rank}", "HEARTH_MACHINE": f"node{rank}",
+                 "NCCL_HOSTID": f"node{rank}",
                  "HEARTH_LINGER_S": "10", "HEARTH_TRANSPORT": "tcp", "GLOO_SOCKET_IFNAME": "lo"}))
     for process in processes:
         code, said = ends(process)

@@ -556,7 +556,8 @@ def start(folder, at, node, how="", **variables):
     environment = {
         **os.environ, "PYTHONPATH": os.path.dirname(HERE), "MASTER_ADDR": at[0],
         "MASTER_PORT": str(at[1]), "HEARTH_ROOT": f"{folder}/{node}", "HEARTH_JOB": "job",
-        "HEARTH_NODE": node, "HEARTH_HEARTBEAT_MS": "300", "HEARTH_DEAD_MS": "3000",
+        "HEARTH_NODE": node, "HEARTH_MACHINE": node, "HEARTH_HEARTBEAT_MS": "300",
+        "HEARTH_DEAD_MS": "3000",
         "HEARTH_LINGER_S": "20", "HEARTH_TRANSPORT": "tcp", "GLOO_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": "1", **variables}
     return subprocess.Popen([sys.executable, f"{HERE}/elastic_work.py", *how.split()],

@@ -37,7 +37,8 @@ def test_ranks_of_two_agents_meet_again_after_a_restart(folder):
         "--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "3", "--rdzv-backend", "c10d",
         "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "restart", "--local-addr", "127.0.0.1",
         "--rdzv-conf", f"is_host={1 - node}", "--monitor-interval", "0.2",
-        f"{HERE}/restart_work.py", folder, HEARTH_NODE=f"node{node}") for node in (0, 1)]
+        f"{HERE}/restart_work.py", folder, HEARTH_NODE=f"node{node}",
+        HEARTH_MACHINE=f"node{node}") for node in (0, 1)]
     try:
         outs = [agent.communicate(timeout=120) for agent in agents]
     finally:
