@@ -345,19 +345,24 @@ static void hear_found(struct world *w, const struct reader *d, const struct hth
                 d->rank, (unsigned long long)id.step, (unsigned long long)heard.step);
 }
 
+/* What was freed since the engine has answered has its bytes while it is leased. */
 static void hear_mapped(struct world *w, struct reader *d, const struct hth_local_mapped *m)
 {
     const struct slot *s = slots_find(&w->machine[d->machine], m->slot);
     struct look_object o;
+    struct slot had;
 
-    if (!s || s->state != SEALED || s->pub.generation != m->generation) {
+    if (!s || (s->state != SEALED && !(s->state == GIVEN && s->pub.leases)) ||
+            s->pub.generation != m->generation) {
         world_broken(w, "P7: rank %u is given slot %llu to read, which holds no object", d->rank,
                 (unsigned long long)m->slot);
         return;
     }
+    had = *s;
+    had.state = SEALED;
     d->map[d->maps++] = (struct mapped){ m->slot, m->generation, m->lease, sum_of(s), d->client };
-    if (!look_slot(s, &o) || !look_same(o.save, d->save) || o.rank != d->of ||
-            o.len != m->data_len || !look_whole(s, &o))
+    if (!look_slot(&had, &o) || !look_same(o.save, d->save) || o.rank != d->of ||
+            o.len != m->data_len || !look_whole(&had, &o))
         wrong(w, d, "a mapping");
 }
 
