@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * PMIx, the way Slurm and mpirun let processes find each other: each round every rank puts its
+ * PMIx, the way Slurm and mpirun let processes find each other: in each gather every rank puts its
  * bytes under a key of its own, all meet at a fence that collects them, and each gets the others'.
+ * No key is put twice, since the bytes of the first time may be given for the second. Ranks need
+ * not have put equally often: before the bytes stands how many gathers the rank has completed, and
+ * of keys with one number the newest counts.
  * The library is opened at run time, so that programs without it run too; the header is needed
  * when Hearth is built.
  */
@@ -9,11 +12,14 @@
 
 #if __has_include(<pmix.h>)
 
+#include "core/base/bytes.h"
 #include <dlfcn.h>
 #include <pmix.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define NUMBER 4u /* bytes before a row */
 
 struct pmix {
     struct hearth_bootstrap base;
@@ -28,9 +34,16 @@ struct pmix {
     void (*value_free)(pmix_value_t *, size_t);
     const char *(*error)(pmix_status_t);
     pmix_proc_t me;
-    uint32_t world, deadline_ms, round;
+    uint32_t world, deadline_ms;
+    size_t len; /* of a row */
     int started;
 };
+
+/* Of the process, whose keys are one set for all bootstraps. */
+static uint32_t own_keys; /* keys of this rank */
+static uint32_t gathers;  /* that were completed, as far as is known */
+static uint32_t highest;  /* the highest such number that a rank has put */
+static uint32_t *seen;    /* [world] of each rank: its keys that were read */
 
 static const char *pmix_words(const struct pmix *p, pmix_status_t st)
 {
@@ -111,52 +124,100 @@ static int pmix_put(
     return HEARTH_OK;
 }
 
-static int pmix_get(struct pmix *p, const char *key, uint32_t rank, size_t len, void *out)
+/* How many bytes there are, or 0. `maybe`: it need not be there, so nothing is waited for. */
+static size_t pmix_get(struct pmix *p, uint32_t rank, uint32_t number, int maybe, void *out)
 {
+    const size_t whole = NUMBER + p->len;
     pmix_proc_t who = p->me;
     pmix_value_t *v = NULL;
     pmix_info_t info;
-    int ok;
+    char key[64];
+    size_t len;
 
     who.rank = rank;
-    pmix_info_timeout(&info, p->deadline_ms);
+    snprintf(key, sizeof(key), "hearth.%u", number);
+    if (maybe) {
+        pmix_info_set(&info, PMIX_OPTIONAL);
+        info.value.type = PMIX_BOOL;
+        info.value.data.flag = true;
+    } else {
+        pmix_info_timeout(&info, p->deadline_ms);
+    }
     if (p->get(&who, key, &info, 1, &v) != PMIX_SUCCESS || !v)
         return 0;
-    ok = v->type == PMIX_BYTE_OBJECT && v->data.bo.size == len;
-    if (ok)
-        memcpy(out, v->data.bo.bytes, len);
+    len = v->type == PMIX_BYTE_OBJECT && v->data.bo.size > NUMBER ? v->data.bo.size : 0;
+    memcpy(out, v->data.bo.bytes, len < whole ? len : whole);
     pmix_value_free(p, v);
-    return ok;
+    return len;
+}
+
+/* The newest that the rank has put for our gather. Those of gathers that failed may stand before
+ * it, and a rank that is fast has put its next one already. */
+static int pmix_newest(struct pmix *p, uint32_t rank, void *out)
+{
+    unsigned char *next = malloc(NUMBER + p->len);
+    int found = 0;
+    size_t len;
+
+    while (next && (len = pmix_get(p, rank, seen[rank] + 1, found, next))) {
+        uint32_t number = hth_get32(next);
+
+        if (number > highest)
+            highest = number;
+        if (number > gathers)
+            break;
+        seen[rank]++;
+        found = number == gathers && len == NUMBER + p->len;
+        memcpy(out, next + NUMBER, p->len);
+    }
+    free(next);
+    return found;
+}
+
+static int pmix_collect(struct pmix *p, const void *mine, void *all, struct hearth_error *err)
+{
+    unsigned char *there = calloc(p->world, 1);
+    uint32_t missing = 0;
+    char who[200];
+
+    if (!there)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %u ranks", p->world);
+    memset(there, 1, p->world);
+    /* After a failed rank all others would be waited for in turn: one is enough to know. */
+    for (uint32_t i = 0; i < p->world && !missing; i++) {
+        if (i == p->me.rank)
+            memcpy((char *)all + i * p->len, mine, p->len);
+        else
+            there[i] = (unsigned char)pmix_newest(p, i, (char *)all + i * p->len);
+        missing += !there[i];
+    }
+    hth_ranks_text(who, sizeof(who), there, p->world);
+    free(there);
+    return missing ? hth_fail(err, HEARTH_ETIMEOUT, 0,
+                             "PMIx does not give the data of rank %s, or it is of another size",
+                             who)
+                   : HEARTH_OK;
 }
 
 static int pmix_allgather(
         void *self, const void *mine, size_t len, void *all, struct hearth_error *err)
 {
     struct pmix *p = self;
-    unsigned char *there = calloc(p->world, 1);
-    uint32_t missing = 0;
-    char key[64], who[200];
+    unsigned char *put = malloc(NUMBER + len);
+    char key[64];
     int rc;
 
-    if (!there)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %u ranks", p->world);
-    snprintf(key, sizeof(key), "hearth.%u", ++p->round);
-    rc = pmix_put(p, key, mine, len, err);
-    /* After a failed rank all others would be waited for in turn: one is enough to know. */
-    for (uint32_t i = 0; i < p->world && !rc && !missing; i++) {
-        if (i == p->me.rank)
-            memcpy((char *)all + i * len, mine, len);
-        there[i] = i == p->me.rank || pmix_get(p, key, i, len, (char *)all + i * len);
-        missing += !there[i];
-        for (uint32_t j = i + 1; missing && j < p->world; j++)
-            there[j] = 1;
-    }
-    if (missing) {
-        hth_ranks_text(who, sizeof(who), there, p->world);
-        rc = hth_fail(err, HEARTH_ETIMEOUT, 0,
-                "PMIx does not give the data of rank %s, or it is of another size", who);
-    }
-    free(there);
+    if (!put)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %zu bytes", len);
+    p->len = len;
+    snprintf(key, sizeof(key), "hearth.%u", ++own_keys);
+    hth_put32(put, gathers);
+    memcpy(put + NUMBER, mine, len);
+    rc = pmix_put(p, key, put, NUMBER + len, err);
+    free(put);
+    if (!rc && !(rc = pmix_collect(p, mine, all, err)))
+        highest = highest > gathers ? highest : gathers + 1;
+    gathers = highest;
     return rc;
 }
 
@@ -192,7 +253,9 @@ static int pmix_start(struct pmix *p, struct hearth_error *err)
                 pmix_words(p, st));
     p->world = v->data.uint32;
     pmix_value_free(p, v);
-    return HEARTH_OK;
+    if (!seen)
+        seen = calloc(p->world, sizeof(*seen));
+    return seen ? HEARTH_OK : hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %u ranks", p->world);
 }
 
 int hearth_bootstrap_pmix(uint32_t deadline_ms, struct hearth_bootstrap **out, uint32_t *out_rank,

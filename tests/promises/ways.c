@@ -3,15 +3,19 @@
  * a guest in somebody else's process leaves alone. One case each. */
 #include "party.h"
 
+#include "core/base/fail.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct party p;
@@ -646,6 +650,39 @@ static void gather_anew(struct answer *a)
     hearth_bootstrap_close(second);
 }
 
+/* Rank 1 misses a meeting, which fails on rank 0; then both come to one. */
+static void gather_after_one_stayed_away(const char *root, struct answer *a)
+{
+    static const struct timespec nap = { .tv_nsec = 5000000 };
+    struct hearth_bootstrap *b;
+    unsigned char mine[16], all[2][16];
+    uint32_t rank, world;
+    char failed[200];
+
+    snprintf(failed, sizeof(failed), "%s/failed", root);
+    a->rc = hearth_bootstrap_pmix(1000, &b, &rank, &world, &a->err);
+    if (a->rc)
+        return;
+    for (int round = 0; round < 3 && !a->rc; round++) {
+        memset(mine, (int)(3 * round + rank), sizeof(mine));
+        if (round == 1 && rank == 1) {
+            for (int i = 0; i < 4000 && access(failed, F_OK); i++)
+                nanosleep(&nap, NULL);
+            continue;
+        }
+        a->rc = b->allgather(b->self, mine, sizeof(mine), all, &a->err);
+        if (round == 1) {
+            a->rc = a->rc == HEARTH_ETIMEOUT ? 0 : HEARTH_EPROTO;
+            close(open(failed, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+        }
+        for (uint32_t r = 0; r < world && round != 1 && !a->rc; r++)
+            if (all[r][0] != 3 * round + (int)r)
+                a->rc = hth_fail(
+                        &a->err, HEARTH_EPROTO, 0, "round %d: %d of rank %u", round, all[r][0], r);
+    }
+    hearth_bootstrap_close(b);
+}
+
 /* Not a case by itself: what mpirun starts. */
 static int be_pmix_rank(const char *root)
 {
@@ -674,6 +711,8 @@ static int be_pmix_rank(const char *root)
         do_wait(&me, (uint64_t[3]){ 3, HEARTH_PROTECTED, 10000 }, &a);
     if (!a.rc)
         gather_anew(&a);
+    if (!a.rc)
+        gather_after_one_stayed_away(root, &a);
     if (!a.rc)
         do_close(&me, (uint64_t[3]){ HEARTH_DROP }, &a);
     if (a.rc)
