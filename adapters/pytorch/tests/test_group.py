@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import group_work
+import skip_work
 import trained
 from lacks import needs
 from ranks import World
@@ -36,3 +37,13 @@ def test_our_threads_of_gloo_end_before_an_interpreter_does_whose_groups_stand(f
         with open(f"{folder}/left.{rank}", encoding="utf-8") as file:
             left = file.read().split()
         assert left == ["gloo_tcp_loop", "pt_gloo_runloop", "pt_gloo_runloop"]  # of torch's own
+
+
+def test_saves_that_one_rank_skips_are_written_by_none_and_take_no_time(folder: str) -> None:
+    last = skip_work.SKIPPED.stop
+    with World(2, 2, folder) as world:
+        for said in world.run(skip_work.one_skips):
+            assert said["wrote"] == ["1", str(last)]
+            assert said["done"] == [True] + [False] * len(skip_work.SKIPPED) + [True]
+            assert said["failures"] == len(skip_work.SKIPPED)
+            assert said["step"] == said["loaded"] == last

@@ -109,7 +109,7 @@ def test_a_save_that_cannot_be_sent_in_time_is_given_up(base):
     """Another thread's save is in DCP's process; nothing is sent between its request and answer."""
     writer = HearthWriter(base)
     staged = writer.stage({"w": torch.ones(3)})
-    current, save = staged._current, staged._current.staged.save
+    current, save = staged.current, staged.current.staged.save
     with _process._pipe, pytest.raises(HearthTimeout, match="the save before"):
         _process.pack(_jobs.open_member(base), current, {}, 0.1)
     with pytest.raises(HearthError, match="aborted"):

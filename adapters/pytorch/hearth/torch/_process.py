@@ -104,16 +104,16 @@ class StagedState(dict):
     def __init__(self, state: dict[str, Any], current: Current,
                  pack: Callable[[dict[str, Any]], bytes]) -> None:
         super().__init__(state)
-        self._current, self._pack = current, pack
+        self.current, self._pack = current, pack
 
     def items(self) -> Any:
         """The items; and it is noted that this thread has begun with this state."""
-        _mine.begun = self._current
+        _mine.begun = self.current
         return super().items()
 
     def like(self, state: dict[str, Any]) -> StagedState:
         """The same save, of another state made of these tensors."""
-        return StagedState(state, self._current, self._pack)
+        return StagedState(state, self.current, self._pack)
 
     def __reduce__(self) -> Any:
         return dict, (dict(self),)

@@ -23,9 +23,9 @@ from torch.distributed.checkpoint.storage import StorageReader
 from .. import _ffi
 from ..errors import HearthCorrupt, HearthError, HearthLost, HearthNotFound
 from ..job import refuse_in_child
-from . import _container, _jobs, _names, _parts, _weak
+from . import _container, _jobs, _names, _parts, _skipped, _weak
 from ._group import OwnGroup
-from ._process import portable
+from ._process import StagedState, portable
 from ._unpickle import PickleRefused
 from .reader import HearthReader
 from .writer import HearthWriter
@@ -160,16 +160,32 @@ def async_save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike |
     whole, _ = _parts.split(checkpoint_id, writer._base, writer._parts, writer._step_of,
                             writer._step)
     ends = writer._parts is None or writer._part == writer._parts[-1]
-    future = _weak.call(_jobs.known_base(whole, writer._base), on_error, lambda: _in_turn().submit(
-        _save, writer.stage(state), checkpoint_id=checkpoint_id, storage_writer=writer,
-        planner=planner, process_group=process_group, no_dist=no_dist), ends, blocked_ms)
+
+    def begin() -> concurrent.futures.Future[Metadata]:
+        staged = writer.stage(state)
+        entry = None
+        if writer._parts is None:
+            entry = _skipped.enter(None if no_dist else process_group,
+                                   writer.failed(staged) if on_error == "warn" else None)
+        return _in_turn().submit(
+            _save, staged, entry, checkpoint_id=checkpoint_id, storage_writer=writer,
+            planner=planner, process_group=process_group, no_dist=no_dist)
+
+    future = _weak.call(_jobs.known_base(whole, writer._base), on_error, begin, ends, blocked_ms)
     return future if future is not None else _weak.none_yet()
 
 
-def _save(state: dict[str, Any], **arguments: Any) -> Metadata:
+def _save(state: StagedState, entry: _skipped.Entry | None, *, storage_writer: HearthWriter,
+          **arguments: Any) -> Metadata:
     """In a thread that goes on to other saves."""
     try:
-        return dcp.save(state, **arguments)
+        if entry is not None:
+            try:
+                entry.agree()
+            except BaseException:
+                storage_writer.withdraw(state)
+                raise
+        return dcp.save(state, storage_writer=storage_writer, **arguments)
     finally:
         _parts.leave()
 

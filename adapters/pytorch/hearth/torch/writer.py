@@ -163,7 +163,7 @@ class HearthWriter(StorageWriter):
     def synchronize_staging(self) -> None:
         """Nothing is left to wait for."""
 
-    def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+    def stage(self, state_dict: dict[str, Any]) -> _process.StagedState:
         """A copy of the state in pool memory. An error is kept, for all ranks to hear of it."""
         refuse_in_child()  # no other rank waits for a child
         current = Current()
@@ -190,6 +190,18 @@ class HearthWriter(StorageWriter):
         with self._lock:
             self._staged.append(current)
         return _process.StagedState(staged, current, functools.partial(self._pack, current))
+
+    @staticmethod
+    def failed(staged: _process.StagedState) -> BaseException | None:
+        """Why stage() has copied nothing."""
+        return staged.current.error
+
+    def withdraw(self, staged: _process.StagedState) -> None:
+        """Give up one save that stage() has copied, which is not written."""
+        with self._lock:
+            if staged.current in self._staged:
+                self._staged.remove(staged.current)
+        staged.current.drop()
 
     def _stage_part(self, job: Job, current: Current, state: dict[str, Any],
                     parts: tuple[str, ...]) -> None:

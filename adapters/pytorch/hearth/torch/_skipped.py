@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Staged saves that wait to be written, and which of them no rank writes.
+
+A rank may have skipped a save that the other ranks have staged (on_error="warn"): such a save
+cannot be PROTECTED. Before a save is written each rank says the number of the next save that it has
+not skipped. All ranks give up what comes before the highest of these, without a further word, so
+that a long row of skipped saves takes no longer than one:
+
+    rank 0   1  2  -  -  -  -  7          before 3 the ranks say 7 and 3: both give up 3 to 6,
+    rank 1   1  2  3  4  5  6  7          and ask each other again before 7
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from typing import Any
+
+import torch.distributed as dist
+
+from ..errors import HearthBusy
+
+_lock = threading.Lock()
+
+
+class _Line:
+    """The saves of a process group, in order. All ranks number them alike."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.waiting: deque[Entry] = deque()
+        self.next = 0  # older saves are given up
+        self.why = ""  # they are
+
+
+class Entry:
+    """A save in its line; agree() is called for each, in order."""
+
+    def __init__(self, line: _Line, group: Any, error: BaseException | None) -> None:
+        self._line, self._group, self._error = line, group, error
+        self._number = line.made
+        line.made += 1
+        line.waiting.append(self)
+
+    def _wants(self) -> tuple[int, str]:
+        """The next save that this rank has not skipped, as far as it has come; and why not this."""
+        number = self._number
+        if self._error is None:
+            return number, ""
+        for later in self._line.waiting:
+            if later._error is None:
+                return later._number, f"{self._error}"
+            number = later._number
+        return number + 1, f"{self._error}"
+
+    def agree(self) -> None:
+        """Raises where this rank or another one has skipped the save; the same on all ranks of the
+        group. Collective, but where it is known already."""
+        line = self._line
+        with _lock:
+            line.waiting.remove(self)
+            if self._number < line.next:
+                raise self._error or HearthBusy(line.why, -109, "HEARTH_EBUSY")
+            mine = self._wants()
+        said: list[Any] = [mine]
+        if self._group is not None and dist.get_world_size(self._group) > 1:
+            said = [None] * dist.get_world_size(self._group)
+            dist.all_gather_object(said, mine, group=self._group)
+        line.next = max(number for number, _ in said)
+        if line.next > self._number:
+            line.why = "the save is skipped: " + "; ".join(
+                f"rank {rank}: {why}" for rank, (_, why) in enumerate(said) if why)
+            raise self._error or HearthBusy(line.why, -109, "HEARTH_EBUSY")
+
+
+_alone = _Line()
+_lines: weakref.WeakKeyDictionary[Any, _Line] = weakref.WeakKeyDictionary()
+
+
+def enter(group: Any, error: BaseException | None) -> Entry:
+    """The next save of the group; None: of this rank alone. error: why this rank has skipped it."""
+    with _lock:
+        line = _alone if group is None else _lines.setdefault(group, _Line())
+        return Entry(line, group, error)

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks of which one skips saves that the others stage; functions for ranks.World."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import rank_work as work
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+
+import hearth.torch as ht
+from hearth.errors import HearthBusy
+from hearth.job import Job
+from hearth.torch import _recover
+
+SKIPPED = range(2, 10)
+DEADLINE_S = 60.0
+
+
+def one_skips() -> dict[str, Any]:
+    """Rank 0's engine has no room for some saves, which wait behind another one on both ranks."""
+    ht.recover(work.base())
+    wrote: list[str] = []
+    gate, begin, save = threading.Event(), Job.begin, dcp.save
+    step = 0
+
+    def refused(self: Job, *arguments: Any, **named: Any) -> Any:
+        if step in SKIPPED and dist.get_rank() == 0:
+            raise HearthBusy("no room for its copy", -109, "HEARTH_EBUSY")
+        return begin(self, *arguments, **named)
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        wrote.append(named["checkpoint_id"].rsplit("-", 1)[1])
+        return save(*arguments, **named)
+
+    Job.begin, dcp.save = refused, counted  # type: ignore[method-assign]
+    try:
+        _recover._in_turn().submit(gate.wait, DEADLINE_S)
+        futures = []
+        for step in range(1, SKIPPED.stop + 1):
+            futures.append(ht.async_save({"w": torch.full((8,), float(step))}, on_error="warn",
+                                         checkpoint_id=f"{work.base()}/step-{step}"))
+        gate.set()
+        done = [future.result(DEADLINE_S) is not None for future in futures]
+    finally:
+        Job.begin, dcp.save = begin, save  # type: ignore[method-assign]
+    held = ht.protection(work.base())
+    state = {"w": torch.zeros(8)}
+    ht.load(state, checkpoint_id=f"{work.base()}/step-{held.step}")
+    work.leave()
+    return {"wrote": wrote, "done": done, "failures": held.failures, "step": held.step,
+            "loaded": float(state["w"][0])}
