@@ -216,12 +216,16 @@ int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step,
     struct local_rank *l = local_find(c, rank);
     const struct hth_epoch *e = c->ctx->epoch;
     struct hth_save_id id;
+    int rc;
 
     if (!c->running || !l)
         return HEARTH_OK; /* begin says what is wrong */
     id = (struct hth_save_id){ e->epoch, e->nonce, step, 0 };
     id.attempt = hth_attempts_peek(&l->begun, step, ranks ? hth_ranks_bits(ranks) : 0);
-    return commit_no_room(c, id, err);
+    rc = commit_no_room(c, id, err);
+    if (rc && step < HTH_STEP_MAX) /* which stands for whatever comes next */
+        steps_blocked(c, l, step);
+    return rc;
 }
 
 /* It is under way in this epoch: neither decided nor what recovery chose. */
@@ -526,6 +530,7 @@ void hth_commit_tick(struct hth_commit *c)
     apart_tick(c, now_ms);
     if (hth_is_coordinator(c->ctx))
         coord_give_up(c, now_ms);
+    steps_member(c, now_ms);
     for (struct track *t = c->tracks; t; t = next) {
         next = t->next;
         track_give_up(c, t, now_ms);

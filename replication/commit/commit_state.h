@@ -22,6 +22,7 @@
  *   ├─ coordinate.c                the coordinator: gathers facts
  *   │  └─ decide.c                 ... and decides each save once
  *   │     ├─ asked.c               ... what users wish of kept saves
+ *   │     ├─ steps.c               ... ranks that name different steps
  *   │     ├─ tried.c               ... which save job after job recovers, and none goes on from
  *   │     └─ reach.c               ... who is lost and who is back, and the map that follows
  *   │        ├─ pairs.c            ... who cannot reach whom
@@ -84,8 +85,9 @@ struct track {
     uint8_t *rank;           /* [local ranks] RANK_ bits */
     struct hth_ranks *ranks; /* of a save of some ranks; NULL: nobody here has named them */
     enum hearth_level level;
-    uint64_t repair_ms; /* missing copies are fetched from then on */
-    int failing;        /* a rank or we cannot: said until it is cancelled */
+    uint64_t repair_ms;  /* missing copies are fetched from then on */
+    uint64_t crossed_ms; /* since then ranks here seem to name different steps; 0: no */
+    int failing;         /* a rank or we cannot: said until it is cancelled */
     int unknown; /* its ranks have been told that nobody decides it: they hear no more of it */
     int fail_code;
     char why[200];
@@ -114,6 +116,7 @@ struct tally {
     struct hth_draft *draft; /* of its manifest; no state: what it is made of is said again */
     int complete;            /* COMPLETE was said */
     uint64_t owed_ms;        /* since then a lost node owes its part; 0: none does */
+    uint64_t crossed_ms;     /* since then nodes seem to name different steps; 0: no */
     int failing;             /* CANCELLED is to be said as soon as possible */
     int fail_code;
     char why[200];
@@ -393,6 +396,12 @@ uint64_t now_due_ms(const struct hth_commit *c);
 void now_heard(struct hth_commit *c);
 int now_said(
         struct hth_commit *c, const unsigned char *bytes, size_t len); /* 1: a head was missed */
+
+/* steps.c: `steps_coord` is the coordinator's */
+void steps_member(struct hth_commit *c, uint64_t now_ms);
+/* The rank waits for room to begin this step. */
+void steps_blocked(struct hth_commit *c, const struct local_rank *l, uint64_t step);
+void steps_coord(struct hth_commit *c, uint64_t now_ms);
 
 /* word.c */
 void word_now(struct hth_commit *c, const unsigned char *bytes, size_t len);

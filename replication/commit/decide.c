@@ -411,6 +411,7 @@ void coord_give_up(struct hth_commit *c, uint64_t now_ms)
 {
     if (hth_breaks(c->ctx, HTH_BREAK_DEADLINE))
         return;
+    steps_coord(c, now_ms);
     for (struct tally *t = c->coord.tallies; t; t = t->next) {
         if (tally_is_recovered(c, t) || t->failing || head_fate(c, t->id) != FATE_OPEN)
             continue;

@@ -596,6 +596,37 @@ def different_steps(how: str) -> dict[str, Any]:
     return out
 
 
+def different_steps_without_an_exchange(how: str) -> dict[str, Any]:
+    """As different_steps(), where DCP's ranks do not exchange their plans."""
+    rank, out = dist.get_rank(), {}
+    ht.latest(base(), dead_ms=1000)
+    writer = HearthWriter(base(), timeout_s=60)
+    state = {f"w{rank}": torch.full((3,), 1.0)}
+
+    def save(step: int) -> None:
+        arguments: dict[str, Any] = (
+            {"planner": dcp.DefaultSavePlanner(enable_plan_caching=True)} if how == "kept plans"
+            else {"use_collectives": False})
+        dcp.save(state, checkpoint_id=f"{base()}/step-{step}_ckpt", storage_writer=writer,
+                 **arguments)
+
+    save(1)
+    save(2)
+    begun = time.monotonic()
+    try:
+        save(5 + rank)
+        out["said"] = "nothing"
+    except CheckpointException as error:
+        out["said"] = "; ".join(str(raised) for raised, _ in error.failures.values())
+    except HearthError as error:
+        out["said"] = str(error)
+    out["s"] = time.monotonic() - begun
+    dist.barrier()
+    save(7)
+    out["s_all"] = time.monotonic() - begun
+    return out
+
+
 def same_steps_with_kept_plans() -> list[int]:
     """Plans that change on one rank alone."""
     rank, out = dist.get_rank(), []

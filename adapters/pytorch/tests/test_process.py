@@ -135,6 +135,14 @@ def test_ranks_that_name_different_steps_hear_of_it_at_once(two, how):
         assert said["s"] < 15 and said["s_all"] < 28 and said["loaded"] == 3, said
 
 
+@pytest.mark.parametrize("how", ["kept plans", "no collectives"])
+def test_ranks_that_name_different_steps_hear_of_it_without_an_exchange_of_plans(two, how):
+    for said in two.run(rank_work.different_steps_without_an_exchange, how):
+        assert "name different steps" in said["said"] and "rank 1 (" in said["said"], said
+        assert "step 5" in said["said"] and "step 6" in said["said"], said
+        assert said["s"] < 15 and said["s_all"] < 28, said
+
+
 def test_plans_that_dcp_keeps_are_not_taken_for_other_steps(two):
     """Where each rank's plan is as before, nothing is known of the steps that the others name."""
     assert two.run(rank_work.same_steps_with_kept_plans) == [[1, 2, 3, 4, 5]] * 2
