@@ -4,6 +4,7 @@
  * are, and what is missing is made only when all of it fits. The files are made here; the memory
  * behind them comes piece by piece (slot_back.c) and counts as taken from now on.
  */
+#include "neighbour.h"
 #include "tmpfs.h"
 
 #include <stdlib.h>
@@ -55,6 +56,10 @@ int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct he
     if (!rc) /* the caller makes them next, or hth_pool_work() takes it back */
         hth_account_say(t, bytes + promised);
     hth_account_unlock(t);
+    if (rc && err) {
+        room.whose = hth_neighbour(t);
+        rc = hth_room_fits(&room, bytes + promised, reserve_margin(t, &room), t->path, err);
+    }
     return rc;
 }
 

@@ -261,7 +261,7 @@ int hth_room_look(int dir_fd, const char *proc, struct hth_room *out, struct hea
     out->mount = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
     out->cgroup = out->memory = HTH_ROOM_NONE;
     out->taken = out->others = 0;
-    out->unseen = NULL;
+    out->unseen = out->whose = NULL;
     if (!out->tmpfs)
         return 0;
     if (!out->size) /* mounted with size=0: no limit */
@@ -326,8 +326,9 @@ int hth_room_fits(const struct hth_room *room, uint64_t bytes, uint64_t margin, 
     /* The first half is what other nodes are told: a sentence between nodes has 190 bytes. */
     return hth_fail(err, HEARTH_ENOSPC, 0,
             "%" PRIu64 " bytes do not fit: %s has room for %" PRIu64
-            "; raise that, or keep fewer steps or copies (in %.100s: free in its file system %s, up "
-            "to the cgroup's limit %s, available memory %s%s, of which %" PRIu64 " stay free)",
-            bytes, whose, least, where, room_shown(room->mount, mount),
-            room_shown(room->cgroup, cgroup), room_shown(room->memory, memory), others, margin);
+            "; raise that, or keep fewer steps or copies%s (in %.100s: free in its file system %s, "
+            "up to the cgroup's limit %s, available memory %s%s, of which %" PRIu64 " stay free)",
+            bytes, whose, least, room->whose ? room->whose : "", where,
+            room_shown(room->mount, mount), room_shown(room->cgroup, cgroup),
+            room_shown(room->memory, memory), others, margin);
 }

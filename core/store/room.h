@@ -17,7 +17,8 @@ struct hth_room {
     uint64_t others;    /* bytes that were taken off these, as promised to other engines */
     uint64_t
             taken; /* of the margin, by files that it is for: the mount keeps no more free for those */
-    int tmpfs;     /* cgroup and memory count only there */
+    const char *whose; /* a clause that names what takes the room; NULL */
+    int tmpfs;         /* cgroup and memory count only there */
 };
 
 /* Look at the file system of `dir_fd`, and at <proc>/self/cgroup, <proc>/self/mountinfo and

@@ -115,6 +115,9 @@ struct hth_tmpfs {
     struct tmpfs_raw *raws;         /* open ones */
     struct tmpfs_release *releases; /* with a worker */
     uint64_t raws_made;
+    /* neighbour.c's own */
+    int64_t neighbour_s; /* when it was looked at; 0: never */
+    char neighbour[200];
     /* spare.c's own */
     struct tmpfs_spare spare[HTH_SPARES]; /* [spares] */
     unsigned spares;
