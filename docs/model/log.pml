@@ -12,8 +12,8 @@
  *
  * Comments name the messages of the code that an event stands for; README.md has the list.
  *
- * Switches (-D): bounds O, S, C, MINC, KEEP, NSIL, NLOSS, NCR, NMR, NCUT, NREL, FLIGHT, RM, SPARE, P; the rules GIVE,
- * ORDERED, STANDS (1 = as proposed); mutants below.
+ * Switches (-D): bounds O, S, C, MINC, KEEP, NSIL, NLOSS, NCR, NMR, NCUT, NREL,
+ * NSTG, FLIGHT, RM, SPARE, P; the rules GIVE, ORDERED, STANDS (1 = as proposed); mutants below.
  */
 #ifndef O
 #define O 2         /* objects in a save */
@@ -53,6 +53,9 @@
 #endif
 #ifndef NREL
 #define NREL 0      /* kept saves that the user gives up, never the newest */
+#endif
+#ifndef NSTG
+#define NSTG 0      /* saves that a rank stages, at most: slots of which no other node knows */
 #endif
 #ifndef P
 #define P 15        /* length of the log, at most 16 */
@@ -161,6 +164,9 @@
 #ifndef NOGEN
 #define NOGEN 0     /* a save may begin where bytes are free, though keep + 1 saves are there already */
 #endif
+#ifndef STG
+#define STG 0       /* a save is staged where bytes are free, whatever copies need */
+#endif
 #ifndef NOPRIO
 #define NOPRIO 0    /* the next save takes room before what is kept is whole here */
 #endif
@@ -219,6 +225,12 @@ byte  up, si;        /* memory not lost; silent */
 byte  bc;            /* saves begun before the faults ended */
 bool  calm;
 byte  nsil, nloss, ncr, nmr, nstale, nrel;
+#if NSTG
+byte  sg[4];         /* saves that a node's rank has staged */
+#define SG(x) sg[x]
+#else
+#define SG(x) 0
+#endif
 #if FLIGHT
 byte  fl[4];         /* what a node is pulling: 1 + save*O + object */
 #endif
@@ -283,9 +295,9 @@ inline kept() {
 #define ROOMN(x) (USED(x)+MISSING(x)+1<=CAP(x)+SPARE)
 #endif
 #if FLIGHT
-#define USED(x) (POPH(h[x])+(fl[x]!=0))
+#define USED(x) (POPH(h[x])+SG(x)+(fl[x]!=0))
 #else
-#define USED(x) POPH(h[x])
+#define USED(x) (POPH(h[x])+SG(x))
 #endif
 #define ON(x) (IN(up,x) && !IN(si,x))
 /* pairs (0,1) (0,2) (0,3) (1,2) (1,3) (2,3): bits 0 to 5 */
@@ -315,6 +327,9 @@ inline obey(x,p) {
              j1=0; do :: j1<O -> if :: !IN(EM(p,j1),x) && !(ISOWN(x) && OBJ(x)==j1) -> h[x]=h[x]&~BIT(s1,j1) :: else fi; j1++ :: else -> break od; j1=0
         :: else fi; s1++ :: else -> break od; s1=0;
   if :: nw[x]<=ED(p) && !LATEWRITE -> nw[x]=ED(p)+1 :: else fi;
+#if NSTG
+  if :: nw[x]+sg[x]>S -> sg[x]=S-nw[x] :: else fi; /* given up: no save is left for it */
+#endif
   printf("node %d takes head %d: lost %d decided %d keep %d settled %d\n",x,p,EL(p),ED(p),EK(p),ES(p));
   }
 inline take(x,p) { obey(x,p); chk(); promises(); gc() }
@@ -347,14 +362,34 @@ inline append(l,map,d,k,s,cfg,tell) {
   if :: hd==lg -> obey(0,hd) :: else fi }
 /* keep + 1 saves, as this node knows them, the new one included */
 #define GENS(x) (NOGEN || POP4(EK(pos[x]))+nw[x]-ED(pos[x])<=KEEP+1)
+/* A slot that was staged is there already. A first save is staged, or written, where its bytes are
+   free; one beside it only where the node has room for all of these saves, with the copies that it
+   holds */
+#define HASROOM(x) (SG(x)>0 || ROOMN(x))
+#if NSTG
+#define UNDONE(x) (nw[x]-1-ED(pos[x])+sg[x])
+#define MAYSTAGE(x) (STG || UNDONE(x)==0 || (POP4(EK(pos[x]))+UNDONE(x)+1)*OWED(x)<=CAP(x))
+#define STAGE(x) \
+ :: d_step { ISOWN(x) && IN(up,x) && !gone && sg[x]<NSTG && nw[x]+sg[x]<S && \
+      ROOMN(x) && MAYSTAGE(x) -> sg[x]++; printf("node %d stages a save\n",x) }
+#define UNSTAGE(x) if :: sg[x]>0 -> sg[x]-- :: else fi;
+#define NOTSTAGED(x) sg[x]=0;
+#else
+#define UNSTAGE(x)
+#define NOTSTAGED(x)
+#endif
 /* a rank writes its next save, silent or not; HTH_KIND_DONE, when all of a node's have: a fact from here on */
 #define SEAL(x) \
- :: d_step { ISOWN(x) && IN(up,x) && !gone && nw[x]<S && GENS(x) && ROOMN(x) -> s1=nw[x]; h[x]=h[x]|BIT(s1,OBJ(x)); sl[s1]=sl[s1]|(1<<OBJ(x)); nw[x]=s1+1; \
+ :: d_step { ISOWN(x) && IN(up,x) && !gone && nw[x]<S && GENS(x) && HASROOM(x) -> UNSTAGE(x) \
+       s1=nw[x]; h[x]=h[x]|BIT(s1,OBJ(x)); sl[s1]=sl[s1]|(1<<OBJ(x)); nw[x]=s1+1; \
        if :: !calm -> bc=bc|(1<<s1) :: else fi; printf("node %d writes its shard of save %d\n",x,s1); s1=0; promises() }
 /* WHOLE: all ranks write at once (fewer states) */
-#define MYW(x) (!ISOWN(x) || (IN(up,x) && nw[x]==nw[1] && GENS(x) && ROOMN(x)))
+#define MYW(x) (!ISOWN(x) || (IN(up,x) && nw[x]==nw[1] && GENS(x) && HASROOM(x)))
 #define SEALALL \
- :: d_step { !gone && nw[1]<S && MYW(0) && MYW(1) && MYW(2) -> s1=nw[1]; q1=0; do :: q1<3 -> if :: ISOWN(q1) -> h[q1]=h[q1]|BIT(s1,OBJ(q1)); nw[q1]=s1+1 :: else fi; q1++ :: else -> break od; q1=0; sl[s1]=ALL; \
+ :: d_step { !gone && nw[1]<S && MYW(0) && MYW(1) && MYW(2) -> s1=nw[1]; q1=0; \
+       do :: q1<3 -> if :: ISOWN(q1) -> UNSTAGE(q1) h[q1]=h[q1]|BIT(s1,OBJ(q1)); nw[q1]=s1+1 \
+                        :: else fi; q1++ \
+          :: else -> break od; q1=0; sl[s1]=ALL; \
        if :: !calm -> bc=bc|(1<<s1) :: else fi; printf("all ranks write save %d\n",s1); s1=0; promises() }
 /* a holder pulls, verifies, seals: HTH_MSG_OFFER, and what answers it */
 #if FLIGHT
@@ -540,6 +575,7 @@ inline parted() {
 #endif
 #define LOSS(x) \
  :: d_step { nloss<NLOSS && !calm && !gone && IN(up,x) && need>=2 -> printf("node %d LOST for good\n",x); nloss++; up=up&~(1<<(x)); si=si&~(1<<(x)); h[x]=0; pos[x]=0; nw[x]=S; need--; NOFLIGHT(x) \
+      NOTSTAGED(x) \
       chk(); if :: x==0 -> gone=true :: else fi; gc() }
 
 init {
@@ -553,6 +589,12 @@ init {
   SEAL(1) SEAL(2)
 #if O>2
   SEAL(0)
+#endif
+#endif
+#if NSTG
+  STAGE(1) STAGE(2)
+#if O>2
+  STAGE(0)
 #endif
 #endif
 #define PULLS(s,j) PULL(0,s,j) PULL(1,s,j) PULL(2,s,j) PULL(3,s,j) YIELDS(s,j)
