@@ -510,6 +510,23 @@ static void adopt_report(struct pass *p)
     hth_sys_each(p->t->own_fd, manifest_entry, p);
 }
 
+/* A container that was started again has a cgroup of its own: what its forerunner made stays
+ * charged to the pod's, which cannot be seen from here and has a limit, too. */
+static void adopt_count(struct hth_tmpfs *t)
+{
+    uint64_t made = hth_pool_made(t);
+    struct hth_room room;
+
+    t->uncharged = 0;
+    if (hth_room_look(t->job_fd, t->opts.proc, &room, NULL) || room.charged >= made)
+        return;
+    t->uncharged = made - room.charged;
+    hth_say(&t->opts.log, HEARTH_LOG_INFO, "charged-above",
+            "%" PRIu64 " bytes of this job are charged to a cgroup above this container's; they "
+            "count as if they were charged here",
+            t->uncharged);
+}
+
 int hth_adopt_scan(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),
         void *arg, struct hearth_error *err)
 {
@@ -523,6 +540,7 @@ int hth_adopt_scan(struct hth_store *s, void (*found)(void *arg, const struct ht
     if (p.rc)
         return p.rc;
     hth_sys_each(p.t->own_fd, stale_entry, &p);
+    adopt_count(p.t);
     adopt_report(&p);
     return 0;
 }

@@ -27,6 +27,23 @@ static uint64_t reserve_taken(
     return used < margin / 2 ? used : margin / 2;
 }
 
+uint64_t hth_pool_made(const struct hth_tmpfs *t)
+{
+    uint64_t made = 0;
+
+    for (const struct tmpfs_slot *s = t->slots; s; s = s->next)
+        made += s->foreign ? 0 : s->made;
+    return made;
+}
+
+static void reserve_charge(const struct hth_tmpfs *t, struct hth_room *room)
+{
+    uint64_t made = hth_pool_made(t), above = made < t->uncharged ? made : t->uncharged;
+
+    if (room->cgroup != HTH_ROOM_NONE)
+        room->cgroup -= above < room->cgroup ? above : room->cgroup;
+}
+
 /* Do slots of `bytes` more fit, once `freed` bytes of slots are gone? */
 int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct hearth_error *err)
 {
@@ -44,6 +61,7 @@ int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct he
                 "; raise it, or keep fewer steps or copies (in %.200s)",
                 slots - freed, t->opts.limit_bytes, t->path);
     room.taken = reserve_taken(t, &room, reserve_margin(t, &room));
+    reserve_charge(t, &room);
     hth_account_lock(t);
     hth_account_others(t, &room);
     if (room.mount != HTH_ROOM_NONE)

@@ -86,12 +86,14 @@ struct version {
     const char *limit, *usage;
     const char *high; /* from here on the kernel stalls those that make pages; NULL: none */
     const char *inactive, *active; /* lines of memory.stat: page cache, which the kernel can drop */
+    const char *tmpfs;             /* and pages of tmpfs and shared memory */
 };
 
 static const struct version versions[] = {
-    { "cgroup2", "memory.max", "memory.current", "memory.high", "inactive_file ", "active_file " },
+    { "cgroup2", "memory.max", "memory.current", "memory.high", "inactive_file ", "active_file ",
+            "shmem " },
     { "cgroup", "memory.limit_in_bytes", "memory.usage_in_bytes", NULL, "total_inactive_file ",
-            "total_active_file " },
+            "total_active_file ", "total_shmem " },
 };
 
 static uint64_t cgroup_limit(const struct version *v, const char *path, size_t len)
@@ -176,9 +178,9 @@ static int mount_line(
     return v == &versions[0] || strstr(options, "memory") != NULL;
 }
 
-/* *out_seen: 1, where this version's are mounted. */
-static uint64_t cgroup_room(
-        const char *cgroups, const char *mounts, const struct version *v, int *out_seen)
+/* *out_seen: 1, where this version's are mounted; *out_charged: pages of tmpfs of the widest. */
+static uint64_t cgroup_room(const char *cgroups, const char *mounts, const struct version *v,
+        int *out_seen, uint64_t *out_charged)
 {
     char ours[PATH_BYTES], root[PATH_BYTES], mount[PATH_BYTES], path[2 * PATH_BYTES];
 
@@ -199,6 +201,7 @@ static uint64_t cgroup_room(
             snprintf(path, sizeof(path), "%s", mount);
         while (path[0] && path[strlen(path) - 1] == '/')
             path[strlen(path) - 1] = '\0';
+        *out_charged = room_number_at(mount, strlen(mount), "memory.stat", v->tmpfs, HTH_ROOM_NONE);
         return cgroup_headroom(v, path, strlen(mount));
     }
     return HTH_ROOM_NONE;
@@ -221,10 +224,10 @@ static int in_namespace(const char *proc)
     return is;
 }
 
-static uint64_t least_cgroup(const char *proc, const char **out_unseen)
+static uint64_t least_cgroup(const char *proc, const char **out_unseen, uint64_t *out_charged)
 {
     char path[PATH_BYTES];
-    uint64_t least = HTH_ROOM_NONE;
+    uint64_t least = HTH_ROOM_NONE, charged = HTH_ROOM_NONE;
     char *cgroups, *mounts;
     int seen = 0;
 
@@ -233,9 +236,11 @@ static uint64_t least_cgroup(const char *proc, const char **out_unseen)
     snprintf(path, sizeof(path), "%s/self/mountinfo", proc);
     mounts = room_text_of(path);
     for (size_t i = 0; cgroups && mounts && i < sizeof(versions) / sizeof(versions[0]); i++) {
-        uint64_t room = cgroup_room(cgroups, mounts, &versions[i], &seen);
-        if (room < least)
+        uint64_t room = cgroup_room(cgroups, mounts, &versions[i], &seen, &charged);
+        if (room < least) {
             least = room;
+            *out_charged = in_namespace(proc) ? charged : HTH_ROOM_NONE;
+        }
     }
     if (!seen)
         *out_unseen = "no cgroups are mounted here (/sys/fs/cgroup)";
@@ -259,14 +264,14 @@ int hth_room_look(int dir_fd, const char *proc, struct hth_room *out, struct hea
     out->tmpfs = fs.f_type == TMPFS_MAGIC;
     out->size = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize;
     out->mount = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
-    out->cgroup = out->memory = HTH_ROOM_NONE;
+    out->cgroup = out->memory = out->charged = HTH_ROOM_NONE;
     out->taken = out->others = 0;
     out->unseen = out->whose = NULL;
     if (!out->tmpfs)
         return 0;
     if (!out->size) /* mounted with size=0: no limit */
         out->size = out->mount = HTH_ROOM_NONE;
-    out->cgroup = least_cgroup(proc, &out->unseen);
+    out->cgroup = least_cgroup(proc, &out->unseen, &out->charged);
     kib = room_number_at(proc, strlen(proc), "meminfo", "MemAvailable:", HTH_ROOM_NONE);
     if (kib != HTH_ROOM_NONE)
         out->memory = kib * 1024;

@@ -13,8 +13,11 @@ struct hth_room {
     uint64_t size;      /* of the file system */
     uint64_t cgroup;    /* least headroom to memory.max or memory.high of a cgroup above */
     const char *unseen; /* why a cgroup's limit may hold that was not seen, a clause; NULL */
-    uint64_t memory;    /* MemAvailable */
-    uint64_t others;    /* bytes that were taken off these, as promised to other engines */
+    /* Pages of tmpfs that are charged to the widest cgroup that is seen, where those above it
+     * cannot be seen: what this job has beyond them is charged there. NONE: all are seen */
+    uint64_t charged;
+    uint64_t memory; /* MemAvailable */
+    uint64_t others; /* bytes that were taken off these, as promised to other engines */
     uint64_t
             taken; /* of the margin, by files that it is for: the mount keeps no more free for those */
     const char *whose; /* a clause that names what takes the room; NULL */

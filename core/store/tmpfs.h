@@ -115,6 +115,7 @@ struct hth_tmpfs {
     struct tmpfs_raw *raws;         /* open ones */
     struct tmpfs_release *releases; /* with a worker */
     uint64_t raws_made;
+    uint64_t uncharged; /* bytes that were adopted and are charged to a cgroup that is not seen */
     /* neighbour.c's own */
     int64_t neighbour_s; /* when it was looked at; 0: never */
     char neighbour[200];
@@ -221,6 +222,7 @@ int hth_pool_enough(
         struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
 /* Do slots of `bytes` more fit, once `freed` bytes of slots are gone? HEARTH_ENOSPC. */
 int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct hearth_error *err);
+uint64_t hth_pool_made(const struct hth_tmpfs *t); /* bytes behind our slots */
 
 /* Free slots beside those that are in use. */
 int hth_pool_want(struct hth_store *s, const uint64_t *bytes, size_t count, enum hth_want how,

@@ -384,35 +384,6 @@ Test(pool, room_that_was_promised_is_not_given_twice)
     teardown();
 }
 
-/* A job that is over keeps its memory: a new name for each run fills the mount. */
-Test(pool, names_the_job_that_takes_the_room)
-{
-    struct hth_store_tmpfs_opts opts = { .margin_bytes = 4 * MIB, .job = "last-run" };
-    struct hth_store *last;
-    struct hth_slot *slot;
-    struct hearth_error err;
-    uint64_t bytes = 100 * MIB;
-
-    tight((struct hth_store_tmpfs_opts){ 0 });
-    opts.root = root;
-    must(hth_store_tmpfs_open(&opts, &last, NULL));
-    must(last->ops->take(last, 120 * MIB, &slot, NULL));
-    must_fail(s->ops->reserve(s, &bytes, 1, &err), HEARTH_ENOSPC);
-    cr_assert(ne(ptr, strstr(err.text, "; job 'last-run' takes 13"), NULL), "%s", err.text);
-    cr_assert(eq(ptr, strstr(err.text, "hearth clean"), NULL), "it is served: %s", err.text);
-    last->ops->close(last);
-    s->ops->close(s);
-    setup(200 * MIB, (struct hth_store_tmpfs_opts){ .margin_bytes = 4 * MIB });
-    must_fail(s->ops->reserve(s, &bytes, 1, &err), HEARTH_ENOSPC);
-    cr_assert(
-            ne(ptr,
-                    strstr(err.text, " bytes of it, and no engine serves it: `hearth clean` it if "
-                                     "it is over (in "),
-                    NULL),
-            "%s", err.text);
-    teardown();
-}
-
 /* A job that opens again at once with other sizes. */
 Test(pool, memory_that_is_not_made_yet_is_counted_once)
 {
@@ -596,14 +567,10 @@ Test(pool, a_slot_whose_memory_is_gone_is_given_up_and_said)
     teardown();
 }
 
-/* Past a cgroup's limit the kernel kills; so it is asked before, and again for each reservation. */
-Test(pool, a_cgroup_limit_below_the_mount_counts)
+/* A /proc with a cgroup of this limit, all of which is in itself. */
+static void put_cgroup(char *proc, const char *limit, const char *current)
 {
-    static char proc[] = "/tmp/hearth-pool-XXXXXX";
     char path[256], line[256];
-    uint64_t size = 10 * MIB;
-    struct hth_slot *slot;
-    struct hearth_error err;
 
     cr_assert(mkdtemp(proc) != NULL);
     snprintf(path, sizeof(path), "%s/self", proc);
@@ -611,12 +578,56 @@ Test(pool, a_cgroup_limit_below_the_mount_counts)
     put_text(proc, "self/cgroup", "0::/\n");
     snprintf(line, sizeof(line), "30 23 0:26 / %s rw - cgroup2 cgroup rw\n", proc);
     put_text(proc, "self/mountinfo", line);
-    put_text(proc, "memory.max", "33554432\n");
-    put_text(proc, "memory.current", "16777216\n");
+    put_text(proc, "memory.max", limit);
+    put_text(proc, "memory.current", current);
+}
+
+/* Past a cgroup's limit the kernel kills; so it is asked before, and again for each reservation. */
+Test(pool, a_cgroup_limit_below_the_mount_counts)
+{
+    static char proc[] = "/tmp/hearth-pool-XXXXXX";
+    uint64_t size = 10 * MIB;
+    struct hth_slot *slot;
+    struct hearth_error err;
+
+    put_cgroup(proc, "33554432\n", "16777216\n");
     setup(64 * MIB, (struct hth_store_tmpfs_opts){ .proc = proc, .margin_bytes = MIB });
     must(s->ops->reserve(s, &size, 1, NULL));
     must_fail(s->ops->take(s, 14 * MIB, &slot, &err), HEARTH_ENOSPC);
     cr_assert(strstr(err.text, "up to the cgroup's limit 16777216 bytes") != NULL, "%s", err.text);
+    teardown();
+    tmp_root_remove(proc);
+}
+
+static void found_nothing(void *arg, const struct hth_store_found *f)
+{
+    (void)arg, (void)f;
+}
+
+/* A container of a pod, started again: its own cgroup is empty, and the pod's is not. */
+Test(pool, what_a_container_before_this_one_made_counts)
+{
+    static char proc[] = "/tmp/hearth-pool-XXXXXX";
+    uint64_t sizes[] = { 10 * MIB, 10 * MIB };
+    char path[256];
+    struct hearth_error err;
+
+    put_cgroup(proc, "16777216\n", "0\n");
+    snprintf(path, sizeof(path), "%s/self/ns", proc);
+    must(mkdir(path, 0700));
+    put_text(proc, "self/ns/cgroup", "");
+    put_text(proc, "memory.stat", "anon 0\nfile 0\nshmem 0\n");
+    setup(64 * MIB, (struct hth_store_tmpfs_opts){ .proc = proc, .margin_bytes = MIB });
+    must(s->ops->reserve(s, sizes, 1, NULL));
+    work_all();
+    s->ops->close(s);
+    setup(64 * MIB, (struct hth_store_tmpfs_opts){ .proc = proc, .margin_bytes = MIB });
+    must(s->ops->scan(s, found_nothing, NULL, NULL));
+    must_fail(s->ops->reserve(s, sizes, 2, &err), HEARTH_ENOSPC);
+    cr_assert(ne(ptr, strstr(said, "charged-above"), NULL), "%s", said);
+    put_text(proc, "memory.stat", "anon 0\nfile 0\nshmem 12582912\n"); /* all is charged here */
+    must(s->ops->scan(s, found_nothing, NULL, NULL));
+    must(s->ops->reserve(s, sizes, 2, &err));
     teardown();
     tmp_root_remove(proc);
 }

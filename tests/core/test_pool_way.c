@@ -141,3 +141,32 @@ Test(pool_way, what_was_reserved_makes_no_way_for_what_was_not)
     (void)take(small);
     teardown();
 }
+
+/* A job that is over keeps its memory: a new name for each run fills the mount. */
+Test(pool_way, names_the_job_that_takes_the_room)
+{
+    struct hth_store_tmpfs_opts opts = { .margin_bytes = 4 * MIB, .job = "last-run" };
+    struct hth_store *last;
+    struct hth_slot *slot;
+    struct hearth_error err;
+    uint64_t bytes = 100 * MIB;
+
+    tight((struct hth_store_tmpfs_opts){ 0 });
+    opts.root = root;
+    must(hth_store_tmpfs_open(&opts, &last, NULL));
+    must(last->ops->take(last, 120 * MIB, &slot, NULL));
+    must_fail(s->ops->reserve(s, &bytes, 1, &err), HEARTH_ENOSPC);
+    cr_assert(ne(ptr, strstr(err.text, "; job 'last-run' takes 13"), NULL), "%s", err.text);
+    cr_assert(eq(ptr, strstr(err.text, "hearth clean"), NULL), "it is served: %s", err.text);
+    last->ops->close(last);
+    s->ops->close(s);
+    setup(200 * MIB, (struct hth_store_tmpfs_opts){ .margin_bytes = 4 * MIB });
+    must_fail(s->ops->reserve(s, &bytes, 1, &err), HEARTH_ENOSPC);
+    cr_assert(
+            ne(ptr,
+                    strstr(err.text, " bytes of it, and no engine serves it: `hearth clean` it if "
+                                     "it is over (in "),
+                    NULL),
+            "%s", err.text);
+    teardown();
+}
