@@ -46,6 +46,7 @@ struct connection {
     struct connection *next;
     uint32_t id;
     pid_t pid;
+    char who[40];  /* it, in words */
     int fd, pidfd; /* pidfd -1: the connection alone decides */
     int is_gone;
     int has_out; /* epoll waits for room to write, too */
@@ -86,8 +87,7 @@ static void connection_lose(struct hth_server *s, struct connection *c, const ch
     if (c->is_gone)
         return;
     c->is_gone = 1;
-    hth_say(&s->log, HEARTH_LOG_DEBUG, "client-gone", "client %u (pid %ld): %s", c->id,
-            (long)c->pid, why);
+    hth_say(&s->log, HEARTH_LOG_DEBUG, "client-gone", "client %u (%s): %s", c->id, c->who, why);
 }
 
 static void connection_free(struct connection *c)
@@ -116,8 +116,9 @@ static void connection_refused(struct hth_server *s, struct connection *c, int e
         return;
     }
     hth_say(&s->log, HEARTH_LOG_WARN, "client-cut",
-            "an answer to client %u (pid %ld) cannot be sent: %s; its connection is ended, and the rank makes another",
-            c->id, (long)c->pid, strerrordesc_np(e));
+            "an answer to client %u (%s) cannot be sent: %s; its connection is ended, and the rank "
+            "makes another",
+            c->id, c->who, strerrordesc_np(e));
     connection_lose(s, c, "its answer cannot be sent");
 }
 
@@ -130,8 +131,8 @@ static void server_take_packet(struct hth_server *s, struct connection *c, size_
     struct hth_content *content = NULL;
 
     if (fd >= 0 && hth_attach_open(fd, &content, &err)) {
-        hth_say(&s->log, HEARTH_LOG_WARN, "client-nonsense", "client %u (pid %ld): %s", c->id,
-                (long)c->pid, err.text);
+        hth_say(&s->log, HEARTH_LOG_WARN, "client-nonsense", "client %u (%s): %s", c->id, c->who,
+                err.text);
         connection_lose(s, c, "it sent a descriptor that cannot be used");
     } else {
         s->events.request(s->events.self, c->id, s->packet, len, content);
@@ -155,7 +156,7 @@ static void server_read_packets(struct hth_server *s, struct connection *c, int 
             return;
         case HTH_PACKET_BAD:
             hth_say(&s->log, HEARTH_LOG_WARN, "client-nonsense",
-                    "client %u (pid %ld) sent a packet that is none of ours", c->id, (long)c->pid);
+                    "client %u (%s) sent a packet that is none of ours", c->id, c->who);
             connection_lose(s, c, "it sent nonsense");
             return;
         }
@@ -210,6 +211,10 @@ static void server_welcome(struct hth_server *s, int fd)
     c->id = server_free_id(s);
     c->fd = fd;
     c->pid = peer.pid;
+    if (peer.pid > 0)
+        snprintf(c->who, sizeof(c->who), "pid %ld", (long)peer.pid);
+    else /* the kernel has no number for it here */
+        snprintf(c->who, sizeof(c->who), "in another pod or container");
     c->pidfd = peer.pid > 0 ? (int)syscall(SYS_pidfd_open, peer.pid, 0) : -1;
     is_dead = c->pidfd < 0 && peer.pid > 0 && errno == ESRCH;
     c->next = s->clients;

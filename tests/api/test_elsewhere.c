@@ -63,6 +63,19 @@ static int engine_serves(void)
     return serves;
 }
 
+/* 1: within a second or so the engine's log has these words. */
+static int engine_logs(const char *words)
+{
+    char path[300], command[500];
+    int has = 0;
+
+    snprintf(path, sizeof(path), "%s/job/.hearth/log", r.root);
+    snprintf(command, sizeof(command), "grep -qF '%s' %s", words, path);
+    for (int i = 0; i < 50 && !(has = !system(command)); i++)
+        nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+    return has;
+}
+
 static void start(void)
 {
     if (geteuid())
@@ -141,5 +154,6 @@ Test(elsewhere, a_rank_that_is_open_in_one_pod_is_told_to_another_without_its_pi
     cr_assert(ne(ptr, strstr(said, "open in a process of another pod or container"), NULL), "%s",
             said);
     hearth_close(r.h, HEARTH_KEEP);
+    cr_assert(eq(int, engine_logs("(in another pod or container): it closed"), 1));
     end();
 }
