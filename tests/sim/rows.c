@@ -349,6 +349,77 @@ static void ruled_out(struct world *w)
     exactly(w, "after recovery went back to an older step");
 }
 
+#define STAGER 90000u /* a client of each node: a helper of its rank, which stages saves */
+
+static uint32_t staged, refused;
+
+static void hear_stager(struct world *w, const struct letter *l)
+{
+    uint32_t type = ((const struct hth_local_head *)(const void *)l->bytes)->type;
+
+    (void)w;
+    staged += l->client >= STAGER && type == HTH_LOCAL_LENT;
+    refused += l->client >= STAGER && type == HTH_LOCAL_ERROR;
+}
+
+static void stager_says(struct world *w, uint32_t node, void *message, uint32_t len, uint32_t type)
+{
+    const struct hth_local_head head = { len, type, 1, 0 };
+
+    memcpy(message, &head, sizeof(head));
+    hth_node_request(world_node(w, w->member[node]), STAGER + node, message, len, NULL);
+    machine_due(&w->machine[w->member[node]], 0);
+    world_advance(w, w->now_ms + 1);
+}
+
+/* Saves without a step, until one is refused. */
+static void stage_all(struct world *w, uint32_t node)
+{
+    struct hth_local_attach attach = { .version = hth_version_written(HTH_FORMAT_LOCAL),
+        .rank = node,
+        .world = w->ranks,
+        .helper = 1,
+        .job = "sim" };
+    uint32_t before;
+
+    stager_says(w, node, &attach, sizeof(attach), HTH_LOCAL_ATTACH);
+    world_advance(w, w->now_ms + 5);
+    before = refused;
+    for (uint32_t i = 0; i < 30 && refused == before; i++) {
+        struct hth_local_begin begin = { .step = UINT64_MAX, .bytes = 2 * HTH_BLOCK, .name = "o" };
+
+        stager_says(w, node, &begin, sizeof(begin), HTH_LOCAL_BEGIN);
+        world_advance(w, w->now_ms + 5);
+    }
+    if (refused == before)
+        world_broken(w, "node %u: no staged save is refused", node);
+}
+
+/* One engine is slow, and ranks of the others stage saves meanwhile: the save that waits for the
+ * slow one has room for its copies. */
+static void staged_beside(struct world *w)
+{
+    uint64_t step;
+
+    must_save(w, 2, "at first");
+    w->stranger = hear_stager;
+    world_stop(w, w->member[1], 1);
+    script_go(w);
+    step = w->rank[0].next;
+    world_advance(w, w->now_ms + 100);
+    for (uint32_t i = 0; i < w->opts.nodes; i++)
+        if (i != 1)
+            stage_all(w, i);
+    world_stop(w, w->member[1], 0);
+    script_rest(w);
+    if (w->newest.id.step != step)
+        world_broken(
+                w, "beside %u staged saves: a save is not PROTECTED (%.200s)", staged, w->heard);
+    for (uint32_t i = 0; i < w->opts.nodes; i++)
+        hth_node_client_gone(world_node(w, w->member[i]), STAGER + i);
+    must_save(w, 3, "after those that had staged are gone");
+}
+
 static const struct row {
     const char *name;
     void (*run)(struct world *w);
@@ -373,6 +444,7 @@ static const struct row {
     { "apart-other", apart_other, 3, 1, 2, 2, 0, 0 },
     { "apart-moved", apart_moved, 3, 1, 1, 1, 0, 0 },
     { "ruled-out", ruled_out, 3, 1, 1, 1, 0, 0 },
+    { "staged", staged_beside, 3, 1, 1, 1, 0, 75 },
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 
@@ -384,6 +456,7 @@ static const struct {
     { "moved", HTH_BREAK_MOVED },
     { "apart", HTH_BREAK_APART },
     { "ruled-out", HTH_BREAK_RULED_OUT },
+    { "staged-by-bytes", HTH_BREAK_CROWD },
     { "number", HTH_BREAK_NUMBER | HTH_BREAK_SERIAL },
 };
 
