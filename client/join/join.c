@@ -8,6 +8,7 @@
 
 #include "client/base/clock.h"
 #include "client/base/limits.h"
+#include "client/base/machine.h"
 #include "client/base/memfd.h"
 #include "client/link/link.h"
 #include "client/link/mapped.h"
@@ -58,6 +59,17 @@ static uint32_t join_fabrics(const struct hearth *h, const struct hth_local_atta
     return (a->epoch || h->epoch) && !h->opts.allow_slower && opened
                    ? HTH_FABRIC_BIT(opened->number)
                    : a->fabrics;
+}
+
+/* Where this node's loopback is, and whether its engine listens there, by IP. */
+static uint32_t join_loopback(const struct hearth *h, const struct hth_local_attached *a)
+{
+    const char *bind = h->opts.bind ? h->opts.bind : "127.0.0.1";
+    int ip = strstr(a->transport, "tcp") || strstr(a->provider, "tcp");
+    uint32_t id = hth_loopback_id();
+    int listens = ip && hth_address_reach(bind) == HTH_REACH_LOOPBACK;
+
+    return id && listens ? id | HTH_LOOPBACK_LISTENS : id;
 }
 
 static void join_sizes(const struct hearth *h, struct hth_sizes *out)
@@ -115,6 +127,7 @@ static void join_own_row(struct hearth *h, unsigned char out[HTH_GATHER])
     for (size_t i = 0; i < h->opts.domain_count; i++)
         g.domain[i] = join_name_hash(h->opts.domains[i]);
     g.machine = h->opts.machine ? join_name_hash(h->opts.machine) : 0;
+    g.loopback = join_loopback(h, a);
     join_sizes(h, &g.objects);
     if (h->joining->rounds) { /* what attach said is of the round before */
         g.wall_ms = join_wall_ms();
@@ -241,6 +254,7 @@ static int join_meet_once(struct hearth *h, unsigned char *table, struct hth_fab
     join_own_row(h, own);
     h->joining->rounds++;
     rc = hth_meet(h, own, table, err);
+    rc = rc ? rc : hth_loopback_check(table, h->opts.world, err);
     return rc ? rc : hth_fabric_choose(table, h->opts.world, out, err);
 }
 

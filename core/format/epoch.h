@@ -60,6 +60,9 @@ struct hth_gather {
     uint64_t random;
     uint64_t domain[HTH_DOMAINS_MAX];
     uint64_t machine; /* hash of the machine's id, by version 10; 0: the rank does not know it */
+    /* Which loopback its node has, by version 10: HTH_LOOPBACK_... and an id of at least 2; 0: the
+     * rank does not know it. */
+    uint32_t loopback;
     uint32_t copies, min_copies, keep; /* these and those below must be equal on all ranks ... */
     uint32_t flags;                    /* HTH_GATHER_... */
     uint32_t heartbeat_ms, dead_ms, bad_after;
@@ -97,6 +100,11 @@ void hth_gather_prove(unsigned char row[HTH_GATHER], const unsigned char key[HTH
  * HEARTH_EINVAL, HEARTH_EAUTH, and that of a rank which cannot; naming rank and node. */
 int hth_gather_check(const unsigned char *table, uint32_t world,
         const unsigned char (*key)[HTH_KEY], unsigned keys, struct hearth_error *err);
+
+/* A node that listens on its loopback address is reached by none that has another loopback.
+ * table[world] has passed hth_gather_check(). Errors: HEARTH_EINVAL naming a rank of each node. */
+#define HTH_LOOPBACK_LISTENS 1u /* the node listens there */
+int hth_loopback_check(const unsigned char *table, uint32_t world, struct hearth_error *err);
 
 /* What a row says of the newest session (epoch, nonce) that its node knows: its number as far as
  * such are believed. From the highest number on it is *random that rises: nonces count then. */

@@ -10,7 +10,7 @@
  *   224 128 address, zero-padded   352 u64 machine (version 10)   360 u32 lowest, highest protocol
  *   368 u32 heartbeat, dead ms   376 15 transport   391 31 provider (version 3)   422 two zeros
  *   424 u32 fabrics, first fabric (version 4)   432 u32 bad_after (version 5)
- *   436 4 x { u64 bytes, u32 objects } (version 9: sizes.h)   484 u32 zero
+ *   436 4 x { u64 bytes, u32 objects } (version 9: sizes.h)   484 u32 loopback (version 10)
  *   488 u32 rank, world   496 16 proof of the job's key over bytes 0..495, or zeros
  * or, of a rank that cannot take part (version 3), from 144 on: i32 error, 148 336 why, zero to 488
  *
@@ -65,6 +65,7 @@ static void write_facts(struct hth_writer *w, const struct hth_gather *g)
         hth_write64(w, g->objects.bytes[i]);
         hth_write32(w, g->objects.count[i]);
     }
+    hth_write32(w, g->loopback);
 }
 
 static void write_why(struct hth_writer *w, const struct hth_gather *g)
@@ -145,6 +146,9 @@ static void read_facts(struct hth_gather *g, struct hth_reader *r, uint32_t vers
     g->first_fabric = hth_read32(r);
     g->bad_after = hth_read32(r); /* and older ones there */
     read_sizes(&g->objects, r, version, largest);
+    g->loopback = hth_read32(r);
+    if (version < WITH_MACHINE && g->loopback)
+        r->bad = 1;
 }
 
 static void read_why(struct hth_gather *g, struct hth_reader *r)

@@ -292,7 +292,7 @@ Test(epoch, a_greeting_comes_back_and_nonsense_is_refused, .init = setup)
     bytes[79] = 1; /* behind the job's name, in front of other fields */
     must_fail(hth_gather_decode(&g, bytes, NULL), HEARTH_ECORRUPT);
     hth_gather_encode(&rank[4], bytes);
-    bytes[487] = 1;
+    bytes[423] = 1;
     must_fail(hth_gather_decode(&g, bytes, NULL), HEARTH_ECORRUPT);
 }
 
@@ -481,4 +481,32 @@ Test(epoch, of_131072_ranks_is_made_in_seconds, .timeout = 60)
     cr_assert(eq(u32, e.rank_node[RANKS - 1], RANKS / PER_NODE - 1));
     hth_epoch_fini(&e);
     free(all);
+}
+
+static int check_loopbacks(const uint32_t loopback[WORLD], struct hearth_error *err)
+{
+    for (uint32_t i = 0; i < WORLD; i++) {
+        rank[i].loopback = loopback[i];
+        hth_gather_encode(&rank[i], table[i]);
+    }
+    must(hth_gather_check(table[0], WORLD, NULL, 0, err));
+    return hth_loopback_check(table[0], WORLD, err);
+}
+
+/* Node "c" is rank 3; even ids, and one more where the node listens there. */
+Test(epoch, a_node_that_listens_on_loopback_has_to_be_where_all_nodes_are, .init = setup)
+{
+    static const uint32_t fine[][WORLD] = { { 5, 5, 5, 5, 5 }, { 0 }, { 4, 8, 4, 16, 8 },
+        { 5, 5, 5, 0, 5 }, { 5, 4, 5, 4, 4 }, { 5, 5, 9, 5, 5 } };
+    static const uint32_t wrong[][WORLD] = { { 5, 5, 5, 9, 5 }, { 4, 4, 4, 9, 4 },
+        { 5, 5, 5, 8, 5 }, { 0, 5, 0, 8, 5 } };
+    struct hearth_error err;
+
+    for (size_t i = 0; i < sizeof(fine) / sizeof(fine[0]); i++)
+        cr_expect(zero(int, check_loopbacks(fine[i], &err)), "%zu: %s", i, err.text);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        must_fail(check_loopbacks(wrong[i], &err), HEARTH_EINVAL);
+        cr_expect(ne(ptr, strstr(err.text, "node 'c' (rank 3)"), NULL), "%s", err.text);
+        cr_expect(ne(ptr, strstr(err.text, "HEARTH_BIND"), NULL), "%s", err.text);
+    }
 }
