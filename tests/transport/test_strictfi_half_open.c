@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Strangers at a datagram endpoint: who greets and never answers has one of 64 places, whatever it
- * greets as, and a proper peer has its connection all the same.
+ * greets as, and a proper peer has its connection all the same. Of more peers at once each knows
+ * whether it has one.
  */
 #include "check.h"
 
@@ -20,7 +21,7 @@ static struct side stranger;
 static struct hth_transport *engine, *peer;
 static struct hth_rdm_hello answer[GREETINGS];
 static uint32_t answers;
-static unsigned accepted, up;
+static unsigned accepted, up, gone;
 
 static uint64_t now_ms(void *self)
 {
@@ -45,7 +46,8 @@ static void on_up(void *self, hth_conn conn)
 
 static void on_down(void *self, hth_conn conn, int code, const char *detail)
 {
-    (void)self, (void)conn, (void)code, (void)detail;
+    (void)conn, (void)code, (void)detail;
+    gone += self != NULL;
 }
 
 static void on_message(void *self, hth_conn conn, const void *bytes, size_t len)
@@ -63,9 +65,9 @@ static void on_pull(void *self, uint64_t cookie, int code)
     (void)self, (void)cookie, (void)code;
 }
 
-static struct hth_transport *transport_open(void)
+static struct hth_transport *transport_open(void *self)
 {
-    struct hth_transport_events events = { NULL, on_accept, on_up, on_down, on_message, on_writable,
+    struct hth_transport_events events = { self, on_accept, on_up, on_down, on_message, on_writable,
         on_pull };
     struct hth_transport_opts opts = { .bind = "127.0.0.1",
         .provider = "strict",
@@ -89,8 +91,8 @@ static void open_all(void)
     setenv("FI_PROVIDER_PATH", path, 1);
     setenv("FI_PROVIDER", "strict", 1);
     setenv("STRICTFI_PROFILE", "efa", 1);
-    engine = transport_open();
-    peer = transport_open();
+    engine = transport_open(NULL);
+    peer = transport_open(&peer);
     side_open(&stranger);
     must(engine->ops->address(engine, addr, &len, NULL));
     cr_assert(eq(int, fi_av_insert(stranger.av, addr + 4, 1, &stranger.peer, 0, NULL), 1));
@@ -189,5 +191,34 @@ Test(strictfi_half_open, strangers_share_64_places_and_a_peer_connects, .timeout
     for (int i = 0; i < 2000; i++)
         turn();
     cr_expect(eq(uint, accepted, 1 + HTH_RDM_HALF - 1)); /* the peer took one of the places */
+    close_all();
+}
+
+#define DIALS 96u /* more than there are places */
+
+static unsigned all_know(void)
+{
+    return up == DIALS && up - gone == accepted;
+}
+
+Test(strictfi_half_open, of_96_dials_at_once_each_is_accepted_or_told, .timeout = 90)
+{
+    unsigned char addr[HTH_ADDR_MAX];
+    uint32_t len;
+
+    open_all();
+    must(engine->ops->address(engine, addr, &len, NULL));
+    for (uint32_t i = 0; i < DIALS; i++) {
+        hth_conn conn;
+
+        must(peer->ops->connect(peer, addr, len, &conn, NULL));
+    }
+    for (int i = 0; i < 500; i++) /* all greetings are there before the first answer is heard */
+        engine->ops->progress(engine);
+    for (int i = 0; i < PATIENCE && !all_know(); i++)
+        turn();
+    cr_expect(eq(uint, up, DIALS));
+    cr_expect(eq(uint, up - gone, accepted));
+    cr_expect(ge(uint, accepted, HTH_RDM_HALF / 2));
     close_all();
 }

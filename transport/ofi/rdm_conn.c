@@ -14,7 +14,8 @@
  *             DOOMED    on_pull() for what is left, on_down(), gone
  *
  * Who greets and never answers costs one half-open connection, of which there are HTH_RDM_HALF: the
- * oldest goes. Without its secret nothing reaches a connection.
+ * oldest goes, and hears BYE if it has heard ACCEPT, for it may be up. Without its secret nothing
+ * reaches a connection.
  */
 #include "rdm.h"
 
@@ -88,14 +89,17 @@ int hth_rdm_connect(struct hth_transport *t, const unsigned char *addr, uint32_t
 
 /* ---- greetings ---- */
 
-static void half_open_drop(struct hth_rdm_conn *c)
+/* 0: the oldest one cannot be told that it goes. */
+static int half_open_make_room(struct hth_rdm *r)
 {
-    struct hth_rdm *r = c->r;
+    struct hth_rdm_conn *oldest = r->half.head;
 
-    hth_rdm_list_take(&r->half, c);
-    r->waiting--;
-    r->stuck -= (uint32_t)c->stuck;
-    rdm_conn_free(c);
+    if (r->half.count < HTH_RDM_HALF)
+        return 1;
+    if (oldest->out_seq && r->byes == HTH_RDM_BYES)
+        return 0;
+    hth_rdm_conn_leave(oldest, HEARTH_EBUSY, "crowded out", 0);
+    return 1;
 }
 
 /* Anybody's: it costs one place among the half-open. */
@@ -110,9 +114,7 @@ void hth_rdm_greeted(struct hth_rdm *r, const unsigned char *bytes, size_t len)
         return;
     if (hth_rdm_peer_get(r, theirs.addr, theirs.addr_len, &peer, NULL))
         return;
-    if (r->half.count >= HTH_RDM_HALF)
-        half_open_drop(r->half.head);
-    c = rdm_conn_new(r, HTH_RDM_HALF_OPEN, peer);
+    c = half_open_make_room(r) ? rdm_conn_new(r, HTH_RDM_HALF_OPEN, peer) : NULL;
     if (!c) {
         hth_rdm_peer_put(r, peer);
         return;
@@ -125,7 +127,7 @@ void hth_rdm_greeted(struct hth_rdm *r, const unsigned char *bytes, size_t len)
     ours.id = c->id;
     ours.token = c->token;
     if (hth_rdm_queue(c, HTH_RDM_ACCEPT, answer, hth_rdm_hello_write(&ours, answer)))
-        half_open_drop(c);
+        hth_rdm_conn_leave(c, HEARTH_ENOMEM, "no memory for an answer", 0);
     else
         hth_rdm_flush(c);
 }

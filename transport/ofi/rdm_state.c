@@ -136,7 +136,7 @@ void hth_rdm_conn_leave(struct hth_rdm_conn *c, int code, const char *why, int t
         return;
     if (c->state == HTH_RDM_HALF_OPEN)
         hth_rdm_list_take(&r->half, c);
-    if (c->state == HTH_RDM_UP && tell)
+    if ((c->state == HTH_RDM_UP && tell) || (c->state == HTH_RDM_HALF_OPEN && c->out_seq))
         bye_queue(c);
     if (c->state != HTH_RDM_UP)
         r->waiting--;
