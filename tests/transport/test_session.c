@@ -145,6 +145,31 @@ Test(session, a_paused_machine_blames_nobody)
     net_world_close(w);
 }
 
+/* A call that waits holds the thread again and again, for longer than a third of dead_ms each time.
+ * Of the silence only what passes between the calls counts, and that is enough. */
+Test(session, a_silent_peer_is_found_by_a_thread_that_is_blocked_again_and_again)
+{
+    struct net_world *w = net_world_open(3, NULL);
+    uint32_t still, busy;
+    int rounds = 0;
+
+    must(net_send(w, 0, 1, 1));
+    must(net_send(w, 0, 2, 1));
+    net_run(w, 3000);
+    net_pause(w, 1, 1);
+    for (; !w->node[0].downs[1] && rounds < 40; rounds++) {
+        w->now_ms += DEAD_MS * 3 / 5;
+        net_run(w, DEAD_MS / 20);
+    }
+    cr_assert(eq(int, w->node[0].downs[1], 1));
+    cr_assert(ge(int, rounds, 4)); /* the time that it stood still is not held against anybody */
+    cr_assert(le(int, rounds, 20));
+    cr_assert(eq(int, w->node[0].downs[2] + w->node[2].downs[0], 0));
+    hth_session_late(w->node[0].session, &still, &busy);
+    cr_assert(ge(u32, still, 4));
+    net_world_close(w);
+}
+
 /* CPU time that the engines of this test have used. */
 static uint64_t worked_ms;
 

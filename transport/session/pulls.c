@@ -146,11 +146,11 @@ void hth_pulls_tick(struct hth_session *s, uint64_t now)
     }
 }
 
-void hth_pulls_rearm(struct hth_session *s, uint64_t now)
+void hth_pulls_move(struct hth_session *s, uint64_t late_ms)
 {
     for (struct hth_session_pull *p = s->pull_first; p; p = p->next) {
-        p->due_ms = now + s->opts.stall_ms;
-        p->most_ms = now + (uint64_t)MOST_STALLS * s->opts.stall_ms;
+        p->due_ms += late_ms;
+        p->most_ms += late_ms;
     }
 }
 

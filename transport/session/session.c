@@ -2,8 +2,9 @@
 /*
  * The front of a session: what its owner calls, and the one tick that judges everybody. A tick that
  * comes much later than what was due, while this thread did not work, means that this machine stood
- * still, not its peers: then every deadline starts again. A thread that was late because it had much
- * to do judges its peers as ever: what they said meanwhile was read before the tick.
+ * still, not its peers: then every deadline moves by that time, and no further, so that a thread
+ * that is blocked again and again finds a silent peer, too. A thread that was late because it had
+ * much to do judges its peers as ever: what they said meanwhile was read before the tick.
  */
 #include "session_parts.h"
 
@@ -262,21 +263,28 @@ void hth_session_drop(struct hth_session *s, uint32_t node)
         hth_peer_drop_link(s, link, HEARTH_ECANCELED);
 }
 
+/* Silence of that time does not count; what has been heard since is newer. */
+static void session_move_alive(uint64_t *alive_ms, uint64_t now, uint64_t late_ms)
+{
+    *alive_ms = now - *alive_ms > late_ms ? *alive_ms + late_ms : now;
+}
+
 /* This machine stood still: nobody is to blame for what happened meanwhile. */
 static void session_rearm(struct hth_session *s, uint64_t now, uint64_t late_ms)
 {
     hth_say(&s->log, HEARTH_LOG_WARN, "paused",
-            "this machine stood still for %" PRIu64 " ms; all deadlines start again", late_ms);
+            "this machine stood still for %" PRIu64 " ms; all deadlines move by that", late_ms);
     for (struct link *l = s->links; l; l = l->next) {
-        l->alive_ms = now;
-        l->deadline_ms = l->rest_ms = now + s->opts.hello_ms;
+        session_move_alive(&l->alive_ms, now, late_ms);
+        l->deadline_ms += late_ms;
+        l->rest_ms += late_ms;
     }
     for (struct peer *p = s->peers; p; p = p->next) {
-        p->alive_ms = now;
+        session_move_alive(&p->alive_ms, now, late_ms);
         if (p->give_up_ms != HTH_NEVER)
             p->give_up_ms += late_ms;
     }
-    hth_pulls_rearm(s, now);
+    hth_pulls_move(s, late_ms);
 }
 
 #define MARK_MS 10u /* between two readings of the CPU time, which are system calls */

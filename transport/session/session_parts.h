@@ -176,7 +176,7 @@ void hth_rest_tick(struct hth_session *s, uint64_t now);
 /* pulls.c */
 void hth_pulls_on_pull(void *self, uint64_t cookie, int code);
 void hth_pulls_tick(struct hth_session *s, uint64_t now);
-void hth_pulls_rearm(struct hth_session *s, uint64_t now);
-uint64_t hth_pulls_due_ms(const struct hth_session *s); /* HTH_NEVER: none waits */
+void hth_pulls_move(struct hth_session *s, uint64_t late_ms); /* their deadlines */
+uint64_t hth_pulls_due_ms(const struct hth_session *s);       /* HTH_NEVER: none waits */
 
 #endif
