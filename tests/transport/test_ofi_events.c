@@ -7,7 +7,11 @@
 
 #include "transport/ofi/ofi.h"
 
+#include <arpa/inet.h>
+#include <semaphore.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define QUEUED 8
 
@@ -352,4 +356,141 @@ Test(ofi_events, a_request_that_cannot_be_accepted_is_rejected)
     request_comes(-FI_EMFILE, 0);
     cr_assert(eq(int, rejects, 2));
     cr_assert(zero(int, downs)); /* nobody was told of it */
+}
+
+/* ---- a peer that the library waits for ---- */
+
+static sem_t found; /* the peer at the port below, or that it is gone */
+static atomic_int closed, connects;
+
+#define GONE_PORT 9
+
+static struct fi_info *slow_dupinfo(const struct fi_info *of)
+{
+    struct fi_info *copy = calloc(1, sizeof(*copy));
+
+    if (copy)
+        *copy = *of;
+    return copy;
+}
+
+static void slow_freeinfo(struct fi_info *of)
+{
+    free(of->src_addr);
+    free(of->dest_addr);
+    free(of);
+}
+
+static int slow_endpoint(
+        struct fid_domain *domain, struct fi_info *of, struct fid_ep **out, void *context)
+{
+    const union hth_addr *peer = of->dest_addr;
+    int is_gone = peer->in.sin_port == htons(GONE_PORT);
+
+    (void)domain, (void)context;
+    while (is_gone && sem_wait(&found))
+        ;
+    *out = &endpoint[is_gone];
+    return 0;
+}
+
+static int slow_connect(struct fid_ep *ep, const void *addr, const void *param, size_t len)
+{
+    (void)addr, (void)param, (void)len;
+    connects++;
+    queue_put(FI_CONNECTED, &ep->fid);
+    return 0;
+}
+
+static int slow_close(struct fid *fid)
+{
+    closed += fid == &endpoint[1].fid;
+    return 0;
+}
+
+static hth_conn dial(uint16_t port)
+{
+    union hth_addr peer = { .in = { .sin_family = AF_INET, .sin_port = htons(port) } };
+    unsigned char blob[HTH_ADDR_MAX];
+    hth_conn conn = 0;
+
+    peer.in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    must(hth_ofi_connect(&o.base, blob, hth_addr_pack(&peer, blob), &conn, NULL));
+    return conn;
+}
+
+static void turns_until(const int *what, int want)
+{
+    while (*what < want) { /* the suite has a timeout */
+        hth_ofi_progress(&o.base);
+        usleep(1000);
+    }
+}
+
+static void dial_start(void)
+{
+    static const struct hth_ofi_lib all = {
+        .strerror = fake_strerror, .dupinfo = slow_dupinfo, .freeinfo = slow_freeinfo
+    };
+    static struct fi_ops_domain domain_ops = { .endpoint = slow_endpoint };
+    static struct fi_ops ops = { .close = slow_close, .bind = fake_bind, .control = fake_control };
+    static struct fi_ops_cm cm = { .shutdown = fake_shutdown, .connect = slow_connect };
+    static struct fi_ops_msg msg_ops = { .recv = fake_recv };
+    static struct fid_domain domain = { .ops = &domain_ops };
+
+    start();
+    for (int i = 0; i < 2; i++)
+        endpoint[i] = (struct fid_ep){ .fid.ops = &ops, .cm = &cm, .msg = &msg_ops };
+    o.lib = &all;
+    o.domain = &domain;
+    o.self.in.sin_family = AF_INET;
+    o.self.in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    o.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    sem_init(&found, 0, 0);
+    hth_ofi_dialler_init(&o);
+}
+
+static void dial_stop(void)
+{
+    hth_ofi_dialler_fini(&o);
+    for (uint32_t i = 0; i < o.conns.cap; i++)
+        if (hth_ids_at(&o.conns, i))
+            hth_ofi_conn_cut(hth_ids_at(&o.conns, i), "the end of the test");
+    turns();
+    hth_ofi_contexts_free(&o);
+    close(o.wake_fd);
+    stop();
+}
+
+TestSuite(ofi_dials, .init = dial_start, .fini = dial_stop, .timeout = 20);
+
+/* libfabric's verbs before 1.21 waits for 2 s inside fi_endpoint() where the peer is gone. */
+Test(ofi_dials, a_peer_that_the_library_waits_for_holds_nobody_up)
+{
+    hth_conn gone = dial(GONE_PORT), other = dial(7);
+
+    turns_until(&ups, 1);
+    cr_assert(eq(u64, up_id, other));
+    sem_post(&found);
+    turns_until(&ups, 2);
+    cr_assert(eq(u64, up_id, gone));
+    cr_assert(zero(int, downs));
+}
+
+Test(ofi_dials, a_dial_that_is_given_up_ends_at_once_and_its_endpoint_later)
+{
+    hth_conn gone = dial(GONE_PORT);
+
+    hth_ofi_drop(&o.base, gone);
+    turns_until(&downs, 1);
+    cr_assert(eq(u64, down_id, gone));
+    cr_assert(zero(int, atomic_load(&closed)));
+    sem_post(&found);
+    for (int i = 0; i < 15000 && !atomic_load(&closed); i++) {
+        hth_ofi_progress(&o.base);
+        usleep(1000);
+    }
+    cr_assert(eq(int, atomic_load(&closed), 1));
+    cr_assert(zero(int, atomic_load(&connects)));
+    cr_assert(eq(int, downs, 1));
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How connections begin: dialled by us, or accepted. Both have their receives posted before they stand. */
+/*
+ * How connections begin: dialled by us, or accepted. Both have their receives posted before they
+ * stand. The endpoint of a dialled one is made elsewhere (dialler.c), then it goes on here.
+ */
 #include "ofi.h"
 
 #include <stdlib.h>
@@ -29,26 +32,31 @@ static struct fi_info *dial_info(struct hth_ofi *o, const union hth_addr *peer)
     return info;
 }
 
-static int dial_connect(struct hth_ofi_conn *c, const union hth_addr *peer)
-{
-    struct hth_ofi *o = c->o;
-    struct fi_info *info = dial_info(o, peer);
-    int rc = info ? hth_ofi_endpoint(o, info, &c->ep) : -FI_ENOMEM;
-
-    if (info)
-        o->lib->freeinfo(info);
-    if (!rc)
-        rc = hth_ofi_message_init(c);
-    if (!rc)
-        rc = fi_connect(c->ep, peer, NULL, 0);
-    hth_ofi_fds_seal(NULL, &o->self);
-    return rc;
-}
-
 /* What is used up here, endpoints or descriptors, is not the peer's doing. */
 static int dial_code(int rc)
 {
     return hth_ofi_is_used_up(rc) ? HEARTH_EBUSY : HEARTH_EPEER;
+}
+
+static void dial_go_on(struct hth_ofi_conn *c, struct hth_ofi_dial *dial)
+{
+    struct hth_ofi *o = c->o;
+    int rc = dial->rc ? dial->rc : hth_ofi_endpoint_enable(o, dial->ep);
+
+    if (!rc)
+        c->ep = dial->ep;
+    if (!rc)
+        rc = hth_ofi_message_init(c);
+    if (!rc)
+        rc = fi_connect(c->ep, dial->info->dest_addr, NULL, 0);
+    hth_ofi_fds_seal(NULL, &o->self);
+    if (rc)
+        hth_ofi_conn_doom(c, dial_code(rc), o->lib->strerror(-rc));
+}
+
+int hth_ofi_dials_take(struct hth_ofi *o)
+{
+    return hth_ofi_dialled(o, dial_go_on);
 }
 
 int hth_ofi_connect(struct hth_transport *t, const unsigned char *addr, uint32_t len,
@@ -56,6 +64,7 @@ int hth_ofi_connect(struct hth_transport *t, const unsigned char *addr, uint32_t
 {
     struct hth_ofi *o = hth_ofi_of(t);
     struct hth_ofi_conn *c;
+    struct fi_info *info;
     union hth_addr peer;
     int rc = hth_addr_unpack(addr, len, &o->self, &peer, err);
 
@@ -68,7 +77,8 @@ int hth_ofi_connect(struct hth_transport *t, const unsigned char *addr, uint32_t
         return hth_fail(err, HEARTH_EBUSY, 0,
                 "no memory for a connection, or %u connections stand already", o->base.conns_max);
     c->dialled = c->known = 1;
-    rc = dial_connect(c, &peer);
+    info = dial_info(o, &peer);
+    rc = info ? hth_ofi_dial(o, c, info) : -FI_ENOMEM;
     if (rc)
         hth_ofi_conn_doom(c, dial_code(rc), o->lib->strerror(-rc));
     *out_conn = c->id;

@@ -146,22 +146,27 @@ void hth_ofi_fabric_close(struct hth_ofi *o)
         o->lib->freeinfo(o->info);
 }
 
+int hth_ofi_endpoint_enable(struct hth_ofi *o, struct fid_ep *ep)
+{
+    int rc = fi_ep_bind(ep, &o->eq->fid, 0);
+
+    if (!rc)
+        rc = fi_ep_bind(ep, &o->cq->fid, FI_TRANSMIT | FI_RECV);
+    if (!rc)
+        rc = fi_enable(ep);
+    if (rc)
+        fi_close(&ep->fid);
+    return rc;
+}
+
 int hth_ofi_endpoint(struct hth_ofi *o, struct fi_info *info, struct fid_ep **out)
 {
     struct fid_ep *ep = NULL;
     int rc = fi_endpoint(o->domain, info, &ep, NULL);
 
-    if (rc)
-        return rc;
-    rc = fi_ep_bind(ep, &o->eq->fid, 0);
     if (!rc)
-        rc = fi_ep_bind(ep, &o->cq->fid, FI_TRANSMIT | FI_RECV);
+        rc = hth_ofi_endpoint_enable(o, ep);
     if (!rc)
-        rc = fi_enable(ep);
-    if (rc) {
-        fi_close(&ep->fid);
-        return rc;
-    }
-    *out = ep;
-    return 0;
+        *out = ep;
+    return rc;
 }

@@ -106,6 +106,23 @@ struct hth_ofi_list {
     struct hth_ofi_conn *head, *tail;
 };
 
+/* A connection that is dialled, and the endpoint that is made for it. */
+struct hth_ofi_dial {
+    struct hth_ofi_dial *next;
+    hth_conn conn;
+    struct fi_info *info;
+    struct fid_ep *ep;
+    int rc; /* 0: ep is there; -fi_errno */
+};
+
+struct hth_ofi_dialler {
+    pthread_mutex_t lock;
+    pthread_cond_t ended;                         /* a thread */
+    struct hth_ofi_dial *todo, **todo_end, *done; /* guarded by lock, as: */
+    uint32_t threads;
+    atomic_int any_done;
+};
+
 struct hth_ofi {
     struct hth_transport base; /* first, so that one pointer is both */
     const struct hth_ofi_lib *lib;
@@ -129,6 +146,7 @@ struct hth_ofi {
 
     int epoll_fd, wake_fd;
     atomic_int woken;
+    struct hth_ofi_dialler dialler; /* of connected endpoints alone */
 
     pthread_mutex_t regions_lock;
     struct hth_region *regions; /* guarded by regions_lock */
@@ -370,7 +388,19 @@ int hth_ofi_desc_read(const unsigned char *desc, uint32_t len, struct hth_ofi_de
 int hth_ofi_desc_fits(const struct hth_ofi_desc *d, uint64_t roff, const struct hth_region *region,
         uint64_t doff, uint64_t len);
 
+/* ---- dialler.c: endpoints that may have to be waited for ---- */
+
+void hth_ofi_dialler_init(struct hth_ofi *o);
+/* Takes the info. 0 or -fi_errno. */
+int hth_ofi_dial(struct hth_ofi *o, struct hth_ofi_conn *c, struct fi_info *info);
+/* Those that are made, or cannot be, to connections that still want them; how many. */
+int hth_ofi_dialled(
+        struct hth_ofi *o, void (*take)(struct hth_ofi_conn *c, struct hth_ofi_dial *dial));
+void hth_ofi_dialler_fini(struct hth_ofi *o); /* waits for what is being made */
+
 /* ---- dial.c: connections begin ---- */
+
+int hth_ofi_dials_take(struct hth_ofi *o); /* endpoints that are made go on; how many */
 
 int hth_ofi_connect(struct hth_transport *t, const unsigned char *addr, uint32_t len,
         hth_conn *out_conn, struct hearth_error *err);
@@ -417,5 +447,7 @@ int hth_ofi_fabric_refused(
         const struct hth_ofi *o, int rc, const char *what, struct hearth_error *err);
 /* A new endpoint bound to our queues and enabled. 0 or -fi_errno. */
 int hth_ofi_endpoint(struct hth_ofi *o, struct fi_info *info, struct fid_ep **out);
+/* Bound to our queues and enabled, or closed. */
+int hth_ofi_endpoint_enable(struct hth_ofi *o, struct fid_ep *ep);
 
 #endif

@@ -49,6 +49,7 @@ static void ofi_close(struct hth_transport *t)
             hth_ofi_conn_cut(hth_ids_at(&o->conns, i), "closed by us");
     hth_ofi_drain(o);
     hth_ofi_finish(o);
+    hth_ofi_dialler_fini(o);
     hth_ofi_regions_end(o);
     ofi_free(o);
 }
@@ -132,8 +133,10 @@ static int msg_open(const struct hth_transport_opts *opts,
     o->base.conns_max = hth_ofi_conns_max();
     hth_ids_init(&o->conns, o->base.conns_max);
     pthread_mutex_init(&o->regions_lock, NULL);
+    hth_ofi_dialler_init(o);
     rc = ofi_build(o, opts, err);
     if (rc) {
+        hth_ofi_dialler_fini(o);
         ofi_free(o);
         return rc;
     }

@@ -197,6 +197,7 @@ int hth_ofi_progress(struct hth_transport *t)
     o->turn++;
     hth_wake_taken(o->wake_fd, &o->woken);
     n = hth_ofi_finish(o);
+    n += hth_ofi_dials_take(o);
     n += events_read(o);
     n += completions_read(o, &drained);
     if (drained)

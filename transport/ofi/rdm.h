@@ -295,8 +295,8 @@ static inline uint64_t hth_rdm_real_us(void)
 
 void hth_rdm_list_push(struct hth_rdm_list *list, struct hth_rdm_conn *c);
 void hth_rdm_list_take(struct hth_rdm_list *list, struct hth_rdm_conn *c);
-/* It is over. `tell`: the peer is told, if it can be. A half-open one that has our answer is told in
- * any case, for it may be up. */
+/* It is over. `tell`: the peer is told, if it can be. A half-open one that has our answer is told
+ * in any case, for it may be up. */
 void hth_rdm_conn_leave(struct hth_rdm_conn *c, int code, const char *why, int tell);
 void hth_rdm_conn_up(struct hth_rdm_conn *c);
 void hth_rdm_conn_doom_ready(struct hth_rdm_conn *c); /* LEAVING and no reads left: DOOMED */
