@@ -420,6 +420,33 @@ static void staged_beside(struct world *w)
     must_save(w, 3, "after those that had staged are gone");
 }
 
+#define BLOCK_MS 1500u /* less than dead_ms, and more than a third of it: its peers go on with it */
+#define BLOCKS   60u
+
+/* The coordinator's thread waits in a call again and again. It finds a node that is gone all the
+ * same, calls no other one lost, and saving goes on. */
+static void blocked(struct world *w)
+{
+    struct hth_session *session = hth_node_ctx(world_node(w, 0))->session;
+    uint32_t n = 0;
+
+    must_save(w, 2, "at first");
+    script_silence(w, 3, 1);
+    for (; n < BLOCKS && hth_session_is_up(session, 3) && !w->why[0]; n++) {
+        world_block(w, w->member[0], 1, w->now_ms + BLOCK_MS, 0);
+        script_run(w, BLOCK_MS);
+        world_unblock(w, w->member[0]);
+        script_run(w, 100);
+    }
+    if (n == BLOCKS)
+        world_broken(w, "a node that is gone was not found in %u s", BLOCKS * BLOCK_MS / 1000);
+    if (!hth_session_is_up(session, 1) || !hth_session_is_up(session, 2))
+        world_broken(w, "a node that is there was called lost");
+    script_silence(w, 3, 0);
+    script_run(w, WELL_MS);
+    must_save(w, 2, "when it is back, and nothing blocks");
+}
+
 static const struct row {
     const char *name;
     void (*run)(struct world *w);
@@ -445,6 +472,7 @@ static const struct row {
     { "apart-moved", apart_moved, 3, 1, 1, 1, 0, 0 },
     { "ruled-out", ruled_out, 3, 1, 1, 1, 0, 0 },
     { "staged", staged_beside, 3, 1, 1, 1, 0, 75 },
+    { "blocked", blocked, 4, 1, 1, 1, 0, 0 },
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 
@@ -457,6 +485,7 @@ static const struct {
     { "apart", HTH_BREAK_APART },
     { "ruled-out", HTH_BREAK_RULED_OUT },
     { "staged-by-bytes", HTH_BREAK_CROWD },
+    { "all-alive", HTH_BREAK_ALIVE },
     { "number", HTH_BREAK_NUMBER | HTH_BREAK_SERIAL },
 };
 

@@ -284,6 +284,7 @@ static struct hth_session_opts session_of(const struct world *w)
         .idle_ms = o->seed % 3 ? 0 : IDLE_MS,
         .links_max = o->seed % 6 ? 0 : w->nodes_max,
         .no_fence = (o->breaks & HTH_BREAK_FENCE) != 0,
+        .all_alive = (o->breaks & HTH_BREAK_ALIVE) != 0,
         .busy_ms = fault_is_on(w, WORLD_KIND_BLOCK) ? block_used_ms : NULL,
         .job = "sim" };
 }

@@ -264,9 +264,12 @@ void hth_session_drop(struct hth_session *s, uint32_t node)
 }
 
 /* Silence of that time does not count; what has been heard since is newer. */
-static void session_move_alive(uint64_t *alive_ms, uint64_t now, uint64_t late_ms)
+static void session_move_alive(
+        const struct hth_session *s, uint64_t *alive_ms, uint64_t now, uint64_t late_ms)
 {
-    *alive_ms = now - *alive_ms > late_ms ? *alive_ms + late_ms : now;
+    int is_older = now - *alive_ms > late_ms && !s->opts.all_alive;
+
+    *alive_ms = is_older ? *alive_ms + late_ms : now;
 }
 
 /* This machine stood still: nobody is to blame for what happened meanwhile. */
@@ -275,12 +278,12 @@ static void session_rearm(struct hth_session *s, uint64_t now, uint64_t late_ms)
     hth_say(&s->log, HEARTH_LOG_WARN, "paused",
             "this machine stood still for %" PRIu64 " ms; all deadlines move by that", late_ms);
     for (struct link *l = s->links; l; l = l->next) {
-        session_move_alive(&l->alive_ms, now, late_ms);
+        session_move_alive(s, &l->alive_ms, now, late_ms);
         l->deadline_ms += late_ms;
         l->rest_ms += late_ms;
     }
     for (struct peer *p = s->peers; p; p = p->next) {
-        session_move_alive(&p->alive_ms, now, late_ms);
+        session_move_alive(s, &p->alive_ms, now, late_ms);
         if (p->give_up_ms != HTH_NEVER)
             p->give_up_ms += late_ms;
     }
