@@ -3,7 +3,7 @@
  * Endpoints of dialled connections are made on threads of their own, for that may wait: libfabric's
  * verbs up to 1.20 asks the network for the peer, 2 s long where it is gone.
  *
- *   hth_ofi_dial() ──► todo ──► a thread: fi_endpoint() ──► done ──► hth_ofi_dialled(), in progress()
+ *   hth_ofi_dial() --> todo --> a thread: fi_endpoint() --> done --> hth_ofi_dialled()
  *
  * Threads begin when there is something to dial, at most MOST at once, and end when there is not.
  */
