@@ -318,6 +318,8 @@ static int decide_look_at(struct hth_commit *c, struct tally *t)
         return decide_cancelled(c, t);
     if (t->nodes_held == ctx->epoch->nodes && !t->complete)
         decide_complete(c, t);
+    if (t->failing && !tally_is_recovered(c, t)) /* here it cannot be published */
+        return 0;
     return t->nodes_promised && (t->complete || tally_is_recovered(c, t)) &&
            decide_is_protected(c, t, &degraded, &full) && decide_protected(c, t, degraded, full);
 }

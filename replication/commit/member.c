@@ -223,10 +223,31 @@ void member_publish(struct hth_commit *c, struct hth_held_save *s)
 
     if (s->published || member_is_replaced(c, s))
         return;
-    if (store->ops->publish(store, s->id, &err))
-        hth_say(&c->ctx->log, HEARTH_LOG_WARN, "publish-failed", "%s", err.text);
-    else
+    if (!store->ops->publish(store, s->id, &err)) {
         s->published = 1;
+        return;
+    }
+    hth_say(&c->ctx->log, HEARTH_LOG_WARN, "publish-failed", "%s", err.text);
+    if (err.code == HEARTH_EEXIST && head_fate(c, s->id) == FATE_OPEN)
+        hth_commit_fail(c, s->id, err.code, err.text);
+}
+
+/* 0: the save fails here, perhaps since another program has made its directory meanwhile. */
+static int member_has_place(
+        struct hth_commit *c, const struct track *t, const struct hth_held_save *s)
+{
+    struct hth_store *store = c->ctx->store;
+    struct hearth_error err;
+
+    if (t->recovered || t->id.epoch != c->ctx->epoch->epoch) /* it was there before */
+        return 1;
+    if (t->failing)
+        return 0;
+    if (s->published || !store->ops->vacant || member_is_replaced(c, s) ||
+            !store->ops->vacant(store, t->id, &err))
+        return 1;
+    hth_commit_fail(c, t->id, err.code, err.text);
+    return 0;
 }
 
 void member_check(struct hth_commit *c, struct track *t)
@@ -234,7 +255,7 @@ void member_check(struct hth_commit *c, struct track *t)
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
     int here;
 
-    if (!s || !s->has_manifest)
+    if (!s || !s->has_manifest || (head_fate(c, t->id) == FATE_OPEN && !member_has_place(c, t, s)))
         return;
     if (!t->held && member_has_raws(c, s)) {
         t->held = 1;

@@ -156,6 +156,43 @@ Test(foreign_pool, a_save_of_a_step_that_another_program_has_fails_with_both_nam
     end();
 }
 
+static struct hearth_handle *commit_part(struct one *o, struct hearth_save *s)
+{
+    float x = (float)o->opts.rank;
+    struct hearth_piece piece = rank_piece(o->opts.rank ? "x1" : "x0", &x, 0, NULL);
+    struct hearth_handle *handle;
+
+    must(hearth_save_add(s, &piece, 1, NULL));
+    must(hearth_save_commit(s, &handle, NULL));
+    return handle;
+}
+
+/* Its save of step 14 begins after ours, and is there before ours is complete. */
+Test(foreign_pool, a_save_whose_directory_another_program_makes_meanwhile_fails_with_both_named)
+{
+    struct hearth_save *s[NODES];
+    struct hearth_handle *handle[NODES];
+
+    start();
+    put_in_pool(12);
+    recover_step(12);
+    for (int i = 0; i < NODES; i++)
+        must(hearth_save_begin(one[i].h, 14, 8192, NULL, &s[i], NULL));
+    sh("mkdir %s/job/step-14_ckpt", one[0].root);
+    for (int i = 0; i < NODES; i++)
+        handle[i] = commit_part(&one[i], s[i]);
+    for (int i = 0; i < NODES; i++) {
+        must_fail(hearth_wait(handle[i], HEARTH_PROTECTED, 20000, &one[i].err), HEARTH_EFAILED);
+        cr_assert(ne(ptr, strstr(one[i].err.text, "step 14 (epoch "), NULL), "%s", one[i].err.text);
+        cr_assert(ne(ptr, strstr(one[i].err.text, "/job/step-14_ckpt is there and not Hearth's"),
+                          NULL),
+                "%s", one[i].err.text);
+        hearth_handle_close(handle[i]);
+    }
+    save_step(15);
+    end();
+}
+
 /* ---- Read while it changes ------------------------------------------------------------------- */
 
 static void must_be_lost(int rc, const struct hearth_item *item, const char *call)

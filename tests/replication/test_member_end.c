@@ -198,3 +198,82 @@ Test(member_end, what_is_lost_is_not_fetched_after_the_ranks_have_accepted_the_l
     must(hth_commit_begin(commit, 1, 10, NULL, &id, NULL));
     must(hth_commit_room(commit, 1, 11, NULL, NULL));
 }
+
+/* ---- Another program makes the directory meanwhile --------------------------------------- */
+
+static const struct hth_store_ops *real;
+static struct hth_store_ops ops; /* the store's, but for these */
+static int taken;
+
+static int vacant(struct hth_store *s, struct hth_save_id id, struct hearth_error *err)
+{
+    (void)s, (void)id;
+    return taken ? hth_fail(err, HEARTH_EEXIST, 0, "step-5_ckpt is not Hearth's") : HEARTH_OK;
+}
+
+static int publish(struct hth_store *s, struct hth_save_id id, struct hearth_error *err)
+{
+    int rc = vacant(s, id, err);
+
+    return rc ? rc : real->publish(s, id, err);
+}
+
+static void share_the_directory(void)
+{
+    begin();
+    real = ctx->store->ops;
+    ops = *real;
+    ops.vacant = vacant;
+    ops.publish = publish;
+    ctx->store->ops = &ops;
+    taken = 0;
+}
+
+static void share_no_more(void)
+{
+    ctx->store->ops = real;
+    end();
+}
+
+TestSuite(shared, .init = share_the_directory, .fini = share_no_more);
+
+static void hold_all(void)
+{
+    struct hth_object object[2] = { seal(copy)->object, seal(own)->object };
+
+    give_manifest(object, 2);
+}
+
+static void must_say_both(void)
+{
+    const char *why = (const char *)p->node[0].fact + 36;
+
+    cr_assert(ge(u32, heard(HTH_KIND_FAILED, SOON_MS), 1));
+    cr_assert(ne(ptr, strstr(why, "step-5_ckpt is not Hearth's"), NULL), "%s", why);
+}
+
+Test(shared, a_save_whose_place_is_taken_before_it_is_held_fails_and_is_not_promised)
+{
+    uint32_t before = said[HTH_KIND_PROMISE];
+
+    taken = 1;
+    hold_all();
+    must_say_both();
+    cr_assert(eq(u32, said[HTH_KIND_PROMISE], before));
+}
+
+Test(shared, a_save_whose_place_is_taken_before_it_is_complete_fails)
+{
+    unsigned char word[32] = { 0 };
+
+    hold_all();
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 1));
+    taken = 1;
+    hth_put64(word, save.epoch);
+    hth_put64(word + 8, save.nonce);
+    hth_put64(word + 16, save.step);
+    hth_put32(word + 24, save.attempt);
+    hth_commit_deliver(commit, 0, HTH_KIND_COMPLETE, word, sizeof(word));
+    cr_assert(zero(int, hth_holdings_find(ctx, save)->published));
+    must_say_both();
+}
