@@ -189,7 +189,7 @@ static int begin_now(struct hth_node *n, struct client *c, const struct hth_loca
             return rc;
         }
     }
-    if (!m->head.token)
+    if (!m->head.token && m->step == UINT64_MAX)
         rc = undecided_room(n, c->rank, m->bytes, 0, err);
     if (!rc)
         rc = begin_take_slot(n, l, m, err);
@@ -254,12 +254,11 @@ static int begin_has_another(
     return l != NULL;
 }
 
-static int begin_may(struct hth_node *n, const struct client *c, const struct hth_local_begin *m,
-        const struct hth_ranks *ranks)
+static int begin_may(const struct hth_node *n, const struct client *c,
+        const struct hth_local_begin *m, const struct hth_ranks *ranks)
 {
     return m->head.token ||
-           (m->step != UINT64_MAX && !hth_commit_room(n->commit, c->rank, m->step, ranks, NULL) &&
-                   !undecided_room(n, c->rank, m->bytes, 1, NULL));
+           (m->step != UINT64_MAX && !hth_commit_room(n->commit, c->rank, m->step, ranks, NULL));
 }
 
 /* Of the object, and of those of other ranks that wait for slots of sizes which nobody has said. */
@@ -327,7 +326,7 @@ static int begin_must_wait(struct hth_node *n, const struct client *c, const uni
         return 0;
     if ((!begin || !m->head.token) && step != UINT64_MAX)
         rc = hth_commit_room(n->commit, c->rank, step, ranks, NULL);
-    if (!rc && begin && !m->head.token)
+    if (begin && !m->head.token && step == UINT64_MAX)
         rc = undecided_room(n, c->rank, m->begin.bytes, 1, NULL);
     if (!rc && begin &&
             (begin_foresee(n, c, &m->begin, ranks) || store->ops->soon(store, m->begin.bytes)))
@@ -345,9 +344,9 @@ static uint32_t begin_soon_ms(struct hth_node *n, const struct client *c,
     struct hth_store *store = n->env.store;
     uint64_t ms = 1000 + (m->bytes >> 20) * 5;
 
-    if (!m->head.token && (undecided_room(n, c->rank, m->bytes, 1, NULL) ||
-                                  (m->step != UINT64_MAX && hth_commit_room(n->commit, c->rank,
-                                                                    m->step, ranks, NULL))))
+    if (!m->head.token &&
+            (m->step != UINT64_MAX ? hth_commit_room(n->commit, c->rank, m->step, ranks, NULL)
+                                   : undecided_room(n, c->rank, m->bytes, 1, NULL)))
         return 0;
     if (!unmap && !store->ops->ready(store, m->bytes) && !store->ops->soon(store, m->bytes))
         (void)begin_try(n, c, m); /* it begins one */

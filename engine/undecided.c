@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A save is begun beside undecided ones only where this node has room for all of them: for what
+ * A save is staged beside undecided ones only where this node has room for all of them: for what
  * its ranks write, and for the copies that it holds for other nodes. Else the new save would take
  * the room of a copy that an older one waits for, and none of them would ever be PROTECTED.
  *
