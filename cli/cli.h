@@ -185,7 +185,7 @@ struct save_row {
     char name[256]; /* its last part */
     int own;        /* id is known */
     int published;  /* lies beside, not in, .hearth */
-    int unsaid;     /* what in it cannot be read is not reported */
+    int unsaid;     /* its unreadable files are not reported */
     struct hth_save_id id;
     uint64_t step;
     uint64_t inode; /* of the directory; 0: it is not known */

@@ -182,8 +182,8 @@ static int remove_row(const struct hth_removal *r, const struct target *t,
     return rc;
 }
 
-/* Nothing lies there. Where both nodes that held it are lost, this one has the promise alone; else
- * the save lies elsewhere, or this node has nothing of it. */
+/* Nothing lies there. If all nodes with the save's bytes are lost, this node has only the promise;
+ * otherwise the save lies elsewhere, or this node has nothing of it. */
 static int remove_promise(const struct hth_removal *r, const struct target *t,
         const struct save_row *rows, struct hearth_error *err)
 {

@@ -72,7 +72,7 @@ struct known {
 struct looking {
     struct place place; /* of the container in hand */
     int dir, records;   /* where containers lie now: the job's directory, then .hearth, if any */
-    const char *only;   /* the only container of which is said what cannot be read; NULL: of all */
+    const char *only;   /* unreadable files are reported of this container only; NULL: of all */
     struct hth_keep keep;
     struct known *known; /* [count], by the records */
     size_t count;
@@ -207,7 +207,7 @@ static void saves_look_at_files(struct save_row *row, const struct place *p)
     struct hearth_error err = { 0 };
     char **names = names_in(p->container, row->dir, &err);
 
-    if (!names && err.code != HEARTH_ENOENT && !row->unsaid) /* else an engine has just freed it */
+    if (!names && err.code != HEARTH_ENOENT && !row->unsaid) /* ENOENT: just freed */
         remark("%s", err.text);
     for (size_t i = 0; names && names[i]; i++)
         saves_add_file(row, p, names[i]);

@@ -189,8 +189,8 @@ static uint64_t reserve_asked_for(
     return h->state == HTH_HELD_SEALED ? hth_object_file_bytes(&h->object) : 0;
 }
 
-/* The newest save that is kept, if it is of this epoch, whose ranks may have other sizes than those
- * before; and rather one of all ranks. */
+/* The newest kept save of all ranks, or else the newest kept save. NULL if it is not of this epoch:
+ * ranks of another epoch may have other sizes. */
 static const struct hth_held_save *reserve_like(struct hth_node *n)
 {
     const struct hth_keep *keep = &n->ctx.keep;
@@ -205,8 +205,8 @@ static const struct hth_held_save *reserve_like(struct hth_node *n)
                    : NULL;
 }
 
-/* One save's objects of `owner`: as it said, else as in the save `like`, else one of `unsaid`
- * bytes. NULL: they are counted. */
+/* Sizes of the objects of `owner` in one save: those that it declared, else those in the save
+ * `like`, else one object of `unsaid` bytes. Returns their number; bytes NULL: only counts. */
 static size_t reserve_part(const struct hth_node *n, const struct hth_held_save *like,
         uint32_t owner, uint64_t unsaid, uint64_t *bytes)
 {
@@ -231,7 +231,7 @@ static size_t reserve_part(const struct hth_node *n, const struct hth_held_save 
     return count ? count : 1;
 }
 
-/* An object that is larger than all of the part takes the place of its first: it has grown. */
+/* If an object is larger than all of the part, it takes the first one's place: it has grown. */
 static void reserve_grow(uint64_t *bytes, size_t count, uint64_t object)
 {
     for (size_t i = 0; i < count; i++)
@@ -268,7 +268,7 @@ int reserve_room(struct hth_node *n, uint32_t rank, uint64_t object, uint32_t sa
     for (uint32_t k = 1; k < saves; k++)
         memcpy(bytes + k * count, bytes, count * sizeof(*bytes));
     count *= saves;
-    if (n->epoch.nodes > 1) /* a copy of what is kept may come, with the next map */
+    if (n->epoch.nodes > 1) /* the next map may bring a copy of a kept save */
         bytes[count++] = largest;
     rc = n->env.store->ops->enough(n->env.store, bytes, count, err);
     free(bytes);

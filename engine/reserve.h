@@ -22,8 +22,8 @@ int reserve_slots(struct hth_node *n, struct hearth_error *err);
  * ranks that have said no sizes have parts like this one? Errors: HEARTH_ENOSPC with the store's
  * numbers; later calls: none. */
 int reserve_look(struct hth_node *n, uint64_t object, struct hearth_error *err);
-/* Is there room for so many saves, of what our ranks own and we hold for others, where `rank` has
- * an object of `object` bytes, and one that has said no sizes has parts like its last save? Errors:
+/* Is there room for `saves` saves, with our ranks' objects and the copies that we hold? `rank` has
+ * an object of `object` bytes. If a rank declared no sizes, those of its last save count. Errors:
  * HEARTH_ENOSPC with the store's numbers. */
 int reserve_room(struct hth_node *n, uint32_t rank, uint64_t object, uint32_t saves,
         struct hearth_error *err);

@@ -46,7 +46,7 @@ struct connection {
     struct connection *next;
     uint32_t id;
     pid_t pid;
-    char who[40];  /* it, in words */
+    char who[40];  /* the client, in words */
     int fd, pidfd; /* pidfd -1: the connection alone decides */
     int is_gone;
     int has_out; /* epoll waits for room to write, too */
@@ -213,7 +213,7 @@ static void server_welcome(struct hth_server *s, int fd)
     c->pid = peer.pid;
     if (peer.pid > 0)
         snprintf(c->who, sizeof(c->who), "pid %ld", (long)peer.pid);
-    else /* the kernel has no number for it here */
+    else /* it has no pid in this pid namespace */
         snprintf(c->who, sizeof(c->who), "in another pod or container");
     c->pidfd = peer.pid > 0 ? (int)syscall(SYS_pidfd_open, peer.pid, 0) : -1;
     is_dead = c->pidfd < 0 && peer.pid > 0 && errno == ESRCH;

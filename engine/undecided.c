@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A save is staged beside undecided ones only where this node has room for all of them: for what
- * its ranks write, and for the copies that it holds for other nodes. Else the new save would take
- * the room of a copy that an older one waits for, and none of them would ever be PROTECTED.
+ * A save is staged beside undecided ones only if this node has room for all of them: for its ranks'
+ * objects, and for the copies that it holds for other nodes. Otherwise the new save would take the
+ * room of a copy that an older save waits for, and none of them would ever be PROTECTED.
  *
  *     saves here          decided and kept | undecided: begun on some node
- *     saves of a rank     those that it has begun | to come: it has staged them, or will
+ *     saves of a rank     begun by it | to come: it has staged them, or will
  *
- * A save that another rank has begun is the next one of a rank that has not: it is counted once.
+ * If another rank has begun a save, this rank's next save is the same one, and both count once.
  * The first undecided save is not held up: nothing here would make room for it.
  */
 #include "undecided.h"
@@ -25,7 +25,7 @@ static uint32_t undecided_staged(const struct hth_node *n, uint32_t rank)
     return staged;
 }
 
-/* Saves that have their place here when all ranks of this node have begun what they have staged. */
+/* The saves on this node once all its ranks have begun the saves that they have staged. */
 static uint32_t undecided_saves(
         struct hth_node *n, uint32_t rank, uint32_t more, uint32_t *out_undecided)
 {

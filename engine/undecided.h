@@ -9,9 +9,9 @@
 struct hearth_error;
 struct hth_node;
 
-/* May `rank` have an object of `bytes`, the first of a save? more: 1 where it has no loan for it
- * yet, 0 where it has. Errors: HEARTH_EBUSY, with the store's numbers: the room is there when an
- * older save is decided. */
+/* May `rank` have an object of `bytes`, the first of a save? more: 1 if the rank has no loan for it
+ * yet, else 0. Errors: HEARTH_EBUSY, with the store's numbers: there will be room when an older
+ * save is decided. */
 int undecided_room(
         struct hth_node *n, uint32_t rank, uint64_t bytes, uint32_t more, struct hearth_error *err);
 

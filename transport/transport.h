@@ -116,9 +116,10 @@ struct hth_transport_ops {
      * Errors: HEARTH_ENOMEM, HEARTH_EINVAL, HEARTH_EIO; with the errno where there is one. */
     int (*reg)(struct hth_transport *t, void *base, uint64_t len, struct hth_region **out,
             struct hearth_error *err);
-    /* Grants of it end. HEARTH_EBUSY while pulls go into it, while we are sending from it, or,
-     * where the fabric does not tell that, until its peers have answered that they read none of it:
-     * then nothing but its grants has ended, and it may be granted again; try again. */
+    /* Grants of it end. HEARTH_EBUSY while pulls go into it or while we are sending from it. If the
+     * fabric cannot tell whether we are sending, HEARTH_EBUSY until its peers have answered that
+     * they no longer read it. After HEARTH_EBUSY only its grants have ended: try again. It may be
+     * granted again meanwhile. */
     int (*dereg)(struct hth_transport *t, struct hth_region *region);
 
     /* Let the peer of `conn` pull [off, off + len) of the region. Registers nothing, so it is

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The descriptors that rank 0 has for the ranks: one of each while they gather. */
+/* While the ranks gather, rank 0 needs a descriptor for each of them. */
 #include "files.h"
 
 #include "core/base/fail.h"
 #include "core/base/open.h"
 
-#define BESIDE 64u /* for connections that are no rank's, and for the caller's other threads */
+#define BESIDE 64u /* for connections of strangers, and for the caller's other threads */
 
 static unsigned files_open(void)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The descriptors that rank 0 has for the ranks. */
+/* Descriptors that rank 0 needs for the ranks. */
 /* For this folder alone. */
 #ifndef HEARTH_CLIENT_FILES_H
 #define HEARTH_CLIENT_FILES_H
@@ -12,10 +12,10 @@ struct hth_files {
     struct rlimit was, is;
 };
 
-/* Room for `count` more descriptors and for some beside: the soft limit is raised as far as the
- * hard one lets it. Errors: HEARTH_EINVAL, with the remedy. */
+/* Makes room for `count` more descriptors, and some besides: raises the soft limit, at most to the
+ * hard one. Errors: HEARTH_EINVAL, with the remedy. */
 int hth_files_raise(struct hth_files *f, unsigned count, struct hearth_error *err);
-/* As it was, unless somebody else has changed it since. */
+/* Sets the soft limit back, unless the program has changed it since. */
 void hth_files_restore(const struct hth_files *f);
 
 #endif

@@ -3,8 +3,8 @@
  * A rank that comes to rank 0. A connection that ends before the table is here says nothing: rank 0
  * may be ending, or have dropped us for somebody who came later. So the rank comes again, with the
  * same token and row, until its time is over. What is certain ends it at once: rank 0 says so, or
- * has a key where we have none. Where the name of the meeting place has several addresses, each of
- * them has its share of the time.
+ * has a key where we have none. If the name of the meeting place has several addresses, each of
+ * them gets a share of the time.
  */
 #include "guest.h"
 
@@ -24,9 +24,9 @@
 
 #define NAP_MS      10u
 #define NAP_MOST_MS 200u
-#define SHARE_MS    1000u /* of one of several addresses, doubled by each pass over them */
-#define SHARE_TWICE 8u    /* at most as often */
-#define ASK_MS      1000u /* between two questions for the addresses of the name */
+#define SHARE_MS    1000u /* for each of several addresses; each pass doubles it */
+#define SHARE_TWICE 8u    /* doubled at most so often */
+#define ASK_MS      1000u /* between two look-ups of the name */
 
 /* ---- sockets -------------------------------------------------------------------------------- */
 
@@ -53,7 +53,7 @@ static int guest_move_all(int fd, void *bytes, size_t len, int out, uint64_t unt
     return 0;
 }
 
-/* 0, or an errno. */
+/* Returns 0, or an errno. */
 static int guest_dial(const struct addrinfo *a, uint64_t until, int *out_fd)
 {
     struct pollfd p = { .events = POLLOUT };
@@ -92,7 +92,7 @@ struct visit {
     uint64_t until;
     uint64_t share; /* the end of this address's time */
     unsigned addresses, pass;
-    char tried[256]; /* the addresses of this pass where rank 0 is not, and why */
+    char tried[256]; /* the addresses that failed in this pass, with causes */
     int fd;
     int said; /* our greeting is there */
     struct hth_talk talk;
@@ -213,7 +213,7 @@ static int visit_was_good(const struct visit *v, const struct addrinfo *at)
            memcmp(&v->t->good, at->ai_addr, at->ai_addrlen) == 0;
 }
 
-/* A silent address keeps no rank from the next one. The only address has all of the time. */
+/* A silent address must not keep a rank from the next one. A single address gets all the time. */
 static void visit_share(struct visit *v, unsigned left)
 {
     uint64_t now = hth_mono_ms(), end = v->until - HTH_GRACE_MS;
@@ -224,7 +224,7 @@ static void visit_share(struct visit *v, unsigned left)
     v->share = now + (share > most && v->addresses > 1 ? most : share);
 }
 
-/* One pass over all addresses, until one of them is rank 0's. */
+/* One pass over all addresses, up to the first that is rank 0's. */
 static enum outcome visit_once(struct visit *v, const struct addrinfo *all)
 {
     enum outcome is = NOT_HERE;
@@ -279,7 +279,7 @@ static int visit_in_vain(
             t->deadline_ms, v->why.text, away);
 }
 
-/* The addresses are asked for anew now and then: rank 0 may have moved. 0: there are none. */
+/* Looks the name up again now and then: rank 0 may have moved. Returns 0 if it has no address. */
 static int visit_ask(struct visit *v, struct addrinfo **all, uint64_t *asked)
 {
     uint64_t now = hth_mono_ms();

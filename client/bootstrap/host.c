@@ -36,7 +36,7 @@
 #define HALF_MS     5000u /* to say and prove it */
 #define PATIENCE_MS 50u   /* that a guest has even where others wait for its buffer */
 #define EVENTS      64
-#define REFUSING_MS 10000u /* that ranks have to hear why there is no gather */
+#define REFUSING_MS 10000u /* for ranks to come and receive why the gather fails */
 
 enum { OF_LISTENER, OF_GUEST, OF_SEAT }; /* in an event, beside the index */
 
@@ -65,9 +65,9 @@ struct party {
     unsigned char *rows; /* [GUESTS][len] */
     struct seat *seat;   /* [world] */
     int epoll;
-    int hears;               /* the listeners are waited for */
-    int shut[HTH_LISTENERS]; /* ranks may not meet there */
-    uint64_t rest_till;      /* no accept before */
+    int hears;               /* epoll waits for the listeners */
+    int shut[HTH_LISTENERS]; /* 1: ranks may not meet at it */
+    uint64_t rest_till;      /* no accept before that */
     uint32_t guests, missing;
     int serving; /* all are here: the table is final */
     uint32_t to_serve, broken;
@@ -75,7 +75,7 @@ struct party {
     uint32_t unproved;                /* guests that were not heard, and one of them */
     char unproved_from[HTH_PLACE_TEXT];
     char refused[HTH_SAID_MAX];        /* the last that was refused by name */
-    const struct hearth_error *cannot; /* why rank 0 seats nobody, which each rank is told */
+    const struct hearth_error *cannot; /* why rank 0 seats no rank: sent to each rank */
 };
 
 /* ---- guests --------------------------------------------------------------------------------- */
@@ -295,9 +295,9 @@ static void guest_refuse_second(struct party *p, struct guest *g, uint32_t rank)
     guest_leaves(p, g);
 }
 
-/* Greeting and row of a guest are here. A rank that is hung up on comes again, maybe in the next
- * gather: one that has this gather's table says so by its round. Ranks meet whatever gathers each
- * of them was in before. */
+/* Greeting and row of a guest are here. A rank whose connection ended comes again, maybe in
+ * the next gather: by the round in its greeting rank 0 sees if it has this gather's table. So ranks
+ * can meet whatever gathers each of them was in before. */
 static void guest_admit(struct party *p, struct guest *g)
 {
     const unsigned char *row = p->rows + (size_t)(g - p->guest) * p->len;
@@ -484,7 +484,7 @@ static int host_missed(struct party *p, struct hearth_error *err)
     return why.code;
 }
 
-/* Rank 0 cannot seat all ranks: each of them hears why. */
+/* Rank 0 cannot seat all ranks, and sends each of them the reason. */
 static int host_refuse_all(struct party *p, const struct hearth_error *why)
 {
     uint32_t ms = p->t->deadline_ms < REFUSING_MS ? p->t->deadline_ms : REFUSING_MS;
@@ -538,7 +538,7 @@ static int host_gather(struct party *p, struct hearth_error *err)
     return rc;
 }
 
-/* At one address at least. */
+/* Ranks may meet if at least one listener allows it. */
 static int party_may_meet(struct party *p, struct hearth_error *err)
 {
     struct hearth_error why = { 0 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where rank 0 listens: at each address that the name of the meeting place has. A host's own name
- * often has 127.0.1.1 alone in that host's /etc/hosts, while other machines have the host's real
- * address from elsewhere. Such a name stands for the machine, so rank 0 listens at the machine's
- * other addresses too, as soon as ranks may meet there.
+ * Rank 0 listens at each address that the name of the meeting place has. A host's own name often
+ * has only 127.0.1.1 in that host's /etc/hosts, while other machines resolve it to the host's real
+ * address. Such a name stands for the machine: once ranks may meet off loopback, rank 0 listens at
+ * the machine's other addresses too.
  */
 #include "listen.h"
 
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define IN_USE_MS 5000u /* that a rank 0 which is ending may still have the port */
+#define IN_USE_MS 5000u /* how long a rank 0 that is ending may still have the port */
 
 static int listen_is_there(const struct hth_tcp *t, const struct sockaddr *at, socklen_t at_len)
 {
@@ -33,7 +33,7 @@ static int listen_is_there(const struct hth_tcp *t, const struct sockaddr *at, s
     return 0;
 }
 
-/* 0, or an errno. `sole`: no other address is listened at, so an IPv6 one may serve IPv4 too. */
+/* Returns 0, or an errno. sole: this is the only address, so an IPv6 one may serve IPv4 too. */
 static int listen_at(struct hth_tcp *t, const struct sockaddr *at, socklen_t len, int sole)
 {
     int fd, e, yes = 1;
@@ -61,7 +61,7 @@ void hth_listen_end(struct hth_tcp *t)
         close(t->listener[--t->listeners]);
 }
 
-/* 0; EADDRINUSE: an address is another's, and none is listened at; else why there is none. */
+/* Returns 0 with listeners, or an errno without any: EADDRINUSE if an address is in use. */
 static int listen_once(struct hth_tcp *t, const struct addrinfo *all, char *tried, size_t len)
 {
     int last = EADDRNOTAVAIL;
@@ -128,7 +128,7 @@ int hth_listen(struct hth_tcp *t, struct hearth_error *err)
     return rc;
 }
 
-/* An interface's address with our port, or 0 where it is none for others. */
+/* An interface's address with our port. Returns 0 if other machines cannot use it. */
 static socklen_t listen_address(
         const struct hth_tcp *t, const struct sockaddr *at, struct sockaddr_storage *out)
 {
@@ -141,7 +141,7 @@ static socklen_t listen_address(
     if (!at || getsockname(t->listener[0], (struct sockaddr *)&own, &len))
         return 0;
     memcpy(&v4, &own, sizeof(v4));
-    port = v4.sin_port; /* where IPv6 has it too */
+    port = v4.sin_port; /* at the same offset in sockaddr_in6 */
     memset(out, 0, sizeof(*out));
     if (at->sa_family == AF_INET) {
         memcpy(&v4, at, sizeof(v4));
@@ -169,7 +169,7 @@ void hth_listen_wider(struct hth_tcp *t)
         struct sockaddr_storage at;
         socklen_t len = listen_address(t, i->ifa_addr, &at);
 
-        if (len) /* a port that is another's there is missing in the sentence about listeners */
+        if (len) /* if it fails, hth_listen_text() does not name the address */
             listen_at(t, (struct sockaddr *)&at, len, 0);
     }
     freeifaddrs(all);

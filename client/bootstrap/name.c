@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The addresses of the meeting place, and what became of each. */
+/* The addresses of the meeting place, and the result of trying each. */
 #include "name.h"
 
 #include "client/base/clock.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-/* What no later answer mends. */
+/* 1: asking again does not help. */
 static int name_is_hopeless(int e)
 {
     return e == EAI_BADFLAGS || e == EAI_FAMILY || e == EAI_SERVICE || e == EAI_SOCKTYPE ||

@@ -7,13 +7,13 @@
 #include "tcp.h"
 #include <netdb.h>
 
-/* The addresses that t->host has, asked for again until `until` where it has none: the record of a
- * pod may come after the pod. The resolver's own time-outs count on top. The caller frees them:
- * freeaddrinfo(). Errors: HEARTH_EINVAL. */
+/* The addresses of t->host. If it has none, the resolver is asked again until `until`: a pod's
+ * record may appear after the pod. The resolver's own timeouts come on top. The caller frees the
+ * result: freeaddrinfo(). Errors: HEARTH_EINVAL. */
 int hth_name_ask(
         const struct hth_tcp *t, uint64_t until, struct addrinfo **out, struct hearth_error *err);
 
-/* Adds "10.0.0.7: Connection refused" to text[len], behind a comma, if it fits. */
+/* Adds "10.0.0.7: Connection refused" to text[len], after a comma, if it fits. */
 void hth_name_note(char *text, size_t len, const struct addrinfo *at, const char *what);
 
 #endif

@@ -10,7 +10,7 @@
 #define HTH_PLACE_TEXT 80
 void hth_place_text(int fd, int own, char out[HTH_PLACE_TEXT]);
 void hth_place_host(int fd, int own, char *out, size_t len); /* "10.0.0.7" */
-int hth_place_is_here(int fd, int own);                      /* loopback */
+int hth_place_is_here(int fd, int own);                      /* 1: it is loopback */
 
 /* Without a key ranks meet on this machine only, unless the network is trusted.
  * Errors: HEARTH_EINVAL. */

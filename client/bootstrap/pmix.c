@@ -2,9 +2,9 @@
 /*
  * PMIx, the way Slurm and mpirun let processes find each other: in each gather every rank puts its
  * bytes under a key of its own, all meet at a fence that collects them, and each gets the others'.
- * No key is put twice, since the bytes of the first time may be given for the second. Ranks need
- * not have put equally often: before the bytes stands how many gathers the rank has completed, and
- * of keys with one number the newest counts.
+ * No key is put twice: a get of the second value might return the first. Ranks may have put
+ * different numbers of keys. So the bytes begin with the number of gathers that the rank has
+ * completed; of several keys with the same number the newest counts.
  * The library is opened at run time, so that programs without it run too; the header is needed
  * when Hearth is built.
  */
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NUMBER 4u /* bytes before a row */
+#define NUMBER 4u /* bytes of that number, before a row */
 
 struct pmix {
     struct hearth_bootstrap base;
@@ -39,11 +39,11 @@ struct pmix {
     int started;
 };
 
-/* Of the process, whose keys are one set for all bootstraps. */
-static uint32_t own_keys; /* keys of this rank */
-static uint32_t gathers;  /* that were completed, as far as is known */
-static uint32_t highest;  /* the highest such number that a rank has put */
-static uint32_t *seen;    /* [world] of each rank: its keys that were read */
+/* Of the process: all its bootstraps share one set of keys. */
+static uint32_t own_keys; /* keys that this rank has put */
+static uint32_t gathers;  /* completed gathers, as far as this rank knows */
+static uint32_t highest;  /* the highest number of gathers that a rank has put */
+static uint32_t *seen;    /* [world] how many keys of each rank were read */
 
 static const char *pmix_words(const struct pmix *p, pmix_status_t st)
 {
@@ -124,7 +124,7 @@ static int pmix_put(
     return HEARTH_OK;
 }
 
-/* How many bytes there are, or 0. `maybe`: it need not be there, so nothing is waited for. */
+/* Returns the number of bytes, or 0. maybe: the key need not exist, so the call does not wait. */
 static size_t pmix_get(struct pmix *p, uint32_t rank, uint32_t number, int maybe, void *out)
 {
     const size_t whole = NUMBER + p->len;
@@ -151,8 +151,8 @@ static size_t pmix_get(struct pmix *p, uint32_t rank, uint32_t number, int maybe
     return len;
 }
 
-/* The newest that the rank has put for our gather. Those of gathers that failed may stand before
- * it, and a rank that is fast has put its next one already. */
+/* The newest row that the rank has put for our gather. Rows of failed gathers may come before it,
+ * and a fast rank may have put its next row already. */
 static int pmix_newest(struct pmix *p, uint32_t rank, void *out)
 {
     unsigned char *next = malloc(NUMBER + p->len);

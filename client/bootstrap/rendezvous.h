@@ -12,9 +12,9 @@
  *                                    24 16 proof                                    (40 bytes)
  *                        and the table, or with a code a sentence
  *
- * A gather has a number, its round, which rank 0 draws anew for each: the answer has it, and a
- * greeting has that of the last table which the rank received, or zero. No side counts rounds, so
- * ranks meet again after gathers that some of them were not in.
+ * Each gather has a random number, its round, which rank 0 draws. The answer has it. A greeting has
+ * the round of the last table that the rank received, or zero. Neither side counts rounds, so ranks
+ * can meet again after gathers that some of them missed.
  *
  * A proof is a code over all that both have said so far and what it stands for, with a key of the
  * job's for this purpose; zeros where there is none. The random numbers make each connection's

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 
 #define HTH_SAID_MAX  HEARTH_ERROR_TEXT
-#define HTH_GRACE_MS  1000u /* for rank 0's sentence to arrive before ours */
+#define HTH_GRACE_MS  1000u /* so that rank 0's error arrives before our own deadline */
 #define HTH_LISTENERS 32u
 
 struct hth_tcp {
@@ -17,12 +17,12 @@ struct hth_tcp {
     struct hth_knows knows;
     char host[256], port[8];
     uint32_t rank, world, deadline_ms;
-    uint32_t round; /* of the gather whose table this rank has; of rank 0, of its newest gather */
+    uint32_t round; /* of the last table that this rank received; rank 0: of its newest gather */
     unsigned char token[HTH_TOKEN];
-    struct sockaddr_storage good; /* where the last table came from */
+    struct sockaddr_storage good; /* the address that the last table came from */
     unsigned listeners;
     int listener[HTH_LISTENERS];
-    int narrow; /* of rank 0: see hth_listen_wider() */
+    int narrow; /* rank 0: hth_listen_wider() may add addresses */
 };
 
 #endif

@@ -61,7 +61,7 @@ static uint32_t join_fabrics(const struct hearth *h, const struct hth_local_atta
                    : a->fabrics;
 }
 
-/* Where this node's loopback is, and whether its engine listens there, by IP. */
+/* The id of this node's loopback, and whether its engine listens there by IP. */
 static uint32_t join_loopback(const struct hearth *h, const struct hth_local_attached *a)
 {
     const char *bind = h->opts.bind ? h->opts.bind : "127.0.0.1";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* statfs tells which of the two is short. */
+/* fstatfs() shows whether bytes or inodes are short. */
 #include "full.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@ int hth_full_of_files(int fd)
 {
     struct statfs fs;
 
-    return !fstatfs(fd, &fs) && fs.f_files && !fs.f_ffree; /* 0 files: it does not count them */
+    return !fstatfs(fd, &fs) && fs.f_files && !fs.f_ffree; /* f_files 0: inodes are not counted */
 }
 
 const char *hth_full_text(int fd, int why)

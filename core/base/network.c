@@ -45,7 +45,7 @@ enum hth_reach hth_address_reach(const char *text)
     return HTH_REACH_NONE;
 }
 
-/* Fabrics without IP: who is in their partition reaches them, whatever `bind` is. */
+/* Fabrics without IP: every node of their partition reaches them, whatever `bind` is. */
 static int is_beside_ip(const struct hth_network *n)
 {
     static const char *const names[] = { "efa", "efa-direct", "cxi", "opx", "psm2", "psm3" };
@@ -86,7 +86,7 @@ static int is_library(const struct hth_network *n)
     return strcmp(n->transport, "tcp") != 0 && strcmp(n->transport, HTH_TRANSPORT_AUTO) != 0;
 }
 
-/* Where the listener is, as a part of a sentence. */
+/* The place of the listener, as a part of a sentence. */
 static const char *bind_of(const struct hth_network *n)
 {
     if (is_beside_ip(n))
@@ -105,7 +105,7 @@ static const char *library_of(const struct hth_network *n, char *out, size_t len
     return out;
 }
 
-/* Why others than this machine reach it: the beginning of a sentence. */
+/* Why other machines reach the listener: the beginning of a sentence. */
 static const char *far_of(const struct hth_network *n, char *out, size_t len)
 {
     if (is_beside_ip(n))

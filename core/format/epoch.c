@@ -19,7 +19,7 @@
 #define HEAD         48u
 #define MEMBER       UINT64_C(240) /* bytes */
 
-#define WITH_MACHINE 3u /* the version that has it */
+#define WITH_MACHINE 3u /* the first version with a machine */
 
 static uint64_t bytes_of(uint32_t world, uint32_t nodes)
 {
@@ -119,7 +119,7 @@ static int ranks_in_order(const struct hth_epoch *e)
     return seen == e->nodes;
 }
 
-/* The first member of a machine names itself. */
+/* A machine is named by its first member. */
 static int machine_is_known(const struct hth_epoch *e, uint32_t node)
 {
     uint32_t machine = e->member[node].machine;

@@ -16,7 +16,8 @@
  *
  * Version 6 has the order of fabrics in which tcp stands (fabric.h), version 7 integrity in the flags,
  * version 8 engines that know of saves of some ranks. To version 8 a rank's save is one object of the bytes at
- * 352; version 9 has the largest of them there. A node whose ranks name no machine is alone on its.
+ * 352; version 9 has the largest of them there. If its ranks name no machine, a node counts as a
+ * machine of its own.
  * Ranks are sorted by (node, rank), so a node's ranks lie together and its lowest comes first.
  */
 #include "epoch.h"
@@ -27,14 +28,14 @@
 #define MAGIC        "HTHGATHR"
 #define VERSION_AT   8u
 #define NODE_AT      80u
-#define LARGEST_AT   352u /* to version 9 */
+#define LARGEST_AT   352u /* up to version 9 */
 #define SIZES_AT     436u
-#define WITH_SIZES   9u /* the version that has them */
+#define WITH_SIZES   9u /* the first version with sizes */
 #define WITH_MACHINE 10u
 #define TAIL_AT      488u
 #define PROOF_AT     (HTH_GATHER - HTH_MAC)
 #define DAY_MS       86400000u
-#define WITH_WHY     3u /* the version that has it */
+#define WITH_WHY     3u /* the first version with an error */
 
 static void write_facts(struct hth_writer *w, const struct hth_gather *g)
 {
@@ -417,7 +418,7 @@ struct join {
     uint32_t *sorted;           /* [world] ranks by (node, rank) */
     uint32_t *lowest;           /* [world] of each rank's node */
     uint64_t *clock;            /* [world] */
-    uint64_t *machine;          /* [world] of each node what its ranks say */
+    uint64_t *machine;          /* [world] of each node, from its ranks' rows */
     uint64_t highest, nonce;    /* epoch that was seen, and at the top the highest nonce */
     struct hth_epoch *e;
 };
@@ -528,7 +529,7 @@ static int by_machine(const void *a, const void *b, void *machine)
     return m != n ? (m < n ? -1 : 1) : x < y ? -1 : x > y;
 }
 
-/* Members of one machine are one failure domain, so that a wider one is all of theirs. */
+/* Members of one machine are one failure domain: wider domains must be the same for all of them. */
 static int machine_agrees(
         const struct hth_epoch *e, uint32_t first, uint32_t node, struct hearth_error *err)
 {
@@ -543,7 +544,7 @@ static int machine_agrees(
             node_lowest(e, first), a->node, node_lowest(e, node), b->node);
 }
 
-/* Which members stand on one machine; sorted[] is scratch. */
+/* Finds the members that share a machine. sorted[] is scratch. */
 static int machines_find(struct join *j, struct hearth_error *err)
 {
     struct hth_epoch *e = j->e;

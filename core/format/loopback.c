@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nodes that listen on loopback, in the table of a joining: no other machine reaches them there. */
+/* Ranks' rows with nodes that listen on loopback, where no other machine reaches them. */
 #include "epoch.h"
 
 #include "core/base/bytes.h"

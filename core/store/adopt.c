@@ -510,8 +510,8 @@ static void adopt_report(struct pass *p)
     hth_sys_each(p->t->own_fd, manifest_entry, p);
 }
 
-/* A container that was started again has a cgroup of its own: what its forerunner made stays
- * charged to the pod's, which cannot be seen from here and has a limit, too. */
+/* A restarted container has a new cgroup. Memory that the container before it made stays charged to
+ * the pod's cgroup, which has a limit too and cannot be seen from here. */
 static void adopt_count(struct hth_tmpfs *t)
 {
     uint64_t made = hth_pool_made(t);

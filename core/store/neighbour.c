@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A job that is over keeps what it has until `hearth clean`, so a new job name for each run fills
- * a root that stays. What a job takes are the blocks of its files: <job>/<save or .hearth>/<file>,
- * and <job>/.hearth/pool/<file>.
+ * A job that is over keeps its memory until `hearth clean`. If each run has a new job name, the
+ * root fills up. A job's memory is the blocks of its files: <job>/<save or .hearth>/<file>, and
+ * <job>/.hearth/pool/<file>.
  */
 #include "neighbour.h"
 
@@ -16,16 +16,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ENTRIES  8192u /* looked at in one look */
+#define ENTRIES  8192u /* that one look reads at most */
 #define AGAIN_S  10
-#define LEAST    (UINT64_C(1) << 20) /* bytes that are worth a word */
+#define LEAST    (UINT64_C(1) << 20) /* smaller jobs are not named */
 #define DEEPEST  3u                  /* directories of a job below the root */
 #define OF_BLOCK UINT64_C(512)
 
 struct count {
     int dir;
     unsigned depth;
-    unsigned *left; /* entries that may be looked at still */
+    unsigned *left; /* entries that may still be read */
     uint64_t bytes;
 };
 

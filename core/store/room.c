@@ -86,7 +86,7 @@ struct version {
     const char *limit, *usage;
     const char *high; /* from here on the kernel stalls those that make pages; NULL: none */
     const char *inactive, *active; /* lines of memory.stat: page cache, which the kernel can drop */
-    const char *tmpfs;             /* and pages of tmpfs and shared memory */
+    const char *tmpfs;             /* line for pages of tmpfs and shared memory */
 };
 
 static const struct version versions[] = {
@@ -178,7 +178,7 @@ static int mount_line(
     return v == &versions[0] || strstr(options, "memory") != NULL;
 }
 
-/* *out_seen: 1, where this version's are mounted; *out_charged: pages of tmpfs of the widest. */
+/* *out_seen: 1 if this version is mounted. *out_charged: bytes of tmpfs of the widest cgroup. */
 static uint64_t cgroup_room(const char *cgroups, const char *mounts, const struct version *v,
         int *out_seen, uint64_t *out_charged)
 {

@@ -13,14 +13,14 @@ struct hth_room {
     uint64_t size;      /* of the file system */
     uint64_t cgroup;    /* least headroom to memory.max or memory.high of a cgroup above */
     const char *unseen; /* why a cgroup's limit may hold that was not seen, a clause; NULL */
-    /* Pages of tmpfs that are charged to the widest cgroup that is seen, where those above it
-     * cannot be seen: what this job has beyond them is charged there. NONE: all are seen */
+    /* Bytes of tmpfs charged to the widest cgroup that can be seen, if cgroups above it cannot be
+     * seen: memory of this job beyond that is charged above. NONE: all cgroups can be seen */
     uint64_t charged;
     uint64_t memory; /* MemAvailable */
     uint64_t others; /* bytes that were taken off these, as promised to other engines */
     uint64_t
             taken; /* of the margin, by files that it is for: the mount keeps no more free for those */
-    const char *whose; /* a clause that names what takes the room; NULL */
+    const char *whose; /* a clause that names the job which takes the room; NULL */
     int tmpfs;         /* cgroup and memory count only there */
 };
 

@@ -115,9 +115,9 @@ struct hth_tmpfs {
     struct tmpfs_raw *raws;         /* open ones */
     struct tmpfs_release *releases; /* with a worker */
     uint64_t raws_made;
-    uint64_t uncharged; /* bytes that were adopted and are charged to a cgroup that is not seen */
+    uint64_t uncharged; /* adopted bytes that are charged to a cgroup which cannot be seen */
     /* neighbour.c's own */
-    int64_t neighbour_s; /* when it was looked at; 0: never */
+    int64_t neighbour_s; /* when it was last looked for; 0: never */
     char neighbour[200];
     /* spare.c's own */
     struct tmpfs_spare spare[HTH_SPARES]; /* [spares] */

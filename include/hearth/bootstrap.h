@@ -22,18 +22,18 @@ struct hearth_bootstrap {
 HEARTH_SIZED(hearth_bootstrap);
 #define HEARTH_BOOTSTRAP_INIT HEARTH_INIT(hearth_bootstrap)
 
-/* TCP: rank 0 listens on host:port, at all addresses of host that are its machine's, and at all of
- * its machine where host is that machine's name, has loopback addresses alone there (/etc/hosts),
- * and ranks may meet off loopback. The others come to it. deadline_ms: 1 .. 86400000. With
- * opts.key_file of hearth_open(), which tells it, ranks that do not prove the key are not heard;
- * with none host has to be a loopback address, unless opts.network is trusted. (What is called
- * through a bootstrap of your own is told nothing and takes whoever comes first; rows are proved
- * all the same.)
- * A port that is still in use is waited for up to 5 s. A name without an address is asked for again
- * until the deadline (the resolver's own time-outs count on top). Where it has several, each has
- * its share of the time, and the error names each with its cause.
- * Rank 0 has a descriptor for each rank while they gather: it raises its soft limit for as long.
- * Errors: HEARTH_EINVAL on all ranks where its hard limit is too low (or the arguments are wrong).
+/* TCP: rank 0 listens on host:port, at all addresses of host that its machine has. If host is the
+ * machine's own name, has only loopback addresses there (/etc/hosts), and ranks may meet off
+ * loopback, rank 0 listens at all addresses of its machine. The other ranks come to it.
+ * deadline_ms: 1 .. 86400000. If hearth_open() has opts.key_file, ranks that do not prove the key
+ * are refused; without a key host must be a loopback address, unless opts.network is trusted. (If a
+ * bootstrap of your own calls this one, hearth_open() passes it neither option, and it accepts the
+ * ranks that come first; rows are proved all the same.)
+ * If the port is still in use, rank 0 waits for it for up to 5 s. If host has no address yet, the
+ * resolver is asked again until the deadline (its own timeouts come on top). If host has several
+ * addresses, each gets a share of the time, and the error names each with its cause.
+ * Rank 0 needs a descriptor for each rank while they gather, and raises its soft limit meanwhile.
+ * Errors: HEARTH_EINVAL on all ranks if its hard limit is too low (or the arguments are wrong).
  * HEARTH_ETIMEOUT names the ranks that did not come, HEARTH_EAUTH where some came without
  * proof. */
 HEARTH_API int hearth_bootstrap_tcp(const char *host, uint16_t port, uint32_t rank, uint32_t world,

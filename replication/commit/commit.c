@@ -223,12 +223,12 @@ int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step,
     id = (struct hth_save_id){ e->epoch, e->nonce, step, 0 };
     id.attempt = hth_attempts_peek(&l->begun, step, ranks ? hth_ranks_bits(ranks) : 0);
     rc = commit_no_room(c, id, err);
-    if (rc && step < HTH_STEP_MAX) /* which stands for whatever comes next */
+    if (rc && step < HTH_STEP_MAX) /* HTH_STEP_MAX: any later step */
         steps_blocked(c, l, step);
     return rc;
 }
 
-/* It is under way in this epoch: neither decided nor what recovery chose. */
+/* The save is under way in this epoch: it is not decided, and recovery has not chosen it. */
 static int commit_is_undecided(const struct hth_commit *c, const struct track *t)
 {
     return !t->recovered && head_fate(c, t->id) == FATE_OPEN;

@@ -83,8 +83,8 @@ const struct hth_ranks *hth_commit_ranks(struct hth_commit *c, struct hth_save_i
 int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step,
         const struct hth_ranks *ranks, struct hearth_error *err);
 
-/* How many saves lie here, or are begun here. *out_undecided of them are not decided; and of those
- * *out_to_come are saves that `rank` takes part in and has not begun. */
+/* Returns the number of saves that lie here or are begun. *out_undecided of these are undecided.
+ * *out_to_come of the undecided ones are saves that `rank` takes part in and has not begun. */
 uint32_t hth_commit_saves(
         struct hth_commit *c, uint32_t rank, uint32_t *out_undecided, uint32_t *out_to_come);
 

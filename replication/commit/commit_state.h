@@ -86,7 +86,7 @@ struct track {
     struct hth_ranks *ranks; /* of a save of some ranks; NULL: nobody here has named them */
     enum hearth_level level;
     uint64_t repair_ms;  /* missing copies are fetched from then on */
-    uint64_t crossed_ms; /* since then ranks here seem to name different steps; 0: no */
+    uint64_t crossed_ms; /* since when ranks here seem to name different steps; 0: they do not */
     int failing;         /* a rank or we cannot: said until it is cancelled */
     int unknown; /* its ranks have been told that nobody decides it: they hear no more of it */
     int fail_code;
@@ -116,7 +116,7 @@ struct tally {
     struct hth_draft *draft; /* of its manifest; no state: what it is made of is said again */
     int complete;            /* COMPLETE was said */
     uint64_t owed_ms;        /* since then a lost node owes its part; 0: none does */
-    uint64_t crossed_ms;     /* since then nodes seem to name different steps; 0: no */
+    uint64_t crossed_ms;     /* since when nodes seem to name different steps; 0: they do not */
     int failing;             /* CANCELLED is to be said as soon as possible */
     int fail_code;
     char why[200];
@@ -284,15 +284,15 @@ int holders_have(const struct hth_commit *c, uint32_t rank, uint32_t node);
 /* Nodes that may have the bytes though they have no place now: out[PLACES_MAX]. */
 uint32_t holders_were(const struct hth_commit *c, uint32_t rank, uint32_t *out);
 int holders_lost(const struct hth_commit *c, uint32_t node);
-/* How many of these nodes share no failure domain. */
+/* How many different failure domains these nodes stand in. */
 uint32_t holders_apart(const struct hth_commit *c, const uint32_t *node, uint32_t nodes);
 
 /* kept.c; hth_commit_kept() and hth_commit_kept_s() too */
 int kept_write(struct hth_commit *c, const struct hth_keep *keep, struct hearth_error *err);
-/* Recovery has found nothing whole, and the ranks have accepted the loss. A list of an earlier
- * epoch goes on naming what is left of the lost saves, which stays for a later recovery until a
- * save of this epoch is PROTECTED. No member fetches the rest in this epoch: recovery has asked
- * all of them. */
+/* 1: recovery has found no whole save, and the ranks have accepted the loss. The list of an earlier
+ * epoch still names the remains of the lost saves. They stay, for a later recovery, until a save
+ * of this epoch is PROTECTED. No member fetches the missing parts in this epoch: recovery has asked
+ * all members for them. */
 int kept_lost(const struct hth_commit *c, const struct hth_keep *list);
 struct hth_keep kept_with(const struct hth_commit *c, struct hth_save_id save, uint32_t degraded);
 
@@ -397,9 +397,9 @@ void now_heard(struct hth_commit *c);
 int now_said(
         struct hth_commit *c, const unsigned char *bytes, size_t len); /* 1: a head was missed */
 
-/* steps.c: `steps_coord` is the coordinator's */
+/* steps.c; only the coordinator calls steps_coord() */
 void steps_member(struct hth_commit *c, uint64_t now_ms);
-/* The rank waits for room to begin this step. */
+/* The rank has no room to begin this step. */
 void steps_blocked(struct hth_commit *c, const struct local_rank *l, uint64_t step);
 void steps_coord(struct hth_commit *c, uint64_t now_ms);
 

@@ -58,8 +58,9 @@ void coord_begin(struct hth_commit *c)
 
 /* ---- Decisions ------------------------------------------------------------------------------------ */
 
-/* In an epoch that may be degraded, whoever is left is enough. In as many failure domains as
- * PROTECTED needs, or as those holders stand in that are not lost. */
+/* With allow_degraded the holders that are not lost are enough, if they are fewer than PROTECTED
+ * needs. Promised holders must stand in as many failure domains as PROTECTED needs, or, if the
+ * holders that are not lost stand in fewer, in as many as these. */
 static int decide_is_protected(
         struct hth_commit *c, const struct tally *t, int *out_degraded, int *out_full)
 {
@@ -318,7 +319,7 @@ static int decide_look_at(struct hth_commit *c, struct tally *t)
         return decide_cancelled(c, t);
     if (t->nodes_held == ctx->epoch->nodes && !t->complete)
         decide_complete(c, t);
-    if (t->failing && !tally_is_recovered(c, t)) /* here it cannot be published */
+    if (t->failing && !tally_is_recovered(c, t)) /* this node cannot publish it */
         return 0;
     return t->nodes_promised && (t->complete || tally_is_recovered(c, t)) &&
            decide_is_protected(c, t, &degraded, &full) && decide_protected(c, t, degraded, full);

@@ -232,14 +232,14 @@ void member_publish(struct hth_commit *c, struct hth_held_save *s)
         hth_commit_fail(c, s->id, err.code, err.text);
 }
 
-/* 0: the save fails here, perhaps since another program has made its directory meanwhile. */
+/* 0: the save fails on this node, for example because another program has made its directory. */
 static int member_has_place(
         struct hth_commit *c, const struct track *t, const struct hth_held_save *s)
 {
     struct hth_store *store = c->ctx->store;
     struct hearth_error err;
 
-    if (t->recovered || t->id.epoch != c->ctx->epoch->epoch) /* it was there before */
+    if (t->recovered || t->id.epoch != c->ctx->epoch->epoch) /* its directory is older */
         return 1;
     if (t->failing)
         return 0;

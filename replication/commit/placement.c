@@ -15,7 +15,7 @@
 
 #define MACHINE HTH_LEVEL_MACHINE
 
-/* What node `n` shares with others at `level`. */
+/* The domain of node `n` at `level`. If it names none there: its machine, or else the node. */
 static uint64_t domain_of(const struct hth_epoch *e, uint32_t n, uint32_t level)
 {
     const struct hth_member *m = &e->member[n];
@@ -101,7 +101,7 @@ static uint32_t seat_partner(const struct seat *seat, uint32_t nodes, uint32_t g
     return count ? seat[first + (at - own_first) % count].node : HTH_NODE_NONE;
 }
 
-/* The widest level at which a node shares what others may, by its options or its machine. */
+/* The widest level at which a node names a domain or has a machine. */
 static uint32_t domain_widest(const struct hth_epoch *e)
 {
     uint32_t widest = 0;

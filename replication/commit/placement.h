@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who holds the copies of each rank's objects. A pure function of the epoch's members, the same on
- * every node: no domain shared with the owner or between copies at the widest level that is known:
- * the members' machines, and above them the domains that are named. Where there are too
- * few of these domains, it is refused, or, where that is allowed, further copies lie in domains of narrower levels, and saves are
- * DEGRADED. Pairs when they fit, a ring for the rest; loads as even as possible.
+ * every node. Neither the owner and a copy nor two copies share a domain at the widest level that
+ * is known: the members' machines, and above them the domains that are named. If there are too few
+ * of these domains, placement is refused; if `degraded` allows it, further copies lie in domains of
+ * narrower levels instead, and saves are DEGRADED. Pairs when they fit, a ring for the rest; loads
+ * as even as possible.
  */
 #ifndef HEARTH_REPLICATION_PLACEMENT_H
 #define HEARTH_REPLICATION_PLACEMENT_H
@@ -13,16 +14,16 @@
 
 #define HTH_COPIES_MAX    8u
 
-/* Levels: 0 the node itself, then its machine, then its domains, narrowest first. */
+/* Levels: 0 is the node itself, 1 its machine, 2 and above its domains, narrowest first. */
 #define HTH_LEVEL_MACHINE 1u
 #define HTH_LEVELS        (HTH_LEVEL_MACHINE + 1 + HTH_DOMAINS_MAX)
 
 struct hth_placement {
     uint32_t world, copies;
     uint32_t *holder; /* [world][copies]: node of each copy, HTH_NODE_NONE where there is none */
-    uint32_t level;   /* at which and below which no copy shares anything with another one */
-    uint32_t widest;  /* the widest level at which nodes may share something */
-    uint32_t apart;   /* the first so many copies share no domain of it, nor the owner's */
+    uint32_t level;   /* up to this level no two copies share a domain */
+    uint32_t widest;  /* the widest level at which nodes may share a domain */
+    uint32_t apart;   /* the first `apart` copies share no domain of that level, nor the owner's */
 };
 
 /* Errors: HEARTH_EINVAL when fewer than `min_copies` can be had in other domains and degraded is

@@ -23,13 +23,13 @@ struct one {
     uint16_t port;
     const char *file;
     int rounds, rc;
-    int away; /* this rank does not come to round MISSED */
+    int away; /* this rank misses round MISSED */
     struct hearth_error err;
 };
 
 #define MISSED 3 /* the round that one rank does not come to */
 #define ROUNDS 8
-static atomic_int met[ROUNDS]; /* ranks that have the table of a round */
+static atomic_int met[ROUNDS]; /* how many ranks have the table of a round */
 static pthread_barrier_t in_step;
 
 static int open_one(struct one *o, struct hearth_bootstrap **out)
@@ -59,7 +59,7 @@ static void *gather(void *arg)
     return NULL;
 }
 
-/* One gather that begins on all ranks at once. 1: each of them has the table. */
+/* One gather that begins on all ranks at once. Returns 1 if each rank has received the table. */
 static int gather_in_step(struct one *o, struct hearth_bootstrap *b, int round)
 {
     unsigned char mine[LEN], all[3 * LEN];
@@ -77,8 +77,8 @@ static int gather_in_step(struct one *o, struct hearth_bootstrap *b, int round)
     return atomic_load(&met[round]) == 3;
 }
 
-/* A gather of all, one that a rank does not come to, and then all again; a few times on a machine
- * that is so busy that a gather ends by its deadline. */
+/* A gather of all ranks, then one that a rank misses, then one of all again. On a machine so busy
+ * that gathers end by their deadline, the first and the last are repeated a few times. */
 static void *gather_again(void *arg)
 {
     struct one *o = arg;
@@ -121,7 +121,7 @@ Test(tcp, gathers_round_after_round)
         cr_assert(eq(int, o[i].rc, 0), "rank %u: %s", i, o[i].err.text);
 }
 
-/* Three ranks: all meet, one of them stays away from the next meeting, and then all come again. */
+/* Three ranks: all meet, one of them misses the next meeting, and then all come again. */
 static void all_meet_after_one_stayed_away(uint32_t which)
 {
     struct one o[3];
@@ -285,8 +285,8 @@ static void *guest(void *arg)
     return NULL;
 }
 
-/* Ranks from 1 on, in a process that has descriptors enough. Its status: ranks whose call did not
- * end with `code` and `part`. */
+/* Ranks from 1 on, in a process that has enough descriptors. Its exit status is the number of ranks
+ * whose call did not end with `code` and `part`. */
 static pid_t others(uint16_t port, int code, const char *part)
 {
     static struct guests g;
@@ -306,7 +306,7 @@ static pid_t others(uint16_t port, int code, const char *part)
     _exit(wrong);
 }
 
-/* Rank 0 may have `soft` more descriptors than are open, and `hard` more where it asks. */
+/* Rank 0 may have `soft` more descriptors than are open, or `hard` more if it raises the limit. */
 static struct one rank_0_with(unsigned soft, unsigned hard, int code, const char *part)
 {
     struct one o = {

@@ -63,7 +63,7 @@ static int engine_serves(void)
     return serves;
 }
 
-/* 1: within a second or so the engine's log has these words. */
+/* Returns 1 if the engine's log has these words within about a second. */
 static int engine_logs(const char *words)
 {
     char path[300], command[500];

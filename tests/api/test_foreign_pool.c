@@ -167,7 +167,7 @@ static struct hearth_handle *commit_part(struct one *o, struct hearth_save *s)
     return handle;
 }
 
-/* Its save of step 14 begins after ours, and is there before ours is complete. */
+/* ml-flashpoint's save of step 14 begins after ours, and is finished before ours is COMPLETE. */
 Test(foreign_pool, a_save_whose_directory_another_program_makes_meanwhile_fails_with_both_named)
 {
     struct hearth_save *s[NODES];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two nodes, each on a loopback of its own, as two machines are where no bind address is set. */
+/* Two nodes with separate loopbacks, like two machines without a bind address. */
 #include "check.h"
 #include "engines.h"
 #include "rank.h"
@@ -22,7 +22,7 @@
 #define NODES 2
 #define ROW   512
 
-/* The callers' own all-gather, over memory of both. */
+/* An all-gather of the callers' own, over shared memory. */
 struct table {
     pthread_barrier_t both;
     unsigned char row[NODES][ROW];
@@ -79,7 +79,7 @@ static int loopback_up(void)
     return rc;
 }
 
-/* 0: it is told, as rank 0 is. */
+/* Returns 0 if this node's open fails with the error that rank 0 has. */
 static int must_be_told(struct node *n)
 {
     struct hearth_error err = { 0 };

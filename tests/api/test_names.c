@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks meet at a name: when its addresses are there, and at which of them. The names are those of
- * this file, which answers in the resolver's place. */
+/* Ranks meet at a name: when it gets addresses, and which of them they use. This file has the
+ * names, and a getaddrinfo() that answers in place of the resolver. */
 #include "check.h"
 #include "port.h"
 
@@ -21,10 +21,10 @@
 #define LEN   16
 #define MOST  4
 
-/* What the resolver answers rank 0, or else the others. */
+/* The resolver's answers to one rank. */
 struct names {
     const char *address[MOST];
-    atomic_int misses; /* questions that find no record, before these */
+    atomic_int misses; /* look-ups without a record before these */
     atomic_int asked;
 };
 
@@ -105,7 +105,7 @@ static void *gather(void *arg)
 
 static struct one ranks[WORLD];
 
-static const char *own_name; /* the meeting place's, on a network that is trusted */
+static const char *own_name; /* NULL, or the meeting place's name; the network is trusted then */
 
 static void run(uint32_t from, uint32_t to, uint16_t port, uint32_t deadline_ms)
 {
@@ -128,7 +128,7 @@ static void all_have_gathered(void)
         cr_assert(eq(int, ranks[i].rc, 0), "rank %u: %s", i, ranks[i].err.text);
 }
 
-/* A listener that takes no connection more: further ones are not answered. */
+/* A listener whose backlog is full: further connections are not answered. */
 static int silent_listener(const char *address, uint16_t port, int backlog)
 {
     struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port) };
@@ -207,7 +207,7 @@ Test(names, rank_0_listens_at_all_addresses_of_its_name)
     all_have_gathered();
 }
 
-/* An address of this machine that others reach, or "". */
+/* An address of this machine that other machines reach, or "". */
 static void real_address(char out[INET_ADDRSTRLEN])
 {
     struct ifaddrs *all = NULL;
@@ -226,7 +226,7 @@ static void real_address(char out[INET_ADDRSTRLEN])
     freeifaddrs(all);
 }
 
-/* Debian's line for a host of its own name. */
+/* As in Debian's /etc/hosts, the host's own name has only 127.0.1.1. */
 Test(names, a_host_name_that_is_loopback_on_its_own_host_is_listened_at_where_others_reach_it)
 {
     static char own[256], real[INET_ADDRSTRLEN];

@@ -147,7 +147,7 @@ Test(keep_list, rm_of_a_copied_directory_leaves_the_save_its_records)
     cr_assert(eq(u32, keep_here().saves, 2));
 }
 
-/* ml-flashpoint has a whole step of that number, or has removed ours: it lies in .hearth. */
+/* ml-flashpoint has a whole step of that number, or has removed ours: our save lies in .hearth. */
 Test(keep_list, rm_of_a_step_that_is_not_published_says_which_path_to_give)
 {
     struct hth_store *s = make_store();
@@ -180,7 +180,7 @@ Test(keep_list, rm_says_nothing_of_links_in_other_containers)
     cr_assert(zero(sz, strlen(err_text)), "%s", err_text);
 }
 
-/* What an error has between its last two backquotes, run as it stands. */
+/* Runs the command that an error has between its last two backquotes. */
 static int run_advice(const char *text)
 {
     char words[HEARTH_ERROR_TEXT], *argv[ARGS] = { NULL }, *end, *save = NULL;

@@ -267,7 +267,7 @@ static void do_commit(void)
         say("ok commit");
 }
 
-/* Saves that have no step yet, until one more is refused. */
+/* Staged saves without a step: as many as the engine allows. */
 static struct hearth_save *pile[HANDLES];
 static unsigned piled;
 
@@ -298,7 +298,7 @@ static int pile_one(struct hearth_save *save, struct who *w, struct hearth_error
     return rc;
 }
 
-/* One after the other gets its step, and is waited for; those beyond `count` are given up. */
+/* Each of the first `count` saves gets its step, and is waited for; the others are given up. */
 static void do_piled(uint64_t step, uint64_t tag, unsigned count)
 {
     struct hearth_error err = { 0 };

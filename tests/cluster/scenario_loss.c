@@ -149,7 +149,7 @@ static int every_rack(struct world *w, const char *arg)
     return 0;
 }
 
-/* Two nodes on each machine, which goes with both. */
+/* Two nodes on each machine: both are lost with it. */
 static int every_machine(struct world *w, const char *arg)
 {
     uint64_t step = 1;

@@ -224,7 +224,7 @@ static int no_room_for_copies(struct world *w, const char *arg)
     return world_restart(w, 1);
 }
 
-/* How many saves each rank has staged: as many as all ranks have. */
+/* *out: the number of saves that every rank has staged. */
 static int pile_of_all(struct world *w, unsigned *out)
 {
     *out = UINT32_MAX;

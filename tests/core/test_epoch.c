@@ -65,7 +65,7 @@ Test(epoch, nodes_are_in_order_of_their_lowest_rank, .init = setup)
     hth_epoch_fini(&e);
 }
 
-/* Nodes "b" and "c" on one; "a" does not say where it is. */
+/* Nodes "b" and "c" are on one machine; "a" names none. */
 Test(epoch, nodes_of_one_machine_are_known, .init = setup)
 {
     static const uint32_t want[] = { 1, 0, 1 };
@@ -85,7 +85,7 @@ Test(epoch, nodes_of_one_machine_are_known, .init = setup)
     }
     hth_epoch_fini(&again);
     hth_epoch_fini(&e);
-    rank[1].machine = rank[4].machine = 8; /* each its own */
+    rank[1].machine = rank[4].machine = 8; /* a machine of its own for each */
     rank[3].machine = 7;
     must(make(&e, 'c', NULL));
     for (uint32_t n = 0; n < 3; n++)
@@ -493,7 +493,7 @@ static int check_loopbacks(const uint32_t loopback[WORLD], struct hearth_error *
     return hth_loopback_check(table[0], WORLD, err);
 }
 
-/* Node "c" is rank 3; even ids, and one more where the node listens there. */
+/* Node "c" is rank 3. Ids of loopbacks are even; one more means that the node listens there. */
 Test(epoch, a_node_that_listens_on_loopback_has_to_be_where_all_nodes_are, .init = setup)
 {
     static const uint32_t fine[][WORLD] = { { 5, 5, 5, 5, 5 }, { 0 }, { 4, 8, 4, 16, 8 },

@@ -261,7 +261,7 @@ Test(full, what_cannot_be_written_is_said_and_nothing_is_lost)
     s->ops->close(s);
 }
 
-/* The same of inodes, with room for all bytes. */
+/* The same without inodes, with room for all bytes. */
 
 static void open_with_inodes(const char *most)
 {

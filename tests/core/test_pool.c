@@ -567,7 +567,7 @@ Test(pool, a_slot_whose_memory_is_gone_is_given_up_and_said)
     teardown();
 }
 
-/* A /proc with a cgroup of this limit, all of which is in itself. */
+/* A /proc with one cgroup of this limit. */
 static void put_cgroup(char *proc, const char *limit, const char *current)
 {
     char path[256], line[256];
@@ -582,7 +582,7 @@ static void put_cgroup(char *proc, const char *limit, const char *current)
     put_text(proc, "memory.current", current);
 }
 
-/* Past a cgroup's limit the kernel kills; so it is asked before, and again for each reservation. */
+/* Past a cgroup's limit the kernel kills. So each reservation looks at the limit before. */
 Test(pool, a_cgroup_limit_below_the_mount_counts)
 {
     static char proc[] = "/tmp/hearth-pool-XXXXXX";
@@ -604,7 +604,7 @@ static void found_nothing(void *arg, const struct hth_store_found *f)
     (void)arg, (void)f;
 }
 
-/* A container of a pod, started again: its own cgroup is empty, and the pod's is not. */
+/* A restarted container of a pod: its own cgroup is empty, and the pod's is not. */
 Test(pool, what_a_container_before_this_one_made_counts)
 {
     static char proc[] = "/tmp/hearth-pool-XXXXXX";

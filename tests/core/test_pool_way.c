@@ -142,7 +142,7 @@ Test(pool_way, what_was_reserved_makes_no_way_for_what_was_not)
     teardown();
 }
 
-/* A job that is over keeps its memory: a new name for each run fills the mount. */
+/* A job that is over keeps its memory: if each run has a new name, the mount fills up. */
 Test(pool_way, names_the_job_that_takes_the_room)
 {
     struct hth_store_tmpfs_opts opts = { .margin_bytes = 4 * MIB, .job = "last-run" };

@@ -16,7 +16,7 @@ static struct hth_node *node;
 static uint64_t request;
 static struct hth_local_lent ahead; /* the last that came unasked */
 static uint32_t aheads;
-static uint32_t lent_late; /* slots that came when the request for them had waited */
+static uint32_t lent_late; /* slots lent for requests that had to wait */
 static union {
     struct hth_local_head head;
     struct hth_local_error error;
@@ -254,9 +254,9 @@ Test(ahead, a_begin_that_was_refused_is_not_begun_again)
     must_fail(begin_of(ahead.head.token, STEP, BYTES, 1, HTH_LOCAL_SAVE_ID), HEARTH_ESTATE);
 }
 
-/* ---- Room beside what is undecided ---------------------------------------------------------- */
+/* ---- Room beside undecided saves ---------------------------------------------------------- */
 
-/* From now on the memory of this node has room for so many slots more. */
+/* From now on this node's memory has room for `slots` more slots. */
 static void room_for(uint64_t slots)
 {
     struct hth_store *store = hth_node_ctx(node)->store;
@@ -264,7 +264,7 @@ static void room_for(uint64_t slots)
     hth_store_mem_room(store, hth_store_mem_used(store) + slots * ahead.capacity);
 }
 
-/* Saves are staged until the engine refuses one; how many. */
+/* Stages saves until the engine refuses one. Returns how many are staged. */
 static uint32_t stage_all(uint64_t token[16])
 {
     uint32_t staged = 0;
@@ -313,7 +313,7 @@ Test(ahead, a_staged_save_that_ends_makes_room_for_the_next)
     cr_assert(eq(u32, lent_late, 1));
 }
 
-/* The other rank has begun it, and its copy is here. */
+/* The other rank has begun the save, and its copy is here. */
 Test(ahead, a_save_that_another_rank_has_begun_is_counted_once)
 {
     struct hth_store *store = hth_node_ctx(node)->store;

@@ -555,7 +555,7 @@ Test(foreign_worlds, what_was_brought_stays_until_a_save_is_protected)
     world_close(&w);
 }
 
-/* Rank 1's part is nowhere. The job begins without it where its ranks say so. */
+/* No node has rank 1's part. The job begins without the save if its ranks accept that. */
 Test(foreign_worlds, what_the_error_of_a_container_that_is_not_whole_advises_starts_the_job)
 {
     struct cluster c = all_whole;

@@ -61,7 +61,7 @@ static void by_its_boot_id(const struct party *of, struct me *me)
     me->opts.machine = NULL;
 }
 
-/* Two nodes of two names, and the machine of this test is one: it would go with both. */
+/* Two nodes with two names on the one machine of this test, which both would be lost with. */
 static void pods_of_one_machine(void)
 {
     struct answer a;
@@ -650,7 +650,7 @@ static void gather_anew(struct answer *a)
     hearth_bootstrap_close(second);
 }
 
-/* Rank 1 misses a meeting, which fails on rank 0; then both come to one. */
+/* Rank 1 misses a meeting, so it fails on rank 0. Then both come to the next one. */
 static void gather_after_one_stayed_away(const char *root, struct answer *a)
 {
     static const struct timespec nap = { .tv_nsec = 5000000 };

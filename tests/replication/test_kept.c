@@ -121,7 +121,7 @@ Test(kept, a_save_that_some_hold_is_protected_and_degraded_until_all_do)
     cr_assert(eq(u64, h.keep.serial, 2));
 }
 
-/* Two pods on each of two machines: a copy of pod 0's is on pod 1, and another one elsewhere. */
+/* Two pods on each of two machines: pod 0 has a copy on pod 1, and another on the other machine. */
 Test(pods, a_save_that_one_machine_has_alone_is_not_protected)
 {
     coordinator_open(4);

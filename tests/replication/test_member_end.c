@@ -179,8 +179,8 @@ Test(member_end, what_recovery_ruled_out_holds_no_room_after_go)
     must(hth_commit_room(commit, 1, 1, NULL, NULL));
 }
 
-/* This node's list names step 9 of an earlier epoch. Recovery has found nothing whole and the ranks
- * have accepted the loss; another node still gives out the manifest of 9. */
+/* This node's list names step 9 of an earlier epoch. Recovery has found no whole save, and
+ * the ranks have accepted the loss; another node still offers the manifest of step 9. */
 Test(member_end, what_is_lost_is_not_fetched_after_the_ranks_have_accepted_the_loss)
 {
     struct hth_commit_events events = { .on_level = on_level };
@@ -202,7 +202,7 @@ Test(member_end, what_is_lost_is_not_fetched_after_the_ranks_have_accepted_the_l
 /* ---- Another program makes the directory meanwhile --------------------------------------- */
 
 static const struct hth_store_ops *real;
-static struct hth_store_ops ops; /* the store's, but for these */
+static struct hth_store_ops ops; /* the store's, except vacant() and publish() */
 static int taken;
 
 static int vacant(struct hth_store *s, struct hth_save_id id, struct hearth_error *err)

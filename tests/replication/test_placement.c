@@ -155,7 +155,7 @@ static struct hth_epoch pods_of(uint32_t nodes, uint32_t per_machine)
     return e;
 }
 
-/* Whatever they are called: that machine fails with both. */
+/* Whatever the names of the two nodes, both fail with their machine. */
 Test(placement, refuses_copies_on_the_owners_machine_unless_told)
 {
     struct hth_epoch e = pods_of(2, 2);
@@ -441,7 +441,7 @@ static struct hth_epoch epoch_rolled(uint64_t *seed)
 {
     struct hth_epoch e = epoch_of(2 + (uint32_t)(hth_splitmix64(seed) % (NODES - 1)), RANKS, 0);
     uint64_t rack = 1, pod = 1001;
-    uint32_t machine = 0; /* the first node of the last machine that has several */
+    uint32_t machine = 0; /* the first node of the latest machine with several nodes */
 
     for (uint32_t n = 0; n < e.nodes; n++) {
         int next_rack = hth_splitmix64(seed) % 3 == 0;
@@ -469,8 +469,8 @@ static int is_apart(const struct hth_epoch *e, uint32_t a, uint32_t b, uint32_t 
     return a != b;
 }
 
-/* How many domains there are at a level; of 0 it is the nodes. A node that names none has its
- * machine's. */
+/* The number of domains at a level; level 0: of nodes. A node that names no domain counts by its
+ * machine. */
 static uint32_t domains_of(const struct hth_epoch *e, uint32_t level)
 {
     uint32_t domains = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that name different steps in one save, of which no node would see the end otherwise. */
+/* Ranks that name different steps in one save, which otherwise would never end on any node. */
 #include "coordinator.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ static void done(uint32_t origin, uint64_t step)
     say_done(origin);
 }
 
-/* What the engine says of the two saves, to itself: its front would bring it back in. */
+/* The FAILED that this engine sends to itself about the two saves, with both names. */
 static void must_fail_naming(const char *one, const char *other)
 {
     const char *why = (const char *)p->node[0].fact + SAVE + 4;
@@ -52,7 +52,7 @@ Test(steps, two_saves_of_which_each_lacks_the_others_ranks_fail_and_name_both)
     must_fail_naming("rank 0 (node0) step 5", "rank 2 (node2) step 6");
 }
 
-/* A fact of node 2 is late, or it is slower than the others. */
+/* A fact of node 2 is late, or node 2 is slower than the others. */
 Test(steps, a_node_that_has_done_the_earlier_save_too_is_waited_for)
 {
     done(0, 5);
@@ -83,7 +83,7 @@ static struct hth_save_id begun(uint32_t rank, uint64_t step)
     return id;
 }
 
-/* The second and third rank of node 0, whose coordinator does not hear of the save from it. */
+/* Node 0 has three ranks, and sends its coordinator no fact about the saves. */
 Test(steps, ranks_of_one_node_are_compared_there)
 {
     static uint32_t rank_node[] = { 0, 1, 2, 0, 0 };
@@ -99,7 +99,7 @@ Test(steps, ranks_of_one_node_are_compared_there)
     must_fail_naming("rank 0 (node0) step 5", "rank 3 (node0) step 6");
 }
 
-/* On node 0 the copies of step 5, which rank 0 never begins, take the room of its step 6. */
+/* Rank 0 never begins step 5, whose copies on node 0 take the room of its step 6. */
 Test(steps, a_save_that_takes_the_room_of_a_rank_that_has_passed_it_fails_at_once)
 {
     const struct hth_save_id five = { EPOCH, NONCE, 5, 1 };

@@ -372,7 +372,7 @@ static void stager_says(struct world *w, uint32_t node, void *message, uint32_t 
     world_advance(w, w->now_ms + 1);
 }
 
-/* Saves without a step, until one is refused. */
+/* Stages saves without a step until one is refused. */
 static void stage_all(struct world *w, uint32_t node)
 {
     struct hth_local_attach attach = { .version = hth_version_written(HTH_FORMAT_LOCAL),
@@ -395,8 +395,8 @@ static void stage_all(struct world *w, uint32_t node)
         world_broken(w, "node %u: no staged save is refused", node);
 }
 
-/* One engine is slow, and ranks of the others stage saves meanwhile: the save that waits for the
- * slow one has room for its copies. */
+/* One engine is slow, and ranks of other nodes stage saves meanwhile. The save that waits for the
+ * slow engine must have room for its copies. */
 static void staged_beside(struct world *w)
 {
     uint64_t step;
@@ -420,11 +420,11 @@ static void staged_beside(struct world *w)
     must_save(w, 3, "after those that had staged are gone");
 }
 
-#define BLOCK_MS 1500u /* less than dead_ms, and more than a third of it: its peers go on with it */
+#define BLOCK_MS 1500u /* more than a third of dead_ms, but less than it: peers keep the node */
 #define BLOCKS   60u
 
-/* The coordinator's thread waits in a call again and again. It finds a node that is gone all the
- * same, calls no other one lost, and saving goes on. */
+/* The coordinator's thread is blocked in a call again and again. It still finds a node that is
+ * gone, counts no other node as lost, and saving goes on. */
 static void blocked(struct world *w)
 {
     struct hth_session *session = hth_node_ctx(world_node(w, 0))->session;

@@ -108,7 +108,7 @@ struct world_opts {
     uint32_t some;      /* 1: some steps are saved by some of the ranks, alone or before all are */
     uint32_t bad_after; /* jobs, for marking by count; 0: off */
     uint32_t racks;     /* machines stand in so many failure domains; 0: none is named */
-    uint32_t pods;      /* 1: the machines here are pods, and the racks the machines they are on */
+    uint32_t pods;      /* 1: machines here are pods, and racks are their machines */
     uint32_t degree;    /* of the tree; 0: the engines' own */
     uint32_t heartbeat_ms; /* 0: 200 */
     uint32_t dead_ms;      /* 0: 2000 */
@@ -150,7 +150,7 @@ struct world_opts {
 
 #define WORLD_BREAK_GRANT (UINT64_C(1) << 63) /* ranks keep slots that came too late */
 #define WORLD_BREAK_MAPS  (UINT64_C(1) << 62) /* ranks keep slots mapped across engines */
-#define WORLD_BREAK_PODS  (UINT64_C(1) << 61) /* ranks do not say on which machine their pod is */
+#define WORLD_BREAK_PODS  (UINT64_C(1) << 61) /* ranks do not name the machine of their pod */
 
 struct rank_state;
 struct machine;
@@ -243,7 +243,7 @@ struct world {
     uint64_t back_ms[2];
     uint32_t hurt;            /* machines lost since what is protected had all its copies */
     uint64_t hurt_ms;         /* when */
-    int hurt_rack;            /* these were all of one failure domain */
+    int hurt_rack;            /* 1: all of these were of one failure domain */
     uint32_t net_sides;       /* something happens to 12 messages in so many */
     uint32_t slow_ms;         /* each pull takes up to that long */
     uint32_t slow_port;       /* only pulls of that machine; 0: all */

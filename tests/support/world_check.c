@@ -279,8 +279,8 @@ void check_launched(struct world *w)
     w->well_since = ill_any(w) ? UINT64_MAX : faults_so_far(w);
 }
 
-/* Of the first save of a launch, in which nothing has gone wrong yet. A bad network may have moved
- * copies before it. */
+/* Notes the places of copies at the first save of a launch without a fault so far. Only under the
+ * epoch's first map: a bad network may have moved copies before that save. */
 static void note_home(struct world *w, struct hth_save_id id)
 {
     if (w->home_of == w->lineage || w->well_since != faults_so_far(w) || ill_any(w) ||

@@ -104,7 +104,7 @@ static void fault_two(struct world *w)
         lose(w, (first + i) % w->opts.nodes);
 }
 
-/* What has its copies in several of them is had without any one. */
+/* Loses a failure domain: a save with copies in several of them must survive the loss of one. */
 static void fault_rack(struct world *w)
 {
     if (!w->opts.racks || (!hth_save_none(w->newest.id) && look_racks(w, w->newest.id) < 2) ||
@@ -154,8 +154,8 @@ static void fault_kill(struct world *w)
     world_restart(w, 1 + fault_roll(w, 1000), "an engine was killed");
 }
 
-/* Its memory is worth less than before, as where it was lost. With its ranks, or under them. Of one
- * machine: two may have all copies of a manifest. */
+/* Damages a record of a machine, with its ranks or under them: that may cost as much as losing its
+ * memory. Only of one machine: two may have all copies of a manifest. */
 static void fault_record(struct world *w)
 {
     uint32_t m = fault_machine(w);

@@ -297,7 +297,7 @@ uint32_t look_keep(const void *bytes, size_t len, struct hth_save_id out[16]);
 struct world_heard *heard_open(void);
 void heard_close(struct world_heard *h);
 void heard_word(struct world *w, uint32_t port, const void *bytes, size_t len); /* on its way */
-int heard_first_map(const struct machine *x); /* its head on record has the epoch's first map */
+int heard_first_map(const struct machine *x); /* 1: its recorded head has the first map */
 
 /* world_check.c */
 

@@ -345,7 +345,7 @@ static void hear_found(struct world *w, const struct reader *d, const struct hth
                 d->rank, (unsigned long long)id.step, (unsigned long long)heard.step);
 }
 
-/* What was freed since the engine has answered has its bytes while it is leased. */
+/* If a slot is freed after the engine's answer, its bytes stay while it is leased. */
 static void hear_mapped(struct world *w, struct reader *d, const struct hth_local_mapped *m)
 {
     const struct slot *s = slots_find(&w->machine[d->machine], m->slot);

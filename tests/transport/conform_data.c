@@ -11,9 +11,9 @@
 
 #define CHUNK   (4 * MIB)
 #define CANARY  0xa5
-#define PEERS   4  /* connections, each as of a peer of its own */
-#define GRANTS  5  /* to each */
-#define REGS    6  /* by each thread that registers */
+#define PEERS   4  /* connections, each standing for another peer */
+#define GRANTS  5  /* to each peer */
+#define REGS    6  /* regions by each thread that registers */
 #define ANSWERS 64 /* pulls at once */
 
 struct mem {
@@ -33,7 +33,7 @@ static struct mem mem_open(struct side *s, uint64_t len)
     return m;
 }
 
-/* A peer that was granted some of it may have to say first that it reads nothing of it any more. */
+/* A peer with a grant may have to answer first that it no longer reads the region. */
 static void mem_dereg(struct mem *m)
 {
     uint64_t end = real_ms() + WAIT_MS;
@@ -463,8 +463,8 @@ static void dereg_amid(const struct conform_backend *backend)
     world_close(w);
 }
 
-/* Each pull is one answer, and the owner's library has the answers while the peer takes none of
- * them yet: what it still has to send is sent from the region. */
+/* Each pull is one answer. The owner's library has all answers, and the peer receives none of them
+ * yet: the library still has to send them from the region. */
 static void dereg_under_answers(const struct conform_backend *backend)
 {
     struct pair p = pair_open(backend);
@@ -497,9 +497,9 @@ static void dereg_under_answers(const struct conform_backend *backend)
     world_close(w);
 }
 
-/* What ends with a region is what was granted of it: another region's grant on that connection is
- * good, the region is granted again after a dereg() that did not end it, and an old grant is over.
- */
+/* A region's end ends its own grants only: another region's grant on that connection stays valid.
+ * After a dereg() that returned HEARTH_EBUSY, the region can be granted again, and old grants are
+ * over. */
 static void dereg_ends_its_grants(const struct conform_backend *backend)
 {
     struct pair p = pair_open(backend);

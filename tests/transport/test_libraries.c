@@ -172,7 +172,7 @@ ParameterizedTestParameters(libraries, the_environment_is_as_it_was)
     return each_row();
 }
 
-/* The process may be a trainer: its own libfabric and UCX read their settings, too. */
+/* The process may be a trainer, whose own libfabric and UCX read these variables too. */
 ParameterizedTest(size_t *row, libraries, the_environment_is_as_it_was)
 {
     struct hearth_error err = { 0 };
@@ -189,14 +189,14 @@ ParameterizedTest(size_t *row, libraries, the_environment_is_as_it_was)
     cr_assert(eq(sz, environment_sum(), before));
 }
 
-#define FDS_FROM 4200 /* more than a table of fixed size has had places for */
+#define FDS_FROM 4200 /* more than fit into a table of fixed size */
 
 ParameterizedTestParameters(libraries, descriptors_are_told_apart_whatever_their_number)
 {
     return each_row();
 }
 
-/* The process's own stay as they are, and the library's are close-on-exec, of high numbers, too. */
+/* Descriptors of the process stay as they are; the library's, also high ones, are close-on-exec. */
 ParameterizedTest(size_t *row, libraries, descriptors_are_told_apart_whatever_their_number)
 {
     struct hth_transport_opts opts = {

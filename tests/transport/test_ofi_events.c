@@ -215,7 +215,7 @@ Test(ofi_events, events_of_other_connections_are_not_lost_with_an_endpoint)
 
 /* ---- a queue of the device, and a request that is not accepted ---- */
 
-#define DEVICE_QUEUE 32767u /* of soft-RoCE */
+#define DEVICE_QUEUE 32767u /* that of Soft-RoCE */
 
 static int fake_eq_open(
         struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq **out, void *context)
@@ -241,7 +241,7 @@ static int no_control(struct fid *fid, int command, void *arg)
     return -FI_ENOSYS;
 }
 
-/* It goes as far as to the descriptors to wait on, which this library has none of. */
+/* The open fails only after the queues: this library has no descriptors to wait on. */
 Test(ofi_events, a_device_with_shorter_queues_gives_what_it_has)
 {
     static struct fi_ops_fabric fabric_ops = { .eq_open = fake_eq_open };
@@ -346,7 +346,7 @@ static void request_comes(int endpoint_fails, int accept_fails)
     hth_ofi_contexts_free(&o);
 }
 
-/* The library keeps a request until it is accepted or rejected. */
+/* libfabric keeps a request until it is accepted or rejected. */
 Test(ofi_events, a_request_that_cannot_be_accepted_is_rejected)
 {
     request_comes(0, 0);
@@ -355,12 +355,12 @@ Test(ofi_events, a_request_that_cannot_be_accepted_is_rejected)
     cr_assert(eq(int, rejects, 1));
     request_comes(-FI_EMFILE, 0);
     cr_assert(eq(int, rejects, 2));
-    cr_assert(zero(int, downs)); /* nobody was told of it */
+    cr_assert(zero(int, downs)); /* no on_down() for it */
 }
 
 /* ---- a peer that the library waits for ---- */
 
-static sem_t found; /* the peer at the port below, or that it is gone */
+static sem_t found; /* the library has an answer about the peer at GONE_PORT */
 static atomic_int closed, connects;
 
 #define GONE_PORT 9
@@ -464,7 +464,7 @@ static void dial_stop(void)
 
 TestSuite(ofi_dials, .init = dial_start, .fini = dial_stop, .timeout = 20);
 
-/* libfabric's verbs before 1.21 waits for 2 s inside fi_endpoint() where the peer is gone. */
+/* If the peer is gone, verbs of libfabric before 1.21 waits for 2 s inside fi_endpoint(). */
 Test(ofi_dials, a_peer_that_the_library_waits_for_holds_nobody_up)
 {
     hth_conn gone = dial(GONE_PORT), other = dial(7);

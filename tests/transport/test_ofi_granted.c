@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Grants of two connections that face each other: who may read a region, and until when. */
+/* Grants of the two ends of a connection: which peer may read a region, and until when. */
 #include "check.h"
 
 #include "transport/ofi/ofi.h"
@@ -13,7 +13,7 @@ static struct hth_ofi o;
 static struct hth_ofi_grants owner, peer;
 static unsigned char read_by_peer[NUMBERS + 1];
 
-/* Connection 1 is the owner's, 2 the peer's. */
+/* Connection 1 is the owner's end, 2 the peer's. */
 static struct hth_ofi_grants *grants_of(struct hth_ofi *of, hth_conn conn)
 {
     (void)of;
@@ -97,7 +97,7 @@ Test(ofi_granted, the_end_of_a_connection_is_an_answer)
     free(region.granted);
 }
 
-/* Whatever the order, each number that has ended is known, and all together take one range. */
+/* In any order, each number that has ended is known. At the end all numbers form one span. */
 Test(ofi_granted, numbers_end_in_any_order)
 {
     unsigned char over[NUMBERS + 1] = { 0 };
@@ -124,7 +124,7 @@ Test(ofi_granted, a_peer_that_ends_what_nobody_numbered_so_is_refused)
     must_fail(hth_ofi_words_heard(&o, 2, none, sizeof(none)), HEARTH_EPROTO);
     must_fail(hth_ofi_words_heard(&o, 2, half, sizeof(half)), HEARTH_EPROTO);
     must_fail(hth_ofi_words_heard(&o, 2, NULL, 0), HEARTH_EPROTO);
-    for (uint32_t n = 1; n < 100000 && !rc; n += 2) { /* no memory without bound */
+    for (uint32_t n = 1; n < 100000 && !rc; n += 2) { /* the memory for spans has a bound */
         uint32_t word = n << 1;
 
         memcpy(bytes,

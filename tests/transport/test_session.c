@@ -145,8 +145,8 @@ Test(session, a_paused_machine_blames_nobody)
     net_world_close(w);
 }
 
-/* A call that waits holds the thread again and again, for longer than a third of dead_ms each time.
- * Of the silence only what passes between the calls counts, and that is enough. */
+/* The thread is blocked in a call again and again, for longer than a third of dead_ms each time.
+ * Only the silence between the calls counts, and that is enough. */
 Test(session, a_silent_peer_is_found_by_a_thread_that_is_blocked_again_and_again)
 {
     struct net_world *w = net_world_open(3, NULL);

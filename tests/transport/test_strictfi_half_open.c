@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Strangers at a datagram endpoint: who greets and never answers has one of 64 places, whatever it
- * greets as, and a proper peer has its connection all the same. Of more peers at once each knows
- * whether it has one.
+ * Strangers at a datagram endpoint: a stranger that greets and never answers uses one of 64 places,
+ * whatever address it greets with, and a proper peer still gets its connection. If more peers dial
+ * at once, each is accepted or told that it was not.
  */
 #include "check.h"
 
@@ -213,7 +213,7 @@ Test(strictfi_half_open, of_96_dials_at_once_each_is_accepted_or_told, .timeout 
 
         must(peer->ops->connect(peer, addr, len, &conn, NULL));
     }
-    for (int i = 0; i < 500; i++) /* all greetings are there before the first answer is heard */
+    for (int i = 0; i < 500; i++) /* all greetings arrive before the peer reads an answer */
         engine->ops->progress(engine);
     for (int i = 0; i < PATIENCE && !all_know(); i++)
         turn();

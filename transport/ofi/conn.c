@@ -271,7 +271,7 @@ int hth_ofi_conn_grant(struct hth_transport *t, struct hth_region *region, uint6
     return hth_ofi_grant(o, region, off, len, conn, out_desc, out_len, err);
 }
 
-/* A connection that ends has an endpoint until the library has given everything back. */
+/* A connection that ends keeps its endpoint until the library has returned all operations. */
 struct hth_ofi_grants *hth_ofi_conn_grants(struct hth_ofi *o, hth_conn conn)
 {
     struct hth_ofi_conn *c = hth_ofi_conn_get(o, conn);

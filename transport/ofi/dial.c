@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How connections begin: dialled by us, or accepted. Both have their receives posted before they
- * stand. The endpoint of a dialled one is made elsewhere (dialler.c), then it goes on here.
+ * are up. The endpoint of a dialled connection is made by dialler.c; then dialling goes on here.
  */
 #include "ofi.h"
 
@@ -32,7 +32,7 @@ static struct fi_info *dial_info(struct hth_ofi *o, const union hth_addr *peer)
     return info;
 }
 
-/* What is used up here, endpoints or descriptors, is not the peer's doing. */
+/* If endpoints or descriptors are used up here, that is not the peer's fault. */
 static int dial_code(int rc)
 {
     return hth_ofi_is_used_up(rc) ? HEARTH_EBUSY : HEARTH_EPEER;
@@ -102,7 +102,7 @@ void hth_ofi_accept(struct hth_ofi *o, struct fi_info *info)
     if (!rc)
         rc = fi_accept(c->ep, NULL, 0);
     if (rc) {
-        /* The request is ours until it is accepted, with an endpoint made of it or not. */
+        /* The request is ours until it is accepted, even if an endpoint was made of it. */
         fi_reject(o->pep, info->handle, NULL, 0);
         hth_say(&o->log, HEARTH_LOG_WARN, "ofi-accept", "a connection was not accepted: %s",
                 o->lib->strerror(-rc));

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Endpoints of dialled connections are made on threads of their own, for that may wait: libfabric's
- * verbs up to 1.20 asks the network for the peer, 2 s long where it is gone.
+ * Endpoints of dialled connections are made on threads of their own, because that may block: verbs
+ * of libfabric up to 1.20 looks for the peer in the network, for 2 s if the peer is gone.
  *
  *   hth_ofi_dial() --> todo --> a thread: fi_endpoint() --> done --> hth_ofi_dialled()
  *
- * Threads begin when there is something to dial, at most MOST at once, and end when there is not.
+ * Threads start when a dial is queued, at most MOST at once, and end when the queue is empty.
  */
 #include "ofi.h"
 
 #include <signal.h>
 #include <stdlib.h>
 
-#define MOST 16u /* so many dead nodes, and a living one waits for 2 s */
+#define MOST 16u /* with so many dead nodes a live one waits for 2 s */
 
 void hth_ofi_dialler_init(struct hth_ofi *o)
 {
@@ -29,7 +29,7 @@ static void dial_free(struct hth_ofi *o, struct hth_ofi_dial *dial)
     free(dial);
 }
 
-/* Locked. */
+/* The caller has the lock. */
 static struct hth_ofi_dial *dialler_next(struct hth_ofi_dialler *d)
 {
     struct hth_ofi_dial *dial = d->todo;
@@ -64,7 +64,7 @@ static void *dialler_run(void *arg)
     return NULL;
 }
 
-/* Locked. 0, or no thread runs. */
+/* The caller has the lock. Returns 0, or -fi_errno if no thread runs. */
 static int dialler_start(struct hth_ofi *o)
 {
     struct hth_ofi_dialler *d = &o->dialler;

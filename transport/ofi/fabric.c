@@ -24,7 +24,7 @@ int hth_ofi_fabric_refused(
 
 #define QUEUE_LEAST 1023u
 
-/* No attribute says how long a queue of the device may be; many end at 2^n - 1. */
+/* libfabric has no attribute for the longest queue of a device; many devices have 2^n - 1. */
 static int queue_open(struct hth_ofi *o)
 {
     struct fi_cq_attr attr = {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who may still be reading a region. A fabric does not tell an owner which reads its peers have
- * under way, nor which answers its own library still has to send. So the peers are asked:
+ * Which peers may still be reading a region. A fabric does not tell an owner which reads its peers
+ * have under way, nor which answers its own library still has to send. So the owner asks the peers:
  *
  *   owner                                  peer
- *     dereg(): HEARTH_EBUSY  -- END n -->    refuses new pulls under n; those that run go on
- *     dereg(): HEARTH_OK   <-- OVER n --     when none is left
+ *     dereg(): HEARTH_EBUSY  -- END n -->    refuses new pulls under n; running pulls go on
+ *     dereg(): HEARTH_OK   <-- OVER n --     when no pull is left
  *
- * n numbers the grants of one region on one connection: 1, 2, ... on each connection. A region that
- * is granted after a dereg() that was busy has another number there. The end of the connection is
- * an answer, too.
+ * All grants of one region on one connection share a number n: 1, 2, ... on each connection. If a
+ * region is granted again after a dereg() that was busy, it gets another number there. The end of
+ * the connection also counts as an answer.
  *
- * A word is u32 n << 1 | 1 for OVER, little-endian.
+ * A word, of END or OVER, is u32 n << 1 | 1 for OVER, little-endian.
  */
 #include "ofi.h"
 
@@ -20,11 +20,11 @@
 #include <string.h>
 
 #define NUMBERS_MAX (UINT32_MAX >> 1)
-#define SPANS_MAX   8192u /* one more than grants of a peer that go on while others end */
-#define WORDS_MAX   8192u /* that wait for room on the connection */
+#define SPANS_MAX   8192u /* n grants that go on leave at most n + 1 spans that are over */
+#define WORDS_MAX   8192u /* words that wait for room on the connection */
 #define OVER        1u
 
-/* Numbers from `first` to `last` are over. */
+/* The grants with numbers from `first` to `last` are over. */
 struct hth_ofi_span {
     uint32_t first, last;
 };
@@ -34,7 +34,7 @@ struct hth_ofi_span {
 struct hth_ofi_granted {
     hth_conn conn;
     uint32_t number;
-    int asked; /* END is on its way */
+    int asked; /* END is queued or sent */
 };
 
 static void granted_drop(struct hth_region *region, uint32_t i)
@@ -42,7 +42,7 @@ static void granted_drop(struct hth_region *region, uint32_t i)
     region->granted[i] = region->granted[--region->granted_count];
 }
 
-/* Forgets connections that are gone. */
+/* Drops entries of connections that are gone. */
 static void granted_prune(struct hth_ofi *o, struct hth_region *region)
 {
     for (uint32_t i = region->granted_count; i-- > 0;)
@@ -152,7 +152,7 @@ static void spans_join(struct hth_ofi_grants *grants, uint32_t i)
     grants->spans--;
 }
 
-/* Spans are in order, and none touches the next. */
+/* Spans are in ascending order, and neighbours have a gap between them. */
 static int span_add(struct hth_ofi_grants *grants, uint32_t number)
 {
     uint32_t i = 0;
@@ -186,7 +186,7 @@ int hth_ofi_grant_unread(struct hth_ofi_grants *grants, uint32_t number)
     return word_say(grants, number, OVER);
 }
 
-/* ---- both ---- */
+/* ---- both sides ---- */
 
 int hth_ofi_words_heard(struct hth_ofi *o, hth_conn conn, const unsigned char *bytes, size_t len)
 {

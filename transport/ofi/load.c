@@ -2,9 +2,9 @@
 /*
  * libfabric is opened by us and not by the loader: some of its dependencies catch signals when
  * they are loaded (PSM: SEGV, BUS, ILL, ABRT, INT, TERM) and read environment variables then.
- * So the variables are set before, and variables and handlers are put back after: the process may
- * be a trainer, whose own libraries read them. The library and its providers read their variables
- * once, while they are loaded and started.
+ * So the variables are set before loading, and variables and handlers are restored after it: the
+ * process may be a trainer, whose own libraries read them. libfabric and its providers read their
+ * variables once, while they are loaded and started.
  */
 #include "ofi.h"
 
@@ -24,7 +24,7 @@ static const int signals[] = { SIGHUP, SIGINT, SIGQUIT, SIGILL, SIGTRAP, SIGABRT
 
 #define SETTINGS 32u
 
-/* Variables that are ours for as long as the library is loaded. */
+/* Variables that we set while the library is being loaded. */
 struct settings {
     const char *variable[SETTINGS];
     size_t count;
@@ -86,7 +86,7 @@ static int lib_open(const char *library, void **out, struct hearth_error *err)
 static void lib_set(struct settings *s, const char *variable, const char *value)
 {
     if (s->count == SETTINGS || getenv(variable))
-        return; /* a site's own value stays */
+        return; /* a value that the site has set stays */
     setenv(variable, value, 1);
     s->variable[s->count++] = variable;
 }

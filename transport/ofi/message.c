@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Messages: a few receive buffers with the library, more send buffers of ours, one slab a connection.
- * A send is copied into the ring and handed on in order; the ring is the back-pressure. Its last
- * byte says what it is: a message, or words about grants (granted.c).
+ * A send is copied into the ring and handed on in order; the ring is the back-pressure. The last
+ * byte of a send is its kind: a message, or words about grants (granted.c).
  */
 #include "ofi.h"
 
@@ -118,7 +118,7 @@ void hth_ofi_sends_post(struct hth_ofi_conn *c)
     }
 }
 
-/* Its bytes are there. */
+/* The bytes are in the ring already. */
 static void message_put(struct hth_ofi_conn *c, size_t len, unsigned char what)
 {
     uint32_t i = c->head % HTH_OFI_KEPT;

@@ -28,7 +28,7 @@
 #define HTH_OFI_RING   64u   /* pulls at once, a connection */
 #define HTH_OFI_TAKEN  8u    /* receives posted, a connection */
 #define HTH_OFI_KEPT   32u   /* sends kept, a connection */
-#define HTH_OFI_PLACE  (HTH_MESSAGE_MAX + 64u) /* bytes of a buffer: a message and what it is */
+#define HTH_OFI_PLACE  (HTH_MESSAGE_MAX + 64u) /* bytes of a buffer: a message and its kind */
 #define HTH_OFI_QUEUE  65535u /* completions that there is room for; a device may have less */
 #define HTH_OFI_DETAIL 256u
 
@@ -55,9 +55,9 @@ int hth_ofi_load(const char *library, const char *provider, const char *const *a
 
 /* Which descriptors are open, so that what the library opens meanwhile can be told. */
 struct hth_ofi_fds {
-    unsigned char *bit; /* of descriptors below 8 * bytes; the others are not open */
+    unsigned char *bit; /* of descriptors below 8 * bytes; higher ones are not open */
     size_t bytes;
-    int failed; /* no memory: nothing is known */
+    int failed; /* for want of memory: the bits are not known */
 };
 /* Connections that may stand: each may be a descriptor of the library's, and others need some, too. */
 uint32_t hth_ofi_conns_max(void);
@@ -93,12 +93,12 @@ struct hth_region {
     uint32_t granted_count, granted_cap;
 };
 
-/* The grants of one connection: ours by number, and the peer's that are over. */
+/* Of one connection: the number of our newest grant, and which grants of the peer are over. */
 struct hth_ofi_grants {
     uint32_t given;
     struct hth_ofi_span *span;
     uint32_t spans, span_cap;
-    uint32_t *word; /* for the peer, the oldest first */
+    uint32_t *word; /* words for the peer, the oldest first */
     uint32_t words, word_cap;
 };
 
@@ -112,12 +112,12 @@ struct hth_ofi_dial {
     hth_conn conn;
     struct fi_info *info;
     struct fid_ep *ep;
-    int rc; /* 0: ep is there; -fi_errno */
+    int rc; /* 0: ep is made; else -fi_errno */
 };
 
 struct hth_ofi_dialler {
     pthread_mutex_t lock;
-    pthread_cond_t ended;                         /* a thread */
+    pthread_cond_t ended;                         /* a thread has */
     struct hth_ofi_dial *todo, **todo_end, *done; /* guarded by lock, as: */
     uint32_t threads;
     atomic_int any_done;
@@ -146,12 +146,12 @@ struct hth_ofi {
 
     int epoll_fd, wake_fd;
     atomic_int woken;
-    struct hth_ofi_dialler dialler; /* of connected endpoints alone */
+    struct hth_ofi_dialler dialler; /* for connected endpoints only */
 
     pthread_mutex_t regions_lock;
     struct hth_region *regions; /* guarded by regions_lock */
-    /* Of a connection. NULL: nothing of it is read any more. Set once, so that grants know of no
-     * connection's shape. */
+    /* The grants of a connection. NULL: no pull of it reads any more. These three are set once, so
+     * that granted.c works for both kinds of connection. */
     struct hth_ofi_grants *(*grants_of)(struct hth_ofi *o, hth_conn conn);
     void (*grants_flush)(struct hth_ofi *o, hth_conn conn);
     int (*grant_is_read)(struct hth_ofi *o, hth_conn conn, uint32_t number); /* by pulls of ours */
@@ -186,7 +186,7 @@ enum hth_ofi_state {
 };
 
 struct hth_ofi_send {
-    uint16_t len; /* its last byte, what it is, included */
+    uint16_t len; /* with its last byte, the kind */
     uint8_t done;
 };
 
@@ -328,7 +328,7 @@ void hth_ofi_receives_post(struct hth_ofi_conn *c);
 void hth_ofi_sends_post(struct hth_ofi_conn *c);
 void hth_ofi_received(struct hth_ofi_conn *c, uint32_t index, size_t len);
 void hth_ofi_sent(struct hth_ofi_conn *c, uint32_t index);
-void hth_ofi_words_post(struct hth_ofi_conn *c); /* of its grants, as far as there are places */
+void hth_ofi_words_post(struct hth_ofi_conn *c); /* about grants, while there are places */
 
 /* ---- pull.c ---- */
 
@@ -340,24 +340,24 @@ uint64_t hth_ofi_pulled_ms(struct hth_transport *t, hth_conn conn);
 void hth_ofi_pulls_post(struct hth_ofi_conn *c);
 void hth_ofi_pulled(struct hth_ofi_conn *c, uint32_t index);
 void hth_ofi_pull_failed(struct hth_ofi_conn *c, uint32_t index, int fi_err);
-int hth_ofi_pulls_read(const struct hth_ofi_conn *c, uint32_t number); /* 1: under that grant */
+int hth_ofi_pulls_read(const struct hth_ofi_conn *c, uint32_t number); /* 1: a pull uses it */
 int hth_ofi_pulls_ripen(struct hth_ofi *o);
 void hth_ofi_pulls_end(struct hth_ofi_conn *c); /* endpoint closed: completes all that are left */
 
-/* ---- granted.c: who may read what, and reads no more ---- */
+/* ---- granted.c: which peers may read a region, and which have ended ---- */
 
-/* HEARTH_ENOMEM, or the number of grants of that region on that connection. */
+/* *out: the number of grants of that region on that connection. Errors: HEARTH_ENOMEM. */
 int hth_ofi_granted_number(
         struct hth_ofi *o, struct hth_region *region, hth_conn conn, uint32_t *out);
-/* HEARTH_EBUSY: the peers that may read it have been asked to stop, and not all have answered. */
+/* HEARTH_EBUSY: peers that may read the region were asked to stop, and not all have answered. */
 int hth_ofi_granted_end(struct hth_ofi *o, struct hth_region *region);
 int hth_ofi_grant_is_over(const struct hth_ofi_grants *grants, uint32_t number);
-/* A grant that is over is not read any more; the flush is the caller's. Errors: HEARTH_ENOMEM,
- * HEARTH_EBUSY. */
+/* No pull runs any more under a grant that is over: queues OVER; the caller flushes. Errors:
+ * HEARTH_ENOMEM, HEARTH_EBUSY. */
 int hth_ofi_grant_unread(struct hth_ofi_grants *grants, uint32_t number);
-/* Bytes of a peer. 0, HEARTH_EPROTO, HEARTH_ENOMEM, HEARTH_EBUSY: the connection is to end. */
+/* Words from a peer. HEARTH_EPROTO, HEARTH_ENOMEM, HEARTH_EBUSY: the connection must end. */
 int hth_ofi_words_heard(struct hth_ofi *o, hth_conn conn, const unsigned char *bytes, size_t len);
-/* The oldest words that wait; bytes. */
+/* Takes the oldest waiting words into out[most]. Returns their bytes. */
 size_t hth_ofi_words_take(struct hth_ofi_grants *grants, unsigned char *out, size_t most);
 void hth_ofi_grants_fini(struct hth_ofi_grants *grants);
 
@@ -367,7 +367,7 @@ void hth_ofi_grants_fini(struct hth_ofi_grants *grants);
 int hth_ofi_reg(struct hth_transport *t, void *base, uint64_t len, struct hth_region **out,
         struct hearth_error *err);
 int hth_ofi_dereg(struct hth_transport *t, struct hth_region *region);
-/* To a connection that the caller has looked at. Errors: HEARTH_EINVAL, HEARTH_ENOMEM. */
+/* The caller has checked that the connection is up. Errors: HEARTH_EINVAL, HEARTH_ENOMEM. */
 int hth_ofi_grant(struct hth_ofi *o, struct hth_region *region, uint64_t off, uint64_t len,
         hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err);
 void hth_ofi_revoke(struct hth_transport *t, const unsigned char *desc, uint32_t len);
@@ -388,19 +388,20 @@ int hth_ofi_desc_read(const unsigned char *desc, uint32_t len, struct hth_ofi_de
 int hth_ofi_desc_fits(const struct hth_ofi_desc *d, uint64_t roff, const struct hth_region *region,
         uint64_t doff, uint64_t len);
 
-/* ---- dialler.c: endpoints that may have to be waited for ---- */
+/* ---- dialler.c: making an endpoint may block ---- */
 
 void hth_ofi_dialler_init(struct hth_ofi *o);
 /* Takes the info. 0 or -fi_errno. */
 int hth_ofi_dial(struct hth_ofi *o, struct hth_ofi_conn *c, struct fi_info *info);
-/* Those that are made, or cannot be, to connections that still want them; how many. */
+/* Passes finished dials, made or failed, to connections that still need them. Returns how many. */
 int hth_ofi_dialled(
         struct hth_ofi *o, void (*take)(struct hth_ofi_conn *c, struct hth_ofi_dial *dial));
-void hth_ofi_dialler_fini(struct hth_ofi *o); /* waits for what is being made */
+void hth_ofi_dialler_fini(struct hth_ofi *o); /* waits for endpoints that are being made */
 
 /* ---- dial.c: connections begin ---- */
 
-int hth_ofi_dials_take(struct hth_ofi *o); /* endpoints that are made go on; how many */
+/* Goes on with endpoints that are made. Returns how many. */
+int hth_ofi_dials_take(struct hth_ofi *o);
 
 int hth_ofi_connect(struct hth_transport *t, const unsigned char *addr, uint32_t len,
         hth_conn *out_conn, struct hearth_error *err);
@@ -447,7 +448,7 @@ int hth_ofi_fabric_refused(
         const struct hth_ofi *o, int rc, const char *what, struct hearth_error *err);
 /* A new endpoint bound to our queues and enabled. 0 or -fi_errno. */
 int hth_ofi_endpoint(struct hth_ofi *o, struct fi_info *info, struct fid_ep **out);
-/* Bound to our queues and enabled, or closed. */
+/* Binds the endpoint to our queues and enables it; on failure it is closed. */
 int hth_ofi_endpoint_enable(struct hth_ofi *o, struct fid_ep *ep);
 
 #endif

@@ -102,7 +102,7 @@ int hth_ofi_pulls_read(const struct hth_ofi_conn *c, uint32_t number)
     return 0;
 }
 
-/* The owner may be waiting for the last pull under that grant. */
+/* If that was the last pull under a grant that is over, the owner may be waiting for OVER. */
 static void read_tell_owner(struct hth_ofi_conn *c, uint32_t number)
 {
     if (c->state != HTH_OFI_UP || !hth_ofi_grant_is_over(&c->grants, number) ||

@@ -295,8 +295,8 @@ static inline uint64_t hth_rdm_real_us(void)
 
 void hth_rdm_list_push(struct hth_rdm_list *list, struct hth_rdm_conn *c);
 void hth_rdm_list_take(struct hth_rdm_list *list, struct hth_rdm_conn *c);
-/* It is over. `tell`: the peer is told, if it can be. A half-open one that has our answer is told
- * in any case, for it may be up. */
+/* Ends the connection. tell: BYE is sent to the peer, if that is possible. If our answer was sent
+ * on a half-open one, BYE is sent in any case: the peer may be up. */
 void hth_rdm_conn_leave(struct hth_rdm_conn *c, int code, const char *why, int tell);
 void hth_rdm_conn_up(struct hth_rdm_conn *c);
 void hth_rdm_conn_doom_ready(struct hth_rdm_conn *c); /* LEAVING and no reads left: DOOMED */
@@ -324,7 +324,7 @@ int hth_rdm_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
 void hth_rdm_pulls_post(struct hth_rdm_conn *c);
 void hth_rdm_pulled(struct hth_rdm_conn *c, uint32_t index, int fi_err);
 uint64_t hth_rdm_pulled_ms(struct hth_transport *t, hth_conn conn);
-int hth_rdm_pulls_read(const struct hth_rdm_conn *c, uint32_t number); /* 1: under that grant */
+int hth_rdm_pulls_read(const struct hth_rdm_conn *c, uint32_t number); /* 1: a pull uses it */
 int hth_rdm_pulls_ripen(struct hth_rdm *r);
 /* The peer has heard who we read by. 0 or HEARTH_EPROTO. */
 int hth_rdm_reader_taken(struct hth_rdm_conn *c, const unsigned char *bytes, size_t len);

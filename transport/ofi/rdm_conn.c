@@ -13,9 +13,9 @@
  *                ▼
  *             DOOMED    on_pull() for what is left, on_down(), gone
  *
- * Who greets and never answers costs one half-open connection, of which there are HTH_RDM_HALF: the
- * oldest goes, and hears BYE if it has heard ACCEPT, for it may be up. Without its secret nothing
- * reaches a connection.
+ * A peer that greets and never answers uses one of HTH_RDM_HALF half-open connections. When all
+ * are used, the oldest ends; if ACCEPT was sent on it, BYE is sent too, since the peer may be up.
+ * A packet without a connection's secret does not reach it.
  */
 #include "rdm.h"
 
@@ -89,7 +89,7 @@ int hth_rdm_connect(struct hth_transport *t, const unsigned char *addr, uint32_t
 
 /* ---- greetings ---- */
 
-/* 0: the oldest one cannot be told that it goes. */
+/* 0: no room, because BYE cannot be sent to the oldest one. */
 static int half_open_make_room(struct hth_rdm *r)
 {
     struct hth_rdm_conn *oldest = r->half.head;

@@ -153,7 +153,7 @@ int hth_rdm_pulls_read(const struct hth_rdm_conn *c, uint32_t number)
     return 0;
 }
 
-/* The owner may be waiting for the last pull under that grant. */
+/* If that was the last pull under a grant that is over, the owner may be waiting for OVER. */
 static void pull_tell_owner(struct hth_rdm_conn *c, uint32_t number)
 {
     if (c->state != HTH_RDM_UP || !hth_ofi_grant_is_over(&c->grants, number) ||
@@ -230,7 +230,7 @@ void hth_rdm_pulled(struct hth_rdm_conn *c, uint32_t index, int fi_err)
     p->left -= p->piece;
     p->into += p->piece;
     p->from += p->piece;
-    if (!p->left && c->state == HTH_RDM_UP) { /* else its owner may have let the bytes go */
+    if (!p->left && c->state == HTH_RDM_UP) { /* not UP: the owner may have freed the bytes */
         pull_complete(c, p, HEARTH_OK);
     } else if (c->state == HTH_RDM_UP) {
         pull_move_to(c, p, HTH_OFI_PULL_WAITS);

@@ -104,7 +104,7 @@ static ssize_t out_post_first(struct hth_rdm_conn *c)
     return 0;
 }
 
-/* One packet of them at a time; a packet's shortest length takes it. */
+/* At most one packet of words is queued at a time. Its words fit into the shortest packet. */
 static void words_queue(struct hth_rdm_conn *c)
 {
     unsigned char bytes[HTH_RDM_LEAST - HTH_RDM_HEAD];

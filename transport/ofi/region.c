@@ -216,7 +216,7 @@ int hth_ofi_grant(struct hth_ofi *o, struct hth_region *region, uint64_t off, ui
     return HEARTH_OK;
 }
 
-/* The region's key is with the peer: it ends with the region, or with the peer's connection. */
+/* The peer has the region's key: it is valid until the region or the peer's connection ends. */
 void hth_ofi_revoke(struct hth_transport *t, const unsigned char *desc, uint32_t len)
 {
     (void)t, (void)desc, (void)len;

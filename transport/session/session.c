@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The front of a session: what its owner calls, and the one tick that judges everybody. A tick that
- * comes much later than what was due, while this thread did not work, means that this machine stood
- * still, not its peers: then every deadline moves by that time, and no further, so that a thread
- * that is blocked again and again finds a silent peer, too. A thread that was late because it had
- * much to do judges its peers as ever: what they said meanwhile was read before the tick.
+ * The front of a session: what its owner calls, and the one tick that judges all peers. If a tick
+ * comes much later than it was due, while this thread did not work, then this machine stood still,
+ * not its peers. Every deadline moves by that time and no further, so a thread that is blocked
+ * again and again still finds a silent peer. A thread that was late because it had much to do
+ * judges its peers as usual: their messages of that time were read before the tick.
  */
 #include "session_parts.h"
 
@@ -263,7 +263,7 @@ void hth_session_drop(struct hth_session *s, uint32_t node)
         hth_peer_drop_link(s, link, HEARTH_ECANCELED);
 }
 
-/* Silence of that time does not count; what has been heard since is newer. */
+/* Silence during that time does not count. A sign of life since then is newer, and stays. */
 static void session_move_alive(
         const struct hth_session *s, uint64_t *alive_ms, uint64_t now, uint64_t late_ms)
 {

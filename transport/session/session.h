@@ -36,7 +36,7 @@ struct hth_session_opts {
     uint32_t links_max;  /* connections that may stand; 0: 1024; 3/4 of the transport's at most */
     uint8_t version_low, version_high; /* 0: what we speak; tests say something else */
     int no_fence;              /* simulator: hear other epochs too, to see that somebody notices */
-    int all_alive;             /* likewise: a late tick makes all peers alive */
+    int all_alive;             /* likewise: a late tick marks all peers as alive */
     const struct hth_key *key; /* borrowed until hth_session_close(); NULL: none */
     /* CPU time that the thread which ticks has used so far; NULL: not known, and counted as none. */
     uint64_t (*busy_ms)(void);

@@ -3,9 +3,9 @@
  * What hth_transport_open() loads. libucs reads part of its settings while it is loaded, and the
  * settings of its TCP and shared memory only from the environment. So this module is not linked with
  * UCX: it sets the environment, loads the UCX that the site names (if it names one, the loader takes
- * it for what the next needs), then hearth-ucx-impl.so (beside it), which is linked, and undoes
- * what that did to the process: environment and signal handlers stay as they were, since it may be
- * a trainer, and UCX's thread gets no signals.
+ * it for what the next needs), then hearth-ucx-impl.so (beside it), which is linked. Then it
+ * restores the environment and signal handlers, since the process may be a trainer. UCX's thread
+ * gets no signals.
  */
 #include "transport/offers.h"
 #include "transport/transport.h"
@@ -44,7 +44,7 @@ static const struct {
 
 #define SETTINGS (sizeof(setting) / sizeof(setting[0]))
 
-/* What an open has changed, to be put back. */
+/* Variables that an open has changed, to be restored. */
 struct environment {
     const char *name[SETTINGS + 1];
     char *was[SETTINGS + 1]; /* NULL: it was not set */
@@ -122,7 +122,7 @@ static void variable_set(struct environment *e, const char *name, const char *va
     e->was[e->count++] = copy;
 }
 
-/* At each open: a worker reads its transports' settings when it is made. */
+/* Called at each open: a worker reads its transports' settings when it is made. */
 static void environment_set(struct environment *e, const struct hth_transport_opts *opts)
 {
     struct in6_addr address;

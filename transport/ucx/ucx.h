@@ -187,7 +187,7 @@ struct hth_ucx {
     struct hth_ucx_packet *packets;
     struct hth_ucx_event *noted, **noted_end;
     struct sockaddr_storage bound;
-    ino_t *known_fds; /* [known]: inodes of what was open before us; 0: nothing */
+    ino_t *known_fds; /* [known] inodes of descriptors that were open before us; 0: none */
     size_t known;
 };
 
@@ -209,7 +209,7 @@ uint32_t hth_ucx_blob_encode(const struct sockaddr_storage *ss, unsigned char *o
 int hth_ucx_blob_decode(struct sockaddr_storage *out, const unsigned char *blob, uint32_t len);
 
 /* fds.c: descriptors that a child must not inherit */
-int hth_ucx_fds_note(struct hth_ucx *t); /* HEARTH_ENOMEM */
+int hth_ucx_fds_note(struct hth_ucx *t); /* 0 or HEARTH_ENOMEM */
 void hth_ucx_fds_close_on_exec(struct hth_ucx *t, int sockets_only);
 
 /* event.c: notes */

@@ -597,7 +597,7 @@ def different_steps(how: str) -> dict[str, Any]:
 
 
 def different_steps_without_an_exchange(how: str) -> dict[str, Any]:
-    """As different_steps(), where DCP's ranks do not exchange their plans."""
+    """Like different_steps(), but DCP's ranks do not exchange their plans."""
     rank, out = dist.get_rank(), {}
     ht.latest(base(), dead_ms=1000)
     writer = HearthWriter(base(), timeout_s=60)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks of which one skips saves that the others stage; functions for ranks.World."""
+"""One rank skips saves that the others stage. Functions for ranks.World."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEADLINE_S = 60.0
 
 
 def one_skips() -> dict[str, Any]:
-    """Rank 0's engine has no room for some saves, which wait behind another one on both ranks."""
+    """Rank 0's engine lacks room for some saves; on both ranks these wait behind another save."""
     ht.recover(work.base())
     wrote: list[str] = []
     gate, begin, save = threading.Event(), Job.begin, dcp.save

@@ -292,7 +292,7 @@ NOT_FROM_HERE = {"hearth_keep_list", "hearth_checkpoint_id", "hearth_handle_id",
 
 
 def test_errors_name_the_calls_of_python():
-    """Each function that a sentence of the library names has a name here, and that is said."""
+    """If an error text of the library names a function, Python's error has its Python name."""
     top = SOURCE.parents[1]
     named = set()
     for folder in ("client", "engine", "loader", "replication"):

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Listening endpoints. Their socket's name is the address as text; a request is an event with a
- * handle, and stands until it is accepted or rejected.
+ * handle, and exists until it is accepted or rejected.
  */
 #include "strictfi.h"
 

@@ -261,7 +261,7 @@ struct sfi_ep {
     struct sfi_eq *eq;
     enum sfi_cm_state state;
     uint32_t peer;
-    struct fid *request; /* that it was made of; NULL: none, or answered */
+    struct fid *request; /* the endpoint was made of it; NULL: of none, or it is answered */
     int asked;
     uint64_t probed_ms;
     char dial[SFI_ADDR];
@@ -411,8 +411,8 @@ int sfi_pep_open(
         struct fid_fabric *fabric, struct fi_info *info, struct fid_pep **pep, void *context);
 struct sfi_pep *sfi_peps(void); /* the open ones */
 void sfi_pep_progress(struct sfi_pep *pep);
-uint32_t sfi_request_from(struct fid *handle); /* the endpoint that asks */
-uint32_t sfi_request_take(struct fid *handle); /* likewise; accepted or rejected, it is no more */
+uint32_t sfi_request_from(struct fid *handle); /* the dialling endpoint */
+uint32_t sfi_request_take(struct fid *handle); /* likewise; frees the request */
 void sfi_sockaddr_text(const void *addr, char *out, size_t cap);
 extern struct fi_ops_cm sfi_cm_ops;
 void sfi_cm_data_check(const char *what, size_t len);

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Staged saves that wait to be written, and which of them no rank writes.
+"""Staged saves that wait to be written, and those of them that all ranks give up.
 
 A rank may have skipped a save that the other ranks have staged (on_error="warn"): such a save
-cannot be PROTECTED. Before a save is written each rank says the number of the next save that it has
-not skipped. All ranks give up what comes before the highest of these, without a further word, so
-that a long row of skipped saves takes no longer than one:
+cannot be PROTECTED. Before a save is written, each rank sends the number of the next save that it
+has not skipped. All ranks give up the saves before the highest of these numbers, without another
+message, so a long row of skipped saves takes no longer than one:
 
-    rank 0   1  2  -  -  -  -  7          before 3 the ranks say 7 and 3: both give up 3 to 6,
-    rank 1   1  2  3  4  5  6  7          and ask each other again before 7
+    rank 0   1  2  -  -  -  -  7          before 3 the ranks send 7 and 3: both give up 3 to 6,
+    rank 1   1  2  3  4  5  6  7          and exchange numbers again before 7
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _lock = threading.Lock()
 
 
 class _Line:
-    """The saves of a process group, in order. All ranks number them alike."""
+    """The saves of a process group, in order. All ranks number them in the same way."""
 
     def __init__(self) -> None:
         self.made = 0
         self.waiting: deque[Entry] = deque()
-        self.next = 0  # older saves are given up
-        self.why = ""  # they are
+        self.next = 0  # saves with lower numbers are given up
+        self.why = ""  # why those saves are given up
 
 
 class Entry:
-    """A save in its line; agree() is called for each, in order."""
+    """A save in its line. agree() is called for each save, in order."""
 
     def __init__(self, line: _Line, group: Any, error: BaseException | None) -> None:
         self._line, self._group, self._error = line, group, error
@@ -44,7 +44,7 @@ class Entry:
         line.waiting.append(self)
 
     def _wants(self) -> tuple[int, str]:
-        """The next save that this rank has not skipped, as far as it has come; and why not this."""
+        """The next save that this rank has not skipped yet, and why it has skipped this one."""
         number = self._number
         if self._error is None:
             return number, ""
@@ -55,8 +55,8 @@ class Entry:
         return number + 1, f"{self._error}"
 
     def agree(self) -> None:
-        """Raises where this rank or another one has skipped the save; the same on all ranks of the
-        group. Collective, but where it is known already."""
+        """If any rank of the group has skipped the save, raises on all of its ranks. Collective,
+        unless an earlier call has decided about this save."""
         line = self._line
         with _lock:
             line.waiting.remove(self)
@@ -79,7 +79,7 @@ _lines: weakref.WeakKeyDictionary[Any, _Line] = weakref.WeakKeyDictionary()
 
 
 def enter(group: Any, error: BaseException | None) -> Entry:
-    """The next save of the group; None: of this rank alone. error: why this rank has skipped it."""
+    """The next save of the group (None: of this rank alone). error: why this rank skips it."""
     with _lock:
         line = _alone if group is None else _lines.setdefault(group, _Line())
         return Entry(line, group, error)

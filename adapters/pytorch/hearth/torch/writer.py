@@ -193,11 +193,11 @@ class HearthWriter(StorageWriter):
 
     @staticmethod
     def failed(staged: _process.StagedState) -> BaseException | None:
-        """Why stage() has copied nothing."""
+        """The error for which stage() has copied nothing, or None."""
         return staged.current.error
 
     def withdraw(self, staged: _process.StagedState) -> None:
-        """Give up one save that stage() has copied, which is not written."""
+        """Give up a save that stage() has copied and that will not be written."""
         with self._lock:
             if staged.current in self._staged:
                 self._staged.remove(staged.current)
