@@ -113,11 +113,10 @@ uint64_t hth_epoch_seen(uint64_t epoch, uint64_t nonce, uint64_t *random);
 /* The epoch all ranks come to from the same table[world][HTH_GATHER]. Number: max(1 + highest, rank
  * 0's clock), which counts as far as the median of all clocks and a day; nonce: rank 0's number,
  * above 2^62 the highest. self is the node whose store id is `store`.
- * Nodes
- * whose ranks name one machine stand on one. Errors: HEARTH_EINVAL naming the two ranks that
- * disagree (job, options, transport, node twice, the failure domains of their machine), or
- * the one that says it has seen more than 2^62; HEARTH_EPROTO where their engines have no protocol
- * in common. */
+ * Nodes whose ranks name one machine stand on one.
+ * Errors: HEARTH_EINVAL naming the two ranks that disagree (job, options, transport, node twice,
+ * the failure domains of their machine), or the one that says it has seen more than 2^62;
+ * HEARTH_EPROTO where their engines have no protocol in common. */
 int hth_epoch_make(struct hth_epoch *out, const unsigned char *table, uint32_t world,
         uint64_t store, struct hearth_error *err);
 void hth_epoch_fini(struct hth_epoch *e);

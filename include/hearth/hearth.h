@@ -121,8 +121,8 @@ HEARTH_API int hearth_load(struct hearth_checkpoint *ckpt, const struct hearth_p
  *
  * Errors    HEARTH_EINVAL  HEARTH_STEP_NEWEST, which is for reading; opts->ranks, and which rank of it is wrong
  *           HEARTH_EBUSY   no room because an older save is undecided: names it and whom it waits for;
- *                          or how many are undecided or staged, and what one more lacks;
- *                          or the engine did not answer
+ *                          or, without a step, how many are undecided or staged and what one more
+ *                          lacks; or the engine did not answer
  *           HEARTH_ENOSPC  larger than what the store can ever hold
  *           HEARTH_ESTATE  no hearth_recover() in this epoch yet, or the step went down
  * Cost      None: the slot was lent when the save before was decided. Where none was (the first save of a

@@ -111,25 +111,29 @@ static int tally_is_open(const struct hth_commit *c, const struct tally *t)
            !tally_is_recovered(c, t) && head_fate(c, t->id) == FATE_OPEN;
 }
 
-/* The first rank of a node that has done `a` and not `b`; `world`: there is none. */
+/* The first node that has done `a` and not `b`; `nodes`: there is none. */
 static uint32_t tally_ahead(
         const struct hth_commit *c, const struct tally *a, const struct tally *b)
 {
-    const struct hth_epoch *e = c->ctx->epoch;
+    for (uint32_t n = 0; n < c->ctx->epoch->nodes; n++)
+        if (a->node[n].done && !b->node[n].parts && b->node[n].due && !holders_lost(c, n))
+            return n;
+    return c->ctx->epoch->nodes;
+}
+
+static uint32_t node_rank(const struct hth_epoch *e, uint32_t node)
+{
     uint32_t r = 0;
 
-    while (r < e->world) {
-        uint32_t n = e->rank_node[r];
-
-        if (a->node[n].done && !b->node[n].parts && b->node[n].due && !holders_lost(c, n))
-            break;
+    while (e->rank_node[r] != node)
         r++;
-    }
     return r;
 }
 
 static int tally_crosses(struct hth_commit *c, struct tally *a, uint64_t now_ms)
 {
+    const struct hth_epoch *e = c->ctx->epoch;
+
     for (const struct tally *b = a->next; b; b = b->next) {
         uint32_t i, k;
 
@@ -137,10 +141,10 @@ static int tally_crosses(struct hth_commit *c, struct tally *a, uint64_t now_ms)
             continue;
         i = tally_ahead(c, a, b);
         k = tally_ahead(c, b, a);
-        if (i == c->ctx->epoch->world || k == c->ctx->epoch->world)
+        if (i == e->nodes || k == e->nodes)
             continue;
         if (steps_sure(c, &a->crossed_ms, now_ms))
-            steps_fail(c, b->id, k, a->id, i);
+            steps_fail(c, b->id, node_rank(e, k), a->id, node_rank(e, i));
         return 1;
     }
     return 0;
