@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (hth_rdm_head_read(data, size, &head))
         return 0;
-    if (head.len != size - HTH_RDM_HEAD || head.kind < HTH_RDM_OPEN || head.kind > HTH_RDM_PULL_OK)
+    if (head.len != size - HTH_RDM_HEAD || head.kind < HTH_RDM_OPEN || head.kind > HTH_RDM_GRANTS)
         abort();
     hth_rdm_head_write(&head, again);
     again[3] = data[3]; /* unused */

@@ -22,7 +22,7 @@
 #define HTH_RDM_HALF    64u  /* connections that have not answered our greeting yet */
 #define HTH_RDM_OPS     256u /* of each kind with the library, an endpoint */
 #define HTH_RDM_EACH    16u  /* packets with the library, a connection */
-#define HTH_RDM_BYES    64u
+#define HTH_RDM_BYES    512u
 #define HTH_RDM_SCAN_MS 50u                 /* between looks at deadlines */
 #define HTH_RDM_ADDR    (HTH_ADDR_MAX - 4u) /* bytes of a provider's address */
 

@@ -80,6 +80,16 @@ static void rdm_free(struct hth_rdm *r)
     free(r);
 }
 
+static void rdm_leave_all(struct hth_rdm *r, int up)
+{
+    for (uint32_t i = 0; i < r->o.conns.cap; i++) {
+        struct hth_rdm_conn *c = hth_ids_at(&r->o.conns, i);
+
+        if (c && (c->state == HTH_RDM_UP || !up))
+            hth_rdm_conn_leave(c, HEARTH_ECANCELED, "closed by us", 1);
+    }
+}
+
 static void rdm_close(struct hth_transport *t)
 {
     struct hth_rdm *r = hth_rdm_of(t);
@@ -88,9 +98,8 @@ static void rdm_close(struct hth_transport *t)
         return;
     hth_rdm_end_read(&r->home); /* who has said BYE is not answered */
     r->o.closing = 1;
-    for (uint32_t i = 0; i < r->o.conns.cap; i++)
-        if (hth_ids_at(&r->o.conns, i))
-            hth_rdm_conn_leave(hth_ids_at(&r->o.conns, i), HEARTH_ECANCELED, "closed by us", 1);
+    rdm_leave_all(r, 1); /* first, while BYE has a place */
+    rdm_leave_all(r, 0);
     hth_rdm_pull_ends_close(r);
     for (int i = 0; r->doomed.head && i < FINISHES; i++)
         hth_rdm_finish(r);
