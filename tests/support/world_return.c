@@ -78,11 +78,12 @@ static void put_aside(struct world *w)
     w->back.pauses = w->back.count && w->back.done < w->back.count;
 }
 
-/* The replacements are members, and those that were put aside have been left alone. */
+/* Each replacement is the member that it was made, and those that were put aside have been left
+ * alone. A replacement may be lost since and stand for another node. */
 static int are_there(const struct world *w)
 {
     for (uint32_t i = 0; i < w->back.count; i++)
-        if (node_of(w, w->back.fresh[i]) == w->opts.nodes ||
+        if (node_of(w, w->back.fresh[i]) != (w->back.first + i) % w->opts.nodes ||
                 node_of(w, w->back.old[i]) < w->opts.nodes || !w->machine[w->back.old[i]].store)
             return 0;
     return 1;
