@@ -3,8 +3,6 @@
  * a guest in somebody else's process leaves alone. One case each. */
 #include "party.h"
 
-#include "core/base/fail.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -676,9 +674,11 @@ static void gather_after_one_stayed_away(const char *root, struct answer *a)
             close(open(failed, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
         }
         for (uint32_t r = 0; r < world && round != 1 && !a->rc; r++)
-            if (all[r][0] != 3 * round + (int)r)
-                a->rc = hth_fail(
-                        &a->err, HEARTH_EPROTO, 0, "round %d: %d of rank %u", round, all[r][0], r);
+            if (all[r][0] != 3 * round + (int)r) {
+                snprintf(a->err.text, sizeof(a->err.text), "round %d: %d of rank %u", round,
+                        all[r][0], r);
+                a->rc = a->err.code = HEARTH_EPROTO;
+            }
     }
     hearth_bootstrap_close(b);
 }
