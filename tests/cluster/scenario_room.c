@@ -284,7 +284,7 @@ static int full_before_open(struct world *w, const char *arg)
     w->launches++;
     for (uint32_t r = 0; r < w->ranks; r++)
         TRY(rank_start(w, r, w->seat[r]));
-    TRY(rank_refusal(w, 1, 20000, "o space left"));
+    TRY(rank_refusal(w, 1, 20000, "no room left"));
     tmpfs_unfill(w, 1);
     TRY(world_restart(w, 2));
     return world_save(w, 3);
