@@ -8,7 +8,7 @@
  *     saves of a rank     begun by it | to come: it has staged them, or will
  *
  * If another rank has begun a save, this rank's next save is the same one, and both count once.
- * The first undecided save is not held up: nothing here would make room for it.
+ * The first undecided save of a rank is not held up: older saves of other ranks may wait for it.
  */
 #include "undecided.h"
 
@@ -23,6 +23,15 @@ static uint32_t undecided_staged(const struct hth_node *n, uint32_t rank)
     for (const struct loan *l = n->loans; l; l = l->next)
         staged += l->rank == rank && !l->has_id && !l->dead;
     return staged;
+}
+
+/* It is the first undecided save of this rank. */
+static int undecided_first(struct hth_node *n, uint32_t rank, uint32_t more)
+{
+    uint32_t undecided, to_come;
+
+    (void)hth_commit_saves(n->commit, rank, &undecided, &to_come);
+    return undecided == to_come && undecided_staged(n, rank) + more <= 1;
 }
 
 /* The saves on this node once all its ranks have begun the saves that they have staged. */
@@ -53,7 +62,7 @@ int undecided_room(
     struct hearth_error cause;
     int rc;
 
-    if (undecided < 2 || hth_breaks(&n->ctx, HTH_BREAK_CROWD))
+    if (undecided < 2 || undecided_first(n, rank, more) || hth_breaks(&n->ctx, HTH_BREAK_CROWD))
         return HEARTH_OK;
     rc = reserve_room(n, rank, bytes, saves, &cause);
     if (rc != HEARTH_ENOSPC)

@@ -105,10 +105,13 @@ void steps_blocked(struct hth_commit *c, const struct local_rank *l, uint64_t st
 
 /* ---- of all nodes -------------------------------------------------------------------------- */
 
+/* With a manifest all nodes have done it, though this engine may not have heard so. */
 static int tally_is_open(const struct hth_commit *c, const struct tally *t)
 {
-    return t->nodes_done && t->nodes_done < t->nodes_due && !t->failing &&
-           !tally_is_recovered(c, t) && head_fate(c, t->id) == FATE_OPEN;
+    const struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
+
+    return !(s && s->has_manifest) && t->nodes_done && t->nodes_done < t->nodes_due &&
+           !t->failing && !tally_is_recovered(c, t) && head_fate(c, t->id) == FATE_OPEN;
 }
 
 /* The first node that has done `a` and not `b`; `nodes`: there is none. */

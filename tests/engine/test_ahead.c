@@ -6,13 +6,14 @@
 
 #include <string.h>
 
-enum { OURS = 99990, HELPER };
+enum { OURS = 99990, HELPER, PEER };
 
 #define STEP  100000u /* every rank of the world has long saved less */
 #define BYTES (3 * HTH_BLOCK)
 
 static struct world w;
-static struct hth_node *node;
+static struct hth_node *node; /* of at_machine */
+static uint32_t at_machine;
 static uint64_t request;
 static struct hth_local_lent ahead; /* the last that came unasked */
 static uint32_t aheads;
@@ -46,12 +47,12 @@ static int ask(uint32_t client, void *m, uint32_t len, uint32_t type, uint64_t t
     memcpy(m, &head, sizeof(head));
     hth_node_request(node, client, m, len, NULL);
     for (const struct letter *l = w.letters; l; l = l->next)
-        if (l->client == client && l->machine == 0 &&
+        if (l->client == client && l->machine == at_machine &&
                 ((const struct hth_local_head *)(const void *)l->bytes)->request == request) {
             got = (const void *)l->bytes;
             memcpy(&heard, l->bytes, l->len < sizeof(heard) ? l->len : sizeof(heard));
         }
-    machine_due(&w.machine[0], 0);
+    machine_due(&w.machine[at_machine], 0);
     if (got && got->type == HTH_LOCAL_ERROR)
         return heard.error.code;
     return !got || got->type != want;
@@ -348,4 +349,54 @@ Test(ahead, a_save_that_is_given_is_taken_by_who_has_its_secret)
     must(ask(HELPER, &take, sizeof(take), HTH_LOCAL_TAKE, token, HTH_LOCAL_TAKEN));
     must_fail(ask(HELPER, &take, sizeof(take), HTH_LOCAL_TAKE, token, HTH_LOCAL_TAKEN),
             HEARTH_ENOENT);
+}
+
+/* ---- A rank that is behind ------------------------------------------------------------------ */
+
+static void go_to(uint32_t rank)
+{
+    at_machine = w.member[rank];
+    node = world_node(&w, at_machine);
+}
+
+/* Rank 1 writes and commits a save on its node. */
+static void peer_saves(uint64_t step)
+{
+    struct hth_local_begin b = { .step = step, .bytes = BYTES, .attempt = 1, .name = "object" };
+    struct hth_local_seal m = { .data_len = 8 };
+    struct hth_local_head h;
+    uint64_t token;
+
+    must(ask(PEER, &b, sizeof(b), HTH_LOCAL_BEGIN, 0, HTH_LOCAL_LENT));
+    token = heard.lent.head.token;
+    m.slot = heard.lent.slot;
+    m.generation = heard.lent.generation;
+    must(ask(PEER, &m, sizeof(m), HTH_LOCAL_SEAL, token, HTH_LOCAL_OK));
+    (void)ask(PEER, &h, sizeof(h), HTH_LOCAL_COMMIT, token, HTH_LOCAL_OK);
+    world_advance(&w, w.now_ms + 100);
+    cr_assert(zero(int, w.why[0]), "%s", w.why);
+}
+
+/* Rank 1 has committed two saves. Both wait for rank 0, which stages the first of them in the room
+ * that is left for it and its copy. */
+Test(ahead, the_save_that_others_wait_for_is_not_held_up)
+{
+    struct hth_local_attach m = { .version = hth_version_written(HTH_FORMAT_LOCAL),
+        .rank = 1,
+        .world = 2,
+        .pid = 4711,
+        .job = "sim" };
+
+    first_save();
+    m.epoch = w.rank[0].epoch;
+    m.nonce = w.rank[0].nonce;
+    go_to(1);
+    hth_node_client_gone(node, w.rank[1].client);
+    must(ask(PEER, &m, sizeof(m), HTH_LOCAL_ATTACH, 0, HTH_LOCAL_ATTACHED));
+    peer_saves(STEP);
+    peer_saves(STEP + 1);
+    go_to(0);
+    room_for(2);
+    must(begin_of(0, UINT64_MAX, BYTES, 0, HTH_LOCAL_LENT));
+    must(begin_of(0, STEP, BYTES, 1, HTH_LOCAL_LENT));
 }

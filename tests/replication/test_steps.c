@@ -122,3 +122,23 @@ Test(steps, a_save_that_the_rank_has_begun_is_waited_for)
     must_fail(hth_commit_room(commit, 0, 6, NULL, NULL), HEARTH_EBUSY);
     must_not_fail();
 }
+
+/* The engine ends between record and delivery of step 5's manifest; nodes 1 and 2 repeat what they
+ * have said. Its copies take a while, and node 0 is first with step 6. */
+Test(steps, a_save_whose_manifest_is_here_is_done_on_all_nodes)
+{
+    done(0, 5);
+    done(1, 5);
+    done(2, 5);
+    hth_commit_tick(commit);
+    engine_again();
+    done(1, 5);
+    done(2, 5);
+    hth_commit_tick(commit);
+    for (uint32_t n = 0; n < 3; n++)
+        fact(n, HTH_KIND_HELD, NULL, 0);
+    hth_commit_tick(commit);
+    done(0, 6);
+    pass(ctx->opts.dead_ms + ctx->opts.retry_ms);
+    must_not_fail();
+}
