@@ -58,8 +58,9 @@ def keep_ports() -> None:
         _async_process_executor.get_free_port = port
 
 
-def _serve(rank: int, world: int, nodes: int, folder: str, store: str, pipe: Any) -> None:
-    os.environ.update(_environment(rank, world, nodes, folder))
+def _serve(rank: int, world: int, nodes: int, folder: str, store: str, pipe: Any,
+           settings: dict[str, str]) -> None:
+    os.environ.update(_environment(rank, world, nodes, folder) | settings)
     os.makedirs(os.environ["HEARTH_ROOT"], exist_ok=True)
     sys.path[:0] = [os.path.dirname(os.path.abspath(__file__))]
     import torch
@@ -84,8 +85,10 @@ def _serve(rank: int, world: int, nodes: int, folder: str, store: str, pipe: Any
 class World:
     """A world of ranks; see above."""
 
-    def __init__(self, world: int, nodes: int, folder: str, *, parents: bool = False) -> None:
-        """parents: ranks may have processes of their own (a daemonic process may not)."""
+    def __init__(self, world: int, nodes: int, folder: str, *, parents: bool = False,
+                 **settings: str) -> None:
+        """parents: ranks may have processes of their own (a daemonic process may not).
+        settings: of the environment, which every rank gets."""
         context = mp.get_context("spawn")
         self.world, self.folder = world, folder
         self._pipes, self._processes = [], []
@@ -94,7 +97,7 @@ class World:
         for rank in range(world):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=_serve, args=(rank, world, nodes, folder, store, theirs),
+                target=_serve, args=(rank, world, nodes, folder, store, theirs, settings),
                 daemon=not parents)
             process.start()
             theirs.close()
