@@ -70,8 +70,9 @@ static void most_job(void *arg, const char *name)
     struct stat st;
     uint64_t bytes;
 
-    if (!strcmp(name, m->t->job) || hth_job_check(name, NULL))
+    if (!m->left || !strcmp(name, m->t->job) || hth_job_check(name, NULL))
         return;
+    m->left--;
     snprintf(records, sizeof(records), "%s/" HTH_RECORDS_DIR, name);
     if (fstatat(m->t->root_fd, records, &st, AT_SYMLINK_NOFOLLOW) || !S_ISDIR(st.st_mode))
         return;

@@ -6,8 +6,8 @@
 #include "tmpfs.h"
 
 /* "; job 'old' takes 281000000 bytes of it and no engine serves it: ...": names the job that takes
- * the most besides ours. "" if no job that this user may read takes any. Reads at most a few
- * thousand directory entries, at most once in ten seconds. */
+ * the most besides ours. "" if no job that this user may read takes any. Looks at a few
+ * thousand files and jobs at most, at most once in ten seconds. */
 const char *hth_neighbour(struct hth_tmpfs *t);
 
 #endif

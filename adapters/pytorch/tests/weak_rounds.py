@@ -13,7 +13,7 @@ nodes that they hit, and when, and how they overlap:
     full      another program takes all that is free of a node's tmpfs, for a while
     removed   a node's job directory is removed under the job
 
-What must hold in every round: no call of the loop raises; no call of it takes longer than twice
+These rules hold in every round: no call of the loop raises; no call of it takes longer than twice
 blocked_ms, which either rank may wait, and the copy, with what the machine is late by beside; a
 save that begins after the faults' end is PROTECTED within SAVED_S, on both nodes (FALLEN_S after
 `gone`); the newest PROTECTED save loads with the values of its step. After a directory was removed
