@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A file that was changed is read when it has stood still for one look, so that one that is written where it
- * lies, by somebody who does not know of rename(), is not read halfway. */
+ * lies, by somebody who does not know of rename(), is not read halfway. If it cannot be read, it is
+ * read again at each look: the cause may be the engine's own (no free descriptor), which leaves no
+ * mark on the file. */
 #include "key_watch.h"
 
 #include "core/base/fail.h"
@@ -11,6 +13,7 @@
 #include <sys/stat.h>
 
 #define LOOK_MS 2000u
+#define SAY_MS  60000u /* between two lines of one cause */
 
 /* What is not the same of a file that was replaced or written. */
 struct mark {
@@ -22,7 +25,8 @@ struct hth_key_watch {
     struct hth_key key;
     struct hth_key_opener opener; /* open NULL: by its name */
     struct mark read, seen;       /* of what was read; as it was at the last look */
-    uint64_t look_ms;
+    struct hearth_error why; /* as last said of a file that cannot be read; empty: it was read */
+    uint64_t look_ms, said_ms;
     char path[];
 };
 
@@ -72,29 +76,38 @@ const struct hth_key *hth_key_watched(const struct hth_key_watch *w)
     return w ? &w->key : NULL;
 }
 
+static void watch_say(struct hth_key_watch *w, const struct hearth_error *why, uint64_t now_ms,
+        const struct hth_log *log)
+{
+    if (strcmp(why->text, w->why.text) == 0 && now_ms < w->said_ms + SAY_MS)
+        return;
+    w->why = *why;
+    w->said_ms = now_ms;
+    hth_say(log, HEARTH_LOG_WARN, "key-unchanged",
+            "%s; the job key is still %08" PRIx32 ", and the file is read again every %u s",
+            why->text, w->key.id, LOOK_MS / 1000);
+}
+
 int hth_key_watch_look(struct hth_key_watch *w, uint64_t now_ms, const struct hth_log *log)
 {
     struct hearth_error err = { 0 };
-    struct mark now, before = w->read;
-    int changed = 0, still;
+    int changed = 0, still, was_read;
+    struct mark now;
 
     if (now_ms < w->look_ms + LOOK_MS)
         return 0;
     w->look_ms = now_ms;
     now = mark_of(w->path);
     still = memcmp(&now, &w->seen, sizeof(now)) == 0;
+    was_read = memcmp(&now, &w->read, sizeof(now)) == 0;
     w->seen = now;
-    if (!still || memcmp(&now, &w->read, sizeof(now)) == 0)
-        return 0;
-    w->read = now;
-    if (!hth_key_reload(&w->key, watch_opener(w), w->path, &changed, &err))
-        return changed;
-    if (err.native == ETIMEDOUT)
-        w->read = before;
-    hth_say(log, HEARTH_LOG_WARN, "key-unchanged",
-            "%s; the job key is still %08" PRIx32 " until that file holds one", err.text,
-            w->key.id);
-    return 0;
+    if (still && !was_read && hth_key_reload(&w->key, watch_opener(w), w->path, &changed, &err)) {
+        watch_say(w, &err, now_ms, log);
+    } else if (still) {
+        w->read = now;
+        w->why.text[0] = '\0';
+    }
+    return changed;
 }
 
 void hth_key_watch_close(struct hth_key_watch *w)

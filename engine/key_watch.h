@@ -17,8 +17,9 @@ struct hth_key_watch;
 int hth_key_watch_open(const char *path, const struct hth_key_opener *opener,
         struct hth_key_watch **out, struct hearth_error *err);
 const struct hth_key *hth_key_watched(const struct hth_key_watch *w); /* NULL: there is none */
-/* 1: there are others now, or another order. A file that cannot be used changes nothing, which the log
- * hears once; it is looked at again where it could not be opened in time. */
+/* 1: there are others now, or another order. A file that cannot be read, or holds no key, changes
+ * nothing. It is read again at each look until it can be; the log has each cause once, and once a
+ * minute. */
 int hth_key_watch_look(struct hth_key_watch *w, uint64_t now_ms, const struct hth_log *log);
 void hth_key_watch_close(struct hth_key_watch *w); /* NULL: nothing */
 

@@ -350,6 +350,61 @@ static void key_is_replaced_under_a_confined_engine(void)
     CHECK(ends_soon(engine[1], SIGKILL, reader[1]), "the reader of n1 outlives its engine");
 }
 
+/* Node 0 has its key in a folder that is replaced by another of its name, node 1 as a Secret is
+ * mounted: files below a link that is replaced. */
+static char folder_of[2][110];
+
+static void key_of_each(const struct party *q, struct me *me)
+{
+    (void)q;
+    snprintf(key, sizeof(key), "%.110s/key", folder_of[me->rank]);
+    me->opts.key_file = key;
+    me->opts.stall_ms = me->opts.dead_ms = 20000;
+}
+
+static void copy_key(const char *folder, const char *text, size_t len)
+{
+    char path[160];
+
+    CHECK(!mkdir(folder, 0700), "%s: %s", folder, strerror(errno));
+    snprintf(path, sizeof(path), "%s/key", folder);
+    damage_put(path, text, len);
+}
+
+static void key_folder_is_replaced_under_a_confined_engine(void)
+{
+    char text[131] = "", v[2][110], old[110], fresh[110];
+    unsigned char bytes[64];
+
+    needs_landlock();
+    party_open(&p, 2, 2, 128);
+    p.opts.transport = "tcp";
+    p.adjust = key_of_each;
+    CHECK(getrandom(bytes, sizeof(bytes), 0) == sizeof(bytes), "no random bytes");
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        snprintf(text + strlen(text), 4, "%02x%s", bytes[i], i % 32 == 31 ? "\n" : "");
+    snprintf(folder_of[0], sizeof(folder_of[0]), "%.64s/keys", p.base);
+    snprintf(folder_of[1], sizeof(folder_of[1]), "%.64s/..data", p.base);
+    snprintf(old, sizeof(old), "%.64s/old", p.base);
+    snprintf(fresh, sizeof(fresh), "%.64s/fresh", p.base);
+    for (int i = 0; i < 2; i++)
+        snprintf(v[i], sizeof(v[i]), "%.64s/v%d", p.base, i);
+    copy_key(folder_of[0], text, 65);
+    copy_key(v[0], text, 65);
+    copy_key(fresh, text, 130);
+    copy_key(v[1], text, 130);
+    CHECK(!symlink("v0", folder_of[1]), "no link: %s", strerror(errno));
+    party_start(&p);
+    party_recover(&p, 0, 0);
+    for (uint32_t k = 0; k < 2; k++)
+        CHECK(party_log_has(&p, k, " confined "), "n%u is not confined", k);
+    CHECK(!rename(folder_of[0], old) && !rename(fresh, folder_of[0]), "%s", strerror(errno));
+    CHECK(!symlink("v1", fresh) && !rename(fresh, folder_of[1]), "%s", strerror(errno));
+    for (uint32_t k = 0; k < 2; k++)
+        wait_log(k, " key-changed ");
+    party_save(&p, 1, 1);
+}
+
 #define CASE(name) { #name, name },
 
 int main(int argc, char **argv)
@@ -361,6 +416,7 @@ int main(int argc, char **argv)
     CASE(engine_on_auto_is_confined_with_all_its_threads)
     CASE(engine_on_auto_is_confined_when_an_epoch_is_joined)
     CASE(key_is_replaced_under_a_confined_engine)
+    CASE(key_folder_is_replaced_under_a_confined_engine)
         /* clang-format on */
         { NULL, NULL }
     };
