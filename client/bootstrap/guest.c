@@ -3,8 +3,8 @@
  * A rank that comes to rank 0. A connection that ends before the table is here says nothing: rank 0
  * may be ending, or have dropped us for somebody who came later. So the rank comes again, with the
  * same token and row, until its time is over. What is certain ends it at once: rank 0 says so, or
- * has a key where we have none. If the name of the meeting place has several addresses, each of
- * them gets a share of the time.
+ * has a key where we have none, or no address of the meeting place may be used without a key. If
+ * its name has several addresses, each of them gets a share of the time.
  */
 #include "guest.h"
 
@@ -90,9 +90,9 @@ struct visit {
     void *all;
     size_t len;
     uint64_t until;
-    uint64_t share; /* the end of this address's time */
-    unsigned addresses, pass;
-    char tried[256]; /* the addresses that failed in this pass, with causes */
+    uint64_t share;                   /* the end of this address's time */
+    unsigned addresses, barred, pass; /* barred: ranks may not meet there without a key */
+    char tried[256];                  /* the addresses that failed in this pass, with causes */
     int fd;
     int said; /* our greeting is there */
     struct hth_talk talk;
@@ -196,7 +196,13 @@ static enum outcome visit_address(struct visit *v, const struct addrinfo *at)
         hth_name_note(v->tried, sizeof(v->tried), at, strerror(e));
         return NOT_HERE;
     }
-    is = hth_place_check(v->t, v->fd, 0, &v->why) ? GIVE_UP : visit_greet(v);
+    if (hth_place_check(v->t, v->fd, 0, &v->why)) {
+        hth_name_note(v->tried, sizeof(v->tried), at, "off loopback, and there is no key_file");
+        v->barred++;
+        close(v->fd);
+        return NOT_HERE;
+    }
+    is = visit_greet(v);
     if (is == NOT_HERE)
         hth_name_note(v->tried, sizeof(v->tried), at, "says nothing");
     if (is == HAVE_TABLE)
@@ -234,6 +240,7 @@ static enum outcome visit_once(struct visit *v, const struct addrinfo *all)
     for (const struct addrinfo *a = all; a; a = a->ai_next)
         v->addresses++;
     v->said = 0;
+    v->barred = 0;
     v->tried[0] = '\0';
     left = v->addresses;
     for (int good = 1; good >= 0; good--)
@@ -246,6 +253,8 @@ static enum outcome visit_once(struct visit *v, const struct addrinfo *all)
     v->pass += v->pass < SHARE_TWICE;
     if (is != NOT_HERE)
         return is;
+    if (v->barred && v->barred == v->addresses)
+        return GIVE_UP;
     hth_fail(&v->why, HEARTH_ETIMEOUT, 0,
             "rank 0 does not listen there (%s): is it running, and can this node reach it?",
             v->tried);

@@ -11,7 +11,8 @@
  *       |     any guest that proves the rank. Another process for a taken seat is refused by name;
  *       |     the same process (by its token) may come again.
  *       |     all ranks are seated
- *     SERVED  the rank has the table and has hung up. After a broken connection it comes again.
+ *     SERVED  the rank has the table and has hung up, or proves that it has the table: after a
+ *             broken connection it comes again, for this gather's table or to the next gather.
  *
  * No byte of a guest's reaches the table, and no number of a guest's is used, before the proof.
  * One thread and one epoll serve all connections, so a slow guest delays no other.
@@ -215,6 +216,17 @@ static void seat_serve(struct party *p, uint32_t rank)
     seat_serve_more(p, rank);
 }
 
+static void seat_is_served(struct party *p, struct seat *s)
+{
+    if (s->fd >= 0)
+        close(s->fd);
+    else
+        p->broken--;
+    s->fd = -1;
+    s->served = 1;
+    p->to_serve--;
+}
+
 /* A rank in its seat says nothing more; it hangs up when it has the table. */
 static void seat_stirs(struct party *p, uint32_t rank, uint32_t events)
 {
@@ -229,14 +241,10 @@ static void seat_stirs(struct party *p, uint32_t rank, uint32_t events)
     n = recv(s->fd, &byte, 1, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n == 0 && p->serving && s->sent == HTH_ANSWER + p->len * p->t->world) {
-        close(s->fd);
-        s->fd = -1;
-        s->served = 1;
-        p->to_serve--;
-        return;
-    }
-    seat_breaks(p, s);
+    if (n == 0 && p->serving && s->sent == HTH_ANSWER + p->len * p->t->world)
+        seat_is_served(p, s);
+    else
+        seat_breaks(p, s);
 }
 
 /* The guest's connection becomes its seat's. */
@@ -321,6 +329,8 @@ static void guest_admit(struct party *p, struct guest *g)
         return;
     }
     himself = s->there && memcmp(s->token, hello.token, HTH_TOKEN) == 0;
+    if (himself && p->serving && !s->served && hello.round == p->t->round)
+        seat_is_served(p, s);
     again = himself && !s->served && hello.round != p->t->round &&
             memcmp(p->all + (size_t)hello.rank * p->len, row, p->len) == 0;
     if (again || !s->there)

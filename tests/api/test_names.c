@@ -78,6 +78,7 @@ struct one {
     uint32_t rank, deadline_ms;
     uint16_t port;
     const char *name; /* NULL: rank0.job */
+    int keyless;      /* the rank has no key, and the network is not trusted */
     int rc;
     struct hearth_error err;
 };
@@ -92,8 +93,8 @@ static void *gather(void *arg)
     memset(mine, (int)o->rank + 1, LEN);
     o->rc = hearth_bootstrap_tcp(
             o->name ? o->name : "rank0.job", o->port, o->rank, WORLD, o->deadline_ms, &b, &o->err);
-    if (!o->rc && o->name)
-        hth_bootstrap_tell(b, "job", NULL, 0, 1);
+    if (!o->rc && (o->name || o->keyless))
+        hth_bootstrap_tell(b, "job", NULL, 0, !o->keyless);
     if (!o->rc)
         o->rc = b->allgather(b->self, mine, LEN, all, &o->err);
     for (uint32_t i = 0; i < WORLD && !o->rc; i++)
@@ -106,6 +107,7 @@ static void *gather(void *arg)
 static struct one ranks[WORLD];
 
 static const char *own_name; /* NULL, or the meeting place's name; the network is trusted then */
+static int no_key;           /* and it is not trusted */
 
 static void run(uint32_t from, uint32_t to, uint16_t port, uint32_t deadline_ms)
 {
@@ -114,7 +116,7 @@ static void run(uint32_t from, uint32_t to, uint16_t port, uint32_t deadline_ms)
     alarm(60);
     for (uint32_t i = from; i < to; i++) {
         ranks[i] = (struct one){
-            .rank = i, .port = port, .deadline_ms = deadline_ms, .name = own_name
+            .rank = i, .port = port, .deadline_ms = deadline_ms, .name = own_name, .keyless = no_key
         };
         pthread_create(&t[i], NULL, gather, &ranks[i]);
     }
@@ -240,6 +242,36 @@ Test(names, a_host_name_that_is_loopback_on_its_own_host_is_listened_at_where_ot
     names[1] = (struct names){ .address = { real } };
     run(0, 2, port_keep(), 5000);
     all_have_gathered();
+}
+
+/* The first address is another machine's, at which ranks without a key never meet. */
+static void keyless_at(const char *second, uint32_t deadline_ms, uint32_t from)
+{
+    static char real[INET_ADDRSTRLEN];
+    uint16_t port = port_keep();
+
+    real_address(real);
+    if (!real[0])
+        cr_skip_test("this machine has no address but loopback");
+    silent_listener(real, port, 8);
+    no_key = 1;
+    names[0] = (struct names){ .address = { "127.0.0.1" } };
+    names[1] = (struct names){ .address = { real, second } };
+    run(from, 2, port, deadline_ms);
+}
+
+Test(names, an_address_that_needs_a_key_keeps_no_rank_without_a_key_from_the_next_address)
+{
+    keyless_at("127.0.0.1", 6000, 0);
+    all_have_gathered();
+}
+
+Test(names, a_rank_without_a_key_gives_up_at_once_if_each_address_needs_a_key)
+{
+    keyless_at(NULL, 50000, 1);
+    cr_assert(eq(int, ranks[1].rc, HEARTH_EINVAL), "%s", ranks[1].err.text);
+    cr_assert(ne(ptr, strstr(ranks[1].err.text, "there is no key_file"), NULL), "%s",
+            ranks[1].err.text);
 }
 
 Test(names, rank_0_says_where_it_listened)

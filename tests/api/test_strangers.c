@@ -502,6 +502,40 @@ Test(strangers, a_rank_whose_connection_broke_with_the_table_on_its_way_gets_it_
     join_up(0, 1);
 }
 
+/* A reset reaches rank 0 in place of the end of the connection. */
+Test(strangers, a_rank_that_proves_that_it_has_the_table_is_waited_for_no_longer)
+{
+    struct linger reset = { .l_onoff = 1 };
+    struct stranger s[WORLD];
+    char said[WORLD * LEN];
+    struct hth_answer a;
+    unsigned char head[HTH_ANSWER];
+
+    set_up(job_key);
+    start(0, 1);
+    for (uint32_t i = 1; i < WORLD; i++) {
+        come_as(&s[i], i, job_key, (int)i);
+        speak(&s[i], LEN);
+    }
+    cr_assert(eq(int, (int)recv(s[1].fd, head, sizeof(head), MSG_WAITALL), (int)sizeof(head)));
+    must(hth_answer_decode(&a, head));
+    quiet(0, 1);
+    setsockopt(s[1].fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+    close(s[1].fd); /* unread: a reset */
+    quiet(0, 1);
+    come_as(&s[1], 1, job_key, 1);
+    s[1].hello.round = a.round;
+    hth_greeting_make(&s[1].talk, &s[1].knows, &s[1].hello, s[1].row);
+    speak(&s[1], LEN);
+    cr_assert(eq(int, hear(&s[1], said, sizeof(said)), 1));
+    for (uint32_t i = 2; i < WORLD; i++)
+        cr_assert(eq(int, hear(&s[i], said, sizeof(said)), 0), "rank %u", i);
+    for (uint32_t i = 1; i < WORLD; i++)
+        close(s[i].fd);
+    join_up(0, 1);
+    cr_assert(eq(int, ranks[0].rc, -999), "%s", ranks[0].err.text); /* it has the rows of 0x66 */
+}
+
 Test(strangers, ranks_that_come_before_rank_0_or_to_one_that_ends_are_served_by_the_next)
 {
     struct hearth_bootstrap *old;
