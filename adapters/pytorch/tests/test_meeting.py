@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import resource
 import threading
@@ -16,6 +17,9 @@ import torch.distributed as dist
 from hearth.errors import HearthError, HearthTimeout
 from hearth.torch import _jobs
 from hearth.torch._meeting import StoreGather
+
+
+AT_ONCE_S = 8.0  # at the worst, on a machine that is busy with other tests; a call waits for 20
 
 
 @pytest.fixture
@@ -79,8 +83,8 @@ def meet(ranks: list[StoreGather], *rows: bytes) -> list[Any]:
     return [call.end() for call in calls]
 
 
-def lead_of(server: dist.TCPStore, job: str = "job") -> str:
-    return dist.PrefixStore(f"hearth/{job}", server).get("lead").decode()
+def lead_of(server: dist.TCPStore, job: str = "job") -> list[Any]:
+    return json.loads(dist.PrefixStore(f"hearth/{job}", server).get("lead"))
 
 
 def until(done: Callable[[], bool]) -> None:
@@ -102,6 +106,25 @@ def test_a_restart_that_one_agent_counted_and_the_other_did_not(server, monkeypa
     assert meet(old, b"old0", b"old1") == [[b"old0", b"old1"]] * 2
     new = [start(0, "1"), start(1, "0")]
     assert meet(new, b"new0", b"new1") == [[b"new0", b"new1"]] * 2
+
+
+def test_a_later_call_meets_no_opening_and_fails_at_once_on_all_ranks(server):
+    """A rank of an open job is started again. Its opening waits for those of the others."""
+    old = [rank_of(server, rank, 3) for rank in range(3)]
+    rows = [b"0", b"1", b"2"]
+    assert meet(old, *rows) == [rows] * 3
+    for rank in (1, 0):  # then rank 0
+        new = Call(rank_of(server, rank, 3), b"new")
+        others = [n for n in range(3) if n != rank]
+        before = time.monotonic()
+        said = meet([old[n] for n in others], *(rows[n] for n in others))
+        assert time.monotonic() - before < AT_ONCE_S and new.is_alive()
+        assert all(f"rank {rank} has opened the job anew" in str(error) for error in said), said
+        calls = {n: Call(rank_of(server, n, 3), rows[n]) for n in others} | {rank: new}
+        table = [b"new" if n == rank else rows[n] for n in range(3)]
+        assert [calls[n].end() for n in range(3)] == [table] * 3
+        old = [calls[n].gather for n in range(3)]
+        assert meet(old, *rows) == [rows] * 3
 
 
 def test_the_same_ranks_meet_again_however_slow_one_is(server):
@@ -132,10 +155,14 @@ def test_no_table_with_a_row_of_the_dead_is_taken(server, calls):
         while True:
             dead(b"dead")
     zero.join(0.3)
-    if not zero.is_alive():  # it had said yes before it died: those whom it met meet again
+    met = not zero.is_alive()  # it had said yes before it died
+    if met:
         assert zero.end() == two.end() == [b"0", b"dead", b"2"]
         zero, two = Call(zero.gather, b"0"), Call(two.gather, b"2")
     new = Call(rank_of(server, 1, 3), b"1")
+    if met:
+        assert all("rank 1 has opened the job anew" in str(each.end()) for each in (zero, two))
+        zero, two = Call(rank_of(server, 0, 3), b"0"), Call(rank_of(server, 2, 3), b"2")
     assert zero.end() == two.end() == new.end() == [b"0", b"1", b"2"]
 
 
@@ -154,7 +181,7 @@ def test_what_dead_ranks_left_is_not_taken(server, calls, late):
 
 def test_a_rank_leaves_the_meeting_of_a_dead_rank_0(server):
     Call(rank_of(server, 0, 3, calls=9), b"dead").end()
-    assert '"' not in lead_of(server) and "false" in lead_of(server)  # nobody has ended it
+    assert not lead_of(server)[3]  # nobody has ended it
     one, two = Call(rank_of(server, 1, 3), b"1"), Call(rank_of(server, 2, 3), b"2")
     time.sleep(0.1)
     assert one.is_alive() and two.is_alive()
@@ -179,7 +206,9 @@ def test_a_rank_0_that_has_a_successor_gives_way(server):
         late(b"1")
     assert alone.is_alive()
     second = Call(new, b"new")
-    assert one(b"1") == second.end() == [b"new", b"1"]
+    with pytest.raises(HearthError, match="another process has come as rank 1"):
+        one(b"1")
+    assert "rank 1 has opened the job anew" in str(second.end())
     assert isinstance(alone.end(), HearthError)
 
 
@@ -264,39 +293,103 @@ def test_the_store_does_not_fill_up(server):
     assert len(set(counts)) == 1, counts
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_whenever_ranks_are_ended_the_last_of_each_meet(server, seed):
-    """Lives of four ranks, each ended at some call; whoever is met was met by all who took its
-    table, and the last lives meet each other."""
-    dice, world, lives = random.Random(seed), 4, 3
-    taken: list[list[bytes]] = []
+class Lives:
+    """Ranks that are ended at some call and started again, and what each of their calls came to.
 
-    def live(rank: int, rolled: random.Random) -> None:
-        for life in range(lives):
-            last = life == lives - 1
-            calls = float("inf") if last else rolled.randrange(30)
+    opened  when each (rank, opening) was
+    tables  what calls gave: kind of call, (rank, opening), table; a row of it is "rank opening
+            kind life call"
+    failed  of calls that others' new openings ended: rank, its table as it opened, when the call
+            began, when it failed
+    """
+
+    WORLD, LIVES, LATER = 4, 3, 2
+
+    def __init__(self, server: dist.TCPStore, seed: int) -> None:
+        self.server, self.dice = server, random.Random(seed)
+        self.opened: dict[tuple[int, int], float] = {}
+        self.tables: list[tuple[str, tuple[int, int], list[bytes]]] = []
+        self.failed: list[tuple[int, list[bytes], float, float]] = []
+        self.errors: list[BaseException] = []
+
+    def run(self) -> None:
+        threads = [threading.Thread(
+            target=self._rank, args=(rank, random.Random(self.dice.random())), daemon=True)
+            for rank in range(self.WORLD)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive(), self.errors
+
+    def _rank(self, rank: int, rolled: random.Random) -> None:
+        for life in range(self.LIVES):
+            last = life == self.LIVES - 1
+            left = [float("inf") if last else rolled.randrange(45)]
             try:
-                gather = rank_of(server, rank, world, calls=calls, slow=rolled)
-                for n in range(1000):
-                    rows = gather(b"%d %d %02d" % (rank, life, n))
-                    assert rows[rank] == b"%d %d %02d" % (rank, life, n)
-                    taken.append(rows)
-                    if last and all(row[2:3] == b"%d" % life for row in rows):
-                        return
+                while not self._opens(rank, life, last, left, rolled):
+                    pass
             except Dead:
                 pass
+            except Exception as error:
+                self.errors.append(error)
+                return
             time.sleep(rolled.random() * 0.02)
 
-    threads = [threading.Thread(target=live, args=(rank, random.Random(dice.random())),
-                                daemon=True) for rank in range(world)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(25)
-        assert not thread.is_alive()
-    tables = {(rank, row): rows for rows in taken for rank, row in enumerate(rows)}
-    for rows in taken:  # a row is of one table
-        assert all(tables[rank, row] == rows for rank, row in enumerate(rows))
+    def _opens(self, rank: int, life: int, last: bool, left: list[float],
+               rolled: random.Random) -> bool:
+        """Opens the job, and calls again. False: another rank has opened it anew."""
+        gather = rank_of(self.server, rank, self.WORLD, calls=left[0], slow=rolled)
+        me = rank, gather._opening
+        self.opened[me] = time.monotonic()
+        first: list[bytes] = []
+        for n in range(1000):
+            kind, began = "later" if n else "open", time.monotonic()
+            row = b"%d %d %s %d %d" % (rank, gather._opening, kind.encode(), life, n)
+            try:
+                rows = gather(row)
+            except HearthError as error:
+                left[0] = gather._store.calls
+                if "has opened the job anew" not in str(error):
+                    raise
+                self.failed.append((rank, first, began, time.monotonic()))
+                return False
+            assert rows[rank] == row
+            self.tables.append((kind, me, rows))
+            first = first or rows
+            if last and n >= self.LATER and all(self.of(each)[3] == life for each in rows):
+                return True
+        raise AssertionError("the last lives do not meet")
+
+    @staticmethod
+    def of(row: bytes) -> tuple[int, int, str, int]:
+        rank, opening, kind, life, _ = row.decode().split()
+        return int(rank), int(opening), kind, int(life)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whenever_ranks_are_ended_calls_meet_calls_of_their_kind(server, seed):
+    """Lives of four ranks, each ended at some call. A table is of one kind of call, and the same
+    for all who took it; one of a later call is of the ranks that opened the job together; a later
+    call that cannot be fails at once. The last lives open the job and call again, all together."""
+    lives = Lives(server, seed)
+    lives.run()
+    assert not lives.errors
+    of_row = {row: rows for _, _, rows in lives.tables for row in rows}
+    together = {me: [lives.of(row)[:2] for row in rows]
+                for kind, me, rows in lives.tables if kind == "open"}
+    for kind, me, rows in lives.tables:
+        assert all(lives.of(row)[2] == kind for row in rows), rows
+        assert all(of_row[row] == rows for row in rows)
+        if kind == "later":
+            assert [lives.of(row)[:2] for row in rows] == together[me], (rows, together[me])
+    for rank, first, began, ended in lives.failed:
+        assert first, "the job's opening meets whoever opens it"
+        met = {lives.of(row)[:2] for row in first}
+        anew = [when for (other, opening), when in lives.opened.items()
+                if any(other == them and opening > theirs for them, theirs in met)
+                and other != rank]
+        assert anew and ended - max(began, min(anew)) < AT_ONCE_S, (rank, first)
 
 
 FOREIGN = {

@@ -17,9 +17,15 @@ So a table with the row of a dead rank is taken by nobody, for the dead say noth
 that waits in a meeting whose rank 0 is dead sees `lead` change, and leaves it. A process that was
 given up and lives on yields to a later opening of its rank, and never the other way round.
 
+Calls are matched by what they are. The first call of a gather opens the job, and meets ranks that
+open it too. A later call meets the processes of the first one, in whatever call of theirs they
+are. If one of those ranks has opened the job anew, a later call fails at once on all ranks; the
+new process waits until they have opened it anew as well.
+
 Below hearth/<job>/ in the store:
 
     openings               how many there were
+    opened/<rank>          the rank's last opening
     lead                   _Lead, as JSON
     <meeting>/row/<rank>   opening and call that put it there, 8 bytes each, and the row
     <meeting>/table        such rows of all ranks, each behind its length in 4 bytes
@@ -49,6 +55,7 @@ _MOST_RANKS = 1 << 20  # of a world
 _NAMED = 16  # of the ranks that are missing
 _NOTHING = b"?"  # which no key of ours has for a value
 _WHO = struct.Struct(">QQ")
+_OPENED = struct.Struct(">Q")  # what _WHO begins with
 _LENGTH = struct.Struct(">I")
 
 
@@ -58,6 +65,8 @@ class _Lead(NamedTuple):
     opening, draw  name it: whose it is, and which of them
     over           rank 0 waits in it no more
     left           (name, world) of earlier ones whose keys may still be there
+    of             name of the meeting in which its ranks opened the job; "": they open it here
+    anew           rank that has opened the job anew, so that this meeting has failed; 0: none
     """
 
     opening: int
@@ -65,6 +74,8 @@ class _Lead(NamedTuple):
     world: int
     over: bool
     left: list[tuple[str, int]]
+    of: str = ""
+    anew: int = 0
 
     @property
     def name(self) -> str:
@@ -83,7 +94,8 @@ def _lead_of(text: bytes | None) -> _Lead | None:
         names = [name for name, _ in lead.left]
         worlds = [lead.world, *(world for _, world in lead.left)]
         if (not all(type(n) is int and 0 <= n for n in (lead.opening, lead.draw))
-                or type(lead.over) is not bool or not all(type(name) is str for name in names)
+                or type(lead.over) is not bool or type(lead.anew) is not int
+                or not all(type(name) is str for name in [lead.of, *names])
                 or not all(type(n) is int and 0 < n <= _MOST_RANKS for n in worlds)):
             raise ValueError("no meeting")
     except (ValueError, TypeError, RecursionError):
@@ -98,6 +110,11 @@ def _foreign(key: str, there: bytes) -> HearthError:
         "writes below hearth/<job>/. Restart the job, or give the job another name")
 
 
+def _anew(rank: int) -> HearthError:
+    return HearthError(f"rank {rank} has opened the job anew since this rank met it: the two meet "
+                       "again when this one opens it anew as well, after leave()")
+
+
 class StoreGather:
     """All-gather over a store, for one opening of a job."""
 
@@ -106,8 +123,12 @@ class StoreGather:
         self._store = dist.PrefixStore(f"hearth/{job}", store)
         self._rank, self._world, self._timeout_s = rank, world, timeout_s
         self._opening = self._store.add("openings", 1)
+        self._change(f"opened/{rank}", lambda there: max(there or b"", _OPENED.pack(self._opening)))
         self._calls, self._draws = itertools.count(1), itertools.count(1)
         self._led = 0  # opening of the rank 0 that we met: one before it is given up
+        self._met = ""  # the meeting in which we opened the job
+        self._opened: list[bytes] = []  # rank 0's alone: the openings of the other ranks there
+        self._openings: bytes | None = None  # the same: how many there were when all were these
 
     def __call__(self, mine: bytes) -> list[bytes]:
         row = _WHO.pack(self._opening, next(self._calls)) + mine
@@ -142,7 +163,8 @@ class StoreGather:
             if old is not None and not old.over and old.opening > self._opening:
                 raise self._replaced()
             left = [] if old is None else [*old.left, (old.name, old.world)]
-            return _Lead(self._opening, next(self._draws), self._world, False, left).text()
+            return _Lead(self._opening, next(self._draws), self._world, False, left,
+                         self._met).text()
 
         lead = _lead_of(self._change("lead", next_of))
         assert lead is not None
@@ -154,8 +176,23 @@ class StoreGather:
         while not done():
             if self._peek("lead") != lead.text():
                 raise self._replaced()
+            if self._met:
+                self._check_opened(lead)
             if not wait.nap():
                 raise self._late(lead.name)
+
+    def _check_opened(self, lead: _Lead) -> None:
+        """HearthError, for all ranks, where one that opened the job with us has opened it anew."""
+        openings = self._peek("openings")
+        if openings == self._openings:
+            return
+        ranks = range(1, self._world)
+        now = self._store.multi_get([f"opened/{rank}" for rank in ranks])
+        for rank, opened, last in zip(ranks, self._opened, now):
+            if last > opened:
+                self._swap(lead, lead._replace(over=True, anew=rank))
+                raise _anew(rank)
+        self._openings = openings
 
     def _go(self, lead: _Lead, rows: list[bytes]) -> list[bytes]:
         """The meeting is over, unless another was begun."""
@@ -163,6 +200,8 @@ class StoreGather:
         if not self._swap(lead, over):
             raise self._replaced()
         self._store.set(f"{lead.name}/go", b"")
+        if not self._met:
+            self._met, self._opened = lead.name, [row[:_OPENED.size] for row in rows[1:]]
         with contextlib.suppress(Exception):  # whoever leads next does it
             self._sweep(over)
         return rows
@@ -187,8 +226,10 @@ class StoreGather:
         while True:
             lead = _lead_of(self._peek("lead"))  # before go: who begins another one said go before
             if at is not None and rows is not None and self._store.check([f"{at.name}/go"]):
-                self._led = at.opening
+                self._led, self._met = at.opening, self._met or at.name
                 return rows
+            if lead is not None and self._met:
+                self._check_led(lead)
             if lead is not None and self._is_for_us(lead):
                 if at is None or at.name != lead.name:
                     at, rows = lead, None
@@ -200,8 +241,16 @@ class StoreGather:
                 raise self._late(None if at is None else at.name)
 
     def _is_for_us(self, lead: _Lead) -> bool:
-        """Not of another world, nor of a rank 0 that had a successor."""
-        return not lead.over and lead.world == self._world and lead.opening >= self._led
+        """Not of another world, of a rank 0 that had a successor, or another call than this one."""
+        return (not lead.over and lead.world == self._world and lead.opening >= self._led
+                and lead.of == self._met)
+
+    def _check_led(self, lead: _Lead) -> None:
+        """HearthError where a rank that opened the job with us has opened it anew."""
+        if lead.opening > self._led:
+            raise _anew(0)
+        if lead.opening == self._led and lead.anew:
+            raise self._replaced() if lead.anew == self._rank else _anew(lead.anew)
 
     def _put_row(self, name: str, row: bytes) -> None:
         """In place of one that is gone. HearthError where a later process of this rank has come."""
