@@ -9,6 +9,7 @@
 #include "guest.h"
 
 #include "client/base/clock.h"
+#include "core/format/rows.h"
 #include "name.h"
 #include "place.h"
 #include <errno.h>
@@ -158,33 +159,49 @@ static enum outcome visit_greet(struct visit *v)
     return HAVE_TABLE;
 }
 
+/* What follows the head of the answer: the packed table, or why there is none. */
+static enum outcome visit_body(struct visit *v, const unsigned char head[HTH_ANSWER],
+        const struct hth_answer *a, unsigned char *body)
+{
+    unsigned char digest[HTH_DIGEST];
+    int e = guest_move_all(v->fd, body, (size_t)a->len, 0, v->until);
+
+    if (e)
+        return visit_broke(v, e, "sends no whole table");
+    hth_digest(digest, body, (size_t)a->len);
+    if (!hth_answer_holds(head, &v->talk, &v->t->knows, digest))
+        return visit_not_rank_0(v, HEARTH_EAUTH,
+                "does not prove the job key: it is not this job's rank 0, or has another key_file");
+    if (a->code) {
+        hth_fail(&v->why, a->code, 0, "rank 0 says: %.*s", (int)a->len, (const char *)body);
+        return GIVE_UP;
+    }
+    if (hth_rows_unpack(v->all, v->len, v->t->world, body, (size_t)a->len))
+        return visit_not_rank_0(v, HEARTH_EPROTO, "sends a table that is not valid");
+    v->t->round = a->round;
+    return HAVE_TABLE;
+}
+
 static enum outcome visit_hear(struct visit *v)
 {
-    unsigned char head[HTH_ANSWER], digest[HTH_DIGEST];
-    char said[HTH_SAID_MAX] = "";
+    unsigned char head[HTH_ANSWER], *body;
     struct hth_answer a;
-    void *body = v->all;
+    enum outcome is;
     int e = guest_move_all(v->fd, head, sizeof(head), 0, v->until);
 
     if (e)
         return visit_broke(v, e, "sends no table");
-    if (hth_answer_decode(&a, head) || (!a.code && a.len != v->len * v->t->world) ||
-            (a.code && a.len >= sizeof(said)))
+    if (hth_answer_decode(&a, head) || (!a.code && a.len > hth_rows_most(v->len, v->t->world)) ||
+            (a.code && a.len >= HTH_SAID_MAX))
         return visit_not_rank_0(v, HEARTH_EPROTO, "is not this job's rank 0");
-    if (a.code)
-        body = said;
-    if ((e = guest_move_all(v->fd, body, a.len, 0, v->until)))
-        return visit_broke(v, e, "sends no whole table");
-    hth_digest(digest, body, a.len);
-    if (!hth_answer_holds(head, &v->talk, &v->t->knows, digest))
-        return visit_not_rank_0(v, HEARTH_EAUTH,
-                "does not prove the job key: it is not this job's rank 0, or has another key_file");
-    if (a.code) {
-        hth_fail(&v->why, a.code, 0, "rank 0 says: %s", said);
+    body = malloc(a.len ? (size_t)a.len : 1);
+    if (!body) {
+        hth_fail(&v->why, HEARTH_ENOMEM, 0, "no memory for the ranks' table");
         return GIVE_UP;
     }
-    v->t->round = a.round;
-    return HAVE_TABLE;
+    is = visit_body(v, head, &a, body);
+    free(body);
+    return is;
 }
 
 static enum outcome visit_address(struct visit *v, const struct addrinfo *at)

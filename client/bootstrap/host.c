@@ -20,6 +20,7 @@
 #include "host.h"
 
 #include "client/base/clock.h"
+#include "core/format/rows.h"
 #include "files.h"
 #include "listen.h"
 #include "place.h"
@@ -72,7 +73,9 @@ struct party {
     uint32_t guests, missing;
     int serving; /* all are here: the table is final */
     uint32_t to_serve, broken;
-    unsigned char digest[HTH_DIGEST]; /* of the table */
+    unsigned char *body; /* serving: the table, packed */
+    size_t body_len;
+    unsigned char digest[HTH_DIGEST]; /* of it */
     uint32_t unproved;                /* guests that were not heard, and one of them */
     char unproved_from[HTH_PLACE_TEXT];
     char refused[HTH_SAID_MAX];        /* the last that was refused by name */
@@ -185,11 +188,11 @@ static void seat_breaks(struct party *p, struct seat *s)
 static void seat_serve_more(struct party *p, uint32_t rank)
 {
     struct seat *s = &p->seat[rank];
-    const size_t whole = HTH_ANSWER + p->len * p->t->world;
+    const size_t whole = HTH_ANSWER + p->body_len;
 
     while (s->fd >= 0 && s->sent < whole) {
         size_t at = s->sent < HTH_ANSWER ? 0 : s->sent - HTH_ANSWER;
-        const unsigned char *from = s->sent < HTH_ANSWER ? s->head + s->sent : p->all + at;
+        const unsigned char *from = s->sent < HTH_ANSWER ? s->head + s->sent : p->body + at;
         size_t want = s->sent < HTH_ANSWER ? HTH_ANSWER - s->sent : whole - s->sent;
         ssize_t n = send(s->fd, from, want,
                 MSG_NOSIGNAL | MSG_DONTWAIT | (s->sent < HTH_ANSWER ? MSG_MORE : 0));
@@ -209,7 +212,7 @@ static void seat_serve_more(struct party *p, uint32_t rank)
 static void seat_serve(struct party *p, uint32_t rank)
 {
     struct seat *s = &p->seat[rank];
-    struct hth_answer a = { .round = p->t->round, .len = p->len * p->t->world };
+    struct hth_answer a = { .round = p->t->round, .len = p->body_len };
 
     hth_answer_make(s->head, &s->talk, &p->t->knows, &a, p->digest);
     s->sent = 0;
@@ -241,7 +244,7 @@ static void seat_stirs(struct party *p, uint32_t rank, uint32_t events)
     n = recv(s->fd, &byte, 1, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n == 0 && p->serving && s->sent == HTH_ANSWER + p->len * p->t->world)
+    if (n == 0 && p->serving && s->sent == HTH_ANSWER + p->body_len)
         seat_is_served(p, s);
     else
         seat_breaks(p, s);
@@ -430,6 +433,20 @@ static void host_turn(struct party *p, uint64_t until)
     }
 }
 
+static int host_pack(struct party *p)
+{
+    uint64_t most = hth_rows_most(p->len, p->t->world);
+    unsigned char *less;
+
+    if (most > SIZE_MAX || !(p->body = malloc((size_t)most)))
+        return HEARTH_ENOMEM;
+    p->body_len = hth_rows_pack(p->body, p->all, p->len, p->t->world);
+    less = realloc(p->body, p->body_len);
+    p->body = less ? less : p->body;
+    hth_digest(p->digest, p->body, p->body_len);
+    return HEARTH_OK;
+}
+
 /* The table to all ranks; those that leave without it are named. */
 static int host_serve_all(struct party *p, struct hearth_error *err)
 {
@@ -437,9 +454,10 @@ static int host_serve_all(struct party *p, struct hearth_error *err)
     unsigned char *served = calloc(p->t->world, 1);
     char who[200];
 
-    if (!served)
+    if (!served || host_pack(p)) {
+        free(served);
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %u ranks", p->t->world);
-    hth_digest(p->digest, p->all, p->len * p->t->world);
+    }
     p->serving = 1;
     p->to_serve = p->t->world - 1;
     for (uint32_t r = 1; r < p->t->world; r++)
@@ -575,6 +593,7 @@ static void party_fini(struct party *p)
             close(p->seat[r].fd);
     if (p->epoll >= 0)
         close(p->epoll);
+    free(p->body);
     free(p->rows);
     free(p->seat);
     free(p);

@@ -2,15 +2,16 @@
 /*
  * What rank 0 and a rank that comes to it say to each other, byte by byte:
  *
- *     rank 0 --> guest   challenge   0 "HTHMEET1"   8 u32 1: there is a key   12 u32 zero
+ *     rank 0 --> guest   challenge   0 "HTHMEET2"   8 u32 1: there is a key   12 u32 zero
  *                                    16 32 random number                            (48 bytes)
- *     guest --> rank 0   greeting    0 "HTHMEET1"   8 u32 rank, world, round, length of the row
+ *     guest --> rank 0   greeting    0 "HTHMEET2"   8 u32 rank, world, round, length of the row
  *                                    24 16 token of the process   40 32 random number
  *                                    72 16 proof                                    (88 bytes)
  *                        and the row
- *     rank 0 --> guest   answer      0 "HTHMEET1"   8 i32 code   12 u32 round   16 u64 length
+ *     rank 0 --> guest   answer      0 "HTHMEET2"   8 i32 code   12 u32 round   16 u64 length
  *                                    24 16 proof                                    (40 bytes)
- *                        and the table, or with a code a sentence
+ *                        and the table, packed (core/format/rows.h), or with a
+ *                        code a sentence
  *
  * Each gather has a random number, its round, which rank 0 draws. The answer has it. A greeting has
  * the round of the last table that the rank received, or zero. Neither side counts rounds, so ranks

@@ -577,8 +577,9 @@ static void do_meet(struct me *me, const uint64_t arg[3], struct answer *out)
 static void come_as_rank_1(uint16_t port, uint64_t highest)
 {
     struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port) };
-    unsigned char challenge[48], said[88 + GATHER] = "HTHMEET1", table[40 + 2 * GATHER];
+    unsigned char challenge[48], said[88 + GATHER] = "HTHMEET2", head[40], table[2 * GATHER];
     const uint32_t words[] = { 1, 2, 1, GATHER }; /* rank, world, round, length */
+    uint64_t len = 0;
     int fd = -1;
 
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -595,7 +596,10 @@ static void come_as_rank_1(uint16_t port, uint64_t highest)
     memcpy(said + 88 + HIGHEST, &highest, sizeof(highest));
     CHECK(recv(fd, challenge, sizeof(challenge), MSG_WAITALL) == sizeof(challenge), "no challenge");
     CHECK(send(fd, said, sizeof(said), MSG_NOSIGNAL) == sizeof(said), "he is not heard");
-    CHECK(recv(fd, table, sizeof(table), MSG_WAITALL) == sizeof(table), "he has got no table");
+    CHECK(recv(fd, head, sizeof(head), MSG_WAITALL) == sizeof(head), "he has got no answer");
+    memcpy(&len, head + 16, sizeof(len));
+    CHECK(len && len <= sizeof(table), "the answer has no packed table");
+    CHECK(recv(fd, table, len, MSG_WAITALL) == (ssize_t)len, "he has got no table");
     close(fd);
 }
 
