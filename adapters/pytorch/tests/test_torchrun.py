@@ -8,6 +8,8 @@ import socket
 import subprocess
 import sys
 
+import kills
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -49,3 +51,9 @@ def test_ranks_of_two_agents_meet_again_after_a_restart(folder):
         assert agent.returncode == 0, said + errors
     said = "".join(said for said, _ in outs)
     assert "rank 0 is done, 1 restarts" in said and "rank 1 is done, 0 restarts" in said, said
+
+
+def test_a_kill_costs_one_restart(folder):
+    """In the order that may cost two if lives share the agent's store; many kills are on demand."""
+    restarts, said = kills.run(folder, 1, "latest", shared=False, timeout_s=120)
+    assert restarts == 1, said
