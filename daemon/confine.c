@@ -63,6 +63,7 @@ static int confine_load(const struct hth_config *c)
 
     backtrace(calls, 1);
     hth_libcrypto();
+    hth_auth_init(NULL); /* it opens /dev/urandom where getrandom() is denied */
     return strcmp(c->transport, "tcp") != 0 ||
            !hth_transport_preload(c->transport, c->module_dir[0] ? c->module_dir : NULL, NULL);
 }

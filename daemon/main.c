@@ -7,6 +7,7 @@
 #include "last_words.h"
 
 #include "core/base/auth.h"
+#include "core/base/full.h"
 #include "core/base/open.h"
 #include "engine/config.h"
 #include "engine/driver.h"
@@ -22,7 +23,10 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#define FILES_LEAST 64
 
 enum { EXIT_ENDED = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_LOCKED = 3, EXIT_AGAIN = 4 };
 
@@ -40,6 +44,7 @@ static void daemon_limits(void)
 {
     struct rlimit none = { 0, 0 }, files;
 
+    umask(077); /* that of a trainer may take the engine's own rights to what it makes */
     prctl(PR_SET_DUMPABLE, 0);              /* checkpoints and the key are nobody else's */
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* nor has anything that it runs more rights than it */
     setrlimit(RLIMIT_CORE, &none);
@@ -47,6 +52,19 @@ static void daemon_limits(void)
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
+}
+
+/* With fewer an engine of one rank does not come to its first save, and would fail anywhere. */
+static int daemon_check_files(struct hearth_error *err)
+{
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur >= FILES_LEAST)
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_EINVAL, EMFILE,
+            "this engine may open %llu files, and needs at least %d, and more for each rank and "
+            "peer: raise the limit of open files (ulimit -n)",
+            (unsigned long long)files.rlim_cur, FILES_LEAST);
 }
 
 /* Descriptors 0 to 2 are open, so that no file of the store becomes standard error. */
@@ -125,8 +143,8 @@ static int daemon_detach(struct hearth_error *err)
     pid_t pid = fork();
 
     if (pid < 0)
-        return hth_fail(
-                err, HEARTH_EIO, errno, "cannot go into the background: fork: %s", strerror(errno));
+        return hth_fail(err, HEARTH_EIO, errno, "cannot go into the background: fork: %s%s",
+                strerrordesc_np(errno), hth_limit_text(errno));
     if (pid > 0)
         _exit(dprintf(STDOUT_FILENO, "%ld\n", (long)pid) > 0 ? EXIT_ENDED : EXIT_FAILED);
     dup2(STDERR_FILENO, STDOUT_FILENO); /* a starter that reads the pid sees the end of the file */
@@ -188,6 +206,8 @@ int main(int argc, char **argv)
         return puts("hearthd " HEARTH_VERSION) < 0 ? EXIT_FAILED : EXIT_ENDED;
     if (config.detach && daemon_detach(&err))
         return daemon_complain(starter, EXIT_FAILED, &err);
+    if (daemon_check_files(&err))
+        return daemon_complain(starter, EXIT_USAGE, &err);
     daemon_all_cpus();
     daemon_confine(&config, argc, argv);
     return daemon_run(&config, starter);

@@ -205,8 +205,11 @@ static void epoch_join_table(struct hth_node *n, struct client *c, const struct 
     int rc = rank_may_join(c, m, &err), made, ours;
 
     if (!rc && (m->world == 0 || attach_len != (size_t)m->world * HTH_GATHER))
-        rc = hth_fail(&err, HEARTH_EINVAL, 0, "a join of %" PRIu32 " ranks with %zu bytes",
-                m->world, attach_len);
+        rc = hth_fail(&err, HEARTH_EINVAL, 0,
+                "the table of %" PRIu32
+                " ranks came to the engine with %zu bytes in place of %zu: if "
+                "the engine may open no more files, raise that limit (ulimit -n)",
+                m->world, attach_len, (size_t)m->world * HTH_GATHER);
     rc = rc ? rc
             : hth_epoch_make(&next, attach, m->world, n->env.store->ops->id(n->env.store), &err);
     made = !rc;

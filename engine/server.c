@@ -396,10 +396,12 @@ static int server_listen(struct hth_server *s)
 
     snprintf(a.sun_path, sizeof(a.sun_path), "/proc/thread-self/fd/%d/sock", s->dir_fd);
     s->listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (s->listen_fd < 0)
+        return -1;
     unlinkat(s->dir_fd, "sock", 0);
     /* bind() makes the file with the socket's mode, less the umask. */
-    if (s->listen_fd < 0 || fchmod(s->listen_fd, 0600) ||
-            bind(s->listen_fd, (const struct sockaddr *)&a, sizeof(a)) || listen(s->listen_fd, 512))
+    if (fchmod(s->listen_fd, 0600) || bind(s->listen_fd, (const struct sockaddr *)&a, sizeof(a)) ||
+            listen(s->listen_fd, 512))
         return -1;
     return server_watch(s, EPOLL_CTL_ADD, s->listen_fd, TAG_LISTEN, 0, EPOLLIN);
 }
@@ -422,8 +424,8 @@ int hth_server_open(int dir_fd, const char *dir, int epoll_fd,
         int why = errno;
 
         hth_server_close(s);
-        return hth_fail(err, HEARTH_EIO, why, "cannot listen on %.300s/sock: %s", dir,
-                hth_full_text(dir_fd, why));
+        return hth_fail(err, HEARTH_EIO, why, "cannot listen on %.300s/sock: %s%s", dir,
+                hth_full_text(dir_fd, why), hth_limit_text(why));
     }
     *out = s;
     return HEARTH_OK;

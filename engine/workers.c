@@ -8,6 +8,8 @@
  */
 #include "hands.h"
 
+#include "core/base/full.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -193,8 +195,8 @@ int hth_pool_open(unsigned threads, int wake_fd, struct hth_pool **out, struct h
     e = pool_start_threads(pool, threads);
     if (e) {
         hth_pool_close(pool);
-        return hth_fail(err, HEARTH_EIO, e, "cannot start %u worker threads: %s", threads,
-                strerrordesc_np(e));
+        return hth_fail(err, HEARTH_EIO, e, "cannot start %u worker threads: %s%s", threads,
+                strerrordesc_np(e), hth_limit_text(e));
     }
     *out = pool;
     return HEARTH_OK;

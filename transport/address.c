@@ -91,11 +91,27 @@ static int addr_same_ip(const struct sockaddr *sa, const union hth_addr *a, int 
     return b.in.sin_addr.s_addr == a->in.sin_addr.s_addr;
 }
 
+static void addr_add_ip(const struct sockaddr *sa, char *text, size_t len)
+{
+    size_t n = strlen(text);
+    union hth_addr a;
+    char ip[INET6_ADDRSTRLEN];
+    int is_6 = sa && sa->sa_family == AF_INET6;
+
+    if (!sa || (!is_6 && sa->sa_family != AF_INET))
+        return;
+    memset(&a, 0, sizeof(a));
+    memcpy(&a, sa, is_6 ? sizeof(a.in6) : sizeof(a.in));
+    if (inet_ntop(sa->sa_family, is_6 ? (const void *)&a.in6.sin6_addr : &a.in.sin_addr, ip,
+                sizeof(ip)))
+        snprintf(text + n, len - n, "%s%s", n ? ", " : "", ip);
+}
+
 int hth_addr_device(
         const char *device, const char *bind, const union hth_addr *a, struct hearth_error *err)
 {
     struct ifaddrs *all = NULL;
-    char known[256] = "";
+    char known[256] = "", own[256] = "";
     int exists = 0, has = 0;
 
     if (getifaddrs(&all))
@@ -106,6 +122,7 @@ int hth_addr_device(
         if (strcmp(i->ifa_name, device) == 0) {
             exists = 1;
             has |= addr_same_ip(i->ifa_addr, a, (i->ifa_flags & IFF_LOOPBACK) != 0);
+            addr_add_ip(i->ifa_addr, own, sizeof(own));
         }
         if (i->ifa_addr && i->ifa_addr->sa_family == a->sa.sa_family)
             snprintf(known + n, sizeof(known) - n, "%s%s", n ? ", " : "", i->ifa_name);
@@ -114,10 +131,12 @@ int hth_addr_device(
     if (!exists)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "there is no interface %s; with an address of this kind there are: %s", device,
-                known);
+                known[0] ? known : "none");
     if (!has)
-        return hth_fail(
-                err, HEARTH_EINVAL, 0, "interface %s does not have the address %s", device, bind);
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "interface %s does not have the address %s, it has %s: set bind (--bind, "
+                "HEARTH_BIND) to an address of it, or name another device",
+                device, bind, own[0] ? own : "none");
     return HEARTH_OK;
 }
 
@@ -138,8 +157,10 @@ int hth_addr_local(const char *bind, uint16_t port, union hth_addr *out, struct 
                 bind);
     rc = addr_bind_errno(out);
     if (rc)
-        return hth_fail(
-                err, HEARTH_EINVAL, rc, "this machine cannot listen on %s: %s", bind, strerror(rc));
+        return hth_fail(err, HEARTH_EINVAL, rc,
+                "this machine cannot listen on %s: %s; set bind (--bind, HEARTH_BIND) to an "
+                "address that it has",
+                bind, strerrordesc_np(rc));
     return HEARTH_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "memfd.h"
 
 #include "core/base/fail.h"
+#include "core/base/full.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -36,13 +37,6 @@ static int memfd_write(int fd, const char *bytes, size_t len)
     return 0;
 }
 
-static const char *memfd_advice(int e)
-{
-    return e == EMFILE  ? "; raise the limit of descriptors (ulimit -n)"
-           : e == EFBIG ? "; raise the limit of a file's size (ulimit -f)"
-                        : "";
-}
-
 int hth_memfd(const char *name, const void *bytes, size_t len, struct hearth_error *err)
 {
     int fd = memfd_too_large(len) ? -1 : memfd_create(name, MFD_CLOEXEC), keep;
@@ -52,8 +46,9 @@ int hth_memfd(const char *name, const void *bytes, size_t len, struct hearth_err
     keep = errno;
     if (fd >= 0)
         close(fd);
-    hth_fail(err, HEARTH_ENOMEM, keep, "%zu bytes for the engine cannot be kept in memory: %s%s",
-            len, strerror(keep), memfd_advice(keep));
+    hth_fail(err, HEARTH_ENOMEM, keep,
+            "memfd_create: %zu bytes for the engine cannot be kept in memory: %s%s", len,
+            strerrordesc_np(keep), hth_limit_text(keep));
     errno = keep;
     return -1;
 }

@@ -12,6 +12,7 @@
 #include "connect.h"
 
 #include "client/base/clock.h"
+#include "core/base/full.h"
 #include "core/base/open.h"
 #include "core/base/root.h"
 #include "core/local/packet.h"
@@ -26,6 +27,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -47,6 +49,28 @@ static int records_open(const struct hearth *h)
     close(root);
     errno = why;
     return fd;
+}
+
+/* A directory of the job may not be entered: whose is it? */
+static int sock_denied(const struct hearth *h, int why, struct hearth_error *err)
+{
+    unsigned we = (unsigned)geteuid();
+    struct stat st;
+    int root, seen;
+
+    if (hth_root_open(h->opts.root, O_PATH, &root, err))
+        return HEARTH_EENGINE;
+    seen = !fstatat(root, h->opts.job, &st, AT_SYMLINK_NOFOLLOW);
+    close(root);
+    if (seen && st.st_uid != we)
+        return hth_fail(err, HEARTH_EENGINE, why,
+                "job '%s' in %.200s belongs to user %u, and this rank runs as user %u: run all "
+                "ranks and the engine of a job as one user, or give this job another name or root",
+                h->opts.job, h->opts.root, (unsigned)st.st_uid, we);
+    return hth_fail(err, HEARTH_EENGINE, why,
+            "%s/sock: %s to user %u, whose job it is: chmod -R u+rwX,go-w %.200s/%s, or end the "
+            "engine that made it",
+            h->records, strerrordesc_np(why), we, h->opts.root, h->opts.job);
 }
 
 /* 0 and a socket; or an errno. */
@@ -230,8 +254,11 @@ int hth_connect(struct hearth *h, uint64_t until, int *out_fd, struct hearth_err
 
     hth_inside_share(h);
     while ((e = sock_try(h, &fd)) != 0) {
-        if (e != ENOENT && e != ECONNREFUSED && e != EAGAIN && e != EINTR)
-            rc = hth_fail(err, HEARTH_EENGINE, e, "%s/sock: %s", h->records, strerror(e));
+        if (e == EACCES || e == EPERM)
+            rc = sock_denied(h, e, err);
+        else if (e != ENOENT && e != ECONNREFUSED && e != EAGAIN && e != EINTR)
+            rc = hth_fail(err, HEARTH_EENGINE, e, "%s/sock: %s%s", h->records, strerrordesc_np(e),
+                    hth_limit_text(e));
         if (!rc && e != EAGAIN && e != EINTR)
             rc = search_start(h, &s, until, err);
         if (!rc)

@@ -18,6 +18,7 @@
 #include "client/base/memfd.h"
 #include "command.h"
 #include "core/base/auth.h"
+#include "core/base/full.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -126,12 +127,14 @@ int hth_spawn(const struct hearth *h, uint64_t until, int *out_pidfd, int *out_w
     if ((rc = hth_find_program(h, program, sizeof(program), err)))
         return rc;
     spawn_args(&args, h, program, key);
-    words = hth_memfd("hearthd-words", "", 0, NULL);
-    if (words < 0 || pipe2(ends, O_CLOEXEC) != 0) {
+    words = hth_memfd("hearthd-words", "", 0, err);
+    if (words < 0)
+        return hth_while(err, HEARTH_EENGINE, "start %s", program);
+    if (pipe2(ends, O_CLOEXEC) != 0) {
         e = errno;
-        if (words >= 0)
-            close(words);
-        return hth_fail(err, HEARTH_EENGINE, e, "start %s: %s", program, strerror(e));
+        close(words);
+        return hth_fail(err, HEARTH_EENGINE, e, "start %s: %s%s", program, strerrordesc_np(e),
+                hth_limit_text(e));
     }
     e = spawn_start(program, (char *const *)(uintptr_t)args.argv, ends[1], words, key, &first);
     close(ends[1]);
@@ -141,8 +144,9 @@ int hth_spawn(const struct hearth *h, uint64_t until, int *out_pidfd, int *out_w
         spawn_reap(first, engine >= 0);
     if (e || engine < 0) {
         close(words);
-        return hth_fail(err, HEARTH_EENGINE, e, "start %s: %s", program,
-                e ? strerror(e) : "it did not go into the background within open_ms");
+        return hth_fail(err, HEARTH_EENGINE, e, "start %s: %s%s", program,
+                e ? strerrordesc_np(e) : "it did not go into the background within open_ms",
+                hth_limit_text(e));
     }
     *out_words = words;
     *out_pidfd = engine ? (int)syscall(SYS_pidfd_open, engine, 0) : -1;

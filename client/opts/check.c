@@ -8,6 +8,7 @@
 #include "client/base/limits.h"
 #include "client/base/machine.h"
 #include "core/base/auth.h"
+#include "core/base/full.h"
 #include "core/base/options.h"
 #include "core/base/opts.h"
 #include "core/base/root.h"
@@ -206,8 +207,11 @@ static int check_root(const struct hearth_opts *o, struct hearth_error *err)
         return HEARTH_EINVAL;
     }
     if (faccessat(root, ".", W_OK | X_OK, 0) != 0)
-        rc = hth_fail(err, HEARTH_EINVAL, errno, "root '%.200s' cannot be written by user %u: %s",
-                o->root, (unsigned)geteuid(), strerror(errno));
+        rc = hth_fail(err, HEARTH_EINVAL, errno,
+                "root '%.200s' cannot be written by user %u: %s; %s", o->root, (unsigned)geteuid(),
+                strerrordesc_np(errno),
+                errno == EROFS ? "mount it without ro (readOnly: false)"
+                               : "chown it to that user, or name a directory of that user's");
     else if (!o->any_root && fstatfs(root, &fs) == 0 && fs.f_type != TMPFS_MAGIC)
         rc = hth_fail(err, HEARTH_EINVAL, 0,
                 "root '%.200s' is not on a tmpfs, and checkpoints belong in memory: mount one "
@@ -281,7 +285,10 @@ int hth_opts_check(struct hearth_opts *o, struct hearth_error *err)
     int rc = check_each(o, err);
 
     rc = rc ? rc : check_numbers_together(o, err);
-    return rc || o->off ? rc : check_network(o, err);
+    if (rc || o->off)
+        return rc;
+    rc = hth_proc_check(err);
+    return rc ? rc : check_network(o, err);
 }
 
 int hth_opts_take(struct hearth *h, const struct hearth_opts *opts, struct hearth_error *err)

@@ -69,10 +69,11 @@ struct hth_key_opener {
     void *self;
 };
 
-/* The key file: 32 bytes, or 64 hex digits and a newline, twice where there are two keys; mode
- * 0600 or stricter, owned by us, no link. "fd:N" is an inherited descriptor of such a file, or
- * of one without a name (memfd_create()). No key that hth_key_weak() names. Errors:
- * HEARTH_EINVAL with a sentence that says what to do, HEARTH_ENOMEM. */
+/* The key file: 32 bytes, or 64 hex digits and a newline, twice where there are two keys; no link;
+ * mode 0600 or stricter, owned by us, or 0440 or stricter, owned by root, its group one of ours.
+ * "fd:N" is an inherited descriptor of such a file, or of one without a name (memfd_create()). No
+ * key that hth_key_weak() names. Errors: HEARTH_EINVAL with a sentence that says what to do,
+ * HEARTH_ENOMEM. */
 int hth_key_open(const char *path, struct hth_key *out, struct hearth_error *err);
 /* The same by an opener; NULL, or a path that is a descriptor: without it. */
 int hth_key_open_by(const struct hth_key_opener *opener, const char *path, struct hth_key *out,

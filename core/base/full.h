@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernel returns ENOSPC both if a file system has no free bytes and if it has no free inodes.
- * The remedies differ. */
+/* What the machine, the container or a limit does not give, with the remedy: bytes, inodes,
+ * descriptors, processes, calls, /proc. */
 #ifndef HEARTH_CORE_BASE_FULL_H
 #define HEARTH_CORE_BASE_FULL_H
+
+struct hearth_error;
 
 /* 1: the file system of `fd` has no inode left. It may have free bytes. */
 int hth_full_of_files(int fd);
@@ -10,5 +12,12 @@ int hth_full_of_files(int fd);
 /* The text of errno `why`, from a call that made or wrote a file on the file system of `fd`. For
  * ENOSPC and EDQUOT it has the remedy. A literal, or the C library's. */
 const char *hth_full_text(int fd, int why);
+
+/* The remedy for errno `why` of a limit on this process, or on the container that it runs in, to
+ * stand behind the errno's text: "; raise ..."; "" if there is none. */
+const char *hth_limit_text(int why);
+
+/* What Hearth needs of the kernel's files is there. Errors: HEARTH_EINVAL. */
+int hth_proc_check(struct hearth_error *err);
 
 #endif

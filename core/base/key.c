@@ -10,6 +10,7 @@
  */
 #include "auth.h"
 #include "bytes.h"
+#include "full.h"
 #include "open.h"
 
 #include <errno.h>
@@ -23,6 +24,23 @@
 #define TEXT 64 /* hex digits */
 #define KEYS 2
 
+/* Root reads every file, and made this one readable by that group: as a Secret's with fsGroup. */
+static int file_is_of_root_for_us(const struct stat *st)
+{
+    gid_t group[256];
+    int n;
+
+    if (st->st_uid != 0 || st->st_mode & 07337)
+        return 0;
+    if (!(st->st_mode & 0040) || st->st_gid == getegid())
+        return 1;
+    n = getgroups(sizeof(group) / sizeof(group[0]), group);
+    for (int i = 0; i < n; i++)
+        if (group[i] == st->st_gid)
+            return 1;
+    return 0;
+}
+
 static int file_check(int fd, const char *path, struct hearth_error *err)
 {
     struct stat st;
@@ -32,11 +50,15 @@ static int file_check(int fd, const char *path, struct hearth_error *err)
     if (!S_ISREG(st.st_mode))
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "key file %s is not a regular file: name the file itself", path);
+    if (file_is_of_root_for_us(&st))
+        return HEARTH_OK;
     if (st.st_uid != geteuid())
         return hth_fail(err, HEARTH_EINVAL, 0,
-                "key file %s belongs to user %u and not to us, user %u: chown it, or make an own "
-                "copy",
-                path, (unsigned)st.st_uid, (unsigned)geteuid());
+                "key file %s belongs to user %u with mode %04o and group %u, and this process is "
+                "of user %u: chown it, make a copy of that user's own, or, if it is root's, chmod "
+                "440 it and chgrp it to a group of that user",
+                path, (unsigned)st.st_uid, (unsigned)st.st_mode & 07777, (unsigned)st.st_gid,
+                (unsigned)geteuid());
     if (!st.st_nlink) /* it has no name that others could open, and as a memfd every bit of a mode */
         return HEARTH_OK;
     if (st.st_mode & 07177)
@@ -186,7 +208,12 @@ static int key_load(const struct hth_key_opener *opener, const char *path,
                 "the engine, so that another is started",
                 path);
     if (fd < 0)
-        return hth_fail(err, HEARTH_EINVAL, errno, "key file %s: %s", path, strerrordesc_np(errno));
+        return hth_fail(err, HEARTH_EINVAL, errno, "key file %s: %s%s", path,
+                strerrordesc_np(errno),
+                errno == EACCES
+                        ? ": this user needs a copy of its own, or, if the file is root's, a "
+                          "group that may read it (chmod 440, chgrp; fsGroup of a pod)"
+                        : hth_limit_text(errno));
 
     rc = file_check(fd, path, err);
     if (!rc && (n = pread(fd, place->text, sizeof(place->text), 0)) < 0)

@@ -12,6 +12,7 @@
 #include "root.h"
 
 #include "fail.h"
+#include "full.h"
 #include "open.h"
 
 #include <errno.h>
@@ -39,12 +40,16 @@ static int root_failed(const struct root_way *w, struct hearth_error *err)
     int why = errno, code;
 
     code = why == ENOENT || why == ENOTDIR ? HEARTH_ENOENT : HEARTH_EIO;
-    hth_fail(err, code, why,
-            why == ENOTDIR
-                    ? "root '%.200s' is not a directory"
-                    : "cannot open root '%.200s': %s; mount a tmpfs there, for example `mount -t tmpfs "
-                      "-o size=512g,huge=within_size,mode=0700 hearth DIR`, or name another root",
-            w->path, strerrordesc_np(why));
+    if (why == ENOTDIR)
+        hth_fail(err, code, why, "root '%.200s' is not a directory", w->path);
+    else if (why == EMFILE || why == ENFILE)
+        hth_fail(err, code, why, "cannot open root '%.200s': %s%s", w->path, strerrordesc_np(why),
+                hth_limit_text(why));
+    else
+        hth_fail(err, code, why,
+                "cannot open root '%.200s': %s; mount a tmpfs there, for example `mount -t tmpfs "
+                "-o size=512g,huge=within_size,mode=0700 hearth DIR`, or name another root",
+                w->path, strerrordesc_np(why));
     errno = why;
     return code;
 }

@@ -108,7 +108,7 @@ static int new_file(struct hth_tmpfs *t, uint64_t capacity, int *out_fd, struct 
         rc = fstat(fd, st);
     if (!rc) {
         hth_slot_name(st->st_ino, name);
-        rc = renameat2(t->own_fd, NEW_FILE, t->pool_fd, name, RENAME_NOREPLACE);
+        rc = hth_sys_renameat2(t->own_fd, NEW_FILE, t->pool_fd, name, RENAME_NOREPLACE);
     }
     if (rc) {
         saved = errno;

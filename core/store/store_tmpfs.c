@@ -12,6 +12,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/crc.h"
+#include "core/base/full.h"
 #include "core/base/root.h"
 #include "core/format/versions.h"
 #include "pages.h"
@@ -203,7 +204,9 @@ static int store_first(struct hth_tmpfs *t, struct hearth_error *err)
     t->starts = 1;
     do
         if (getrandom(&t->id, sizeof(t->id), 0) != sizeof(t->id))
-            return hth_fail(err, HEARTH_EIO, errno, "no random number for the store's id");
+            return hth_fail(err, HEARTH_EIO, errno,
+                    "no random number for the store's id: getrandom: %s%s", strerrordesc_np(errno),
+                    hth_limit_text(errno));
     while (!t->id);
     store_encode(t, bytes);
     return hth_small_put(t, t->own_fd, "store", bytes, sizeof(bytes), err);
@@ -247,11 +250,17 @@ static int open_dir(
     *out_fd = hth_sys_open_dir(parent, name);
     if (*out_fd < 0 || fstat(*out_fd, &st))
         return hth_sys_fail(t, err, "open directory", name);
-    if (st.st_uid != geteuid() || st.st_mode & (S_IWGRP | S_IWOTH))
+    if (st.st_uid != geteuid())
         return hth_fail(err, HEARTH_EINVAL, 0,
-                "%.200s: %s belongs to user %ld with mode %03o; it must be ours and writable by "
-                "nobody else",
-                t->path, name, (long)st.st_uid, (unsigned)st.st_mode & 0777);
+                "%.200s: directory %s belongs to user %ld, and this engine runs as user %ld: run "
+                "all ranks and the engine of a job as one user, or give this job another name or "
+                "root",
+                t->path, name, (long)st.st_uid, (long)geteuid());
+    if (st.st_mode & (S_IWGRP | S_IWOTH))
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "%.200s: directory %s has mode %03o, so that other users may exchange what is in "
+                "it (fsGroup of a pod sets such modes): chmod -R go-w %.200s",
+                t->path, name, (unsigned)st.st_mode & 0777, t->path);
     return 0;
 }
 

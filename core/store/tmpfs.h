@@ -142,6 +142,8 @@ int hth_sys_create(struct hth_tmpfs *t, int dir, const char *name);
 int hth_sys_truncate(struct hth_tmpfs *t, int fd, uint64_t len);
 int hth_sys_allocate(struct hth_tmpfs *t, int fd, uint64_t off, uint64_t len);
 int hth_sys_write(struct hth_tmpfs *t, int fd, const void *bytes, size_t len, uint64_t off);
+/* As renameat2(2). The C library's returns EINVAL where the kernel returns ENOSYS. */
+int hth_sys_renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags);
 int hth_sys_rename_new(
         struct hth_tmpfs *t, int from_dir, const char *from, int to_dir, const char *to);
 int hth_sys_rename(struct hth_tmpfs *t, int from_dir, const char *from, int to_dir, const char *to);

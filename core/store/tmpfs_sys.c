@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* 1: this call is the one that fails. */
@@ -58,7 +59,7 @@ int hth_sys_truncate(struct hth_tmpfs *t, int fd, uint64_t len)
     return sys_refused(t) ? -1 : ftruncate(fd, (off_t)len);
 }
 
-/* Where the file system of a directory on disk has no fallocate: zeros. */
+/* Where a file system on disk has no fallocate, or a seccomp profile does not allow it: zeros. */
 static int write_zeros(int fd, uint64_t off, uint64_t len)
 {
     static const unsigned char zeros[1 << 16];
@@ -86,7 +87,8 @@ int hth_sys_allocate(struct hth_tmpfs *t, int fd, uint64_t off, uint64_t len)
     do
         rc = fallocate(fd, 0, (off_t)off, (off_t)len);
     while (rc && errno == EINTR); /* older kernels undo all of it on a signal */
-    if (rc && errno == EOPNOTSUPP && t->opts.allow_non_tmpfs)
+    if (rc &&
+            ((errno == EOPNOTSUPP && t->opts.allow_non_tmpfs) || errno == ENOSYS || errno == EPERM))
         rc = write_zeros(fd, off, len);
     return rc;
 }
@@ -115,10 +117,15 @@ int hth_sys_write(struct hth_tmpfs *t, int fd, const void *bytes, size_t len, ui
     return 0;
 }
 
+int hth_sys_renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
+{
+    return (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, flags);
+}
+
 int hth_sys_rename_new(
         struct hth_tmpfs *t, int from_dir, const char *from, int to_dir, const char *to)
 {
-    return sys_refused(t) ? -1 : renameat2(from_dir, from, to_dir, to, RENAME_NOREPLACE);
+    return sys_refused(t) ? -1 : hth_sys_renameat2(from_dir, from, to_dir, to, RENAME_NOREPLACE);
 }
 
 int hth_sys_rename(struct hth_tmpfs *t, int from_dir, const char *from, int to_dir, const char *to)
@@ -194,8 +201,8 @@ int hth_sys_fail(
         code = HEARTH_EEXIST;
     else if (why == ENOMEM)
         code = HEARTH_ENOMEM;
-    return hth_fail(err, code, why, "%.200s: cannot %s %.100s: %s", t->path, doing, name,
-            hth_full_text(t->root_fd, why));
+    return hth_fail(err, code, why, "%.200s: cannot %s %.100s: %s%s", t->path, doing, name,
+            hth_full_text(t->root_fd, why), hth_limit_text(why));
 }
 
 int hth_sys_each(int dir, void (*entry)(void *arg, const char *name), void *arg)

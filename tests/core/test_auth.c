@@ -5,6 +5,7 @@
 #include "core/base/auth.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -227,6 +228,49 @@ Test(auth, a_key_that_others_can_reach_is_refused, .init = setup, .fini = teardo
         write_key(hex, 65, modes[i]);
         must_fail(hth_key_open(path, &key, &err), HEARTH_EINVAL);
         cr_assert(ne(ptr, strstr(err.text, "chmod 600"), NULL));
+    }
+}
+
+/* As user 61234, who has group 61300: 0 where the key is taken. */
+static int key_as_user(void)
+{
+    static const gid_t groups[] = { 61300 };
+    struct hth_key key;
+    int status;
+    pid_t pid;
+
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0) {
+        if (setgroups(1, groups) || setgid(61234) || setuid(61234))
+            _exit(2);
+        _exit(hth_key_open(path, &key, NULL) != HEARTH_OK);
+    }
+    cr_assert(eq(int, waitpid(pid, &status, 0), pid));
+    cr_assert(ne(int, status, 2 << 8), "user 61234 cannot be had");
+    return status;
+}
+
+Test(auth, a_key_of_roots_that_one_group_of_ours_reads_is_taken, .init = setup, .fini = teardown)
+{
+    static const struct {
+        mode_t mode;
+        uid_t user;
+        gid_t group;
+        int taken;
+    } rows[] = { { 0440, 0, 61300, 1 }, { 0040, 0, 61300, 1 }, { 0440, 0, 61234, 1 },
+        { 0440, 0, 61301, 0 }, { 0444, 0, 61300, 0 }, { 0640, 0, 61300, 0 }, { 0460, 0, 61300, 0 },
+        { 04440, 0, 61300, 0 }, { 0440, 61235, 61300, 0 }, { 0440, 61234, 61300, 0 } };
+
+    if (geteuid() != 0)
+        cr_skip_test("only root can be another user");
+    cr_assert(eq(int, chmod(dir, 0755), 0));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        unlink(path);
+        write_key(hex, 65, 0600);
+        cr_assert(eq(int, chown(path, rows[i].user, rows[i].group), 0));
+        cr_assert(eq(int, chmod(path, rows[i].mode), 0));
+        cr_expect(eq(int, key_as_user() == 0, rows[i].taken), "row %zu", i);
     }
 }
 

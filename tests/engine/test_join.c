@@ -262,8 +262,8 @@ Test(join, a_table_of_other_ranks_than_it_says_is_refused)
     struct hth_local_join m = { .head = head(sizeof(m), HTH_LOCAL_JOIN), .world = 1 };
     unsigned char table[2 * HTH_GATHER] = { 0 };
 
-    must_refuse(ask(OURS, &m, sizeof(m), NULL), HEARTH_EINVAL, "1 ranks with 0");
+    must_refuse(ask(OURS, &m, sizeof(m), NULL), HEARTH_EINVAL, "table of 1 ranks");
     m.head = head(sizeof(m), HTH_LOCAL_JOIN);
     must_refuse(ask(OURS, &m, sizeof(m), content_of(table, sizeof(table))), HEARTH_EINVAL,
-            "1 ranks with");
+            "table of 1 ranks");
 }

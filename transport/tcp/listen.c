@@ -57,8 +57,10 @@ int hth_tcp_listen_open(struct hth_tcp *t, struct hearth_error *err)
     if (rc == EADDRINUSE)
         return hth_fail(err, HEARTH_EEXIST, rc,
                 "another program listens on %s already; choose another port, or 0 for any", label);
-    return hth_fail(err, HEARTH_EINVAL, rc, "this machine cannot listen on %s: %s", label,
-            strerrordesc_np(rc));
+    return hth_fail(err, HEARTH_EINVAL, rc,
+            "this machine cannot listen on %s: %s; set bind (--bind, HEARTH_BIND) to an address "
+            "that it has",
+            label, strerrordesc_np(rc));
 }
 
 void hth_tcp_listen_close(struct hth_tcp *t)

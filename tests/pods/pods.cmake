@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+# Planted conditions of containers and pods. A sanitizer needs /proc, memory and calls, which some
+# of them take away.
+if(NOT HEARTH_SANITIZE)
+  file(GLOB pods_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/pods/*.c)
+  add_executable(pods ${pods_sources})
+  target_link_libraries(pods PRIVATE hearth hearth_build)
+  add_dependencies(pods hearthd)
+  hearth_case(pods.conditions promises COMMAND pods)
+endif()
