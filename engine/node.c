@@ -21,6 +21,7 @@
 #include "keep.h"
 #include "life.h"
 #include "loan.h"
+#include "meet.h"
 #include "node_state.h"
 #include "progress.h"
 #include "rank.h"
@@ -348,6 +349,7 @@ void hth_node_close(struct hth_node *n)
     find_close(n);
     doubt_close(n);
     keep_close(n);
+    meet_close(n);
     read_close(n);
     if (n->ctx.holdings)
         hth_holdings_close(&n->ctx);
@@ -388,6 +390,7 @@ void hth_node_tick(struct hth_node *n)
     doubt_tick(n, hth_now_ms(&n->ctx.clock));
     read_tick(n, hth_now_ms(&n->ctx.clock));
     keep_tick(n, hth_now_ms(&n->ctx.clock));
+    meet_tick(n, hth_now_ms(&n->ctx.clock));
     reserve_tick(n, hth_now_ms(&n->ctx.clock));
     progress_tick(n, hth_now_ms(&n->ctx.clock));
     n->made_ms = n->env.store->ops->work(n->env.store, node_slots(n));
@@ -416,6 +419,7 @@ uint64_t hth_node_due_ms(struct hth_node *n)
     due_ms = least_ms(due_ms, doubt_due_ms(n));
     due_ms = least_ms(due_ms, read_due_ms(n));
     due_ms = least_ms(due_ms, keep_due_ms(n));
+    due_ms = least_ms(due_ms, meet_due_ms(n));
     due_ms = least_ms(due_ms, reserve_due_ms(n));
     due_ms = least_ms(due_ms, progress_due_ms(n));
     return least_ms(due_ms, n->made_ms);
@@ -450,6 +454,7 @@ void hth_node_client_gone(struct hth_node *n, uint32_t client)
     find_gone(n, client);
     doubt_gone(n, client);
     keep_gone(n, client);
+    meet_gone(n, client);
     read_gone(n, client);
     answer_gone(n, client);
     client_remove(n, client);

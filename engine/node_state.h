@@ -22,13 +22,16 @@ struct hth_node {
     struct hth_commit *commit;
     struct hth_recover *recover;
 
-    struct client *clients;     /* client.c */
-    struct loan *loans;         /* loan.c */
-    struct pending *pending;    /* begin.c */
-    uint64_t begin_look_ms;     /* begin.c: when those are looked at again */
-    struct find *finds;         /* find.c */
-    struct doubt *doubts;       /* doubt.c */
-    struct wish *wishes;        /* keep.c */
+    struct client *clients;   /* client.c */
+    struct loan *loans;       /* loan.c */
+    struct pending *pending;  /* begin.c */
+    uint64_t begin_look_ms;   /* begin.c: when those are looked at again */
+    struct find *finds;       /* find.c */
+    struct doubt *doubts;     /* doubt.c */
+    struct wish *wishes;      /* keep.c */
+    struct meeting *meetings; /* meet.c, which keeps the next two too */
+    struct hth_buf *table;    /* of the ranks, packed; NULL: none */
+    uint32_t table_round;
     struct look *looks;         /* read.c */
     struct reading *readings;   /* read.c: ranges on their way */
     struct bringing *bringings; /* read.c: foreign objects on theirs */

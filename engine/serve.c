@@ -15,6 +15,7 @@
 #include "follow.h"
 #include "handover.h"
 #include "keep.h"
+#include "meet.h"
 #include "node_state.h"
 #include "pass.h"
 #include "rank.h"
@@ -81,6 +82,12 @@ static void serve_dispatch(struct hth_node *n, struct client *c, const struct ht
         break;
     case HTH_LOCAL_JOIN:
         epoch_join(n, c, m, *content);
+        break;
+    case HTH_LOCAL_MEET:
+        meet_ask(n, c, m);
+        break;
+    case HTH_LOCAL_BRING:
+        meet_bring(n, c, m, *content);
         break;
     case HTH_LOCAL_REFIT:
         fabric_refit(n, c, m);

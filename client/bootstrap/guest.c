@@ -25,9 +25,10 @@
 
 #define NAP_MS      10u
 #define NAP_MOST_MS 200u
-#define SHARE_MS    1000u /* for each of several addresses; each pass doubles it */
-#define SHARE_TWICE 8u    /* doubled at most so often */
-#define ASK_MS      1000u /* between two look-ups of the name */
+#define SHARE_MS    1000u  /* for each of several addresses; each pass doubles it */
+#define SHARE_TWICE 8u     /* doubled at most so often */
+#define MATE_MS     30000u /* at most, for a table that another rank of the node receives */
+#define ASK_MS      1000u  /* between two look-ups of the name */
 
 /* ---- sockets -------------------------------------------------------------------------------- */
 
@@ -128,9 +129,11 @@ static enum outcome visit_take_leave(struct visit *v, struct hth_greeting *hello
 static enum outcome visit_greet(struct visit *v)
 {
     struct hth_tcp *t = v->t;
-    struct hth_greeting hello = {
-        .rank = t->rank, .world = t->world, .round = t->round, .len = (uint32_t)v->len
-    };
+    struct hth_greeting hello = { .rank = t->rank,
+        .world = t->world,
+        .round = t->round,
+        .len = (uint32_t)v->len,
+        .node = t->mates.node };
     uint64_t until = v->addresses > 1 ? v->share : v->until;
     int e = guest_move_all(v->fd, v->talk.challenge, HTH_CHALLENGE, 0, until), keyed;
 
@@ -159,15 +162,51 @@ static enum outcome visit_greet(struct visit *v)
     return HAVE_TABLE;
 }
 
+/* The table that another rank of this node receives. If this node's engine does not have it, rank 0
+ * is to know that this rank does not have it either: hanging up would say that it has. */
+static enum outcome visit_mate(struct visit *v, const struct hth_answer *a, unsigned char *body)
+{
+    const struct hth_mates *m = &v->t->mates;
+    uint64_t now = hth_mono_ms(), left = v->until > now ? (v->until - now) / 2 : 0;
+    char without = 0;
+
+    if (m->node &&
+            !m->meet(m->self, a->round, left < MATE_MS ? left : MATE_MS, body, (size_t)a->len))
+        return HAVE_TABLE;
+    guest_move_all(v->fd, &without, 1, 1, v->until);
+    v->said = 0;
+    hth_fail(&v->why, HEARTH_EPEER, 0,
+            "rank 0 has sent the table to another rank of this node, which did not bring it to the "
+            "node's engine");
+    return COME_AGAIN;
+}
+
+/* Other ranks of this node wait for what this one has received. Those that wait in vain come to
+ * rank 0 again. */
+static void visit_bring(const struct visit *v, const struct hth_answer *a, const void *body)
+{
+    const struct hth_mates *m = &v->t->mates;
+
+    if (a->where == HTH_TABLE_FOR_NODE && m->node)
+        m->bring(m->self, a->round, body, (size_t)a->len);
+}
+
 /* What follows the head of the answer: the packed table, or why there is none. */
 static enum outcome visit_body(struct visit *v, const unsigned char head[HTH_ANSWER],
         const struct hth_answer *a, unsigned char *body)
 {
     unsigned char digest[HTH_DIGEST];
-    int e = guest_move_all(v->fd, body, (size_t)a->len, 0, v->until);
+    enum outcome is = HAVE_TABLE;
+    int e = 0;
 
+    if (a->where == HTH_TABLE_AT_NODE)
+        is = visit_mate(v, a, body);
+    else
+        e = guest_move_all(v->fd, body, (size_t)a->len, 0, v->until);
     if (e)
         return visit_broke(v, e, "sends no whole table");
+    if (is != HAVE_TABLE)
+        return is;
     hth_digest(digest, body, (size_t)a->len);
     if (!hth_answer_holds(head, &v->talk, &v->t->knows, digest))
         return visit_not_rank_0(v, HEARTH_EAUTH,
@@ -178,6 +217,7 @@ static enum outcome visit_body(struct visit *v, const unsigned char head[HTH_ANS
     }
     if (hth_rows_unpack(v->all, v->len, v->t->world, body, (size_t)a->len))
         return visit_not_rank_0(v, HEARTH_EPROTO, "sends a table that is not valid");
+    visit_bring(v, a, body);
     v->t->round = a->round;
     return HAVE_TABLE;
 }

@@ -53,6 +53,8 @@ struct seat {
     int fd; /* -1: the rank is not here, or its connection broke */
     int there;
     int served;
+    uint64_t node;        /* as it says */
+    enum hth_where where; /* of the table that it is sent */
     unsigned char token[HTH_TOKEN];
     struct hth_talk talk;
     unsigned char head[HTH_ANSWER];
@@ -184,11 +186,16 @@ static void seat_breaks(struct party *p, struct seat *s)
     p->missing++;
 }
 
+static size_t seat_whole(const struct party *p, const struct seat *s)
+{
+    return HTH_ANSWER + (s->where == HTH_TABLE_AT_NODE ? 0 : p->body_len);
+}
+
 /* As much of the answer as goes now. */
 static void seat_serve_more(struct party *p, uint32_t rank)
 {
     struct seat *s = &p->seat[rank];
-    const size_t whole = HTH_ANSWER + p->body_len;
+    const size_t whole = seat_whole(p, s);
 
     while (s->fd >= 0 && s->sent < whole) {
         size_t at = s->sent < HTH_ANSWER ? 0 : s->sent - HTH_ANSWER;
@@ -212,7 +219,7 @@ static void seat_serve_more(struct party *p, uint32_t rank)
 static void seat_serve(struct party *p, uint32_t rank)
 {
     struct seat *s = &p->seat[rank];
-    struct hth_answer a = { .round = p->t->round, .len = p->body_len };
+    struct hth_answer a = { .round = p->t->round, .len = p->body_len, .where = s->where };
 
     hth_answer_make(s->head, &s->talk, &p->t->knows, &a, p->digest);
     s->sent = 0;
@@ -244,7 +251,7 @@ static void seat_stirs(struct party *p, uint32_t rank, uint32_t events)
     n = recv(s->fd, &byte, 1, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n == 0 && p->serving && s->sent == HTH_ANSWER + p->body_len)
+    if (n == 0 && p->serving && s->sent == seat_whole(p, s))
         seat_is_served(p, s);
     else
         seat_breaks(p, s);
@@ -262,7 +269,7 @@ static void seat_take(struct party *p, struct guest *g, const struct hth_greetin
         p->broken--;
     if (!s->there)
         p->missing--;
-    *s = (struct seat){ .fd = g->fd, .there = 1, .talk = g->talk };
+    *s = (struct seat){ .fd = g->fd, .there = 1, .node = hello->node, .talk = g->talk };
     memcpy(s->token, hello->token, HTH_TOKEN);
     memcpy(p->all + (size_t)hello->rank * p->len, p->rows + (size_t)(g - p->guest) * p->len,
             p->len);
@@ -447,6 +454,58 @@ static int host_pack(struct party *p)
     return HEARTH_OK;
 }
 
+/* ---- ranks of one node ------------------------------------------------------------------------ */
+
+struct inmate {
+    uint64_t node;
+    uint32_t rank;
+};
+
+static int inmate_cmp(const void *a, const void *b)
+{
+    const struct inmate *x = a, *y = b;
+
+    return x->node != y->node ? (x->node < y->node ? -1 : 1) : (x->rank > y->rank) - 1;
+}
+
+/* Rank 0 itself brings the table to its node. Returns the node, or 0: no rank receives it there. */
+static uint64_t host_bring(const struct party *p)
+{
+    const struct hth_mates *m = &p->t->mates;
+    uint32_t r = 1;
+
+    while (r < p->t->world && p->seat[r].node != m->node)
+        r++;
+    return m->node && r < p->t->world && !m->bring(m->self, p->t->round, p->body, p->body_len)
+                   ? m->node
+                   : 0;
+}
+
+/* One rank of each node receives the table from rank 0, the others from their engine. */
+static void host_choose(struct party *p)
+{
+    struct inmate *all = calloc(p->t->world, sizeof(*all));
+    uint32_t count = 0;
+
+    if (!all)
+        return; /* then each rank receives it from rank 0 */
+    all[count++] = (struct inmate){ host_bring(p), 0 };
+    for (uint32_t r = 1; r < p->t->world; r++)
+        all[count++] = (struct inmate){ p->seat[r].node, r };
+    qsort(all, count, sizeof(*all), inmate_cmp);
+    for (uint32_t i = 1; i < count; i++)
+        if (all[i].node && all[i].node == all[i - 1].node) {
+            struct seat *before = &p->seat[all[i - 1].rank];
+
+            p->seat[all[i].rank].where = HTH_TABLE_AT_NODE;
+            if (before->where == HTH_TABLE_HERE)
+                before->where = HTH_TABLE_FOR_NODE;
+        }
+    free(all);
+}
+
+/* ---- the end of a gather ---------------------------------------------------------------------- */
+
 /* The table to all ranks; those that leave without it are named. */
 static int host_serve_all(struct party *p, struct hearth_error *err)
 {
@@ -458,6 +517,7 @@ static int host_serve_all(struct party *p, struct hearth_error *err)
         free(served);
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %u ranks", p->t->world);
     }
+    host_choose(p);
     p->serving = 1;
     p->to_serve = p->t->world - 1;
     for (uint32_t r = 1; r < p->t->world; r++)

@@ -2,16 +2,22 @@
 /*
  * What rank 0 and a rank that comes to it say to each other, byte by byte:
  *
- *     rank 0 --> guest   challenge   0 "HTHMEET2"   8 u32 1: there is a key   12 u32 zero
+ *     rank 0 --> guest   challenge   0 "HTHMEET3"   8 u32 1: there is a key   12 u32 zero
  *                                    16 32 random number                            (48 bytes)
- *     guest --> rank 0   greeting    0 "HTHMEET2"   8 u32 rank, world, round, length of the row
- *                                    24 16 token of the process   40 32 random number
- *                                    72 16 proof                                    (88 bytes)
+ *     guest --> rank 0   greeting    0 "HTHMEET3"   8 u32 rank, world, round, length of the row
+ *                                    24 16 token of the process   40 u64 node   48 32 random number
+ *                                    80 16 proof                                    (96 bytes)
  *                        and the row
- *     rank 0 --> guest   answer      0 "HTHMEET2"   8 i32 code   12 u32 round   16 u64 length
- *                                    24 16 proof                                    (40 bytes)
- *                        and the table, packed (core/format/rows.h), or with a
+ *     rank 0 --> guest   answer      0 "HTHMEET3"   8 i32 code   12 u32 round   16 u64 length
+ *                                    24 u32 where the table is   28 u32 zero
+ *                                    32 16 proof                                    (48 bytes)
+ *                        and the table, packed (core/format/rows.h), if it is to follow, or with a
  *                        code a sentence
+ *
+ * Of the ranks that say one node, one receives the table and brings it to the node's engine; the
+ * others receive its length and the proof of it, and the table from that engine. A rank that does
+ * not receive it there comes to rank 0 again, and then rank 0 sends the table. Node 0: the rank has
+ * no engine that it could ask.
  *
  * Each gather has a random number, its round, which rank 0 draws. The answer has it. A greeting has
  * the round of the last table that the rank received, or zero. Neither side counts rounds, so ranks
@@ -29,19 +35,38 @@
 #include <stdint.h>
 
 #define HTH_CHALLENGE 48u
-#define HTH_GREETING  88u
-#define HTH_ANSWER    40u
+#define HTH_GREETING  96u
+#define HTH_ANSWER    48u
 #define HTH_TOKEN     16u
 
 struct hth_greeting {
     uint32_t rank, world, round, len;
     unsigned char token[HTH_TOKEN]; /* of one process: the same when it comes again */
+    uint64_t node;                  /* the same for all ranks of one engine; 0: none */
+};
+
+enum hth_where {
+    HTH_TABLE_HERE,     /* it follows, for this rank alone */
+    HTH_TABLE_FOR_NODE, /* it follows, for all ranks of the node */
+    HTH_TABLE_AT_NODE,  /* another rank of the node has it */
+    HTH_TABLE_WHERES
 };
 
 struct hth_answer {
     int32_t code;
     uint32_t round; /* of the gather */
-    uint64_t len;
+    uint64_t len;   /* of the packed table, wherever it is, or of the sentence */
+    uint32_t where; /* enum hth_where; with a code 0 */
+};
+
+/* How ranks of one node give each other the table: at their engine. The functions return 0 or a
+ * negative code. */
+struct hth_mates {
+    uint64_t node; /* as in a greeting; 0: they do not */
+    void *self;
+    int (*bring)(void *self, uint32_t round, const void *packed, size_t len);
+    /* out[len] when another rank has brought it, in wait_ms at most. */
+    int (*meet)(void *self, uint32_t round, uint64_t wait_ms, void *out, size_t len);
 };
 
 /* What a bootstrap knows of the job: nothing, or what hearth_open() tells it. */
@@ -66,6 +91,10 @@ struct hth_talk {
  * the first to prove with, both to take. */
 void hth_bootstrap_tell(const struct hearth_bootstrap *bootstrap, const char *job,
         const unsigned char (*key)[HTH_KEY], unsigned keys, int trusted);
+
+/* How this rank and others of its node share a table, from here on. A bootstrap of the caller's
+ * own is left alone. */
+void hth_bootstrap_mates(const struct hearth_bootstrap *bootstrap, const struct hth_mates *mates);
 
 void hth_challenge_make(unsigned char out[HTH_CHALLENGE], const struct hth_knows *k);
 /* 1: there is a key, 0: none. Errors: HEARTH_EPROTO. */

@@ -36,6 +36,14 @@ void hth_bootstrap_tell(const struct hearth_bootstrap *bootstrap, const char *jo
         memcpy(t->knows.key, key, (size_t)keys * HTH_KEY);
 }
 
+void hth_bootstrap_mates(const struct hearth_bootstrap *bootstrap, const struct hth_mates *mates)
+{
+    struct hth_tcp *t = bootstrap->self;
+
+    if (bootstrap->allgather == tcp_allgather)
+        t->mates = *mates;
+}
+
 static void tcp_close(struct hearth_bootstrap *bootstrap)
 {
     struct hth_tcp *t = bootstrap->self;

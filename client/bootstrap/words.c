@@ -11,7 +11,7 @@
 /* The longest input of a proof but for the body: sender, job, challenge, greeting, answer. */
 #define SAID        (8 + HTH_NAME_MAX + HTH_CHALLENGE + HTH_GREETING + ANSWER_AT)
 
-static const unsigned char magic[8] = { 'H', 'T', 'H', 'M', 'E', 'E', 'T', '2' };
+static const unsigned char magic[8] = { 'H', 'T', 'H', 'M', 'E', 'E', 'T', '3' };
 
 static void words_begin(struct hth_writer *w, const char who[8], const struct hth_knows *k)
 {
@@ -65,6 +65,7 @@ void hth_greeting_make(struct hth_talk *t, const struct hth_knows *k, const stru
     hth_write32(&w, g->round);
     hth_write32(&w, g->len);
     hth_write(&w, g->token, HTH_TOKEN);
+    hth_write64(&w, g->node);
     hth_write(&w, nonce, sizeof(nonce));
     greeting_proof(t->greeting + GREETING_AT, t, k, 0, row, g->len);
     t->with = 0;
@@ -75,7 +76,8 @@ int hth_greeting_decode(struct hth_greeting *out, const unsigned char in[HTH_GRE
     struct hth_greeting g = { .rank = hth_get32(in + 8),
         .world = hth_get32(in + 12),
         .round = hth_get32(in + 16),
-        .len = hth_get32(in + 20) };
+        .len = hth_get32(in + 20),
+        .node = hth_get64(in + 40) };
 
     memcpy(g.token, in + 24, HTH_TOKEN);
     if (memcmp(in, magic, 8) != 0 || !g.rank || g.rank >= g.world)
@@ -123,16 +125,20 @@ void hth_answer_make(unsigned char out[HTH_ANSWER], const struct hth_talk *t,
     hth_put32(out + 8, (uint32_t)a->code);
     hth_put32(out + 12, a->round);
     hth_put64(out + 16, a->len);
+    hth_put32(out + 24, a->where);
+    hth_put32(out + 28, 0);
     answer_proof(out + ANSWER_AT, out, t, k, digest);
 }
 
 int hth_answer_decode(struct hth_answer *out, const unsigned char in[HTH_ANSWER])
 {
-    struct hth_answer a = {
-        .code = (int32_t)hth_get32(in + 8), .round = hth_get32(in + 12), .len = hth_get64(in + 16)
-    };
+    struct hth_answer a = { .code = (int32_t)hth_get32(in + 8),
+        .round = hth_get32(in + 12),
+        .len = hth_get64(in + 16),
+        .where = hth_get32(in + 24) };
 
-    if (memcmp(in, magic, 8) != 0 || a.code > 0)
+    if (memcmp(in, magic, 8) != 0 || a.code > 0 || hth_get32(in + 28) ||
+            a.where >= (a.code ? 1u : HTH_TABLE_WHERES))
         return HEARTH_EPROTO;
     *out = a;
     return HEARTH_OK;

@@ -205,7 +205,7 @@ void hth_join_absent(struct hearth *h, const struct hearth_error *why)
         gethostname(g.node, sizeof(g.node) - 1); /* checked before */
     snprintf(g.why, sizeof(g.why), "%.*s", (int)HTH_WHY_MAX, why->text);
     hth_gather_encode(&g, own);
-    hth_meet(h, own, table,
+    hth_meet(h, 1, own, table,
             NULL); /* it may fail for them as well: they have their own word for it */
     free(table);
 }
@@ -253,7 +253,7 @@ static int join_meet_once(struct hearth *h, unsigned char *table, struct hth_fab
 
     join_own_row(h, own);
     h->joining->rounds++;
-    rc = hth_meet(h, own, table, err);
+    rc = hth_meet(h, 0, own, table, err);
     rc = rc ? rc : hth_loopback_check(table, h->opts.world, err);
     return rc ? rc : hth_fabric_choose(table, h->opts.world, out, err);
 }

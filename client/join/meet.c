@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The all-gather of a joining, over whichever bootstrap. Each row is proved with a key of the
+ * The all-gather of a joining, over whichever bootstrap. Over TCP one rank of a node receives the
+ * table, and the others receive it from their engine. Each row is proved with a key of the
  * job's, so that no bootstrap, of ours or the caller's own, need be believed: a row without that
  * proof ends the joining by name. The job key itself is read, used and forgotten, for each joining anew: it may have
  * been changed, and two are taken meanwhile.
  */
 #include "meet.h"
 
+#include "client/base/memfd.h"
 #include "client/bootstrap/rendezvous.h"
+#include "client/link/link.h"
 #include "core/base/auth.h"
 #include "joining.h"
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 static int meet_key(struct hearth *h, struct hearth_error *err)
 {
@@ -30,7 +35,72 @@ static int meet_key(struct hearth *h, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-int hth_meet(struct hearth *h, unsigned char own[HTH_GATHER], unsigned char *table,
+static int meet_bring(void *self, uint32_t round, const void *packed, size_t len)
+{
+    struct hth_local_meet m = { .round = round };
+    struct hth_ask tell = { .msg = &m,
+        .len = sizeof(m),
+        .type = HTH_LOCAL_BRING,
+        .fd = hth_memfd("hearth-table", packed, len, NULL),
+        .what = "give the ranks' table to this node's other ranks" };
+    int rc = tell.fd < 0 ? HEARTH_ENOMEM : hth_tell(self, &tell, NULL);
+
+    if (tell.fd >= 0)
+        close(tell.fd);
+    return rc;
+}
+
+static int meet_read(int fd, unsigned char *out, size_t len)
+{
+    size_t got = 0;
+
+    while (got < len) {
+        ssize_t n = pread(fd, out + got, len - got, (off_t)got);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return HEARTH_EPROTO;
+        got += (size_t)n;
+    }
+    return HEARTH_OK;
+}
+
+static int meet_take(void *self, uint32_t round, uint64_t wait_ms, void *out, size_t len)
+{
+    struct hth_local_meet m = { .round = round, .wait_ms = (uint32_t)wait_ms };
+    struct hth_local_bytes a;
+    int fd = -1;
+    struct hth_ask ask = { .msg = &m,
+        .len = sizeof(m),
+        .type = HTH_LOCAL_MEET,
+        .want = HTH_LOCAL_BYTES,
+        .fd = -1,
+        .answer = &a,
+        .answer_len = sizeof(a),
+        .out_fd = &fd,
+        .wait_ms = wait_ms + 1,
+        .what = "receive the ranks' table from this node's engine" };
+    int rc = hth_ask(self, &ask, NULL);
+
+    if (!rc)
+        rc = a.len == len && fd >= 0 ? meet_read(fd, out, len) : HEARTH_EPROTO;
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+static void meet_mates(struct hearth *h, int absent)
+{
+    struct hth_mates mates = { .self = h, .bring = meet_bring, .meet = meet_take };
+
+    pthread_mutex_lock(&h->lock);
+    mates.node = absent ? 0 : h->attached.store;
+    pthread_mutex_unlock(&h->lock);
+    hth_bootstrap_mates(h->opts.bootstrap, &mates);
+}
+
+int hth_meet(struct hearth *h, int absent, unsigned char own[HTH_GATHER], unsigned char *table,
         struct hearth_error *err)
 {
     const struct hearth_bootstrap *b = h->opts.bootstrap;
@@ -45,8 +115,10 @@ int hth_meet(struct hearth *h, unsigned char own[HTH_GATHER], unsigned char *tab
         memcpy(table, own, HTH_GATHER);
         return HEARTH_OK;
     }
+    meet_mates(h, absent);
     hth_bootstrap_tell(b, h->opts.job, j->key, j->keyed, h->opts.network == HEARTH_NETWORK_TRUSTED);
     rc = b->allgather(b->self, own, HTH_GATHER, table, err);
+    hth_bootstrap_mates(b, &(struct hth_mates){ 0 }); /* the caller may gather for himself */
     if (rc > 0)
         rc = hth_fail(err, HEARTH_EINVAL, 0,
                 "the bootstrap's all-gather returned %d: it must return 0 or a negative code", rc);

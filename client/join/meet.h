@@ -7,8 +7,8 @@
 #include "client/base/member.h"
 #include "core/format/epoch.h"
 
-/* All rows from our own, each in its place and proved. */
-int hth_meet(struct hearth *h, unsigned char own[HTH_GATHER], unsigned char *table,
+/* All rows from our own, each in its place and proved. absent: this rank has no engine. */
+int hth_meet(struct hearth *h, int absent, unsigned char own[HTH_GATHER], unsigned char *table,
         struct hearth_error *err);
 
 #endif

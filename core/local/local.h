@@ -68,6 +68,8 @@ enum hth_local_type {
     HTH_LOCAL_WISH = 68, /* pin, release, ... a kept save; also before ATTACH; OK, or why not */
     HTH_LOCAL_KEPT = 70, /* what is kept; answered by KEPT_LIST */
     HTH_LOCAL_KEPT_LIST = 71,
+    HTH_LOCAL_MEET = 74,  /* the packed table of a gather, when a rank has brought it: BYTES */
+    HTH_LOCAL_BRING = 76, /* descriptor: memfd with it; OK */
     HTH_LOCAL_LET_GO =
             72, /* from the engine, request 0: this slot is unmapped once no save needs it */
 };
@@ -154,6 +156,12 @@ struct hth_local_joined {
     uint64_t epoch, nonce;
     uint32_t nodes, self;
     struct hth_local_opts opts; /* in effect */
+};
+
+struct hth_local_meet { /* MEET, BRING */
+    struct hth_local_head head;
+    uint32_t round;   /* of the gather, a random number of rank 0's */
+    uint32_t wait_ms; /* MEET */
 };
 
 struct hth_local_refit { /* an engine that is in an epoch ends, and the next one answers */

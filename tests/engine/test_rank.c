@@ -221,6 +221,8 @@ Test(rank, each_request_has_the_length_of_its_type_and_no_other)
         [HTH_LOCAL_TAKE] = sizeof(struct hth_local_take),
         [HTH_LOCAL_REGAIN] = sizeof(struct hth_local_regain),
         [HTH_LOCAL_REFIT] = sizeof(struct hth_local_refit),
+        [HTH_LOCAL_MEET] = sizeof(struct hth_local_meet),
+        [HTH_LOCAL_BRING] = sizeof(struct hth_local_meet),
         [HTH_LOCAL_WISH] = sizeof(struct hth_local_wish),
         [HTH_LOCAL_KEPT] = sizeof(struct hth_local_head),
         [HTH_LOCAL_BAD] = sizeof(struct hth_local_bad),

@@ -289,6 +289,15 @@ static void regain(void)
     say(&p, sizeof(p.m) + put_ranks(p.runs), HTH_LOCAL_REGAIN, HTH_LOCAL_OWN | roll(4), NULL);
 }
 
+static void meet(uint32_t type)
+{
+    struct hth_local_meet m = { .round = roll(3), .wait_ms = roll(2000) };
+    unsigned char bytes[64] = { 1 };
+    int brings = type == HTH_LOCAL_BRING;
+
+    say(&m, sizeof(m), type, 0, brings && roll(6) ? content_of(bytes, roll(64)) : NULL);
+}
+
 static void map(uint32_t type)
 {
     struct hth_local_map m = { .save = any_save(),
@@ -326,7 +335,7 @@ static void ask_else(void)
     struct hth_local_unmap unmap = { .lease = nearly(lease[roll(GIVEN)]) };
     struct hth_local_recover recover = { .deadline_ms = roll(5000) };
 
-    switch (roll(6)) {
+    switch (roll(7)) {
     case 0:
         find.save = roll(2) ? any_save() : (struct hth_local_save){ 0 };
         say(&find, sizeof(find), HTH_LOCAL_FIND, 0, NULL);
@@ -339,6 +348,9 @@ static void ask_else(void)
         break;
     case 3:
         say(&recover, sizeof(recover), HTH_LOCAL_RECOVER, 0, NULL);
+        break;
+    case 4:
+        meet(roll(3) ? HTH_LOCAL_MEET : HTH_LOCAL_BRING);
         break;
     default:
         say(&unmap, sizeof(unmap), HTH_LOCAL_UNMAP, 0, NULL);

@@ -577,7 +577,7 @@ static void do_meet(struct me *me, const uint64_t arg[3], struct answer *out)
 static void come_as_rank_1(uint16_t port, uint64_t highest)
 {
     struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port) };
-    unsigned char challenge[48], said[88 + GATHER] = "HTHMEET2", head[40], table[2 * GATHER];
+    unsigned char challenge[48], said[96 + GATHER] = "HTHMEET3", head[48], table[2 * GATHER];
     const uint32_t words[] = { 1, 2, 1, GATHER }; /* rank, world, round, length */
     uint64_t len = 0;
     int fd = -1;
@@ -592,8 +592,8 @@ static void come_as_rank_1(uint16_t port, uint64_t highest)
         nap_ms(10);
     }
     memcpy(said + 8, words, sizeof(words));
-    memcpy(said + 88, rows[1], GATHER);
-    memcpy(said + 88 + HIGHEST, &highest, sizeof(highest));
+    memcpy(said + 96, rows[1], GATHER);
+    memcpy(said + 96 + HIGHEST, &highest, sizeof(highest));
     CHECK(recv(fd, challenge, sizeof(challenge), MSG_WAITALL) == sizeof(challenge), "no challenge");
     CHECK(send(fd, said, sizeof(said), MSG_NOSIGNAL) == sizeof(said), "he is not heard");
     CHECK(recv(fd, head, sizeof(head), MSG_WAITALL) == sizeof(head), "he has got no answer");

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* BRING, MEET: the ranks' table goes from one rank of this node to the others. */
+/* For this folder alone. */
+#ifndef HEARTH_ENGINE_MEET_H
+#define HEARTH_ENGINE_MEET_H
+
+#include "core/base/env.h"
+#include "core/local/local.h"
+
+struct client;
+struct hth_node;
+
+void meet_bring(struct hth_node *n, struct client *c, const struct hth_local_meet *m,
+        struct hth_content *content);
+void meet_ask(struct hth_node *n, struct client *c, const struct hth_local_meet *m);
+void meet_tick(struct hth_node *n, uint64_t now_ms);
+uint64_t meet_due_ms(const struct hth_node *n);
+void meet_gone(struct hth_node *n, uint32_t client);
+void meet_close(struct hth_node *n);
+
+#endif
