@@ -5,7 +5,7 @@
  * checks it against what rank 0 itself has said to that rank. One table is kept, the newest.
  *
  *     MEET ──► waits ──BRING of its gather──► BYTES
- *                └──── its time is up ──────► ETIMEDOUT: the rank asks rank 0 for the table
+ *                └─── its time is up ─────► ETIMEDOUT: the rank asks rank 0
  */
 #include "meet.h"
 

@@ -26,6 +26,7 @@
 #define NAP_MS      10u
 #define NAP_MOST_MS 200u
 #define SHARE_MS    1000u  /* for each of several addresses; each pass doubles it */
+#define SHARE_LEAST 50u    /* ms: with less, what becomes of an address says nothing about it */
 #define SHARE_TWICE 8u     /* doubled at most so often */
 #define MATE_MS     30000u /* at most, for a table that another rank of the node receives */
 #define ASK_MS      1000u  /* between two look-ups of the name */
@@ -362,6 +363,12 @@ static int visit_ask(struct visit *v, struct addrinfo **all, uint64_t *asked)
     return 1;
 }
 
+/* That a pass takes at least. */
+static uint64_t visit_least_ms(const struct visit *v)
+{
+    return v->addresses > 1 ? (uint64_t)SHARE_LEAST * v->addresses : 0;
+}
+
 static enum outcome visit_until_late(struct visit *v, uint32_t *turned_away)
 {
     struct addrinfo *all = NULL;
@@ -370,7 +377,7 @@ static enum outcome visit_until_late(struct visit *v, uint32_t *turned_away)
     enum outcome is = GIVE_UP;
 
     while (visit_ask(v, &all, &asked) && (is = visit_once(v, all)) == COME_AGAIN &&
-            hth_mono_ms() + wait_ms < v->until - HTH_GRACE_MS) {
+            hth_mono_ms() + wait_ms + visit_least_ms(v) < v->until - HTH_GRACE_MS) {
         *turned_away += (uint32_t)v->said;
         guest_nap_ms(wait_ms);
         wait_ms = wait_ms * 2 < NAP_MOST_MS ? wait_ms * 2 : NAP_MOST_MS;

@@ -454,7 +454,7 @@ static int host_pack(struct party *p)
     return HEARTH_OK;
 }
 
-/* ---- ranks of one node ------------------------------------------------------------------------ */
+/* ---- ranks of one node --------------------------------------------------------------------- */
 
 struct inmate {
     uint64_t node;
@@ -504,7 +504,7 @@ static void host_choose(struct party *p)
     free(all);
 }
 
-/* ---- the end of a gather ---------------------------------------------------------------------- */
+/* ---- the end of a gather ------------------------------------------------------------------- */
 
 /* The table to all ranks; those that leave without it are named. */
 static int host_serve_all(struct party *p, struct hearth_error *err)
