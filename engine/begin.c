@@ -433,6 +433,21 @@ void begin_set_step(struct hth_node *n, struct client *c, const struct hth_local
     begin_start(n, c, &start, ranks);
 }
 
+/* A rank that waits to begin a step has passed the steps before it, unless it has still to name the
+ * step of a save that it has staged. */
+static void begin_passes(struct hth_node *n, const struct client *c, const union start *m)
+{
+    int begin = m->head.type == HTH_LOCAL_BEGIN;
+    uint64_t step = begin ? m->begin.step : m->set_step.step;
+
+    if ((begin && m->head.token) || step == UINT64_MAX)
+        return;
+    for (const struct loan *l = n->loans; l; l = l->next)
+        if (loan_is_staged(l, c->rank) && l->token != m->head.token)
+            return;
+    hth_commit_passes(n->commit, c->rank, step);
+}
+
 void begin_tick(struct hth_node *n, uint64_t now_ms)
 {
     struct pending **at = &n->pending;
@@ -443,6 +458,7 @@ void begin_tick(struct hth_node *n, uint64_t now_ms)
         struct client *c = client_find(n, p->client);
 
         if (c && p->until_ms > now_ms && begin_must_wait(n, c, &p->start, p->ranks)) {
+            begin_passes(n, c, &p->start);
             at = &p->next;
             continue;
         }

@@ -88,6 +88,11 @@ struct loan *loan_find(struct hth_node *n, const struct client *c, uint64_t toke
 struct loan *loan_given(struct hth_node *n, const struct client *c, uint64_t token);
 /* One that may still grow: begun, and not handed over by COMMIT. */
 struct loan *loan_open(struct hth_node *n, const struct client *c, uint64_t token);
+/* The rank writes it, and has not named its step. */
+static inline int loan_is_staged(const struct loan *l, uint32_t rank)
+{
+    return l->rank == rank && !l->has_id && !l->dead && !l->ahead;
+}
 /* One that was lent ahead and is not begun: BEGIN alone makes a save of it. */
 struct loan *loan_ahead(struct hth_node *n, const struct client *c, uint64_t token);
 /* The error for a token that loan_find() and loan_open() do not know: HEARTH_ESTATE. */

@@ -143,6 +143,16 @@ static void node_on_level(void *self, struct hth_save_id save, uint32_t rank,
         n->ahead_look = 1;
 }
 
+static int node_is_staging(void *self, uint32_t rank)
+{
+    const struct hth_node *n = self;
+    const struct loan *l = n->loans;
+
+    while (l && !loan_is_staged(l, rank))
+        l = l->next;
+    return l != NULL;
+}
+
 static void node_on_recovered(void *self, int code, const struct hearth_error *err,
         struct hth_save_id save, const struct hearth_recovery *info)
 {
@@ -210,7 +220,10 @@ static int node_open_session(struct hth_node *n, struct hearth_error *err)
 static int node_open_parts(struct hth_node *n, struct hearth_error *err)
 {
     struct hth_commit_events commit = {
-        .self = n, .on_said = node_on_said, .on_level = node_on_level
+        .self = n,
+        .on_said = node_on_said,
+        .on_level = node_on_level,
+        .is_staging = node_is_staging,
     };
     struct hth_recover_events recover = { .self = n, .on_end = node_on_recovered };
     struct hth_blob_events blobs = {

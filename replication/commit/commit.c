@@ -96,6 +96,7 @@ void hth_commit_resume(struct hth_commit *c)
                 head_fate(c, s->id) == FATE_OPEN)
             commit_resume_save(c, s);
     member_resume(c);
+    locals_resume(c);
     c->heard_ms = 0; /* what is on record was said to the engine before this one */
     c->unsure = !hth_is_coordinator(c->ctx);
     c->alives = 0;
@@ -193,17 +194,18 @@ static int commit_next_attempt(struct hth_commit *c, uint32_t rank, uint64_t ste
                 HTH_STEP_MAX);
     if (ranks && (rc = commit_check_ranks(c, rank, ranks, err)))
         return rc;
-    if (hth_attempts_passed(&l->begun, step))
+    if (hth_attempts_passed(&l->begun, step) || step < l->passed)
         return hth_fail(err, HEARTH_ESTATE, 0,
                 "rank %" PRIu32 " begins step %" PRIu64 " after step %" PRIu64
                 ": going back is hearth_recover()",
-                rank, step, l->begun.step);
+                rank, step, l->begun.step > l->passed ? l->begun.step : l->passed);
     attempt = commit_count_one(c, l, step, ranks ? hth_ranks_bits(ranks) : 0);
     if (!attempt)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "rank %" PRIu32 " has begun step %" PRIu64
                 " too often, or with more than %u sets of ranks: it saves another step",
                 rank, step, HTH_ATTEMPTS_SETS);
+    local_passes(l, step);
     *out = (struct hth_save_id){ e->epoch, e->nonce, step, attempt };
     if (hth_breaks(c->ctx, HTH_BREAK_EPOCH))
         *out = (struct hth_save_id){ 1, 1, step, 1 };
@@ -216,16 +218,12 @@ int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step,
     struct local_rank *l = local_find(c, rank);
     const struct hth_epoch *e = c->ctx->epoch;
     struct hth_save_id id;
-    int rc;
 
     if (!c->running || !l)
         return HEARTH_OK; /* begin says what is wrong */
     id = (struct hth_save_id){ e->epoch, e->nonce, step, 0 };
     id.attempt = hth_attempts_peek(&l->begun, step, ranks ? hth_ranks_bits(ranks) : 0);
-    rc = commit_no_room(c, id, err);
-    if (rc && step < HTH_STEP_MAX) /* HTH_STEP_MAX: any later step */
-        steps_blocked(c, l, step);
-    return rc;
+    return commit_no_room(c, id, err);
 }
 
 /* The save is under way in this epoch: it is not decided, and recovery has not chosen it. */
@@ -436,6 +434,8 @@ void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
         word_now(c, bytes, len);
     else if (kind == HTH_KIND_SAID)
         asked_said(c, bytes, len);
+    else if (kind == HTH_KIND_AWAITED)
+        steps_awaited(c, bytes, len);
     else if (kind == HTH_KIND_PROBE && !hth_is_coordinator(c->ctx))
         commit_be_heard(c);
 }

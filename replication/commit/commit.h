@@ -25,6 +25,8 @@ struct hth_commit_events {
      * that rank's own level (COPIED). */
     void (*on_level)(void *self, struct hth_save_id save, uint32_t rank, enum hearth_level level,
             int degraded, int code, const char *text);
+    /* 1: this rank writes a save whose step it has not named. NULL: no rank of this node does. */
+    int (*is_staging)(void *self, uint32_t rank);
 };
 
 int hth_commit_open(struct hth_ctx *ctx, const struct hth_commit_events *events,
@@ -67,6 +69,10 @@ int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
 void hth_commit_count(struct hth_commit *c, uint32_t rank, uint64_t step, uint32_t begun);
 /* The attempt that `rank` has begun last, as far as is known here; 0: it has begun nothing. */
 uint32_t hth_commit_counted(const struct hth_commit *c, uint32_t rank, uint64_t *out_step);
+
+/* `rank` waits for room to begin `step`, and has no earlier save to name: from now on it begins no
+ * earlier step. */
+void hth_commit_passes(struct hth_commit *c, uint32_t rank, uint64_t step);
 
 /* `rank` goes on with a save that it began under an engine before this one.
  * Errors: HEARTH_EUNKNOWN of another epoch; HEARTH_EFAILED decided already, or a newer one is; of the set. */

@@ -85,10 +85,11 @@ struct track {
     uint8_t *rank;           /* [local ranks] RANK_ bits */
     struct hth_ranks *ranks; /* of a save of some ranks; NULL: nobody here has named them */
     enum hearth_level level;
-    uint64_t repair_ms;  /* missing copies are fetched from then on */
-    uint64_t crossed_ms; /* since when ranks here seem to name different steps; 0: they do not */
-    int failing;         /* a rank or we cannot: said until it is cancelled */
-    int unknown; /* its ranks have been told that nobody decides it: they hear no more of it */
+    uint64_t repair_ms; /* missing copies are fetched from then on */
+    uint64_t
+            left_ms; /* since when a rank here is behind it and may stay so (steps.c); 0: none is */
+    int failing;     /* a rank or we cannot: said until it is cancelled */
+    int unknown;     /* its ranks have been told that nobody decides it: they hear no more of it */
     int fail_code;
     char why[200];
     struct lacks lacks;
@@ -116,7 +117,7 @@ struct tally {
     struct hth_draft *draft; /* of its manifest; no state: what it is made of is said again */
     int complete;            /* COMPLETE was said */
     uint64_t owed_ms;        /* since then a lost node owes its part; 0: none does */
-    uint64_t crossed_ms;     /* since when nodes seem to name different steps; 0: they do not */
+    uint64_t awaited_ms;     /* AWAITED is said then; 0: no node has done it, or all have */
     int failing;             /* CANCELLED is to be said as soon as possible */
     int fail_code;
     char why[200];
@@ -194,6 +195,8 @@ struct away {
 struct local_rank {
     uint32_t rank;
     struct hth_attempts begun; /* in this epoch */
+    uint64_t passed; /* it begins no step before this one: it has begun it, or waits for its room */
+    uint64_t known;  /* of saves from this step on this engine has counted each begin */
 };
 
 struct outcome { /* of a decided save, for late questions */
@@ -270,6 +273,8 @@ void track_end(struct hth_commit *c, struct track *t, enum hearth_level level, i
 /* locals.c */
 int locals_make(struct hth_commit *c, struct hearth_error *err); /* of a new epoch */
 struct local_rank *local_find(struct hth_commit *c, uint32_t rank);
+void locals_resume(struct hth_commit *c); /* an engine before this one has counted begins */
+void local_passes(struct local_rank *l, uint64_t step);              /* hth_commit_passes() too */
 int local_owns(const struct hth_ctx *ctx, const struct hth_held *h); /* a local rank's object */
 
 /* holders.c; hth_commit_holders() too */
@@ -399,9 +404,8 @@ int now_said(
 
 /* steps.c; only the coordinator calls steps_coord() */
 void steps_member(struct hth_commit *c, uint64_t now_ms);
-/* The rank has no room to begin this step. */
-void steps_blocked(struct hth_commit *c, const struct local_rank *l, uint64_t step);
 void steps_coord(struct hth_commit *c, uint64_t now_ms);
+void steps_awaited(struct hth_commit *c, const unsigned char *bytes, size_t len); /* AWAITED */
 
 /* word.c */
 void word_now(struct hth_commit *c, const unsigned char *bytes, size_t len);

@@ -1,46 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks that name different steps in one save. All ranks save the same steps in the same order, so
- * of two ranks one has done all that the other has. Where each of the two has done a save that the
- * other has not, neither save can come to its end, and both fail. Facts may be lost or late, and
- * are said again: it must be so for dead_ms.
+ * Ranks that name different steps. Steps of one rank never go down, so a rank that has passed a
+ * step never begins an open save of that step or of an earlier one:
  *
- * The ranks of one node are compared there, those of different nodes by the coordinator, which
- * knows of a node that all of its ranks have done a save.
+ *     the rank takes part in save T and has not begun it; it has begun a later step S, or waits
+ *     for the room of S: its node fails T at once. Attempts of one step are counted, and are no
+ *     matter.
+ *
+ * Two saves that are open at once and become done in any order are none of that: each rank has
+ * begun both. A node hears of a save of other nodes by an offer, or, when it was awaited for
+ * dead_ms, by the coordinator's AWAITED.
+ *
+ * S can wait in vain too, for a rank that is at T. Its node fails S after dead_ms in which the
+ * rank has begun nothing, if T failed by the rule above, and the rank stages no save; or if the
+ * rank waits for the room of T, and S takes that room.
  */
 #include "commit_state.h"
 
 #include <stdio.h>
 
-static void steps_fail(struct hth_commit *c, struct hth_save_id a, uint32_t rank_a,
-        struct hth_save_id b, uint32_t rank_b)
-{
-    const struct hth_epoch *e = c->ctx->epoch;
-    char text[200];
-
-    snprintf(text, sizeof(text),
-            "the ranks name different steps in one save: rank %" PRIu32 " (%.24s) step %" PRIu64
-            ", rank %" PRIu32 " (%.24s) step %" PRIu64,
-            rank_a, e->member[e->rank_node[rank_a]].node, a.step, rank_b,
-            e->member[e->rank_node[rank_b]].node, b.step);
-    hth_commit_fail(c, a, HEARTH_EINVAL, text);
-    hth_commit_fail(c, b, HEARTH_EINVAL, text);
-}
-
-/* And not the same step: attempts of one are counted, and say nothing of the ranks' steps. */
-static int steps_same_ranks(struct hth_save_id a, struct hth_save_id b)
-{
-    return a.step != b.step && hth_attempt_set(a.attempt) == hth_attempt_set(b.attempt);
-}
-
-/* 1: it has been so for long enough. */
-static int steps_sure(const struct hth_commit *c, uint64_t *since_ms, uint64_t now_ms)
-{
-    *since_ms = *since_ms ? *since_ms : now_ms;
-    return now_ms - *since_ms >= c->ctx->opts.dead_ms;
-}
-
-/* ---- of one node --------------------------------------------------------------------------- */
+/* ---- A member ------------------------------------------------------------------------------ */
 
 static int track_is_open(const struct hth_commit *c, const struct track *t)
 {
@@ -48,65 +27,119 @@ static int track_is_open(const struct hth_commit *c, const struct track *t)
            t->id.epoch == c->ctx->epoch->epoch && t->id.nonce == c->ctx->epoch->nonce;
 }
 
-/* The first local rank that has done `a` and not begun `b`; `locals`: there is none. */
-static uint32_t track_ahead(
-        const struct hth_commit *c, const struct track *a, const struct track *b)
-{
-    uint32_t i = 0;
-
-    while (i < c->locals && !((a->rank[i] & RANK_DONE) && !b->rank[i]))
-        i++;
-    return i;
-}
-
-static int track_crosses(struct hth_commit *c, struct track *a, uint64_t now_ms)
-{
-    for (const struct track *b = a->next; b; b = b->next) {
-        uint32_t i, k;
-
-        if (!track_is_open(c, b) || !steps_same_ranks(a->id, b->id))
-            continue;
-        i = track_ahead(c, a, b);
-        k = track_ahead(c, b, a);
-        if (i == c->locals || k == c->locals)
-            continue;
-        if (steps_sure(c, &a->crossed_ms, now_ms))
-            steps_fail(c, b->id, c->local[k].rank, a->id, c->local[i].rank);
-        return 1;
-    }
-    return 0;
-}
-
-void steps_member(struct hth_commit *c, uint64_t now_ms)
-{
-    for (struct track *t = c->tracks; t; t = t->next)
-        if (!track_is_open(c, t) || !track_crosses(c, t, now_ms))
-            t->crossed_ms = 0;
-}
-
-/* Steps never go down: an earlier save that the rank has not begun waits for it in vain, and so
- * does the rank for the room of that one. */
-void steps_blocked(struct hth_commit *c, const struct local_rank *l, uint64_t step)
+static void steps_fail(
+        struct hth_commit *c, const struct track *t, const struct local_rank *l, const char *what)
 {
     const struct hth_epoch *e = c->ctx->epoch;
     char text[200];
 
-    for (const struct track *t = c->tracks; t; t = t->next) {
-        if (t->id.step >= step || t->rank[l - c->local] || !track_is_open(c, t) ||
-                !track_has(c, t, (uint32_t)(l - c->local)))
-            continue;
-        snprintf(text, sizeof(text),
-                "the ranks name different steps: rank %" PRIu32 " (%.24s) begins step %" PRIu64
-                ", and has not begun step %" PRIu64,
-                l->rank, e->member[e->self].node, step, t->id.step);
-        hth_commit_fail(c, t->id, HEARTH_EINVAL, text);
-    }
+    snprintf(text, sizeof(text),
+            "the ranks name different steps: rank %" PRIu32 " (%.24s) is at step %" PRIu64
+            "%s and has not begun step %" PRIu64,
+            l->rank, e->member[e->self].node, l->passed, what, t->id.step);
+    hth_commit_fail(c, t->id, HEARTH_ESTATE, text);
 }
 
-/* ---- of all nodes -------------------------------------------------------------------------- */
+static int rank_has_passed(const struct local_rank *l, uint64_t step)
+{
+    return l->known <= step && step < l->passed;
+}
 
-/* With a manifest all nodes have done it, though this engine may not have heard so. */
-static int tally_is_open(const struct hth_commit *c, const struct tally *t)
+/* The rank waits for the room of the step that it is at: not for a slot, which is made in time. */
+static int rank_lacks_room(const struct hth_commit *c, const struct local_rank *l)
+{
+    uint32_t others = 0;
+
+    for (const struct hth_held_save *s = hth_holdings_first(c->ctx); s; s = s->next)
+        others += !s->removed && s->id.epoch && !hth_save_foreign(s->id) && s->id.step != l->passed;
+    return l->begun.step < l->passed && others > c->ctx->opts.keep;
+}
+
+/* The save that the rank began last failed since another rank has passed it. */
+static int rank_is_passed(const struct hth_commit *c, const struct local_rank *l)
+{
+    const struct hth_epoch *e = c->ctx->epoch;
+    struct hth_save_id last = { e->epoch, e->nonce, l->begun.step, hth_attempts_last(&l->begun) };
+
+    if (l->begun.step < l->known || l->begun.step != l->passed ||
+            (c->events.is_staging && c->events.is_staging(c->events.self, l->rank)))
+        return 0;
+    for (uint32_t i = 0; i < c->head.cancels; i++)
+        if (c->head.cancelled[i].code == HEARTH_ESTATE &&
+                hth_save_cmp(c->head.cancelled[i].save, last) == 0)
+            return 1;
+    return 0;
+}
+
+static void steps_look_at(struct hth_commit *c, struct track *t, uint64_t now_ms)
+{
+    const struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
+    const struct local_rank *left = NULL;
+
+    for (uint32_t i = 0; i < c->locals; i++) {
+        const struct local_rank *l = &c->local[i];
+
+        if ((t->rank[i] & RANK_BEGUN) || !track_has(c, t, i))
+            continue;
+        if (rank_has_passed(l, t->id.step)) {
+            steps_fail(c, t, l, "");
+            return;
+        }
+        if (!left && l->passed < t->id.step &&
+                (rank_is_passed(c, l) || (s && !s->removed && rank_lacks_room(c, l))))
+            left = l;
+    }
+    if (!left)
+        t->left_ms = 0;
+    else if (!t->left_ms)
+        t->left_ms = now_ms;
+    else if (now_ms - t->left_ms >= c->ctx->opts.dead_ms)
+        steps_fail(c, t, left,
+                rank_is_passed(c, left) ? ", which failed for that," : ", which has no room,");
+}
+
+void steps_member(struct hth_commit *c, uint64_t now_ms)
+{
+    for (struct track *t = c->tracks; t && !hth_breaks(c->ctx, HTH_BREAK_STEPS); t = t->next)
+        if (track_is_open(c, t))
+            steps_look_at(c, t, now_ms);
+}
+
+/* The save is one of those that a rank of this node takes part in. */
+static int steps_concern(const struct hth_commit *c, const struct hth_ranks *ranks)
+{
+    uint32_t i = 0;
+
+    while (ranks && i < c->locals && !hth_ranks_have(ranks, c->local[i].rank))
+        i++;
+    return i < c->locals;
+}
+
+void steps_awaited(struct hth_commit *c, const unsigned char *bytes, size_t len)
+{
+    const struct hth_epoch *e = c->ctx->epoch;
+    struct hth_ranks set, *ranks;
+    struct hth_save_id save;
+    struct track *t;
+
+    if (len < SAVE_BYTES || !c->running ||
+            hth_ranks_decode(&set, bytes + SAVE_BYTES, len - SAVE_BYTES, NULL))
+        return;
+    save = save_get(bytes);
+    ranks = set.runs ? &set : NULL;
+    if (save.epoch != e->epoch || save.nonce != e->nonce || !steps_concern(c, ranks) ||
+            outcome_find(c, save) || head_fate(c, save) != FATE_OPEN)
+        return;
+    t = track_get(c, save);
+    if (t)
+        (void)track_name(t, ranks, NULL);
+}
+
+/* ---- The coordinator ------------------------------------------------------------------------- */
+
+/* Some nodes have done it, and not all. With a manifest all have, though this engine may not have
+ * heard so. */
+static int tally_is_awaited(const struct hth_commit *c, const struct tally *t)
 {
     const struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
 
@@ -114,48 +147,29 @@ static int tally_is_open(const struct hth_commit *c, const struct tally *t)
            !t->failing && !tally_is_recovered(c, t) && head_fate(c, t->id) == FATE_OPEN;
 }
 
-/* The first node that has done `a` and not `b`; `nodes`: there is none. */
-static uint32_t tally_ahead(
-        const struct hth_commit *c, const struct tally *a, const struct tally *b)
+static void steps_say_awaited(const struct hth_commit *c, const struct tally *t)
 {
-    for (uint32_t n = 0; n < c->ctx->epoch->nodes; n++)
-        if (a->node[n].done && !b->node[n].parts && b->node[n].due && !holders_lost(c, n))
-            return n;
-    return c->ctx->epoch->nodes;
-}
+    unsigned char body[SAVE_BYTES + HTH_RANK_RUNS * HTH_RANK_RUN_BYTES];
+    size_t len = SAVE_BYTES;
 
-static uint32_t node_rank(const struct hth_epoch *e, uint32_t node)
-{
-    uint32_t r = 0;
-
-    while (e->rank_node[r] != node)
-        r++;
-    return r;
-}
-
-static int tally_crosses(struct hth_commit *c, struct tally *a, uint64_t now_ms)
-{
-    const struct hth_epoch *e = c->ctx->epoch;
-
-    for (const struct tally *b = a->next; b; b = b->next) {
-        uint32_t i, k;
-
-        if (!tally_is_open(c, b) || !steps_same_ranks(a->id, b->id))
-            continue;
-        i = tally_ahead(c, a, b);
-        k = tally_ahead(c, b, a);
-        if (i == e->nodes || k == e->nodes)
-            continue;
-        if (steps_sure(c, &a->crossed_ms, now_ms))
-            steps_fail(c, b->id, node_rank(e, k), a->id, node_rank(e, i));
-        return 1;
+    save_put(body, t->id);
+    if (t->ranks) {
+        hth_ranks_encode(t->ranks, body + len);
+        len += hth_ranks_bytes(t->ranks);
     }
-    return 0;
+    hth_tree_down(c->ctx, HTH_KIND_AWAITED, body, len);
 }
 
 void steps_coord(struct hth_commit *c, uint64_t now_ms)
 {
-    for (struct tally *t = c->coord.tallies; t; t = t->next)
-        if (!tally_is_open(c, t) || !tally_crosses(c, t, now_ms))
-            t->crossed_ms = 0;
+    for (struct tally *t = c->coord.tallies; t; t = t->next) {
+        if (!tally_is_awaited(c, t)) {
+            t->awaited_ms = 0;
+            continue;
+        }
+        if (t->awaited_ms && now_ms >= t->awaited_ms)
+            steps_say_awaited(c, t);
+        if (!t->awaited_ms || now_ms >= t->awaited_ms)
+            t->awaited_ms = now_ms + c->ctx->opts.dead_ms;
+    }
 }

@@ -51,6 +51,7 @@ enum hth_break {
 #define HTH_BREAK_CROWD  (UINT64_C(1) << 34) /* a save is staged where bytes are free */
 #define HTH_BREAK_HOME   (UINT64_C(1) << 33) /* copies that have moved stay where they are */
 #define HTH_BREAK_ALIVE  (UINT64_C(1) << 35) /* a tick that is late makes all peers alive */
+#define HTH_BREAK_STEPS  (UINT64_C(1) << 36) /* a save that a rank has passed waits for that rank */
 
 struct hth_ctx_opts {
     char job[HTH_NAME_MAX + 1];

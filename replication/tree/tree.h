@@ -48,6 +48,9 @@ enum hth_kind {
     /* up: {u32 node, u32 1: I cannot reach it; 2: I cannot pull from it, though I reach it; 0: I
      * can again} */
     HTH_KIND_UNREACHED = 24,
+    /* down: {save, runs of its set of ranks} nodes have done it and others have not for dead_ms. An
+     * older engine passes it on and over. */
+    HTH_KIND_AWAITED = 25,
     /* up: {u32 part, u32 parts, u32 plans up to this are void here, u32 crc of all of it, bytes} */
     HTH_KIND_INVENTORY = 32,
     HTH_KIND_PLAN = 33,         /* to: {u32 serial} there is a plan: ask for it */

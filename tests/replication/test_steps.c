@@ -6,9 +6,29 @@
 
 enum { NODES = 3 };
 
+static uint32_t failed; /* FAILED that the engine of node 0 has sent */
+static unsigned char failed_fact[HTH_TREE_MAX + 1];
+
+/* The coordinator hears its own node as it hears the others. */
+static void hear(struct pair_node *n)
+{
+    unsigned char bytes[HTH_TREE_MAX];
+    size_t len = n->len;
+
+    memcpy(bytes, n->fact, len);
+    if (n->kind == HTH_KIND_FAILED) {
+        failed++;
+        memcpy(failed_fact, bytes, len);
+        failed_fact[len] = '\0';
+    }
+    hth_commit_deliver(commit, 0, n->kind, bytes, len);
+}
+
 static void begin(void)
 {
+    failed = 0;
     coordinator_open(NODES);
+    p->node[0].on_fact = hear;
     engine_start();
 }
 
@@ -20,20 +40,20 @@ static void done(uint32_t origin, uint64_t step)
     say_done(origin);
 }
 
-/* The FAILED that this engine sends to itself about the two saves, with both names. */
+/* The last one, with both names. */
 static void must_fail_naming(const char *one, const char *other)
 {
-    const char *why = (const char *)p->node[0].fact + SAVE + 4;
+    const char *why = (const char *)failed_fact + SAVE + 4;
 
-    cr_assert(ge(u32, p->node[0].heard[HTH_KIND_FAILED], 1));
-    cr_assert(eq(i32, (int)hth_get32(p->node[0].fact + SAVE), HEARTH_EINVAL));
+    cr_assert(ge(u32, failed, 1));
+    cr_assert(eq(i32, (int)hth_get32(failed_fact + SAVE), HEARTH_ESTATE));
     cr_assert(ne(ptr, strstr(why, one), NULL), "%s", why);
     cr_assert(ne(ptr, strstr(why, other), NULL), "%s", why);
 }
 
 static void must_not_fail(void)
 {
-    cr_assert(zero(u32, p->node[0].heard[HTH_KIND_FAILED]));
+    cr_assert(zero(u32, failed), "%s", (const char *)failed_fact + SAVE + 4);
 }
 
 static void pass(uint64_t ms)
@@ -41,38 +61,6 @@ static void pass(uint64_t ms)
     for (uint64_t end_ms = p->now_ms + ms; p->now_ms < end_ms; p->now_ms += ctx->opts.retry_ms)
         hth_commit_tick(commit);
     hth_commit_tick(commit);
-}
-
-Test(steps, two_saves_of_which_each_lacks_the_others_ranks_fail_and_name_both)
-{
-    done(0, 5);
-    done(1, 5);
-    done(2, 6);
-    pass(ctx->opts.dead_ms + ctx->opts.retry_ms);
-    must_fail_naming("rank 0 (node0) step 5", "rank 2 (node2) step 6");
-}
-
-/* A fact of node 2 is late, or node 2 is slower than the others. */
-Test(steps, a_node_that_has_done_the_earlier_save_too_is_waited_for)
-{
-    done(0, 5);
-    done(1, 5);
-    done(2, 6);
-    pass(ctx->opts.dead_ms / 2);
-    done(2, 5);
-    pass(2 * ctx->opts.dead_ms);
-    must_not_fail();
-}
-
-Test(steps, a_node_that_is_ahead_is_no_other_order)
-{
-    done(0, 5);
-    done(1, 5);
-    done(1, 6);
-    pass(4 * (uint64_t)ctx->opts.dead_ms);
-    done(2, 5);
-    pass(ctx->opts.retry_ms);
-    must_not_fail();
 }
 
 static struct hth_save_id begun(uint32_t rank, uint64_t step)
@@ -83,7 +71,241 @@ static struct hth_save_id begun(uint32_t rank, uint64_t step)
     return id;
 }
 
-/* Node 0 has three ranks, and sends its coordinator no fact about the saves. */
+/* A save that ranks of other nodes have begun, as an offer names it. */
+static struct hth_save_id offered_of(uint64_t step, const struct hth_ranks *ranks)
+{
+    struct hth_save_id id = { EPOCH, NONCE, step, (ranks ? hth_ranks_bits(ranks) : 0) + 1 };
+
+    must(hth_commit_name(commit, id, ranks, NULL));
+    return id;
+}
+
+static struct hth_save_id offered(uint64_t step)
+{
+    return offered_of(step, NULL);
+}
+
+static int has_manifest(uint64_t step)
+{
+    const struct hth_save_id id = { EPOCH, NONCE, step, 1 };
+    const struct hth_held_save *s = hth_holdings_find(ctx, id);
+
+    return s && s->has_manifest;
+}
+
+/* ---- The rank has passed it ---------------------------------------------------------------- */
+
+/* Two threads of each rank write a save each. */
+Test(steps, two_saves_that_all_ranks_have_begun_are_done_in_any_order)
+{
+    (void)begun(0, 5);
+    (void)begun(0, 6);
+    done(1, 5);
+    done(2, 6);
+    pass(4 * (uint64_t)ctx->opts.dead_ms);
+    must_not_fail();
+    done(0, 6);
+    done(1, 6);
+    done(2, 5);
+    pass(4 * (uint64_t)ctx->opts.dead_ms);
+    done(0, 5);
+    hth_commit_tick(commit);
+    must_not_fail();
+    cr_assert(ne(i32, has_manifest(5), 0));
+    cr_assert(ne(i32, has_manifest(6), 0));
+}
+
+Test(steps, a_save_that_a_rank_of_this_node_has_passed_fails_at_once)
+{
+    (void)begun(0, 6);
+    (void)offered(5);
+    hth_commit_tick(commit);
+    must_fail_naming("rank 0 (node0) is at step 6", "has not begun step 5");
+}
+
+/* It is done on node 1, which offers no copy to node 0. */
+Test(steps, a_save_of_which_a_node_has_not_heard_is_named_by_the_coordinator)
+{
+    (void)begun(0, 6);
+    done(1, 5);
+    pass(ctx->opts.dead_ms / 2);
+    must_not_fail();
+    pass(ctx->opts.dead_ms);
+    must_fail_naming("rank 0 (node0) is at step 6", "has not begun step 5");
+}
+
+Test(steps, a_save_of_which_all_nodes_have_heard_waits_for_a_rank_that_is_slow)
+{
+    (void)begun(0, 4);
+    done(1, 5);
+    done(2, 5);
+    done(2, 6);
+    pass(4 * (uint64_t)ctx->opts.dead_ms);
+    must_not_fail();
+}
+
+Test(steps, a_save_of_other_ranks_is_not_passed)
+{
+    const struct hth_ranks others = { .runs = 1, .run = { { 1, 2, 1 } } };
+    const struct hth_ranks ours = { .runs = 1, .run = { { 0, 2, 1 } } };
+
+    (void)begun(0, 6);
+    (void)offered_of(5, &others);
+    (void)offered_of(6, &ours);
+    pass(4 * (uint64_t)ctx->opts.dead_ms);
+    must_not_fail();
+    (void)offered_of(5, &ours);
+    hth_commit_tick(commit);
+    must_fail_naming("rank 0 (node0) is at step 6", "has not begun step 5");
+}
+
+/* The coordinator names the set with the save. */
+Test(steps, the_coordinator_names_a_save_of_some_ranks_with_its_ranks)
+{
+    const struct hth_ranks ours = { .runs = 1, .run = { { 0, 2, 1 } } };
+    unsigned char done_of[16 + HTH_RANK_RUN_BYTES] = { 0 };
+
+    (void)begun(0, 6);
+    save = (struct hth_save_id){ EPOCH, NONCE, 5, hth_ranks_bits(&ours) + 1 };
+    hth_put32(done_of + 4, 1);
+    hth_put32(done_of + 12, 1);
+    hth_ranks_encode(&ours, done_of + 16);
+    fact(1, HTH_KIND_DONE, done_of, sizeof(done_of));
+    pass(ctx->opts.dead_ms + ctx->opts.retry_ms);
+    must_fail_naming("rank 0 (node0) is at step 6", "has not begun step 5");
+}
+
+/* The copies of step 5 take the room of step 6. The rank may have staged step 5, and name it
+ * later. */
+Test(steps, asking_for_room_fails_no_save)
+{
+    const struct hth_save_id five = offered(5);
+
+    ctx->opts.keep = 0;
+    cr_assert(ne(ptr, hth_holdings_get(ctx, five), NULL));
+    must_fail(hth_commit_room(commit, 0, 6, NULL, NULL), HEARTH_EBUSY);
+    hth_commit_tick(commit);
+    must_not_fail();
+    must(hth_commit_begin(commit, 0, 5, NULL, &(struct hth_save_id){ 0 }, NULL));
+}
+
+Test(steps, a_rank_that_waits_for_the_room_of_a_later_step_has_passed_the_earlier_one)
+{
+    const struct hth_save_id five = offered(5);
+
+    ctx->opts.keep = 0;
+    cr_assert(ne(ptr, hth_holdings_get(ctx, five), NULL));
+    hth_commit_passes(commit, 0, 6);
+    hth_commit_tick(commit);
+    must_fail_naming("rank 0 (node0) is at step 6", "has not begun step 5");
+    must_fail(
+            hth_commit_begin(commit, 0, 5, NULL, &(struct hth_save_id){ 0 }, NULL), HEARTH_ESTATE);
+}
+
+Test(steps, a_save_that_the_rank_has_begun_is_waited_for)
+{
+    struct hth_save_id five = begun(0, 5);
+
+    ctx->opts.keep = 0;
+    cr_assert(ne(ptr, hth_holdings_get(ctx, five), NULL));
+    hth_commit_passes(commit, 0, 6);
+    pass(4 * (uint64_t)ctx->opts.dead_ms);
+    must_not_fail();
+}
+
+/* Rank 0 may have begun step 5 under the engine before. */
+Test(steps, a_step_that_the_rank_may_have_begun_before_this_engine_is_not_passed)
+{
+    (void)begun(0, 5);
+    engine_again();
+    (void)begun(0, 7);
+    (void)offered(5);
+    (void)offered(7);
+    pass(4 * (uint64_t)ctx->opts.dead_ms);
+    must_not_fail();
+    (void)begun(0, 9);
+    (void)offered(8);
+    hth_commit_tick(commit);
+    must_fail_naming("rank 0 (node0) is at step 9", "has not begun step 8");
+}
+
+/* ---- The ranks of a save that was passed --------------------------------------------------- */
+
+/* Rank 1 is at step 6, and its node fails step 5, which rank 0 has begun. */
+static void passed(int code)
+{
+    static const char why[] = "rank 1 is at step 6";
+    unsigned char fails[4 + sizeof(why)];
+
+    (void)begun(0, 5);
+    done(1, 6);
+    save.step = 5;
+    hth_put32(fails, (uint32_t)code);
+    memcpy(fails + 4, why, sizeof(why));
+    fact(1, HTH_KIND_FAILED, fails, sizeof(fails) - 1);
+    pass(ctx->opts.dead_ms + ctx->opts.retry_ms); /* step 6 is named */
+}
+
+Test(steps, a_later_save_fails_that_the_ranks_of_the_passed_one_leave)
+{
+    passed(HEARTH_ESTATE);
+    must_not_fail();
+    pass(ctx->opts.dead_ms + ctx->opts.retry_ms);
+    must_fail_naming("rank 0 (node0) is at step 5, which failed for that,", "has not begun step 6");
+}
+
+Test(steps, a_later_save_waits_for_the_ranks_that_begin_it)
+{
+    passed(HEARTH_ESTATE);
+    (void)begun(0, 6);
+    pass(4 * (uint64_t)ctx->opts.dead_ms);
+    must_not_fail();
+}
+
+Test(steps, a_later_save_waits_for_ranks_whose_save_failed_for_another_reason)
+{
+    passed(HEARTH_EFAILED);
+    pass(4 * (uint64_t)ctx->opts.dead_ms);
+    must_not_fail();
+}
+
+static int is_staging(void *none, uint32_t rank)
+{
+    (void)none;
+    return rank == 0;
+}
+
+Test(steps, a_later_save_waits_for_a_rank_that_stages_a_save)
+{
+    const struct hth_commit_events events = { .on_level = on_level, .is_staging = is_staging };
+
+    hth_commit_close(commit);
+    must(hth_commit_open(ctx, &events, &commit, NULL));
+    must(hth_commit_adopt(commit, NULL));
+    must(hth_commit_join(commit, NULL));
+    hth_commit_go(commit, chosen);
+    passed(HEARTH_ESTATE);
+    pass(4 * (uint64_t)ctx->opts.dead_ms);
+    must_not_fail();
+}
+
+/* The copies of step 6 take the room of step 5, which rank 0 begins first. */
+Test(steps, a_later_save_fails_that_takes_the_room_of_a_rank_and_waits_for_it)
+{
+    const struct hth_save_id six = offered(6);
+
+    ctx->opts.keep = 0;
+    hth_commit_passes(commit, 0, 5);
+    pass(4 * (uint64_t)ctx->opts.dead_ms); /* it waits for a slot */
+    must_not_fail();
+    cr_assert(ne(ptr, hth_holdings_get(ctx, six), NULL));
+    pass(ctx->opts.dead_ms / 2);
+    must_not_fail();
+    pass(ctx->opts.dead_ms);
+    must_fail_naming("rank 0 (node0) is at step 5, which has no room,", "has not begun step 6");
+}
+
+/* Node 0 has three ranks. */
 Test(steps, ranks_of_one_node_are_compared_there)
 {
     static uint32_t rank_node[] = { 0, 1, 2, 0, 0 };
@@ -95,32 +317,10 @@ Test(steps, ranks_of_one_node_are_compared_there)
     hth_commit_rank_done(commit, begun(0, 5), 0);
     hth_commit_rank_done(commit, begun(3, 6), 3);
     hth_commit_rank_done(commit, begun(4, 5), 4);
-    pass(ctx->opts.dead_ms + ctx->opts.retry_ms);
-    must_fail_naming("rank 0 (node0) step 5", "rank 3 (node0) step 6");
-}
-
-/* Rank 0 never begins step 5, whose copies on node 0 take the room of its step 6. */
-Test(steps, a_save_that_takes_the_room_of_a_rank_that_has_passed_it_fails_at_once)
-{
-    const struct hth_save_id five = { EPOCH, NONCE, 5, 1 };
-
-    ctx->opts.keep = 0;
-    must(hth_commit_name(commit, five, NULL, NULL));
-    cr_assert(ne(ptr, hth_holdings_get(ctx, five), NULL));
-    must_fail(hth_commit_room(commit, 0, HTH_STEP_MAX, NULL, NULL), HEARTH_EBUSY);
-    must_not_fail();
-    must_fail(hth_commit_room(commit, 0, 6, NULL, NULL), HEARTH_EBUSY);
-    must_fail_naming("rank 0 (node0) begins step 6", "has not begun step 5");
-}
-
-Test(steps, a_save_that_the_rank_has_begun_is_waited_for)
-{
-    struct hth_save_id five = begun(0, 5);
-
-    ctx->opts.keep = 0;
-    cr_assert(ne(ptr, hth_holdings_get(ctx, five), NULL));
-    must_fail(hth_commit_room(commit, 0, 6, NULL, NULL), HEARTH_EBUSY);
-    must_not_fail();
+    hth_commit_tick(commit);
+    must_fail_naming("rank 3 (node0) is at step 6", "has not begun step 5");
+    pass(ctx->opts.dead_ms + 2 * (uint64_t)ctx->opts.retry_ms);
+    must_fail_naming("rank 0 (node0) is at step 5", "has not begun step 6");
 }
 
 /* The engine ends between record and delivery of step 5's manifest; nodes 1 and 2 repeat what they

@@ -9,9 +9,12 @@
 #include "script.h"
 #include "world_parts.h"
 
+#include "core/format/table.h"
+
 #include <stdio.h>
 #include <string.h>
 
+#define DEAD_MS 2000u
 #define FLAP_MS 6000u /* a node's silence: dead_ms is 2000, connect_ms 2000 */
 #define WELL_MS 9000u /* after it: found, well for 2 x dead_ms, its copies back */
 #define SAVE_MS \
@@ -447,6 +450,159 @@ static void blocked(struct world *w)
     must_save(w, 2, "when it is back, and nothing blocks");
 }
 
+/* ---- Steps ---------------------------------------------------------------------------------- */
+
+/* Each rank begins one of two steps, and no rank begins both. The two saves fail well before their
+ * deadline, and saving goes on. */
+static void steps_differ(struct world *w)
+{
+    uint64_t step, since_ms, failed;
+
+    must_save(w, 2, "at first");
+    step = w->rank[0].next;
+    failed = w->count[WORLD_FAILED];
+    since_ms = w->now_ms;
+    for (uint32_t r = 0; r < w->ranks; r++) {
+        w->rank[r].next = step + r % 2;
+        rank_due(&w->rank[r], w->now_ms + 1 + r % 2);
+    }
+    world_advance(w, w->now_ms + 3);
+    script_rest(w);
+    if (w->count[WORLD_FAILED] != failed + w->ranks)
+        world_broken(w, "%llu of %u ranks that name different steps hear an error",
+                (unsigned long long)(w->count[WORLD_FAILED] - failed), w->ranks);
+    if (!strstr(w->heard, "name different steps"))
+        world_broken(w, "another reason: %.200s", w->heard);
+    if (w->now_ms - since_ms > SAVE_MS - 2000)
+        world_broken(
+                w, "the ranks heard it after %llu ms", (unsigned long long)(w->now_ms - since_ms));
+    for (uint32_t r = 0; r < w->ranks; r++)
+        w->rank[r].next = step + 2;
+    must_save(w, 3, "after two different steps");
+}
+
+/* Two helpers of each rank, which write a save each at the same time. */
+#define WRITER 80000u
+
+static struct writer {
+    struct hth_local_lent lent;
+    uint32_t errors, level;
+} writer[8][2];
+
+static void hear_writer(struct world *w, const struct letter *l)
+{
+    uint32_t n = l->client - WRITER;
+    const struct hth_local_head *head = (const void *)l->bytes;
+    struct writer *x;
+
+    (void)w;
+    if (n >= 16)
+        return;
+    x = &writer[n / 2][n % 2];
+    if (head->type == HTH_LOCAL_LENT)
+        x->lent = *(const struct hth_local_lent *)(const void *)l->bytes;
+    x->errors += head->type == HTH_LOCAL_ERROR;
+    if (head->type == HTH_LOCAL_EVENT) {
+        const struct hth_local_event *e = (const void *)l->bytes;
+
+        x->errors += e->code != 0;
+        x->level = e->level;
+    }
+}
+
+static void writer_says(struct world *w, uint32_t node, uint32_t which, void *message, uint32_t len,
+        uint32_t type, const void *attach, size_t attach_len)
+{
+    const struct hth_local_head head = { len, type, 1, writer[node][which].lent.head.token };
+
+    memcpy(message, &head, sizeof(head));
+    machine_ask(&w->machine[w->member[node]], WRITER + 2 * node + which, message, len, attach,
+            attach_len);
+    world_advance(w, w->now_ms + 1);
+}
+
+static void writer_begins(struct world *w, uint32_t node, uint32_t which, uint64_t step)
+{
+    struct hth_local_attach attach = { .version = hth_version_written(HTH_FORMAT_LOCAL),
+        .rank = node,
+        .world = w->ranks,
+        .helper = 1,
+        .job = "sim" };
+    struct hth_local_begin begin = { .step = step, .bytes = 4 * HTH_BLOCK, .wait_ms = 1000 };
+
+    snprintf(begin.name, sizeof(begin.name), "__%u__0_src%u.distcp", node, node);
+    writer_says(w, node, which, &attach, sizeof(attach), HTH_LOCAL_ATTACH, NULL, 0);
+    writer_says(w, node, which, &begin, sizeof(begin), HTH_LOCAL_BEGIN, NULL, 0);
+    world_advance(w, w->now_ms + 50);
+    if (!writer[node][which].lent.slot)
+        world_broken(w, "node %u: no slot for step %llu", node, (unsigned long long)step);
+}
+
+static void writer_commits(struct world *w, uint32_t node, uint32_t which)
+{
+    const struct hth_local_lent *lent = &writer[node][which].lent;
+    struct hth_slot *slot = hth_node_lent(world_node(w, w->member[node]), lent->slot);
+    uint64_t step = lent->save.step, tag = rank_tag(w->lineage, lent->save.attempt);
+    uint64_t len = rank_bytes(w->lineage, step, node, w->opts.data_max);
+    struct hth_local_seal seal = { .slot = lent->slot,
+        .generation = lent->generation,
+        .data_len = len,
+        .items_len = hth_item_bytes(0, 8),
+        .items = 1 };
+    struct hth_local_common common = { .name = WORLD_COMMON };
+    unsigned char bytes[WORLD_COMMON_MAX];
+    struct hth_local_head commit;
+
+    if (!slot)
+        return;
+    rank_write(slot, len, tag, step, node);
+    writer_says(w, node, which, &seal, sizeof(seal), HTH_LOCAL_SEAL, NULL, 0);
+    if (node == step % w->ranks) {
+        common.len = world_common(bytes, tag, step);
+        writer_says(w, node, which, &common, sizeof(common), HTH_LOCAL_COMMON, bytes, common.len);
+    }
+    writer_says(w, node, which, &commit, sizeof(commit), HTH_LOCAL_COMMIT, NULL, 0);
+}
+
+static void must_be_protected(struct world *w, uint32_t which)
+{
+    script_run(w, 1000);
+    for (uint32_t n = 0; n < w->opts.nodes; n++)
+        if (writer[n][which].level < HEARTH_PROTECTED)
+            world_broken(w, "node %u: save %u is not PROTECTED", n, which);
+}
+
+/* All ranks have begun two saves. One node is slow with the first, the others with the second: both
+ * are PROTECTED, however long that lasts. */
+static void both_open(struct world *w)
+{
+    uint64_t step;
+
+    must_save(w, 1, "at first");
+    step = w->rank[0].next;
+    w->stranger = hear_writer;
+    for (uint32_t n = 0; n < w->opts.nodes; n++)
+        for (uint32_t which = 0; which < 2; which++)
+            writer_begins(w, n, which, step + which);
+    for (uint32_t n = 0; n < w->opts.nodes; n++)
+        writer_commits(w, n, n == 2);
+    script_run(w, 3 * DEAD_MS);
+    for (uint32_t n = 0; n < w->opts.nodes; n++)
+        if (writer[n][0].errors || writer[n][1].errors)
+            world_broken(w, "node %u: a save failed that is only slow", n);
+    writer_commits(w, 2, 0);
+    must_be_protected(w, 0);
+    for (uint32_t n = 0; n < 2; n++)
+        writer_commits(w, n, 1);
+    must_be_protected(w, 1);
+    for (uint32_t n = 0; n < w->opts.nodes; n++)
+        for (uint32_t which = 0; which < 2; which++)
+            hth_node_client_gone(world_node(w, w->member[n]), WRITER + 2 * n + which);
+    for (uint32_t r = 0; r < w->ranks; r++)
+        w->rank[r].next = step + 2;
+    must_save(w, 3, "after two saves at once");
+}
+
 static const struct row {
     const char *name;
     void (*run)(struct world *w);
@@ -473,6 +629,9 @@ static const struct row {
     { "ruled-out", ruled_out, 3, 1, 1, 1, 0, 0 },
     { "staged", staged_beside, 3, 1, 1, 1, 0, 75 },
     { "blocked", blocked, 4, 1, 1, 1, 0, 0 },
+    { "steps-differ", steps_differ, 4, 2, 1, 1, 0, 0 },
+    { "steps-differ-nodes", steps_differ, 6, 1, 1, 1, 0, 0 },
+    { "both-open", both_open, 3, 1, 1, 1, 0, 0 },
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 
@@ -486,6 +645,7 @@ static const struct {
     { "ruled-out", HTH_BREAK_RULED_OUT },
     { "staged-by-bytes", HTH_BREAK_CROWD },
     { "all-alive", HTH_BREAK_ALIVE },
+    { "passed-waits", HTH_BREAK_STEPS },
     { "number", HTH_BREAK_NUMBER | HTH_BREAK_SERIAL },
 };
 
@@ -498,6 +658,7 @@ static int run(const struct row *row, uint64_t breaks, int loud)
     opts.min_copies = row->min_copies;
     opts.degree = row->degree;
     opts.room = row->room;
+    opts.keep = row->run == both_open ? 3 : 0; /* room for two that are open */
     opts.breaks = breaks;
     opts.deaf = breaks != 0; /* what comes of it is to be noticed */
     opts.loud = loud;

@@ -44,7 +44,7 @@ static const struct {
     { "epoch", HTH_BREAK_EPOCH, WORLD_FIRST },
     { "fence", HTH_BREAK_FENCE, WORLD_FIRST },
     { "keep-chosen-only", HTH_BREAK_KEEP_CHOSEN, WORLD_FIRST },
-    { "deadline", HTH_BREAK_DEADLINE, WORLD_FIRST },
+    { "deadline", HTH_BREAK_DEADLINE | HTH_BREAK_STEPS, WORLD_FIRST },
     { "register", HTH_BREAK_REGISTER, WORLD_FIRST },
     { "serial-in-memory", HTH_BREAK_SERIAL, AWAY },
     { "promise-by-number", HTH_BREAK_NUMBER | HTH_BREAK_SERIAL, AWAY },

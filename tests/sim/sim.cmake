@@ -30,7 +30,7 @@ else()
   # Histories by hand, and each rule that one of them is about left out.
   foreach(row serial serial-two deep restart flaps many moved given-back given-back-later crowded
       unsettled all-again apart apart-oneway apart-tree apart-other apart-moved ruled-out staged
-      blocked)
+      blocked steps-differ steps-differ-nodes both-open)
     string(REPLACE - _ name ${row})
     hearth_case(sim.row_${name} sim COMMAND rows ${row} TIMEOUT 300)
   endforeach()
@@ -40,6 +40,7 @@ else()
   hearth_case(sim.row_without_apart sim COMMAND rows apart --break apart TIMEOUT 300)
   hearth_case(sim.row_without_ruled_out sim COMMAND rows ruled-out --break ruled-out TIMEOUT 300)
   hearth_case(sim.row_without_staged sim COMMAND rows staged --break staged-by-bytes TIMEOUT 300)
+  hearth_case(sim.row_without_steps sim COMMAND rows steps-differ --break passed-waits TIMEOUT 300)
   hearth_case(sim.row_without_lateness sim COMMAND rows blocked --break all-alive TIMEOUT 300)
   hearth_case(sim.row_without_apart_tree sim COMMAND rows apart-tree --break apart TIMEOUT 300)
   foreach(rule ${rules})

@@ -220,6 +220,8 @@ int some_save(uint64_t lineage, uint64_t step, uint32_t ranks);
 int some_and_all(uint64_t lineage, uint64_t step);
 int some_have(uint64_t lineage, uint64_t step, uint32_t ranks, uint32_t rank);
 uint64_t rank_bytes(uint64_t lineage, uint64_t step, uint32_t rank, uint32_t max);
+/* An object of so many bytes, as the judge expects it. */
+void rank_write(struct hth_slot *slot, uint64_t len, uint64_t tag, uint64_t step, uint32_t rank);
 void rank_fill(unsigned char *out, uint64_t len, uint64_t tag, uint64_t step, uint32_t rank);
 
 /* world_slots.c */

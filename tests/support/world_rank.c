@@ -166,6 +166,16 @@ void rank_fill(unsigned char *out, uint64_t len, uint64_t tag, uint64_t step, ui
     }
 }
 
+void rank_write(struct hth_slot *slot, uint64_t len, uint64_t tag, uint64_t step, uint32_t rank)
+{
+    struct hth_item item = {
+        .length = len, .kind = HTH_ITEM_BYTES, .key_len = 8, .key = "contents"
+    };
+
+    rank_fill(slot->base + HTH_BLOCK, len, tag, step, rank);
+    hth_item_encode(&item, slot->base + HTH_ALIGN(HTH_BLOCK + len) + HTH_TABLE_HEAD);
+}
+
 uint64_t world_common(unsigned char out[WORLD_COMMON_MAX], uint64_t tag, uint64_t step)
 {
     uint64_t len = rank_bytes(rank_tag_lineage(tag), step, UINT32_MAX, WORLD_COMMON_MAX - 64);
@@ -506,9 +516,6 @@ static void do_write(struct rank_state *r, const struct hth_local_lent *lent)
     struct hth_slot *slot = hth_node_lent(machine_of(r)->node, lent->slot);
     uint64_t len = rank_bytes(r->lineage, r->next, r->rank, w->opts.data_max);
     uint64_t tag = rank_tag(r->lineage, lent->save.attempt);
-    struct hth_item item = {
-        .length = len, .kind = HTH_ITEM_BYTES, .key_len = 8, .key = "contents"
-    };
     struct hth_local_seal seal = { .head = { sizeof(seal), HTH_LOCAL_SEAL, ++r->request,
                                            lent->head.token },
         .slot = lent->slot,
@@ -530,8 +537,7 @@ static void do_write(struct rank_state *r, const struct hth_local_lent *lent)
         slots_cut(r, lent->slot);
         return;
     }
-    rank_fill(slot->base + HTH_BLOCK, len, tag, r->next, r->rank);
-    hth_item_encode(&item, slot->base + HTH_ALIGN(HTH_BLOCK + len) + HTH_TABLE_HEAD);
+    rank_write(slot, len, tag, r->next, r->rank);
     r->token = lent->head.token;
     r->save = hth_local_save_to(lent->save);
     r->step = R_WAIT;
