@@ -16,7 +16,7 @@ static uint32_t follow_objects_here(struct hth_node *n, struct hth_save_id save,
     uint32_t count = 0;
 
     for (struct hth_held *h = s ? s->held : NULL; h; h = h->next)
-        count += h->object.owner == rank && h->state == HTH_HELD_SEALED;
+        count += h->object.owner == rank && h->state != HTH_HELD_RECEIVING;
     return count;
 }
 

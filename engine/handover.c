@@ -6,15 +6,17 @@
 #include "handover.h"
 
 #include "client.h"
+#include "committed.h"
 #include "loan.h"
 #include "node_state.h"
 #include "reply.h"
 #include "reserve.h"
-#include "unsealed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define HANDED_COMMON UINT32_C(0x80000000) /* in the index of a common object */
 
 static void handover_refuse(struct hth_node *n, uint32_t client, uint64_t request)
 {
@@ -31,7 +33,6 @@ static void handover_on_sealed(void *self, struct hth_held_save *save, struct ht
 {
     struct hth_node *n = self;
 
-    unsealed_end(n, save->id, held->object.id);
     if (code) {
         hth_commit_fail(n->commit, save->id, code, err->text);
         return;
@@ -91,6 +92,22 @@ static int handover_start(struct hth_node *n, const struct hth_handed *h, struct
     return rc;
 }
 
+/* As the commit record will have it. */
+static void handover_describe(struct loan *l, struct lent *o, const struct hth_local_seal *m)
+{
+    o->sealed = (struct hth_handed){ .save = l->save,
+        .slot = m->slot,
+        .generation = m->generation,
+        .bytes = o->asked,
+        .data_len = m->data_len,
+        .items_len = m->items_len,
+        .items = m->items,
+        .rank = l->rank,
+        .index = m->index };
+    memcpy(o->sealed.name, o->name, sizeof(o->name));
+    l->bytes += m->data_len;
+}
+
 static int handover_seal_object(struct hth_node *n, struct loan *l, const struct hth_local_seal *m,
         struct hearth_error *err)
 {
@@ -99,25 +116,15 @@ static int handover_seal_object(struct hth_node *n, struct loan *l, const struct
     int rc;
 
     if (o && o->regained && l->has_id) {
-        l->bytes += m->data_len;
+        handover_describe(l, o, m);
         return HEARTH_OK;
     }
     if (!slot || !l->has_id || !handover_fits(n, m, slot))
         return hth_fail(err, HEARTH_EINVAL, 0, "a seal of an object that was not lent like this");
     if ((rc = handover_is_over(n, l, err)))
         return rc;
-    o->sealed = (struct hth_handed){ .save = l->save,
-        .slot = slot->id,
-        .generation = slot->generation,
-        .bytes = o->asked,
-        .data_len = m->data_len,
-        .items_len = m->items_len,
-        .items = m->items,
-        .rank = l->rank,
-        .index = m->index };
-    memcpy(o->sealed.name, o->name, sizeof(o->name));
+    handover_describe(l, o, m);
     o->slot = NULL; /* the holdings own it from here on */
-    l->bytes += m->data_len;
     return handover_start(n, &o->sealed, slot, err);
 }
 
@@ -175,7 +182,7 @@ static int handover_put_common(struct hth_node *n, struct loan *l, const struct 
         content->end(content);
         return rc;
     }
-    object.id = hth_object_id(l->rank, UINT32_C(0x80000000) | l->commons);
+    object.id = hth_object_id(l->rank, HANDED_COMMON | l->commons);
     save = hth_holdings_get(&n->ctx, l->save);
     if (save && hth_held_find(save, object.id)) { /* by a rank that says it again */
         content->end(content);
@@ -249,8 +256,8 @@ void handover_commit(struct hth_node *n, struct client *c, const struct hth_loca
     l->committed = 1;
     loan_give_back(n, l);
     n->ahead_look = 1;
-    if (unsealed_note(n, l))
-        reply_ok(n, c->id, m->request); /* heard; it is on record when it is sealed */
+    if (committed_note(n, l))
+        reply_ok(n, c->id, m->request); /* heard, and not on record */
     else
         loan_answer_id(n, c, l, m->request);
     if (l->dead)
@@ -306,61 +313,99 @@ void handover_gone(struct hth_node *n, uint32_t client)
 
 /* ---- After a restart ---------------------------------------------------------------------------------- */
 
-/* The record says that this object of the rank is the last one that is not sealed, and that nothing else
- * of the save has to come from the rank. */
-static int handover_is_all(const struct hth_node *n, size_t at)
+static struct hth_held *handover_here(struct hth_node *n, const struct hth_handed *row)
 {
-    const struct hth_handed *row = &n->unsealed[at];
+    struct hth_held_save *s = hth_holdings_find(&n->ctx, row->save);
 
-    for (size_t i = at + 1; i < n->unsealed_rows; i++)
-        if (n->unsealed[i].rank == row->rank && !hth_save_cmp(n->unsealed[i].save, row->save))
-            return 0;
-    return !row->commons;
+    return s ? hth_held_find(s, hth_object_id(row->rank, row->index)) : NULL;
 }
 
-/* Goes on with an object that a rank wrote for the engine before this one. */
-static int handover_take(struct hth_node *n, const struct hth_handed *row, struct hearth_error *err)
+/* This row is the last one of its rank and save, and all that the rank handed over is here. */
+static int handover_is_all(struct hth_node *n, size_t at)
+{
+    const struct hth_handed *row = &n->committed[at];
+    uint32_t commons = 0;
+
+    for (size_t i = 0; i < n->committed_rows; i++) {
+        const struct hth_handed *o = &n->committed[i];
+
+        if (o->rank != row->rank || hth_save_cmp(o->save, row->save))
+            continue;
+        if (i > at || !handover_here(n, o))
+            return 0;
+        commons += (o->index & HANDED_COMMON) != 0;
+    }
+    return commons == row->commons;
+}
+
+static int handover_take_common(
+        struct hth_node *n, const struct hth_handed *row, struct hearth_error *err)
+{
+    struct hth_object object = { .kind = HTH_OBJECT_RAW,
+        .owner = row->rank,
+        .id = hth_object_id(row->rank, row->index),
+        .data_len = row->data_len };
+    struct hth_held_save *save = hth_holdings_get(&n->ctx, row->save);
+    struct hth_held *held;
+    int rc;
+
+    memcpy(object.name, row->name, sizeof(object.name));
+    held = save ? hth_held_add(save, &object, HTH_HELD_LENT, NULL) : NULL;
+    if (!held)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "common object %s", row->name);
+    rc = hth_raw_take(&n->ctx, save, held, handover_on_common, n, err);
+    if (rc)
+        hth_held_drop(&n->ctx, save, held);
+    return rc;
+}
+
+/* Goes on with an object that a rank handed over to the engine before this one. */
+static int handover_take(
+        struct hth_node *n, const struct hth_handed *row, int here, struct hearth_error *err)
 {
     struct hth_store *store = n->env.store;
+    const struct hth_ranks *ranks = committed_ranks(n, row->save);
     struct hth_slot *slot;
-    int rc = hth_commit_rejoin(n->commit, row->rank, row->save, unsealed_ranks(n, row->save), err);
+    int rc = hth_commit_rejoin(n->commit, row->rank, row->save, ranks, err);
 
-    if (!rc)
-        rc = store->ops->claim(store, row->slot, row->generation, row->rank, &slot, err);
+    if (rc || here)
+        return rc;
+    if (row->index & HANDED_COMMON)
+        return handover_take_common(n, row, err);
+    rc = store->ops->claim(store, row->slot, row->generation, row->rank, &slot, err);
     return rc ? rc : handover_start(n, row, slot, err);
 }
 
-/* What was handed over to the engine before this one and lies unsealed in the pool. */
+/* What ranks handed over to the engine before this one, and of which it has not told the coordinator, as far as is
+ * known here. */
 void handover_resume(struct hth_node *n)
 {
-    size_t rows = n->unsealed_rows, kept = 0;
-
-    for (size_t i = 0; i < rows; i++) {
-        struct hth_handed row = n->unsealed[i];
-        struct hth_held_save *s = hth_holdings_find(&n->ctx, row.save);
+    for (size_t i = 0; i < n->committed_rows; i++) {
+        const struct hth_handed *row = &n->committed[i];
         struct hearth_error err = { 0 };
-        int here = s && hth_held_find(s, hth_object_id(row.rank, row.index));
-        int rc = here ? HEARTH_OK : handover_take(n, &row, &err);
+        int here = handover_here(n, row) != NULL;
+        int rc;
 
+        if (!hth_commit_needs_ranks(n->commit, row->save))
+            continue;
+        rc = handover_take(n, row, here, &err);
         hth_say(&n->ctx.log, HEARTH_LOG_INFO, "handed-over",
-                HTH_SAVE " object '%s' of rank %" PRIu32 ": %s", HTH_SAVE_ARGS(row.save), row.name,
-                row.rank,
+                HTH_SAVE " object '%s' of rank %" PRIu32 ": %s", HTH_SAVE_ARGS(row->save),
+                row->name, row->rank,
                 rc     ? err.text
                 : here ? "sealed already"
                        : "sealing goes on");
-        if (rc && rc != HEARTH_EUNKNOWN && rc != HEARTH_EFAILED)
-            hth_commit_fail(n->commit, row.save, rc, err.text);
-        if (!rc && handover_is_all(n, i) && !hth_keep_has(&n->ctx.keep, row.save))
-            hth_commit_rank_done(n->commit, row.save, row.rank);
-        if (!rc && !here)
-            n->unsealed[kept++] = row;
+        /* A common object that was not whole when the engine ended its rank says again. */
+        if (rc && rc != HEARTH_EUNKNOWN && rc != HEARTH_EFAILED && !(row->index & HANDED_COMMON))
+            hth_commit_fail(n->commit, row->save, rc, err.text);
+        if (!rc && handover_is_all(n, i))
+            hth_commit_rank_done(n->commit, row->save, row->rank);
     }
-    n->unsealed_rows = kept;
 }
 
 void handover_new_epoch(struct hth_node *n)
 {
-    unsealed_forget(n);
+    committed_forget(n);
     for (struct loan *l = n->loans; l; l = l->next) {
         if (l->has_id && !l->dead)
             loan_event(n, l, HEARTH_WRITTEN, 0, HEARTH_EUNKNOWN,

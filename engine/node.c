@@ -12,6 +12,7 @@
 #include "answer.h"
 #include "begin.h"
 #include "client.h"
+#include "committed.h"
 #include "doubt.h"
 #include "drop.h"
 #include "epoch.h"
@@ -29,7 +30,6 @@
 #include "recovery.h"
 #include "reserve.h"
 #include "serve.h"
-#include "unsealed.h"
 
 #include "core/base/options.h"
 #include "replication/held/draft.h"
@@ -319,7 +319,7 @@ int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct 
     rc = rc ? rc : life_begin(n, &cause);
     rc = rc ? rc : node_load_keep(n, &cause);
     rc = rc ? rc : hth_commit_adopt(n->commit, &cause);
-    rc = rc ? rc : unsealed_read(n, &cause);
+    rc = rc ? rc : committed_read(n, &cause);
     if (!rc) {
         drop_resume(n);
         rc = epoch_resume(n, &cause);
@@ -370,7 +370,7 @@ void hth_node_close(struct hth_node *n)
     client_close(n);
     free(n->ctx.down);
     reserve_close(n);
-    unsealed_close(n);
+    committed_close(n);
     drop_close(n);
     hth_epoch_fini(&n->epoch);
     free(n);

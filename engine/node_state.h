@@ -61,11 +61,11 @@ struct hth_node {
     struct hth_save_id chosen;
     struct hearth_recovery info;
 
-    /* unsealed.c alone */
-    struct hth_handed *unsealed; /* [unsealed_rows] on record */
-    size_t unsealed_rows;
-    struct hth_handed_set *unsealed_set; /* [unsealed_sets] as they were read */
-    size_t unsealed_sets;
+    /* committed.c alone */
+    struct hth_handed *committed; /* [committed_rows] on record */
+    size_t committed_rows;
+    struct hth_handed_set *committed_set; /* [committed_sets] as they were read */
+    size_t committed_sets;
 
     /* ahead.c alone */
     int ahead_look;       /* something has changed: a slot may be lent ahead now */

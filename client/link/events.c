@@ -48,6 +48,12 @@ static void events_unlink_locked(struct hearth_handle *s)
     hth_kept_free_locked(s);
 }
 
+/* No event is to come that anybody here would need. */
+static int event_is_over(const struct hearth_handle *s)
+{
+    return !s->committed || s->status.code || s->status.level >= HEARTH_PROTECTED;
+}
+
 void hth_event_locked(struct hearth *h, const struct hth_local_event *event, size_t len)
 {
     struct hth_local_event e;
@@ -69,7 +75,7 @@ void hth_event_locked(struct hearth *h, const struct hth_local_event *event, siz
             s->token = e.head.token;
             event_take(s, &e);
         }
-        if (s->closed && !s->objects)
+        if (s->closed && event_is_over(s))
             events_unlink_locked(s);
     }
 }
@@ -91,7 +97,7 @@ void hth_events_drop(struct hearth_handle *handle)
 
     pthread_mutex_lock(&h->lock);
     handle->closed = 1;
-    if (!handle->committed || !handle->objects)
+    if (event_is_over(handle))
         events_unlink_locked(handle);
     pthread_mutex_unlock(&h->lock);
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `.hearth/handed`: the commit record. Objects that ranks of this node have handed over by COMMIT and that
- * are not sealed yet, so that the slots they lie in are not taken for free ones by the engine's next life.
+ * `.hearth/handed`: the commit record. Objects that ranks of this node have handed over by COMMIT, of saves
+ * that are not decided: the slots they lie in are not taken for free ones by the engine's next life, and it
+ * knows that the ranks are done. A common object has a row, too: its index has the highest bit, and of the
+ * lengths it has data_len alone.
  *
  *     0 "HTHANDED"   8 u32 version   12 u32 rows
  *    16 rows of 160 bytes:
@@ -29,8 +31,7 @@ struct hth_handed {
     struct hth_save_id save;
     uint64_t slot, generation, bytes, data_len, items_len;
     uint32_t items, rank, index;
-    uint32_t
-            commons; /* raw objects that the rank handed over with it, which are not in the record */
+    uint32_t commons; /* common objects that the rank handed over with it */
     char name[HTH_HANDED_NAME + 1];
 };
 

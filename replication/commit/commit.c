@@ -80,6 +80,9 @@ static void commit_resume_save(struct hth_commit *c, struct hth_held_save *s)
         return;
     if (s->has_manifest && hth_is_coordinator(c->ctx))
         (void)hth_blob_give_buf(c->ctx, &id, s->manifest_buf, NULL);
+    for (struct hth_held *h = s->has_manifest ? NULL : s->held; h; h = h->next)
+        if (local_owns(c->ctx, h) && h->state == HTH_HELD_SEALED && h->slot)
+            member_offer(c, s, h); /* its holders fetch what a manifest names, and there is none */
     t->done_sent = s->has_manifest;
     t->complete = s->published;
     t->repair_ms = s->has_manifest ? hth_now_ms(&c->ctx->clock) : HTH_NEVER;
@@ -556,6 +559,13 @@ uint64_t hth_commit_due_ms(const struct hth_commit *c)
 }
 
 /* ---- Questions -------------------------------------------------------------------------------- */
+
+int hth_commit_needs_ranks(struct hth_commit *c, struct hth_save_id save)
+{
+    const struct hth_held_save *s = hth_holdings_find(c->ctx, save);
+
+    return head_fate(c, save) == FATE_OPEN && !(s && s->has_manifest);
+}
 
 int hth_commit_status(struct hth_commit *c, struct hth_save_id save, enum hearth_level *out_level,
         int *out_degraded, int *out_code, char text[256])

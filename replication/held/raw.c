@@ -4,6 +4,7 @@
  *
  *   put:    room ─► memory, copy of the content, digest ─► final name
  *   look:   mapped ─► digest ─► is it the one that it should be
+ *   take:   mapped ─► digest ─► it is the one, and sealed
  *
  * The object is pinned while one runs; dropped meanwhile, it ends for nothing and leaves nothing.
  */
@@ -18,6 +19,7 @@ struct raw_job {
     struct hth_job job; /* first */
     struct hth_raw *raw;
     struct hth_content *content; /* put */
+    int takes;
     struct hth_sweep sweep;
     struct hth_digesting digest;
 };
@@ -152,7 +154,10 @@ static void raw_look_done(struct hth_sweep *sweep)
     unsigned char digest[HTH_DIGEST];
 
     hth_digest_end(&j->digest, digest);
-    if (memcmp(digest, j->job.held->object.digest, HTH_DIGEST) != 0)
+    if (j->takes && !j->job.held->dropped) {
+        memcpy(j->job.held->object.digest, digest, HTH_DIGEST);
+        j->job.held->state = HTH_HELD_SEALED;
+    } else if (memcmp(digest, j->job.held->object.digest, HTH_DIGEST) != 0)
         j->job.code = hth_fail(&j->job.err, HEARTH_ECORRUPT, 0,
                 HTH_SAVE " '%s' of this node is not the one that its manifest names",
                 HTH_SAVE_ARGS(j->job.save->id), j->job.held->object.name);
@@ -161,8 +166,8 @@ static void raw_look_done(struct hth_sweep *sweep)
     raw_job_end(j);
 }
 
-int hth_raw_look(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
-        hth_sealed_fn *done, void *self, struct hearth_error *err)
+static int raw_look(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
+        int takes, hth_sealed_fn *done, void *self, struct hearth_error *err)
 {
     struct raw_job *j = calloc(1, sizeof(*j));
     int rc;
@@ -170,6 +175,7 @@ int hth_raw_look(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_hel
     if (!j)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to look at a common object");
     j->job = (struct hth_job){ .ctx = ctx, .done = done, .self = self, .dispose = raw_job_dispose };
+    j->takes = takes;
     rc = ctx->store->ops->raw_open(ctx->store, save->id, held->object.name, &j->raw, err);
     if (!rc && j->raw->len != held->object.data_len)
         rc = hth_fail(err, HEARTH_ECORRUPT, 0,
@@ -179,6 +185,20 @@ int hth_raw_look(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_hel
         raw_job_dispose(&j->job);
         return rc;
     }
+    if (takes)
+        held->state = HTH_HELD_SEALING;
     raw_job_start(j, save, held, raw_look_piece, raw_look_done);
     return HEARTH_OK;
+}
+
+int hth_raw_look(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
+        hth_sealed_fn *done, void *self, struct hearth_error *err)
+{
+    return raw_look(ctx, save, held, 0, done, self, err);
+}
+
+int hth_raw_take(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
+        hth_sealed_fn *done, void *self, struct hearth_error *err)
+{
+    return raw_look(ctx, save, held, 1, done, self, err);
 }

@@ -132,24 +132,58 @@ static int there_is_a_zombie(void)
     return !waitid(P_ALL, 0, &i, WEXITED | WNOHANG | WNOWAIT) && i.si_pid;
 }
 
+static void engine_kill(void)
+{
+    struct hth_lock_holder holder = { 0 };
+
+    must(hth_store_locked(r.root, "job", &holder, NULL));
+    cr_assert(gt(int, holder.pid, 1));
+    cr_assert(zero(int, kill(holder.pid, SIGKILL)));
+}
+
 /* As in a pod whose first process is the trainer. */
 Test(fallen, an_engine_that_ends_under_a_first_process_leaves_no_zombie, .timeout = 60)
 {
     float x = 1;
     struct hearth_piece piece = rank_piece("x", &x, 0, NULL);
-    struct hth_lock_holder holder = { 0 };
 
     cr_assert(zero(int, prctl(PR_SET_CHILD_SUBREAPER, 1)));
     open_with_hearthd();
     for (uint64_t step = 1; step <= 3; step++) {
         rank_save(r.h, step, &piece, 1, NULL, 0);
         cr_assert(zero(int, there_is_a_zombie()));
-        must(hth_store_locked(r.root, "job", &holder, NULL));
-        cr_assert(gt(int, holder.pid, 1));
-        cr_assert(zero(int, kill(holder.pid, SIGKILL)));
+        engine_kill();
     }
     rank_save(r.h, 4, &piece, 1, NULL, 0);
     cr_assert(zero(int, there_is_a_zombie()));
+    hearth_close(r.h, HEARTH_KEEP);
+    engines_signal(r.root, NULL, SIGKILL);
+    tmp_root_remove(r.root);
+}
+
+/* Nobody waits for its saves, which are PROTECTED all the same. */
+Test(fallen, one_that_protected_a_save_whose_handle_was_closed_is_replaced_at_once, .timeout = 60)
+{
+    float x = 1;
+    struct hearth_piece piece = rank_piece("x", &x, 0, NULL);
+    struct hearth_kept kept = HEARTH_KEPT_INIT;
+    struct hearth_save *save;
+    struct hearth_handle *handle;
+    size_t count;
+
+    open_with_hearthd();
+    for (uint64_t step = 1; step <= 5; step++) {
+        must(hearth_save_begin(
+                r.h, step, hearth_save_bytes(&piece, 1, NULL, 0), NULL, &save, &err));
+        must(hearth_save_add(save, &piece, 1, &err));
+        must(hearth_save_commit(save, &handle, &err));
+        hearth_handle_close(handle);
+        for (int i = 0; i < 10000 && kept.id.step != step; i++)
+            must(hearth_keep_list(r.h, &kept, 1, &count, &err));
+        cr_assert(eq(u64, kept.id.step, step));
+        engine_kill();
+    }
+    must(hearth_keep_list(r.h, &kept, 1, &count, &err));
     hearth_close(r.h, HEARTH_KEEP);
     engines_signal(r.root, NULL, SIGKILL);
     tmp_root_remove(r.root);
