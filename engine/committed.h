@@ -11,7 +11,7 @@ struct loan;
 
 /* COMMIT was heard: on record. 0 when it is. */
 int committed_note(struct hth_node *n, const struct loan *l);
-/* What the engine before this one had on record; known from here on. Errors: HEARTH_EUNSUPPORTED. */
+/* What the engine before this one had on record. Errors: HEARTH_EUNSUPPORTED. */
 int committed_read(struct hth_node *n, struct hearth_error *err);
 /* The set of ranks that the record has for the save; NULL: none. */
 const struct hth_ranks *committed_ranks(const struct hth_node *n, struct hth_save_id save);

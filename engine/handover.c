@@ -376,8 +376,7 @@ static int handover_take(
     return rc ? rc : handover_start(n, row, slot, err);
 }
 
-/* What ranks handed over to the engine before this one, and of which it has not told the coordinator, as far as is
- * known here. */
+/* What ranks handed over to the engine before this one, of saves that are undecided. */
 void handover_resume(struct hth_node *n)
 {
     for (size_t i = 0; i < n->committed_rows; i++) {

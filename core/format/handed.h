@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `.hearth/handed`: the commit record. Objects that ranks of this node have handed over by COMMIT, of saves
- * that are not decided: the slots they lie in are not taken for free ones by the engine's next life, and it
- * knows that the ranks are done. A common object has a row, too: its index has the highest bit, and of the
+ * `.hearth/handed`: the commit record. Objects that ranks of this node have handed over by COMMIT,
+ * of saves that are not decided: the next engine does not take their slots for free ones, and knows
+ * that the ranks are done. A common object has a row too: its index has the highest bit, and of the
  * lengths it has data_len alone.
  *
  *     0 "HTHANDED"   8 u32 version   12 u32 rows

@@ -112,7 +112,7 @@ void hth_commit_common(struct hth_commit *c, struct hth_held_save *save, struct 
 /* No more objects from `rank`; once all local ranks have said so and all is sealed, DONE goes up. */
 void hth_commit_rank_done(struct hth_commit *c, struct hth_save_id save, uint32_t rank);
 
-/* The save is undecided and its manifest is not here: only its ranks' word that they are done brings it on. */
+/* The save is undecided, and its manifest is not here: its ranks have to say that they are done. */
 int hth_commit_needs_ranks(struct hth_commit *c, struct hth_save_id save);
 
 /* Where a save stands: for handles after a reconnect. HEARTH_ENOENT: not known any more. */

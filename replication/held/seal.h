@@ -27,9 +27,9 @@ int hth_verify_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth
 /* Raw objects. put: content becomes the bytes of held, which is LENT and has name and length; taken
  * over, also on failure. Room is looked for at once (HEARTH_ENOSPC); the copy and the digest are the
  * workers', and held is SEALED when `done` hears 0. What fails is dropped after `done`. A content
- * that changes: HEARTH_EPROTO. take: the bytes are here already, as the engine before this one sealed
- * them, and their digest becomes the object's (HEARTH_ENOENT, HEARTH_ECORRUPT: they are not). look is what hth_verify_start() does with one: its bytes against
- * held->object.digest, HEARTH_ECORRUPT. */
+ * that changes: HEARTH_EPROTO. take: the engine before this one has sealed the bytes, and
+ * their digest becomes the object's (HEARTH_ENOENT, HEARTH_ECORRUPT: they are not here). look is
+ * what hth_verify_start() does with one: its bytes against held->object.digest, HEARTH_ECORRUPT. */
 int hth_raw_put(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
         struct hth_content *content, hth_sealed_fn *done, void *self, struct hearth_error *err);
 int hth_raw_take(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,

@@ -603,158 +603,161 @@ static void both_open(struct world *w)
     for (uint32_t r = 0; r < w->ranks; r++)
         w->rank[r].next = step + 2;
     must_save(w, 3, "after two saves at once");
-    /* So many parts of the save are on the commit record of the machine. */
-    static uint32_t on_record(struct machine * m, struct hth_save_id save)
-    {
-        struct hth_handed_record record = { 0 };
-        uint32_t rows = 0;
-        void *bytes = NULL;
-        size_t len;
+}
 
-        if (m->store->ops->record_get(m->store, "handed", &bytes, &len, NULL))
+/* So many parts of the save are on the commit record of the machine. */
+static uint32_t on_record(struct machine *m, struct hth_save_id save)
+{
+    struct hth_handed_record record = { 0 };
+    uint32_t rows = 0;
+    void *bytes = NULL;
+    size_t len;
+
+    if (m->store->ops->record_get(m->store, "handed", &bytes, &len, NULL))
+        return 0;
+    if (!hth_handed_decode(&record, bytes, len, NULL))
+        for (size_t i = 0; i < record.rows; i++)
+            rows += !hth_save_cmp(record.row[i].save, save);
+    free(bytes);
+    hth_handed_fini(&record);
+    return rows;
+}
+
+/* Each engine has heard the COMMIT of each of its ranks and sealed all of it, and has no manifest
+ * of the save. */
+static int all_committed(struct world *w, uint64_t step)
+{
+    struct hth_save_id save = w->rank[0].save;
+
+    for (uint32_t i = 0; i < w->opts.nodes; i++) {
+        struct machine *m = &w->machine[w->member[i]];
+        const struct hth_held_save *s = hth_holdings_find(hth_node_ctx(m->node), save);
+
+        if (save.step != step || !s || s->has_manifest ||
+                on_record(m, save) < w->opts.ranks_per_node)
             return 0;
-        if (!hth_handed_decode(&record, bytes, len, NULL))
-            for (size_t i = 0; i < record.rows; i++)
-                rows += !hth_save_cmp(record.row[i].save, save);
-        free(bytes);
-        hth_handed_fini(&record);
-        return rows;
-    }
-
-    /* Each engine has heard the COMMIT of each of its ranks and sealed all of it, and has no manifest of
- * the save. */
-    static int all_committed(struct world * w, uint64_t step)
-    {
-        struct hth_save_id save = w->rank[0].save;
-
-        for (uint32_t i = 0; i < w->opts.nodes; i++) {
-            struct machine *m = &w->machine[w->member[i]];
-            const struct hth_held_save *s = hth_holdings_find(hth_node_ctx(m->node), save);
-
-            if (save.step != step || !s || s->has_manifest ||
-                    on_record(m, save) < w->opts.ranks_per_node)
+        for (const struct hth_held *h = s->held; h; h = h->next)
+            if (h->state != HTH_HELD_SEALED)
                 return 0;
-            for (const struct hth_held *h = s->held; h; h = h->next)
-                if (h->state != HTH_HELD_SEALED)
-                    return 0;
-        }
-        return 1;
     }
+    return 1;
+}
 
-    /* Each rank hands its part of a save over and asks for nothing more. Then all engines are killed, before a
- * coordinator has heard enough. The next engines know from their records what was handed over. */
-    static void forgotten(struct world * w)
-    {
-        uint64_t step, until_ms;
+/* Each rank hands its part of a save over and asks for nothing more. Then all engines are killed,
+ * before the coordinator has heard enough. Their records tell the next engines what was handed
+ * over. */
+static void forgotten(struct world *w)
+{
+    uint64_t step, until_ms;
 
-        must_save(w, 2, "at first");
-        script_go(w);
-        step = w->rank[0].next;
-        for (until_ms = w->now_ms + 1000; !all_committed(w, step) && w->now_ms < until_ms;)
-            world_advance(w, w->now_ms + 1);
-        if (!all_committed(w, step))
-            world_broken(w, "no instant at which all is committed and nothing decided");
-        for (uint32_t n = 0; n < w->opts.nodes && !w->why[0]; n++)
-            script_kill(w, n);
-        for (uint32_t r = 0; r < w->ranks; r++)
-            w->rank[r].step = R_RUN; /* it follows nothing */
-        for (uint32_t n = 0; n < w->opts.nodes && !w->why[0]; n++)
-            script_start(w, n);
-        script_run(w, 4000);
-        if (!w->why[0] && hth_node_ctx(world_node(w, w->member[0]))->keep.save[0].step != step)
-            world_broken(w, "what was handed over to engines that were killed is not PROTECTED");
-        must_save(w, 2, "after that");
-    }
+    must_save(w, 2, "at first");
+    script_go(w);
+    step = w->rank[0].next;
+    for (until_ms = w->now_ms + 1000; !all_committed(w, step) && w->now_ms < until_ms;)
+        world_advance(w, w->now_ms + 1);
+    if (!all_committed(w, step))
+        world_broken(w, "no instant at which all is committed and nothing decided");
+    for (uint32_t n = 0; n < w->opts.nodes && !w->why[0]; n++)
+        script_kill(w, n);
+    for (uint32_t r = 0; r < w->ranks; r++)
+        w->rank[r].step = R_RUN; /* it follows nothing */
+    for (uint32_t n = 0; n < w->opts.nodes && !w->why[0]; n++)
+        script_start(w, n);
+    script_run(w, 4000);
+    if (!w->why[0] && hth_node_ctx(world_node(w, w->member[0]))->keep.save[0].step != step)
+        world_broken(w, "what was handed over to engines that were killed is not PROTECTED");
+    must_save(w, 2, "after that");
+}
 
-    static const struct row {
-        const char *name;
-        void (*run)(struct world *w);
-        uint32_t nodes, ranks, copies, min_copies, degree;
-        uint32_t room; /* in hundredths of what a node owes; 0: without bound */
-    } rows[] = {
-        { "serial", serial, 6, 1, 1, 1, 0, 0 },
-        { "serial-two", serial_two, 6, 1, 2, 1, 0, 0 },
-        { "deep", deep, 40, 1, 1, 1, 0, 0 },
-        { "restart", restart, 6, 1, 1, 1, 0, 0 },
-        { "flaps", flaps, 8, 8, 1, 1, 0, 0 },
-        { "many", many, 200, 8, 1, 1, 0, 0 },
-        { "moved", moved, 4, 4, 1, 1, 0, 0 },
-        { "given-back", given_back, 4, 4, 1, 1, 0, 0 },
-        { "given-back-later", given_back_later, 3, 8, 1, 1, 0, 0 },
-        { "crowded", crowded, 8, 2, 1, 1, 0, 125 },
-        { "unsettled", unsettled, 3, 1, 1, 1, 0, 0 },
-        { "all-again", all_again, 4, 2, 1, 1, 0, 0 },
-        { "apart", apart, 4, 1, 1, 1, 0, 0 },
-        { "apart-oneway", apart_oneway, 4, 2, 1, 1, 0, 0 },
-        { "apart-tree", apart_tree, 7, 1, 1, 1, 2, 0 },
-        { "apart-other", apart_other, 3, 1, 2, 2, 0, 0 },
-        { "apart-moved", apart_moved, 3, 1, 1, 1, 0, 0 },
-        { "ruled-out", ruled_out, 3, 1, 1, 1, 0, 0 },
-        { "staged", staged_beside, 3, 1, 1, 1, 0, 75 },
-        { "blocked", blocked, 4, 1, 1, 1, 0, 0 },
-        { "steps-differ", steps_differ, 4, 2, 1, 1, 0, 0 },
-        { "steps-differ-nodes", steps_differ, 6, 1, 1, 1, 0, 0 },
-        { "both-open", both_open, 3, 1, 1, 1, 0, 0 },
-        { "forgotten", forgotten, 3, 2, 1, 1, 0, 0 },
-    };
+static const struct row {
+    const char *name;
+    void (*run)(struct world *w);
+    uint32_t nodes, ranks, copies, min_copies, degree;
+    uint32_t room; /* in hundredths of what a node owes; 0: without bound */
+} rows[] = {
+    { "serial", serial, 6, 1, 1, 1, 0, 0 },
+    { "serial-two", serial_two, 6, 1, 2, 1, 0, 0 },
+    { "deep", deep, 40, 1, 1, 1, 0, 0 },
+    { "restart", restart, 6, 1, 1, 1, 0, 0 },
+    { "flaps", flaps, 8, 8, 1, 1, 0, 0 },
+    { "many", many, 200, 8, 1, 1, 0, 0 },
+    { "moved", moved, 4, 4, 1, 1, 0, 0 },
+    { "given-back", given_back, 4, 4, 1, 1, 0, 0 },
+    { "given-back-later", given_back_later, 3, 8, 1, 1, 0, 0 },
+    { "crowded", crowded, 8, 2, 1, 1, 0, 125 },
+    { "unsettled", unsettled, 3, 1, 1, 1, 0, 0 },
+    { "all-again", all_again, 4, 2, 1, 1, 0, 0 },
+    { "apart", apart, 4, 1, 1, 1, 0, 0 },
+    { "apart-oneway", apart_oneway, 4, 2, 1, 1, 0, 0 },
+    { "apart-tree", apart_tree, 7, 1, 1, 1, 2, 0 },
+    { "apart-other", apart_other, 3, 1, 2, 2, 0, 0 },
+    { "apart-moved", apart_moved, 3, 1, 1, 1, 0, 0 },
+    { "ruled-out", ruled_out, 3, 1, 1, 1, 0, 0 },
+    { "staged", staged_beside, 3, 1, 1, 1, 0, 75 },
+    { "blocked", blocked, 4, 1, 1, 1, 0, 0 },
+    { "forgotten", forgotten, 3, 2, 1, 1, 0, 0 },
+    { "steps-differ", steps_differ, 4, 2, 1, 1, 0, 0 },
+    { "steps-differ-nodes", steps_differ, 6, 1, 1, 1, 0, 0 },
+    { "both-open", both_open, 3, 1, 1, 1, 0, 0 },
+};
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 
-    static const struct {
-        const char *name;
-        uint64_t rule;
-    } rules[] = {
-        { "record", HTH_BREAK_RECORD },
-        { "moved", HTH_BREAK_MOVED },
-        { "apart", HTH_BREAK_APART },
-        { "ruled-out", HTH_BREAK_RULED_OUT },
-        { "staged-by-bytes", HTH_BREAK_CROWD },
-        { "all-alive", HTH_BREAK_ALIVE },
-        { "passed-waits", HTH_BREAK_STEPS },
-        { "number", HTH_BREAK_NUMBER | HTH_BREAK_SERIAL },
-    };
+static const struct {
+    const char *name;
+    uint64_t rule;
+} rules[] = {
+    { "record", HTH_BREAK_RECORD },
+    { "moved", HTH_BREAK_MOVED },
+    { "apart", HTH_BREAK_APART },
+    { "ruled-out", HTH_BREAK_RULED_OUT },
+    { "staged-by-bytes", HTH_BREAK_CROWD },
+    { "all-alive", HTH_BREAK_ALIVE },
+    { "passed-waits", HTH_BREAK_STEPS },
+    { "number", HTH_BREAK_NUMBER | HTH_BREAK_SERIAL },
+};
 
-    static int run(const struct row *row, uint64_t breaks, int loud)
-    {
-        struct world_opts opts = base(row->nodes, row->ranks, row->copies);
-        struct world w;
-        int broken;
+static int run(const struct row *row, uint64_t breaks, int loud)
+{
+    struct world_opts opts = base(row->nodes, row->ranks, row->copies);
+    struct world w;
+    int broken;
 
-        opts.min_copies = row->min_copies;
-        opts.degree = row->degree;
-        opts.room = row->room;
-        opts.keep = row->run == both_open ? 3 : 0; /* room for two that are open */
-        opts.breaks = breaks;
-        opts.deaf = breaks != 0; /* what comes of it is to be noticed */
-        opts.loud = loud;
-        script_open(&w, &opts);
-        if (!w.why[0])
-            row->run(&w);
-        broken = w.why[0] != '\0';
-        printf("%s: %s, %llu s of virtual time\n", row->name, broken ? w.why : "held",
-                (unsigned long long)w.now_ms / 1000);
-        world_close(&w);
-        return broken;
+    opts.min_copies = row->min_copies;
+    opts.degree = row->degree;
+    opts.room = row->room;
+    opts.keep = row->run == both_open ? 3 : 0; /* room for two that are open */
+    opts.breaks = breaks;
+    opts.deaf = breaks != 0; /* what comes of it is to be noticed */
+    opts.loud = loud;
+    script_open(&w, &opts);
+    if (!w.why[0])
+        row->run(&w);
+    broken = w.why[0] != '\0';
+    printf("%s: %s, %llu s of virtual time\n", row->name, broken ? w.why : "held",
+            (unsigned long long)w.now_ms / 1000);
+    world_close(&w);
+    return broken;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t breaks = 0;
+    int loud = 0, blob = 0, broken = 1;
+
+    if (argc == 2 && !strcmp(argv[1], "--list")) {
+        for (size_t i = 0; i < ROWS; i++)
+            puts(rows[i].name);
+        return 0;
     }
-
-    int main(int argc, char **argv)
-    {
-        uint64_t breaks = 0;
-        int loud = 0, blob = 0, broken = 1;
-
-        if (argc == 2 && !strcmp(argv[1], "--list")) {
-            for (size_t i = 0; i < ROWS; i++)
-                puts(rows[i].name);
-            return 0;
-        }
-        for (int i = 2; i < argc; i++) {
-            loud |= !strcmp(argv[i], "--trace");
-            blob |= !strcmp(argv[i], "--blob");
-            for (size_t k = 0; k < sizeof(rules) / sizeof(rules[0]); k++)
-                if (!strcmp(argv[i], rules[k].name))
-                    breaks = rules[k].rule;
-        }
-        for (size_t i = 0; i < ROWS && argc > 1; i++)
-            if (!strcmp(rows[i].name, argv[1]))
-                broken = run(&rows[i], breaks | (blob ? HTH_TEST_BLOB : 0), loud);
-        return breaks ? !broken : broken;
+    for (int i = 2; i < argc; i++) {
+        loud |= !strcmp(argv[i], "--trace");
+        blob |= !strcmp(argv[i], "--blob");
+        for (size_t k = 0; k < sizeof(rules) / sizeof(rules[0]); k++)
+            if (!strcmp(argv[i], rules[k].name))
+                breaks = rules[k].rule;
     }
+    for (size_t i = 0; i < ROWS && argc > 1; i++)
+        if (!strcmp(rows[i].name, argv[1]))
+            broken = run(&rows[i], breaks | (blob ? HTH_TEST_BLOB : 0), loud);
+    return breaks ? !broken : broken;
+}

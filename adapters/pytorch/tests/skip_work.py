@@ -12,8 +12,8 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
 import hearth.torch as ht
-from hearth.errors import HearthBusy
-from hearth.job import Job
+from hearth.errors import HearthBusy, HearthError
+from hearth.job import Handle, Job
 from hearth.torch import _recover
 
 SKIPPED = range(2, 10)
@@ -53,3 +53,39 @@ def one_skips() -> dict[str, Any]:
     work.leave()
     return {"wrote": wrote, "done": done, "failures": held.failures, "step": held.step,
             "loaded": float(state["w"][0])}
+
+
+def one_fails_after_its_commit(how: str) -> list[int | None]:
+    """Rank 1 hands its part of the second save over and then fails, before rank 0 does. A thread of
+    its own saves next."""
+    import hearth.torch.dcp as hearth_dcp
+
+    ht.recover(work.base())
+    save = {"save": hearth_dcp.save, "async_save": hearth_dcp.async_save,
+            "hearth.torch.async_save": ht.async_save}[how]
+    wait, steps = Handle.wait, []
+
+    def lost(self: Handle, *arguments: Any, **named: Any) -> Any:
+        if dist.get_rank() == 1:
+            raise HearthError("its engine went away", -205, "HEARTH_EENGINE")
+        return wait(self, *arguments, **named)
+
+    def one(step: int) -> None:
+        future = save({"w": torch.full((8,), float(step))}, on_error="warn", blocked_ms=20000,
+                      checkpoint_id=f"{work.base()}/step-{step}")
+        if hasattr(future, "result"):
+            future.result(DEADLINE_S)
+        steps.append(ht.protection(work.base()).step)
+
+    one(1)
+    Handle.wait = lost  # type: ignore[method-assign]
+    try:
+        one(2)
+    finally:
+        Handle.wait = wait  # type: ignore[method-assign]
+    dist.barrier()
+    other = threading.Thread(target=one, args=(3,))
+    other.start()
+    other.join()
+    work.leave()
+    return steps

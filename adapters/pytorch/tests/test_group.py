@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import group_work
+import pytest
 import skip_work
 import trained
 from lacks import needs
@@ -47,3 +48,9 @@ def test_saves_that_one_rank_skips_are_written_by_none_and_take_no_time(folder: 
             assert said["done"] == [True] + [False] * len(skip_work.SKIPPED) + [True]
             assert said["failures"] == len(skip_work.SKIPPED)
             assert said["step"] == said["loaded"] == last
+
+
+@pytest.mark.parametrize("how", ["save", "async_save", "hearth.torch.async_save"])
+def test_a_save_that_fails_on_another_rank_takes_no_room(folder: str, how: str) -> None:
+    with World(2, 2, folder, HEARTH_KEEP="1") as world:
+        assert world.run(skip_work.one_fails_after_its_commit, how) == [[1, 1, 3]] * 2

@@ -187,6 +187,7 @@ def _save(state: StagedState, entry: _skipped.Entry | None, *, storage_writer: H
                 raise
         return dcp.save(state, storage_writer=storage_writer, **arguments)
     finally:
+        storage_writer.give_up()
         _parts.leave()
 
 

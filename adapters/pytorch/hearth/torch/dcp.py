@@ -72,6 +72,13 @@ def _writer(checkpoint_id: str | os.PathLike | None, given: Any, part: str | Non
     return given, base, parts is None or part == parts[-1]
 
 
+def _over(writer: Any) -> None:
+    """DCP tells a writer nothing of a save that has failed on another rank."""
+    if isinstance(writer, HearthWriter):
+        writer.give_up()
+        _parts.leave()
+
+
 @_like(_torch.save, on_error="raise", part=None, parts=None,
        blocked_ms=_weak.BLOCKED_MS)
 def save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None = None,
@@ -79,9 +86,15 @@ def save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None 
          parts: Sequence[str] | None = None, blocked_ms: int = _weak.BLOCKED_MS,
          **arguments: Any) -> Any:
     writer, base, ends = _writer(checkpoint_id, storage_writer, part, parts)
-    return _weak.call(base, on_error, lambda: _torch.save(
-        state_dict, checkpoint_id=checkpoint_id, storage_writer=writer, **arguments), ends,
-        blocked_ms)
+
+    def call() -> Any:
+        try:
+            return _torch.save(
+                state_dict, checkpoint_id=checkpoint_id, storage_writer=writer, **arguments)
+        finally:
+            _over(writer)
+
+    return _weak.call(base, on_error, call, ends, blocked_ms)
 
 
 @_like(_torch.async_save, on_error="raise", part=None, parts=None,
@@ -94,9 +107,16 @@ def async_save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike |
     in_process = arguments.get("async_checkpointer_type") is AsyncCheckpointerType.PROCESS
     if process_group is None and not (arguments.get("no_dist") or in_process):
         process_group = _recover.group()
-    future = _weak.call(base, on_error, lambda: _torch.async_save(
-        state_dict, checkpoint_id=checkpoint_id, storage_writer=writer,
-        process_group=process_group, **arguments), ends, blocked_ms)
+
+    def call() -> Any:
+        result = _torch.async_save(
+            state_dict, checkpoint_id=checkpoint_id, storage_writer=writer,
+            process_group=process_group, **arguments)
+        upload = getattr(result, "upload_completion", result)  # an AsyncSaveResponse
+        upload.add_done_callback(lambda _: _over(writer))  # in the thread that has written it
+        return result
+
+    future = _weak.call(base, on_error, call, ends, blocked_ms)
     return _weak.none_yet() if future is None else future
 
 

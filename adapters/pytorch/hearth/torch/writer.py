@@ -285,7 +285,7 @@ class HearthWriter(StorageWriter):
     @_carried
     def storage_meta(self) -> StorageMeta:
         """What `.metadata` says of the save as a whole. The first call of every save."""
-        self._drop_current()
+        self.give_up()
         _parts.leave()
         current = self._begun() or _process.arrived() or Current()
         self._local.current = current
@@ -344,8 +344,10 @@ class HearthWriter(StorageWriter):
             checkpoint_id=f"{current.base}/{current.name}", save_id=self._local.save_id,
             modules=list(self._parts or ()))
 
-    def _drop_current(self) -> None:
-        """Give up a save that this thread began and that never came to its end."""
+    def give_up(self) -> None:
+        """Give up a save that this thread began and that never came to its end, as where it has
+        failed on another rank. Until then it takes the room of later ones. A save that is handed
+        over goes on."""
         old: Current | None = self._local.__dict__.pop("current", None)
         if old is not None:
             old.drop()
@@ -428,7 +430,7 @@ class HearthWriter(StorageWriter):
             self._missed(member, current)
             if turn is not None:
                 turn.fail(f"{error}")
-            self._drop_current()
+            self.give_up()
             raise
 
     @staticmethod
@@ -492,7 +494,7 @@ class HearthWriter(StorageWriter):
         except HearthError as error:
             if current.turn is not None:
                 current.turn.fail(f"{error}")
-            self._drop_current()
+            self.give_up()
             raise
         if own is None:
             return  # there are parts to come
@@ -510,7 +512,7 @@ class HearthWriter(StorageWriter):
         except BaseException as error:
             if current.turn is not None:
                 current.turn.fail(f"{error}")
-            self._drop_current()
+            self.give_up()
             raise
         try:
             with _jobs.ids_of(current.base).noted(current.step, "" if job.off else current.name):
