@@ -3,6 +3,7 @@
  * stands for their node's engine here. */
 #include "check.h"
 #include "port.h"
+#include "rank.h"
 
 #include "client/bootstrap/rendezvous.h"
 #include <hearth/hearth.h>
@@ -195,4 +196,74 @@ Test(mates, a_table_that_rank_0_did_not_prove_is_not_taken_from_an_engine)
     cr_expect(eq(int, ranks[5].rc, HEARTH_EAUTH), "%s", ranks[5].err.text);
     cr_expect(zero(int, ranks[1].rc), "%s", ranks[1].err.text);
     cr_expect(zero(int, ranks[6].rc), "%s", ranks[6].err.text);
+}
+
+/* ---- ranks that open ------------------------------------------------------------------------- */
+
+struct opening {
+    struct hearth_opts opts;
+    uint16_t port;
+    int rc;
+    struct hearth *h;
+    struct hearth_error err;
+};
+
+static void *open_one(void *arg)
+{
+    struct opening *o = arg;
+    struct hearth_bootstrap *b = NULL;
+
+    o->rc = hearth_bootstrap_tcp(
+            "127.0.0.1", o->port, o->opts.rank, o->opts.world, 20000, &b, &o->err);
+    o->opts.bootstrap = b;
+    if (!o->rc)
+        o->rc = hearth_open(&o->opts, &o->h, &o->err);
+    hearth_close(o->h, HEARTH_KEEP);
+    hearth_bootstrap_close(b);
+    return NULL;
+}
+
+static struct fake_counts open_three(struct rank *r)
+{
+    struct opening o[3];
+    struct fake_counts counts;
+    uint16_t port = port_keep();
+    pthread_t t[3];
+
+    for (uint32_t i = 0; i < 3; i++) {
+        o[i] = (struct opening){ .opts = r->opts, .port = port };
+        o[i].opts.rank = i;
+        o[i].opts.world = 3;
+        pthread_create(&t[i], NULL, open_one, &o[i]);
+    }
+    for (int i = 0; i < 3; i++) {
+        pthread_join(t[i], NULL);
+        cr_expect(zero(int, o[i].rc), "rank %d: %s", i, o[i].err.text);
+    }
+    counts = fake_counts(r->fake);
+    rank_end(r);
+    return counts;
+}
+
+Test(mates, ranks_that_open_bring_the_table_to_their_engine_once)
+{
+    struct fake_counts counts;
+    struct rank r;
+
+    rank_start(&r);
+    counts = open_three(&r);
+    cr_expect(eq(u32, counts.brings, 1));
+    cr_expect(eq(u32, counts.meets, 2));
+}
+
+/* As one of an older version does. */
+Test(mates, ranks_open_with_an_engine_that_knows_no_meeting)
+{
+    struct fake_counts counts;
+    struct rank r;
+
+    rank_start(&r);
+    fake_refuse(r.fake, HTH_LOCAL_MEET, HEARTH_EPROTO, "never heard of");
+    counts = open_three(&r);
+    cr_expect(zero(u32, counts.meets));
 }
