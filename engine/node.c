@@ -36,6 +36,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define REST_MS  1000u
+#define SHORT_MS 100u
+
 static void node_on_message(
         void *self, uint32_t from, uint16_t type, const unsigned char *body, size_t len)
 {
@@ -385,6 +388,21 @@ static unsigned node_slots(const struct hth_node *n)
     return n->recovering ? hth_recover_put_off(n->recover) : HTH_WORK_ALL;
 }
 
+/* A card reads pinned pages at any time, and its library watches what becomes of the mapping. */
+static void node_rest(struct hth_node *n, uint64_t now)
+{
+    struct hth_store *store = n->env.store;
+    int pins = n->transport && n->transport->ops->caps(n->transport) & HTH_CAP_PINS;
+
+    if (!store->ops->rest) {
+        n->rest_ms = HTH_NEVER;
+        return;
+    }
+    if (now < n->rest_ms)
+        return;
+    n->rest_ms = now + (!pins && store->ops->rest(store) ? SHORT_MS : REST_MS);
+}
+
 void hth_node_tick(struct hth_node *n)
 {
     hth_session_tick(n->ctx.session);
@@ -407,6 +425,7 @@ void hth_node_tick(struct hth_node *n)
     reserve_tick(n, hth_now_ms(&n->ctx.clock));
     progress_tick(n, hth_now_ms(&n->ctx.clock));
     n->made_ms = n->env.store->ops->work(n->env.store, node_slots(n));
+    node_rest(n, hth_now_ms(&n->ctx.clock));
 }
 
 static uint64_t least_ms(uint64_t a, uint64_t b)
@@ -435,6 +454,7 @@ uint64_t hth_node_due_ms(struct hth_node *n)
     due_ms = least_ms(due_ms, meet_due_ms(n));
     due_ms = least_ms(due_ms, reserve_due_ms(n));
     due_ms = least_ms(due_ms, progress_due_ms(n));
+    due_ms = least_ms(due_ms, n->rest_ms);
     return least_ms(due_ms, n->made_ms);
 }
 

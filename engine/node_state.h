@@ -81,6 +81,7 @@ struct hth_node {
 
     /* node.c alone */
     uint64_t made_ms; /* when the store wants to be worked on again; HTH_NEVER: nothing was left */
+    uint64_t rest_ms; /* when slots are unmapped next, if memory is short; HTH_NEVER: never */
 };
 
 #endif

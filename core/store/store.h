@@ -219,6 +219,11 @@ struct hth_store_ops {
      * is done too that only makes things faster. */
     uint64_t (*work)(struct hth_store *s, unsigned slots);
 
+    /* Where memory is short, pages of slots that nothing is written into leave this process's
+     * mapping, and mapped() names those that ranks have mapped. The pages stay in memory, and come
+     * back when they are touched. Not while a transport has pinned them. NULL: it maps none. */
+    int (*rest)(struct hth_store *s); /* 1: it is short, and soon to be asked again */
+
     /* 1: no free slot of so many bytes is ready, and the workers are making one: until then
      * take() fails. */
     int (*soon)(struct hth_store *s, uint64_t bytes);

@@ -122,6 +122,7 @@ static const struct hth_store_ops tmpfs_ops = {
     .enough = hth_pool_enough,
     .want = hth_pool_want,
     .keep_only = hth_pool_keep_only,
+    .rest = hth_pool_rest,
     .surplus = hth_pool_surplus,
     .mapped = hth_pool_mapped,
     .take = hth_pool_take,

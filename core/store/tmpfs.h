@@ -65,6 +65,7 @@ struct tmpfs_slot {
     uint64_t made;    /* bytes from the front that are backed by memory */
     uint64_t touched; /* ... that our mapping has pages for */
     uint32_t taker;   /* the rank that had it last and so has mapped its pages, or TAKER_... */
+    uint64_t rested;  /* the generation in which ranks were told to unmap it, as memory is short */
     int lent;         /* some rank has had our open file, and may have it mapped */
     int foreign;
     enum tmpfs_orphan orphan;
@@ -107,6 +108,7 @@ struct hth_tmpfs {
     int expecting;   /* ranks that let go of what they have mapped: nothing is made in its place */
     int on_tmpfs;
     int no_populate, no_collapse; /* the kernel refused once, or will */
+    int rests;                    /* slots were unmapped at the last look */
     int advised;                  /* huge pages are asked for: the mount's huge=advise */
     int gives_huge;               /* the mount's are huge by themselves */
     struct tmpfs_piece *piece;    /* with workers; slot_back.c's */
@@ -230,6 +232,7 @@ uint64_t hth_pool_made(const struct hth_tmpfs *t); /* bytes behind our slots */
 int hth_pool_want(struct hth_store *s, const uint64_t *bytes, size_t count, enum hth_want how,
         struct hearth_error *err);
 
+int hth_pool_rest(struct hth_store *s);
 void hth_pool_keep_only(struct hth_store *s, const uint64_t *bytes, size_t count);
 struct hth_slot *hth_pool_surplus(struct hth_store *s);
 struct hth_slot *hth_pool_mapped(struct hth_store *s);

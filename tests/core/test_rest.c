@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where a memory limit is near, slots are not mapped between uses, and keep their bytes. */
+#include "pool_rig.h"
+
+#include "core/store/store.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+static char proc[] = "/tmp/hearth-rest-XXXXXX";
+
+static void put(const char *name, const char *text)
+{
+    char path[256];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/%s", proc, name);
+    f = fopen(path, "we");
+    cr_assert(f && fputs(text, f) >= 0 && !fclose(f), "%s", path);
+}
+
+/* A /proc with one cgroup, which has so much left. */
+static void left(const char *current)
+{
+    put("memory.max", "1073741824\n");
+    put("memory.current", current);
+}
+
+static void open_rest(void)
+{
+    char path[256], line[256];
+
+    cr_assert(mkdtemp(proc) != NULL);
+    snprintf(path, sizeof(path), "%s/self", proc);
+    must(mkdir(path, 0700));
+    put("self/cgroup", "0::/\n");
+    snprintf(line, sizeof(line), "30 23 0:26 / %s rw - cgroup2 cgroup rw\n", proc);
+    put("self/mountinfo", line);
+    left("0\n");
+    setup(64 * MIB, (struct hth_store_tmpfs_opts){ .proc = proc, .margin_bytes = MIB });
+}
+
+static void close_rest(void)
+{
+    teardown();
+    tmp_root_remove(proc);
+}
+
+TestSuite(rest, .init = open_rest, .fini = close_rest);
+
+/* KiB of it that this process has mapped. */
+static long mapped_kib(const struct hth_slot *slot)
+{
+    FILE *f = fopen("/proc/self/smaps", "re");
+    unsigned long from, to;
+    char line[512];
+    long kib = -1;
+    int here = 0;
+
+    while (f && fgets(line, sizeof(line), f)) {
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+            here = from <= (unsigned long)(uintptr_t)slot->base &&
+                   (unsigned long)(uintptr_t)slot->base < to;
+        else if (here)
+            (void)sscanf(line, "Rss: %ld", &kib);
+    }
+    if (f)
+        fclose(f);
+    return kib;
+}
+
+static struct hth_slot *sealed(void)
+{
+    const struct hth_save_id save = { .epoch = 1, .nonce = 1, .step = 1, .attempt = 1 };
+    struct hth_slot *slot = take(8 * MIB);
+
+    pattern(slot->base, 8 * MIB, 5);
+    must(s->ops->receive(s, slot, save, "rank-0", NULL));
+    must(s->ops->seal(s, slot, save, "rank-0", NULL));
+    return slot;
+}
+
+Test(rest, sealed_slots_are_not_mapped_where_a_limit_is_near_and_keep_their_bytes)
+{
+    struct hth_slot *slot = sealed();
+
+    left("1072693248\n"); /* 1 MiB */
+    s->ops->rest(s);
+    cr_expect(eq(long, mapped_kib(slot), 0));
+    cr_expect(ne(ptr, strstr(said, "slots-unmapped"), NULL), "%s", said);
+    cr_expect(eq(u64, wrong(slot->base, 8 * MIB, 5), 0));
+    cr_expect(ge(long, mapped_kib(slot), 8192));
+    s->ops->rest(s);
+    cr_expect(eq(long, mapped_kib(slot), 0));
+    cr_expect(eq(ptr, strstr(strstr(said, "slots-unmapped") + 1, "slots-unmapped"), NULL));
+}
+
+Test(rest, where_there_is_room_all_slots_stay_mapped)
+{
+    struct hth_slot *slot = sealed();
+
+    s->ops->rest(s);
+    cr_expect(ge(long, mapped_kib(slot), 8192));
+}
