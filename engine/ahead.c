@@ -94,7 +94,7 @@ void ahead_tick(struct hth_node *n)
         if (!c->ahead || !c->attached || !bytes || c->epoch != n->epoch.epoch ||
                 c->nonce != n->epoch.nonce || ahead_is_writing(n, c) ||
                 hth_commit_room(n->commit, c->rank, HTH_STEP_MAX, NULL, NULL) ||
-                undecided_room(n, c->rank, bytes, 1, NULL))
+                undecided_room(n, c->rank, NULL, bytes, 1, NULL))
             continue;
         if (store->ops->ready(store, bytes))
             ahead_lend(n, c, bytes);

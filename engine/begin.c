@@ -190,7 +190,7 @@ static int begin_now(struct hth_node *n, struct client *c, const struct hth_loca
         }
     }
     if (!m->head.token && m->step == UINT64_MAX)
-        rc = undecided_room(n, c->rank, m->bytes, 0, err);
+        rc = undecided_room(n, c->rank, ranks, m->bytes, 0, err);
     if (!rc)
         rc = begin_take_slot(n, l, m, err);
     if (rc && m->head.token)
@@ -327,7 +327,7 @@ static int begin_must_wait(struct hth_node *n, const struct client *c, const uni
     if ((!begin || !m->head.token) && step != UINT64_MAX)
         rc = hth_commit_room(n->commit, c->rank, step, ranks, NULL);
     if (begin && !m->head.token && step == UINT64_MAX)
-        rc = undecided_room(n, c->rank, m->begin.bytes, 1, NULL);
+        rc = undecided_room(n, c->rank, ranks, m->begin.bytes, 1, NULL);
     if (!rc && begin &&
             (begin_foresee(n, c, &m->begin, ranks) || store->ops->soon(store, m->begin.bytes)))
         return 1;
@@ -346,7 +346,7 @@ static uint32_t begin_soon_ms(struct hth_node *n, const struct client *c,
 
     if (!m->head.token &&
             (m->step != UINT64_MAX ? hth_commit_room(n->commit, c->rank, m->step, ranks, NULL)
-                                   : undecided_room(n, c->rank, m->bytes, 1, NULL)))
+                                   : undecided_room(n, c->rank, ranks, m->bytes, 1, NULL)))
         return 0;
     if (!unmap && !store->ops->ready(store, m->bytes) && !store->ops->soon(store, m->bytes))
         (void)begin_try(n, c, m); /* it begins one */

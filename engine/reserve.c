@@ -240,34 +240,40 @@ static void reserve_grow(uint64_t *bytes, size_t count, uint64_t object)
     bytes[0] = object;
 }
 
-int reserve_room(struct hth_node *n, uint32_t rank, uint64_t object, uint32_t saves,
-        struct hearth_error *err)
+/* What lies here of one save of these ranks; NULL: of all. bytes NULL: only counts. */
+static size_t reserve_save(const struct hth_node *n, const struct hth_held_save *like,
+        const struct hth_ranks *ranks, uint32_t rank, uint64_t object, uint64_t *bytes)
+{
+    size_t count = 0, one;
+
+    for (uint32_t r = 0; r < n->epoch.world; r++) {
+        if (!reserve_is_here(n, r) || (ranks && !hth_ranks_have(ranks, r)))
+            continue;
+        one = reserve_part(n, like, r, object, bytes ? bytes + count : NULL);
+        if (bytes && r == rank)
+            reserve_grow(bytes + count, one, object);
+        count += one;
+    }
+    return count;
+}
+
+int reserve_room(struct hth_node *n, uint32_t rank, uint64_t object,
+        const struct hth_ranks *const *sets, uint32_t saves, struct hearth_error *err)
 {
     const struct hth_held_save *like = reserve_like(n);
-    size_t max = 1, count = 0, one;
     uint64_t *bytes, largest = object;
+    size_t max, count = 0;
     int rc;
 
     if (!n->env.store->ops->enough)
         return HEARTH_OK;
-    for (uint32_t r = 0; r < n->epoch.world; r++)
-        if (reserve_is_here(n, r))
-            max += reserve_part(n, like, r, object, NULL);
-    if (!(bytes = calloc(max * saves + 1, sizeof(*bytes))))
-        return hth_fail(err, HEARTH_ENOMEM, 0, "%zu sizes", max * saves);
-    for (uint32_t r = 0; r < n->epoch.world; r++) {
-        if (!reserve_is_here(n, r))
-            continue;
-        one = reserve_part(n, like, r, object, bytes + count);
-        if (r == rank)
-            reserve_grow(bytes + count, one, object);
-        count += one;
-    }
+    max = reserve_save(n, like, NULL, rank, object, NULL) * saves + 1;
+    if (!(bytes = calloc(max, sizeof(*bytes))))
+        return hth_fail(err, HEARTH_ENOMEM, 0, "%zu sizes", max);
+    for (uint32_t k = 0; k < saves; k++)
+        count += reserve_save(n, like, sets[k], rank, object, bytes + count);
     for (size_t i = 0; i < count; i++)
         largest = bytes[i] > largest ? bytes[i] : largest;
-    for (uint32_t k = 1; k < saves; k++)
-        memcpy(bytes + k * count, bytes, count * sizeof(*bytes));
-    count *= saves;
     if (n->epoch.nodes > 1) /* the next map may bring a copy of a kept save */
         bytes[count++] = largest;
     rc = n->env.store->ops->enough(n->env.store, bytes, count, err);

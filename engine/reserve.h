@@ -7,6 +7,7 @@
 #include "core/format/epoch.h"
 
 struct hth_node;
+struct hth_ranks;
 
 /* A new epoch: what each rank's part has, from the gather's table[world][HTH_GATHER] that the epoch was made
  * of, or nothing known. Errors: HEARTH_ENOMEM. */
@@ -22,11 +23,11 @@ int reserve_slots(struct hth_node *n, struct hearth_error *err);
  * ranks that have said no sizes have parts like this one? Errors: HEARTH_ENOSPC with the store's
  * numbers; later calls: none. */
 int reserve_look(struct hth_node *n, uint64_t object, struct hearth_error *err);
-/* Is there room for `saves` saves, with our ranks' objects and the copies that we hold? `rank` has
- * an object of `object` bytes. If a rank declared no sizes, those of its last save count. Errors:
- * HEARTH_ENOSPC with the store's numbers. */
-int reserve_room(struct hth_node *n, uint32_t rank, uint64_t object, uint32_t saves,
-        struct hearth_error *err);
+/* Is there room for saves of these sets[saves] of ranks (NULL: all), with our ranks' objects and
+ * the copies that we hold? `rank` has an object of `object` bytes. If a rank declared no sizes,
+ * those of its last save count. Errors: HEARTH_ENOSPC with the store's numbers. */
+int reserve_room(struct hth_node *n, uint32_t rank, uint64_t object,
+        const struct hth_ranks *const *sets, uint32_t saves, struct hearth_error *err);
 /* Slots for saves to come, as large as those of this one: where ranks have not said their sizes. */
 void reserve_ahead(struct hth_node *n, struct hth_save_id save);
 /* What was made for places that other nodes have again is given back. */

@@ -7,7 +7,9 @@
  *     saves here          decided and kept | undecided: begun on some node
  *     saves of a rank     begun by it | to come: it has staged them, or will
  *
- * If another rank has begun a save, this rank's next save is the same one, and both count once.
+ * A save of some of the ranks takes the room of their objects and copies alone. If another rank has
+ * begun a save, this rank's next save of the same set of ranks is the same one, and both count
+ * once.
  * The first undecided save of a rank is not held up: older saves of other ranks may wait for it.
  */
 #include "undecided.h"
@@ -16,55 +18,127 @@
 #include "node_state.h"
 #include "reserve.h"
 
-static uint32_t undecided_staged(const struct hth_node *n, uint32_t rank)
-{
-    uint32_t staged = 0;
+#include <stdlib.h>
 
-    for (const struct loan *l = n->loans; l; l = l->next)
-        staged += l->rank == rank && !l->has_id && !l->dead;
-    return staged;
+struct staging { /* what is asked */
+    struct hth_node *n;
+    uint32_t rank, more;
+    const struct hth_ranks *ranks;
+};
+
+static int set_is(const struct hth_ranks *a, const struct hth_ranks *b)
+{
+    return a && b ? hth_ranks_same(a, b) : a == b;
+}
+
+static int loan_counts(const struct loan *l, uint32_t rank)
+{
+    return l->rank == rank && !l->has_id && !l->dead;
 }
 
 /* It is the first undecided save of this rank. */
-static int undecided_first(struct hth_node *n, uint32_t rank, uint32_t more)
+static int undecided_first(const struct staging *s)
 {
-    uint32_t undecided, to_come;
+    const struct hth_ranks *ranks;
+    enum hth_part part = HTH_PART_NONE;
+    uint32_t staged = s->more;
 
-    (void)hth_commit_saves(n->commit, rank, &undecided, &to_come);
-    return undecided == to_come && undecided_staged(n, rank) + more <= 1;
+    for (const struct loan *l = s->n->loans; l; l = l->next)
+        staged += (uint32_t)loan_counts(l, s->rank);
+    for (uint32_t at = 0; part && part != HTH_PART_BEGUN; at++)
+        part = hth_commit_part(s->n->commit, at, s->rank, &ranks);
+    return !part && staged <= 1;
 }
 
-/* The saves on this node once all its ranks have begun the saves that they have staged. */
-static uint32_t undecided_saves(
-        struct hth_node *n, uint32_t rank, uint32_t more, uint32_t *out_undecided)
+/* Saves of this set that the rank has staged, and that no other rank has begun. */
+static uint32_t undecided_staged(
+        const struct staging *s, uint32_t rank, const struct hth_ranks *set)
 {
-    const struct hth_epoch *e = &n->epoch;
-    uint32_t most = 0, undecided = 0, all = 0;
+    uint32_t staged = rank == s->rank && set_is(set, s->ranks) ? s->more : 0, to_come = 0;
+    enum hth_part part = HTH_PART_NONE;
+    const struct hth_ranks *ranks;
 
-    for (uint32_t r = 0; r < e->world; r++) {
-        uint32_t to_come, staged;
-
-        if (e->rank_node[r] != e->self)
-            continue;
-        all = hth_commit_saves(n->commit, r, &undecided, &to_come);
-        staged = undecided_staged(n, r) + (r == rank ? more : 0);
-        if (staged > to_come && staged - to_come > most)
-            most = staged - to_come;
+    for (const struct loan *l = s->n->loans; l; l = l->next)
+        staged += (uint32_t)(loan_counts(l, rank) && set_is(l->ranks, set));
+    for (uint32_t at = 0; part; at++) {
+        part = hth_commit_part(s->n->commit, at, rank, &ranks);
+        to_come += part == HTH_PART_TO_COME && set_is(ranks, set);
     }
-    *out_undecided = undecided + most;
-    return all + most;
+    return staged > to_come ? staged - to_come : 0;
 }
 
-int undecided_room(
-        struct hth_node *n, uint32_t rank, uint64_t bytes, uint32_t more, struct hearth_error *err)
+static uint32_t undecided_most(const struct staging *s, const struct hth_ranks *set)
 {
-    uint32_t undecided, saves = undecided_saves(n, rank, more, &undecided);
-    struct hearth_error cause;
-    int rc;
+    const struct hth_epoch *e = &s->n->epoch;
+    uint32_t most = 0, one;
 
-    if (undecided < 2 || undecided_first(n, rank, more) || hth_breaks(&n->ctx, HTH_BREAK_CROWD))
+    for (uint32_t r = 0; r < e->world; r++)
+        if (e->rank_node[r] == e->self && (one = undecided_staged(s, r, set)) > most)
+            most = one;
+    return most;
+}
+
+/* An earlier loan of any rank has staged a save of that set. */
+static int undecided_is_counted(
+        const struct staging *s, const struct loan *until, const struct hth_ranks *set)
+{
+    const struct loan *l = s->n->loans;
+
+    while (l != until && !(loan_counts(l, l->rank) && set_is(l->ranks, set)))
+        l = l->next;
+    return l != until;
+}
+
+/* The sets of the undecided saves on this node, once all its ranks have begun those that they have
+ * staged; out[]: as many as there are tracks and loans, and one. */
+static uint32_t undecided_sets(const struct staging *s, const struct hth_ranks **out)
+{
+    uint32_t count = 0;
+
+    while (hth_commit_part(s->n->commit, count, s->rank, &out[count]))
+        count++;
+    for (const struct loan *l = s->n->loans; l; l = l->next)
+        if (loan_counts(l, l->rank) && !undecided_is_counted(s, l, l->ranks))
+            for (uint32_t most = undecided_most(s, l->ranks); most; most--)
+                out[count++] = l->ranks;
+    if (s->more && !undecided_is_counted(s, NULL, s->ranks))
+        for (uint32_t most = undecided_most(s, s->ranks); most; most--)
+            out[count++] = s->ranks;
+    return count;
+}
+
+/* Most entries of undecided_sets(). */
+static uint32_t undecided_max(const struct staging *s)
+{
+    const struct hth_ranks *ranks;
+    uint32_t count = 0;
+
+    while (hth_commit_part(s->n->commit, count, s->rank, &ranks))
+        count++;
+    for (const struct loan *l = s->n->loans; l; l = l->next)
+        count++;
+    return count + 2;
+}
+
+int undecided_room(struct hth_node *n, uint32_t rank, const struct hth_ranks *ranks, uint64_t bytes,
+        uint32_t more, struct hearth_error *err)
+{
+    const struct staging s = { n, rank, more, ranks };
+    uint32_t decided = hth_commit_decided(n->commit), undecided;
+    const struct hth_ranks **sets;
+    struct hearth_error cause;
+    int rc = HEARTH_OK;
+
+    if (undecided_first(&s) || hth_breaks(&n->ctx, HTH_BREAK_CROWD))
         return HEARTH_OK;
-    rc = reserve_room(n, rank, bytes, saves, &cause);
+    /* What is decided counts as of all ranks. */
+    sets = calloc(decided + undecided_max(&s), sizeof(const struct hth_ranks *));
+    if (!sets)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "sets of ranks");
+    undecided = undecided_sets(&s, sets + decided);
+    if (undecided >= 2)
+        rc = reserve_room(n, rank, bytes, sets, decided + undecided, &cause);
+    free(sets);
     if (rc != HEARTH_ENOSPC)
         return HEARTH_OK;
     return hth_fail(err, HEARTH_EBUSY, 0,

@@ -8,11 +8,12 @@
 
 struct hearth_error;
 struct hth_node;
+struct hth_ranks;
 
-/* May `rank` have an object of `bytes`, the first of a save? more: 1 if the rank has no loan for it
- * yet, else 0. Errors: HEARTH_EBUSY, with the store's numbers: there will be room when an older
- * save is decided. */
-int undecided_room(
-        struct hth_node *n, uint32_t rank, uint64_t bytes, uint32_t more, struct hearth_error *err);
+/* May `rank` have an object of `bytes`, the first of a save of these ranks (NULL: of all)? more: 1
+ * if the rank has no loan for it yet, else 0. Errors: HEARTH_EBUSY, with the store's numbers: there
+ * will be room when an older save is decided. */
+int undecided_room(struct hth_node *n, uint32_t rank, const struct hth_ranks *ranks, uint64_t bytes,
+        uint32_t more, struct hearth_error *err);
 
 #endif

@@ -235,32 +235,33 @@ static int commit_is_undecided(const struct hth_commit *c, const struct track *t
     return !t->recovered && head_fate(c, t->id) == FATE_OPEN;
 }
 
-static int commit_is_to_come(const struct hth_commit *c, const struct track *t, uint32_t rank)
-{
-    for (uint32_t i = 0; i < c->locals; i++)
-        if (c->local[i].rank == rank)
-            return track_has(c, t, i) && !(t->rank[i] & RANK_BEGUN);
-    return 0;
-}
-
-uint32_t hth_commit_saves(
-        struct hth_commit *c, uint32_t rank, uint32_t *out_undecided, uint32_t *out_to_come)
+uint32_t hth_commit_decided(struct hth_commit *c)
 {
     uint32_t saves = 0;
 
-    *out_undecided = *out_to_come = 0;
     for (struct hth_held_save *s = hth_holdings_first(c->ctx); s; s = s->next) {
         const struct track *t = track_find(c, s->id);
 
         saves += !s->removed && s->id.epoch && !hth_save_foreign(s->id) &&
                  !(t && commit_is_undecided(c, t));
     }
-    for (const struct track *t = c->tracks; t; t = t->next)
-        if (commit_is_undecided(c, t)) {
-            ++*out_undecided;
-            *out_to_come += (uint32_t)commit_is_to_come(c, t, rank);
-        }
-    return saves + *out_undecided;
+    return saves;
+}
+
+enum hth_part hth_commit_part(
+        struct hth_commit *c, uint32_t at, uint32_t rank, const struct hth_ranks **out_ranks)
+{
+    const struct local_rank *l = local_find(c, rank);
+    const struct track *t = c->tracks;
+
+    while (t && (!commit_is_undecided(c, t) || at--))
+        t = t->next;
+    if (!t)
+        return HTH_PART_NO_SAVE;
+    *out_ranks = t->ranks;
+    if (!l || !track_has(c, t, (uint32_t)(l - c->local)))
+        return HTH_PART_NONE;
+    return t->rank[l - c->local] & RANK_BEGUN ? HTH_PART_BEGUN : HTH_PART_TO_COME;
 }
 
 void hth_commit_make_room(struct hth_commit *c)

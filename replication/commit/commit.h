@@ -89,10 +89,18 @@ const struct hth_ranks *hth_commit_ranks(struct hth_commit *c, struct hth_save_i
 int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step,
         const struct hth_ranks *ranks, struct hearth_error *err);
 
-/* Returns the number of saves that lie here or are begun. *out_undecided of these are undecided.
- * *out_to_come of the undecided ones are saves that `rank` takes part in and has not begun. */
-uint32_t hth_commit_saves(
-        struct hth_commit *c, uint32_t rank, uint32_t *out_undecided, uint32_t *out_to_come);
+/* Saves that lie here, whole or in part, and are not undecided. */
+uint32_t hth_commit_decided(struct hth_commit *c);
+/* What part `rank` has in the undecided save number `at`, newest first. *out_ranks: its ranks,
+ * borrowed until a call that changes something; NULL: all, or they are not known here. */
+enum hth_part {
+    HTH_PART_NO_SAVE, /* there are no more; out_ranks is not set */
+    HTH_PART_NONE,
+    HTH_PART_TO_COME, /* it has not begun it */
+    HTH_PART_BEGUN
+};
+enum hth_part hth_commit_part(
+        struct hth_commit *c, uint32_t at, uint32_t rank, const struct hth_ranks **out_ranks);
 
 /* Ask for what takes the room to be cancelled: the oldest undecided save. */
 void hth_commit_make_room(struct hth_commit *c);

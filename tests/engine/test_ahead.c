@@ -4,6 +4,8 @@
 #include "check.h"
 #include "saving.h"
 
+#include "core/format/ranks.h"
+
 #include <string.h>
 
 enum { OURS = 99990, HELPER, PEER };
@@ -265,16 +267,37 @@ static void room_for(uint64_t slots)
     hth_store_mem_room(store, hth_store_mem_used(store) + slots * ahead.capacity);
 }
 
-/* Stages saves until the engine refuses one. Returns how many are staged. */
-static uint32_t stage_all(uint64_t token[16])
+/* Rank `rank` alone begins a save. */
+static int begin_alone(uint32_t client, uint32_t rank, uint64_t step)
+{
+    struct {
+        struct hth_local_begin m;
+        unsigned char run[HTH_RANK_RUN_BYTES];
+    } packet = { .m = { .step = step, .bytes = BYTES, .name = "object" } };
+    const struct hth_ranks alone = { .runs = 1, .run = { { rank, 1, 1 } } };
+
+    hth_ranks_encode(&alone, packet.run);
+    return ask(client, &packet, sizeof(packet.m) + sizeof(packet.run), HTH_LOCAL_BEGIN, 0,
+            HTH_LOCAL_LENT);
+}
+
+/* Stages saves, of all ranks or of rank 0 alone, until the engine refuses one. Returns how many are
+ * staged. */
+static uint32_t stage_all_of(uint64_t token[16], int alone)
 {
     uint32_t staged = 0;
     int rc = 0;
 
-    while (staged < 16 && !(rc = begin_of(0, UINT64_MAX, BYTES, 0, HTH_LOCAL_LENT)))
+    while (staged < 16 && !(rc = alone ? begin_alone(OURS, 0, UINT64_MAX)
+                                       : begin_of(0, UINT64_MAX, BYTES, 0, HTH_LOCAL_LENT)))
         token[staged++] = heard.lent.head.token;
     cr_assert(eq(int, rc, HEARTH_EBUSY), "%s", heard.error.text);
     return staged;
+}
+
+static uint32_t stage_all(uint64_t token[16])
+{
+    return stage_all_of(token, 0);
 }
 
 Test(ahead, staged_saves_leave_the_room_of_their_copies)
@@ -331,6 +354,20 @@ Test(ahead, a_save_that_another_rank_has_begun_is_counted_once)
     must(begin_of(0, UINT64_MAX, BYTES, 0, HTH_LOCAL_LENT));
 }
 
+/* Of a save of rank 0 alone no copy comes here. */
+Test(ahead, a_staged_save_of_some_ranks_takes_the_room_of_these_alone)
+{
+    uint64_t token[16];
+    uint32_t of_all;
+
+    first_save();
+    room_for(8);
+    of_all = stage_all(token);
+    for (uint32_t i = 0; i < of_all; i++)
+        must(say(HTH_LOCAL_ABORT, token[i], HTH_LOCAL_OK));
+    cr_assert(gt(u32, stage_all_of(token, 1), of_all));
+}
+
 /* ---- From process to process -------------------------------------------------------------------------- */
 
 Test(ahead, a_save_that_is_given_is_taken_by_who_has_its_secret)
@@ -359,19 +396,43 @@ static void go_to(uint32_t rank)
     node = world_node(&w, at_machine);
 }
 
+static void peer_attaches(void)
+{
+    struct hth_local_attach m = { .version = hth_version_written(HTH_FORMAT_LOCAL),
+        .rank = 1,
+        .world = 2,
+        .pid = 4711,
+        .epoch = w.rank[0].epoch,
+        .nonce = w.rank[0].nonce,
+        .job = "sim" };
+
+    go_to(1);
+    hth_node_client_gone(node, w.rank[1].client);
+    must(ask(PEER, &m, sizeof(m), HTH_LOCAL_ATTACH, 0, HTH_LOCAL_ATTACHED));
+}
+
+/* Rank 1 has written what it has begun last; its copy comes here. Returns its token. */
+static uint64_t peer_writes(void)
+{
+    struct hth_local_seal m = { .data_len = 8 };
+    uint64_t token = heard.lent.head.token;
+
+    m.slot = heard.lent.slot;
+    m.generation = heard.lent.generation;
+    must(ask(PEER, &m, sizeof(m), HTH_LOCAL_SEAL, token, HTH_LOCAL_OK));
+    world_advance(&w, w.now_ms + 100);
+    return token;
+}
+
 /* Rank 1 writes and commits a save on its node. */
 static void peer_saves(uint64_t step)
 {
     struct hth_local_begin b = { .step = step, .bytes = BYTES, .attempt = 1, .name = "object" };
-    struct hth_local_seal m = { .data_len = 8 };
     struct hth_local_head h;
     uint64_t token;
 
     must(ask(PEER, &b, sizeof(b), HTH_LOCAL_BEGIN, 0, HTH_LOCAL_LENT));
-    token = heard.lent.head.token;
-    m.slot = heard.lent.slot;
-    m.generation = heard.lent.generation;
-    must(ask(PEER, &m, sizeof(m), HTH_LOCAL_SEAL, token, HTH_LOCAL_OK));
+    token = peer_writes();
     (void)ask(PEER, &h, sizeof(h), HTH_LOCAL_COMMIT, token, HTH_LOCAL_OK);
     world_advance(&w, w.now_ms + 100);
     cr_assert(zero(int, w.why[0]), "%s", w.why);
@@ -381,22 +442,38 @@ static void peer_saves(uint64_t step)
  * that is left for it and its copy. */
 Test(ahead, the_save_that_others_wait_for_is_not_held_up)
 {
-    struct hth_local_attach m = { .version = hth_version_written(HTH_FORMAT_LOCAL),
-        .rank = 1,
-        .world = 2,
-        .pid = 4711,
-        .job = "sim" };
-
     first_save();
-    m.epoch = w.rank[0].epoch;
-    m.nonce = w.rank[0].nonce;
-    go_to(1);
-    hth_node_client_gone(node, w.rank[1].client);
-    must(ask(PEER, &m, sizeof(m), HTH_LOCAL_ATTACH, 0, HTH_LOCAL_ATTACHED));
+    peer_attaches();
     peer_saves(STEP);
     peer_saves(STEP + 1);
     go_to(0);
     room_for(2);
     must(begin_of(0, UINT64_MAX, BYTES, 0, HTH_LOCAL_LENT));
     must(begin_of(0, STEP, BYTES, 1, HTH_LOCAL_LENT));
+}
+
+/* Rank 1 has begun a save of all ranks, and rank 0 stages others, of itself alone. */
+Test(ahead, a_staged_save_of_some_ranks_is_not_the_save_of_all_that_another_rank_has_begun)
+{
+    first_save();
+    peer_attaches();
+    peer_saves(STEP);
+    go_to(0);
+    must(begin_alone(OURS, 0, UINT64_MAX));
+    room_for(0);
+    must_fail(begin_alone(OURS, 0, UINT64_MAX), HEARTH_EBUSY);
+    cr_assert(eq(int, strncmp(heard.error.text, "2 saves are undecided or staged", 31), 0), "%s",
+            heard.error.text);
+}
+
+/* Rank 1 alone has begun a save, whose copy is here. */
+Test(ahead, the_first_save_of_a_rank_is_not_held_up_by_a_save_of_other_ranks)
+{
+    first_save();
+    peer_attaches();
+    must(begin_alone(PEER, 1, STEP));
+    (void)peer_writes();
+    go_to(0);
+    room_for(0);
+    must(begin_of(0, UINT64_MAX, BYTES, 0, HTH_LOCAL_LENT));
 }
