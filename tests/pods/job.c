@@ -26,13 +26,15 @@ static int64_t word_of(uint64_t step, size_t i)
 
 static int job_save(struct hearth *h, uint64_t step, struct hearth_error *err)
 {
+    struct hearth_begin_opts begin = HEARTH_BEGIN_OPTS_INIT;
     struct hearth_handle *handle;
     struct hearth_save *save;
     int rc;
 
+    begin.wait_ms = 5000; /* the first slots are being made */
     for (size_t i = 0; i < WORDS; i++)
         words[i] = word_of(step, i);
-    rc = hearth_save_begin(h, step, hearth_save_bytes(&piece, 1, NULL, 0), NULL, &save, err);
+    rc = hearth_save_begin(h, step, hearth_save_bytes(&piece, 1, NULL, 0), &begin, &save, err);
     if (rc)
         return rc;
     rc = hearth_save_add(save, &piece, 1, err);

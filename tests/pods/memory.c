@@ -109,11 +109,13 @@ static void group_end(const char *group)
 static int save(
         struct hearth *h, uint64_t step, const struct hearth_piece *piece, struct hearth_error *err)
 {
+    struct hearth_begin_opts begin = HEARTH_BEGIN_OPTS_INIT;
     struct hearth_handle *handle;
     struct hearth_save *s;
     int rc;
 
-    rc = hearth_save_begin(h, step, hearth_save_bytes(piece, 1, NULL, 0), NULL, &s, err);
+    begin.wait_ms = 10000; /* the first slots are being made */
+    rc = hearth_save_begin(h, step, hearth_save_bytes(piece, 1, NULL, 0), &begin, &s, err);
     if (rc)
         return rc;
     rc = hearth_save_add(s, piece, 1, err);
