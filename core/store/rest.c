@@ -11,6 +11,8 @@
 #include <inttypes.h>
 #include <sys/mman.h>
 
+#define FAST_BYTES (UINT64_C(32) << 30)
+
 /* Nobody writes into it through our mapping, nor does a worker touch it. */
 static int slot_rests(const struct tmpfs_slot *slot)
 {
@@ -48,7 +50,8 @@ int hth_pool_rest(struct hth_store *s)
     if (!mapped || !t->on_tmpfs || hth_room_look(t->root_fd, t->opts.proc, &room, NULL))
         return 0;
     left = room.cgroup < room.memory ? room.cgroup : room.memory;
-    if (left >= mapped) { /* whoever takes all that until the next look has more than this engine */
+    /* Whoever takes so much until the next look has more than this engine; nobody is as fast. */
+    if (left >= mapped || left >= FAST_BYTES) {
         t->rests = 0;
         return 0;
     }
