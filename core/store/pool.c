@@ -117,7 +117,7 @@ static int make_now(
     if (bytes > HTH_SLOT_MAX)
         return hth_fail(err, HEARTH_ENOSPC, 0,
                 "a slot of %" PRIu64 " bytes is more than any machine has", bytes);
-    rc = hth_pool_fits(t, hth_need_slot(bytes), 0, err);
+    rc = hth_pool_promise(t, hth_need_slot(bytes), 0, err);
     if (!rc)
         rc = hth_slot_new(t, hth_need_slot(bytes), &slot, err);
     if (rc || !slot)
@@ -355,7 +355,7 @@ static void condemn_broken(struct hth_tmpfs *t, struct tmpfs_slot *slot, const c
     slot->state = TMPFS_CONDEMNED;
     if (!slot->pub.leases)
         hth_slot_forget(t, slot);
-    if (hth_pool_fits(t, capacity, 0, &err) || hth_slot_new(t, capacity, &fresh, &err))
+    if (hth_pool_promise(t, capacity, 0, &err) || hth_slot_new(t, capacity, &fresh, &err))
         hth_say(&t->opts.log, HEARTH_LOG_WARN, "slot-lost", "no slot takes its place: %s",
                 err.text);
 }
@@ -377,7 +377,7 @@ void hth_pool_condemn(struct hth_store *s, struct hth_slot *pub, const char *why
         return;
     evidence_name(slot, why, to);
     if (slot->foreign || hth_sys_each(t->evidence_fd, count_entry, &there) ||
-            there >= HTH_EVIDENCE_MAX || hth_pool_fits(t, pub->capacity, 0, NULL) ||
+            there >= HTH_EVIDENCE_MAX || hth_pool_promise(t, pub->capacity, 0, NULL) ||
             hth_slot_new(t, pub->capacity, &fresh, NULL) ||
             renameat2(dir, from, t->evidence_fd, to, RENAME_NOREPLACE)) {
         if (fresh)

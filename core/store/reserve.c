@@ -44,8 +44,10 @@ static void reserve_charge(const struct hth_tmpfs *t, struct hth_room *room)
         room->cgroup -= above < room->cgroup ? above : room->cgroup;
 }
 
-/* Do slots of `bytes` more fit, once `freed` bytes of slots are gone? */
-int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct hearth_error *err)
+/* Do slots of `bytes` more fit, once `freed` bytes of slots are gone? promises: the caller makes
+ * them next, or hth_pool_work() takes it back. */
+static int reserve_fits(
+        struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, int promises, struct hearth_error *err)
 {
     uint64_t slots = bytes, promised = hth_back_missing(t) + hth_raw_missing(t);
     struct hth_room room;
@@ -71,7 +73,7 @@ int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct he
     if (room.memory != HTH_ROOM_NONE)
         room.memory += freed;
     rc = hth_room_fits(&room, bytes + promised, reserve_margin(t, &room), t->path, err);
-    if (!rc) /* the caller makes them next, or hth_pool_work() takes it back */
+    if (!rc && promises)
         hth_account_say(t, bytes + promised);
     hth_account_unlock(t);
     if (rc && err) {
@@ -79,6 +81,11 @@ int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct he
         rc = hth_room_fits(&room, bytes + promised, reserve_margin(t, &room), t->path, err);
     }
     return rc;
+}
+
+int hth_pool_promise(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct hearth_error *err)
+{
+    return reserve_fits(t, bytes, freed, 1, err);
 }
 
 static int bytes_descending(const void *a, const void *b)
@@ -169,7 +176,7 @@ static void way_drop(struct hth_tmpfs *t, uint64_t missing, int some)
         if (!in_the_way(s) || s->pub.user)
             continue;
         hth_slot_drop(t, s);
-        if (some && !hth_pool_fits(t, missing, 0, NULL))
+        if (some && !hth_pool_promise(t, missing, 0, NULL))
             return;
     }
 }
@@ -178,7 +185,7 @@ static void way_drop(struct hth_tmpfs *t, uint64_t missing, int some)
 static int make_way(struct hth_tmpfs *t, uint64_t missing, int some, struct hearth_error *err)
 {
     uint64_t freed = 0, awaited = 0;
-    int rc = hth_pool_fits(t, missing, 0, NULL);
+    int rc = hth_pool_promise(t, missing, 0, NULL);
 
     if (!rc || !missing)
         return 0;
@@ -188,10 +195,10 @@ static int make_way(struct hth_tmpfs *t, uint64_t missing, int some, struct hear
         freed += in_the_way(s) && !s->pub.user ? s->pub.capacity : 0;
         awaited += way_awaits(s) ? s->pub.capacity : 0;
     }
-    rc = hth_pool_fits(t, missing, freed, err);
+    rc = hth_pool_promise(t, missing, freed, err);
     if (!rc)
         way_drop(t, missing, some);
-    else if (some && awaited && !hth_pool_fits(t, missing, freed + awaited, NULL))
+    else if (some && awaited && !reserve_fits(t, missing, freed + awaited, 0, NULL))
         rc = hth_fail(err, HEARTH_EBUSY, 0,
                 "room for slots of %" PRIu64
                 " bytes is there when ranks have unmapped slots of other sizes; try again",
@@ -245,7 +252,7 @@ static int have_slots(struct hth_tmpfs *t, const uint64_t *bytes, size_t count, 
     t->makes_way = make >= MAKE_SOME_WAY;
     rc = !missing       ? 0
          : t->makes_way ? make_way(t, missing, make == MAKE_SOME_WAY, err)
-                        : hth_pool_fits(t, missing, 0, err);
+                        : reserve_fits(t, missing, 0, make != LOOK, err);
     if (!rc && make != LOOK)
         rc = make_all(t, sizes, count, err);
     free(sizes);

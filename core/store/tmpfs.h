@@ -224,8 +224,9 @@ int hth_pool_foresee(
         struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
 int hth_pool_enough(
         struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
-/* Do slots of `bytes` more fit, once `freed` bytes of slots are gone? HEARTH_ENOSPC. */
-int hth_pool_fits(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct hearth_error *err);
+/* Do slots of `bytes` more fit, once `freed` bytes of slots are gone? If so, they are in the
+ * machine's account: the caller makes them. HEARTH_ENOSPC. */
+int hth_pool_promise(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct hearth_error *err);
 uint64_t hth_pool_made(const struct hth_tmpfs *t); /* bytes behind our slots */
 
 /* Free slots beside those that are in use. */

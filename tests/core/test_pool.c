@@ -430,6 +430,21 @@ Test(pool, two_engines_of_a_machine_do_not_promise_the_same_memory)
     teardown();
 }
 
+/* An engine that looks before it stages a save promises nothing. */
+Test(pool, room_that_an_engine_only_looks_for_is_not_promised)
+{
+    uint64_t size = 100 * MIB;
+    struct hth_store *other = NULL;
+    struct hearth_error err;
+
+    tight((struct hth_store_tmpfs_opts){ 0 });
+    must(s->ops->enough(s, &size, 1, NULL));
+    must(other_reserves(size, &other, &err));
+    must_fail(s->ops->enough(s, &size, 1, NULL), HEARTH_ENOSPC);
+    other->ops->close(other);
+    teardown();
+}
+
 Test(pool, what_an_engine_promised_that_was_killed_counts_no_more)
 {
     uint64_t size = 100 * MIB;
