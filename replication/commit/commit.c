@@ -226,6 +226,8 @@ int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step,
         return HEARTH_OK; /* begin says what is wrong */
     id = (struct hth_save_id){ e->epoch, e->nonce, step, 0 };
     id.attempt = hth_attempts_peek(&l->begun, step, ranks ? hth_ranks_bits(ranks) : 0);
+    if (outcome_find(c, id) || head_fate(c, id) != FATE_OPEN)
+        return HEARTH_OK; /* begin says that it is decided */
     return commit_no_room(c, id, err);
 }
 

@@ -85,7 +85,8 @@ int hth_commit_name(struct hth_commit *c, struct hth_save_id save, const struct 
 /* NULL: all, or nobody here has named them. */
 const struct hth_ranks *hth_commit_ranks(struct hth_commit *c, struct hth_save_id save);
 
-/* Would begin find room now? Counts no attempt. Errors: HEARTH_EBUSY as begin. */
+/* Would begin find room now? Counts no attempt. HEARTH_OK of a save that is decided, which begin
+ * refuses for that. Errors: HEARTH_EBUSY as begin. */
 int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step,
         const struct hth_ranks *ranks, struct hearth_error *err);
 

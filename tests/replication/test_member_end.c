@@ -56,6 +56,19 @@ Test(member_end, says_that_a_save_which_ended_unknown_has_failed_until_a_head_de
     cr_assert(zero(u32, heard(HTH_KIND_FAILED, SOON_MS)));
 }
 
+/* Another rank has given it up. */
+Test(member_end, a_begin_of_a_save_that_is_cancelled_waits_for_no_room)
+{
+    struct hth_save_id id = end_unknown(), next;
+    struct hth_holders map = { 0 };
+
+    must_fail(hth_commit_room(commit, 1, 11, NULL, NULL), HEARTH_EBUSY);
+    cancelled = (struct hth_save_id){ id.epoch, id.nonce, 11, 1 };
+    give_head(2, &map, &ctx->keep);
+    must(hth_commit_room(commit, 1, 11, NULL, NULL));
+    must_fail(hth_commit_begin(commit, 1, 11, NULL, &next, NULL), HEARTH_EFAILED);
+}
+
 Test(member_end, what_ended_unknown_and_was_protected_meanwhile_is_kept)
 {
     struct hth_save_id id = end_unknown(), next;
