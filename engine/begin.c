@@ -434,7 +434,7 @@ void begin_set_step(struct hth_node *n, struct client *c, const struct hth_local
 }
 
 /* A rank that waits to begin a step has passed the steps before it, unless it has still to name the
- * step of a save that it has staged. */
+ * step of a save that it staged earlier: what it staged later has a later step. */
 static void begin_passes(struct hth_node *n, const struct client *c, const union start *m)
 {
     int begin = m->head.type == HTH_LOCAL_BEGIN;
@@ -442,8 +442,8 @@ static void begin_passes(struct hth_node *n, const struct client *c, const union
 
     if ((begin && m->head.token) || step == UINT64_MAX)
         return;
-    for (const struct loan *l = n->loans; l; l = l->next)
-        if (loan_is_staged(l, c->rank) && l->token != m->head.token)
+    for (const struct loan *l = begin ? n->loans : loan_open(n, c, m->head.token); l; l = l->next)
+        if (loan_is_staged(l, c->rank) && l->token != m->head.token) /* newest first */
             return;
     hth_commit_passes(n->commit, c->rank, step);
 }

@@ -83,11 +83,13 @@ void hth_event_locked(struct hearth *h, const struct hth_local_event *event, siz
 void hth_events_add(struct hearth_handle *handle)
 {
     struct hth_link *link = handle->h->link;
+    struct hearth_handle **end = &link->handles;
 
     pthread_mutex_lock(&handle->h->lock);
     handle->number = ++link->numbers;
-    handle->next = link->handles;
-    link->handles = handle;
+    while (*end)
+        end = &(*end)->next;
+    *end = handle; /* last: what is said again is said in its order */
     pthread_mutex_unlock(&handle->h->lock);
 }
 

@@ -99,7 +99,6 @@ void hth_commit_resume(struct hth_commit *c)
                 head_fate(c, s->id) == FATE_OPEN)
             commit_resume_save(c, s);
     member_resume(c);
-    locals_resume(c);
     c->heard_ms = 0; /* what is on record was said to the engine before this one */
     c->unsure = !hth_is_coordinator(c->ctx);
     c->alives = 0;

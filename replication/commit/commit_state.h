@@ -196,7 +196,6 @@ struct local_rank {
     uint32_t rank;
     struct hth_attempts begun; /* in this epoch */
     uint64_t passed; /* it begins no step before this one: it has begun it, or waits for its room */
-    uint64_t known;  /* of saves from this step on this engine has counted each begin */
 };
 
 struct outcome { /* of a decided save, for late questions */
@@ -273,7 +272,6 @@ void track_end(struct hth_commit *c, struct track *t, enum hearth_level level, i
 /* locals.c */
 int locals_make(struct hth_commit *c, struct hearth_error *err); /* of a new epoch */
 struct local_rank *local_find(struct hth_commit *c, uint32_t rank);
-void locals_resume(struct hth_commit *c); /* an engine before this one has counted begins */
 void local_passes(struct local_rank *l, uint64_t step);              /* hth_commit_passes() too */
 int local_owns(const struct hth_ctx *ctx, const struct hth_held *h); /* a local rank's object */
 

@@ -38,16 +38,8 @@ void hth_commit_count(struct hth_commit *c, uint32_t rank, uint64_t step, uint32
         hth_attempts_heard(&l->begun, step, begun);
 }
 
-/* The first step that a rank passes under this engine it may have begun under the one before. */
-void locals_resume(struct hth_commit *c)
-{
-    for (uint32_t i = 0; i < c->locals; i++)
-        c->local[i].known = HTH_NEVER;
-}
-
 void local_passes(struct local_rank *l, uint64_t step)
 {
-    l->known = l->known == HTH_NEVER ? step + 1 : l->known;
     l->passed = step > l->passed ? step : l->passed;
 }
 

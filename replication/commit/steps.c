@@ -40,11 +40,6 @@ static void steps_fail(
     hth_commit_fail(c, t->id, HEARTH_ESTATE, text);
 }
 
-static int rank_has_passed(const struct local_rank *l, uint64_t step)
-{
-    return l->known <= step && step < l->passed;
-}
-
 /* The rank waits for the room of the step that it is at: not for a slot, which is made in time. */
 static int rank_lacks_room(const struct hth_commit *c, const struct local_rank *l)
 {
@@ -61,7 +56,7 @@ static int rank_is_passed(const struct hth_commit *c, const struct local_rank *l
     const struct hth_epoch *e = c->ctx->epoch;
     struct hth_save_id last = { e->epoch, e->nonce, l->begun.step, hth_attempts_last(&l->begun) };
 
-    if (l->begun.step < l->known || l->begun.step != l->passed ||
+    if (l->begun.step != l->passed ||
             (c->events.is_staging && c->events.is_staging(c->events.self, l->rank)))
         return 0;
     for (uint32_t i = 0; i < c->head.cancels; i++)
@@ -81,7 +76,7 @@ static void steps_look_at(struct hth_commit *c, struct track *t, uint64_t now_ms
 
         if ((t->rank[i] & RANK_BEGUN) || !track_has(c, t, i))
             continue;
-        if (rank_has_passed(l, t->id.step)) {
+        if (t->id.step < l->passed) {
             steps_fail(c, t, l, "");
             return;
         }

@@ -13,7 +13,7 @@ import torch.distributed.checkpoint as dcp
 
 import hearth.torch as ht
 from hearth.errors import HearthBusy, HearthError
-from hearth.job import Handle, Job
+from hearth.job import Handle, Job, Save
 from hearth.torch import _recover
 
 SKIPPED = range(2, 10)
@@ -89,3 +89,32 @@ def one_fails_after_its_commit(how: str) -> list[int | None]:
     other.join()
     work.leave()
     return steps
+
+
+def one_names_no_step() -> list[bool]:
+    """Rank 0 cannot name the step of its second save, which rank 1 hands over. Further saves are
+    staged by then."""
+    ht.recover(work.base())
+    gate, set_step = threading.Event(), Save.set_step
+
+    def lost(self: Save, step: int, *arguments: Any, **named: Any) -> Any:
+        if step == 2 and dist.get_rank() == 0:
+            raise HearthError("its engine went away", -205, "HEARTH_EENGINE")
+        return set_step(self, step, *arguments, **named)
+
+    Save.set_step = lost  # type: ignore[method-assign]
+    try:
+        futures = []
+        for step in range(1, 5):
+            if step == 2:
+                futures[0].result(DEADLINE_S)
+                _recover._in_turn().submit(gate.wait, DEADLINE_S)
+            futures.append(ht.async_save({"w": torch.full((8,), float(step))}, on_error="warn",
+                                         blocked_ms=20000,
+                                         checkpoint_id=f"{work.base()}/step-{step}"))
+        gate.set()
+        done = [future.result(DEADLINE_S) is not None for future in futures]
+    finally:
+        Save.set_step = set_step  # type: ignore[method-assign]
+    work.leave()
+    return done

@@ -54,3 +54,8 @@ def test_saves_that_one_rank_skips_are_written_by_none_and_take_no_time(folder: 
 def test_a_save_that_fails_on_another_rank_takes_no_room(folder: str, how: str) -> None:
     with World(2, 2, folder, HEARTH_KEEP="1") as world:
         assert world.run(skip_work.one_fails_after_its_commit, how) == [[1, 1, 3]] * 2
+
+
+def test_a_save_whose_step_one_rank_does_not_name_takes_no_room(folder: str) -> None:
+    with World(2, 2, folder, HEARTH_KEEP="1") as world:
+        assert world.run(skip_work.one_names_no_step) == [[True, False, True, True]] * 2
