@@ -93,9 +93,10 @@ static void member_copied(struct hth_commit *c, struct track *t, uint32_t rank)
             (t->rank[l - c->local] & RANK_COPIED))
         return;
     for (struct hth_held *h = s->held; h; h = h->next)
-        if (h->object.owner == rank && h->object.kind != HTH_OBJECT_RAW &&
-                (h->state != HTH_HELD_SEALED || h->copies < need))
-            return;
+        if (h->object.owner == rank &&
+                (h->state != HTH_HELD_SEALED ||
+                        (h->object.kind != HTH_OBJECT_RAW && h->copies < need)))
+            return; /* who has heard COPIED says nothing again, its common objects neither */
     t->rank[l - c->local] |= RANK_COPIED;
     c->events.on_level(
             c->events.self, t->id, rank, HEARTH_COPIED, can < c->ctx->opts.copies, HEARTH_OK, "");
@@ -147,9 +148,10 @@ void hth_commit_common(struct hth_commit *c, struct hth_held_save *save, struct 
 {
     struct track *t = track_find(c, save->id);
 
-    (void)held;
-    if (t)
-        member_done(c, t);
+    if (!t)
+        return;
+    member_done(c, t);
+    member_copied(c, t, held->object.owner);
 }
 
 void hth_commit_rank_done(struct hth_commit *c, struct hth_save_id save, uint32_t rank)

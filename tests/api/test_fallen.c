@@ -189,6 +189,37 @@ Test(fallen, one_that_protected_a_save_whose_handle_was_closed_is_replaced_at_on
     tmp_root_remove(r.root);
 }
 
+/* Its common objects take longer than the rest, and nobody else has copies to wait for. */
+Test(fallen, a_save_whose_engine_ends_before_its_common_objects_are_whole_is_protected,
+        .timeout = 100)
+{
+    static char meta[16 << 20];
+    float x = 1;
+    struct hearth_piece piece = rank_piece("x", &x, 0, NULL);
+    struct hearth_kept kept = HEARTH_KEPT_INIT;
+    struct hearth_save *save;
+    struct hearth_handle *handle;
+    size_t count;
+
+    open_with_hearthd();
+    for (uint64_t step = 1; step <= 8; step++) {
+        must(hearth_save_begin(
+                r.h, step, hearth_save_bytes(&piece, 1, NULL, 0), NULL, &save, &err));
+        must(hearth_save_add(save, &piece, 1, &err));
+        must(hearth_save_put_common(save, ".metadata", meta, sizeof(meta), &err));
+        must(hearth_save_commit(save, &handle, &err));
+        nanosleep(&(struct timespec){ .tv_nsec = (long)step * 700000 }, NULL);
+        engine_kill();
+        must(hearth_wait(handle, HEARTH_PROTECTED, 10000, &err));
+        hearth_handle_close(handle);
+        must(hearth_keep_list(r.h, &kept, 1, &count, &err));
+        cr_assert(eq(u64, kept.id.step, step));
+    }
+    hearth_close(r.h, HEARTH_KEEP);
+    engines_signal(r.root, NULL, SIGKILL);
+    tmp_root_remove(r.root);
+}
+
 static int engines_started(void)
 {
     char path[256], line[4096];
