@@ -10,6 +10,8 @@
 #include "node_state.h"
 #include "reply.h"
 
+#include <stdio.h>
+
 static uint32_t follow_objects_here(struct hth_node *n, struct hth_save_id save, uint32_t rank)
 {
     struct hth_held_save *s = hth_holdings_find(&n->ctx, save);
@@ -89,7 +91,11 @@ void follow_ask(struct hth_node *n, struct client *c, const struct hth_local_fol
     l->has_id = 1;
     l->committed = 1;
     l->save = save;
-    hth_commit_status(n->commit, save, &level, &degraded, &code, text);
+    if (hth_commit_status(n->commit, save, &level, &degraded, &code, text)) {
+        code = HEARTH_EUNKNOWN; /* nothing more would ever be said of it */
+        snprintf(text, sizeof(text),
+                "it was decided before this engine started, and is not kept any more");
+    }
     reply_ok(n, c->id, m->head.request);
     loan_event(n, l, level, degraded, code, text);
 }

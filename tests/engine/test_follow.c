@@ -89,3 +89,21 @@ Test(follow, what_a_process_of_the_rank_still_writes_is_its_own_to_end)
     wait_for(HTH_LOCAL_ERROR);
     cr_assert(eq(int, heard.error.code, HEARTH_ESTATE), "%s", heard.error.text);
 }
+
+/* Nothing more would be said of it, and who follows it would wait. */
+Test(follow, what_was_decided_before_this_engine_and_is_not_kept_is_unknown)
+{
+    const uint64_t step = w.newest.id.step;
+    struct hth_save_id id = w.newest.id;
+
+    while (w.newest.id.step < step + 5 && !w.why[0]) {
+        world_advance(&w, w.now_ms + 1);
+        id = w.newest.id.step == step + 1 ? w.newest.id : id;
+    }
+    machine_stop(&w, 1);
+    machine_start(&w, 1);
+    attach(1);
+    follow(id, 1, 1);
+    wait_for(HTH_LOCAL_EVENT);
+    cr_assert(eq(int, heard.event.code, HEARTH_EUNKNOWN), "%s", heard.event.text);
+}
