@@ -433,16 +433,37 @@ void begin_set_step(struct hth_node *n, struct client *c, const struct hth_local
     begin_start(n, c, &start, ranks);
 }
 
+static uint64_t start_step(const union start *m)
+{
+    if (m->head.type == HTH_LOCAL_BEGIN)
+        return m->head.token ? UINT64_MAX : m->begin.step;
+    return m->set_step.step;
+}
+
+/* Another process of the rank waits to begin an earlier step, and begins it first. */
+static int begin_is_behind(const struct hth_node *n, uint32_t rank, uint64_t step)
+{
+    for (const struct pending *p = n->pending; p; p = p->next) {
+        const struct client *c = client_find((struct hth_node *)(uintptr_t)n, p->client);
+
+        if (c && c->rank == rank && start_step(&p->start) < step)
+            return 1;
+    }
+    return 0;
+}
+
 /* A rank that waits to begin a step has passed the steps before it, unless it has still to name the
- * step of a save that it staged earlier: what it staged later has a later step. */
+ * step of a save that it staged earlier, or waits to begin an earlier step too. What it staged
+ * later has a later step. */
 static void begin_passes(struct hth_node *n, const struct client *c, const union start *m)
 {
-    int begin = m->head.type == HTH_LOCAL_BEGIN;
-    uint64_t step = begin ? m->begin.step : m->set_step.step;
+    uint64_t step = start_step(m);
 
-    if ((begin && m->head.token) || step == UINT64_MAX)
+    if (step == UINT64_MAX || begin_is_behind(n, c->rank, step))
         return;
-    for (const struct loan *l = begin ? n->loans : loan_open(n, c, m->head.token); l; l = l->next)
+    for (const struct loan *l = m->head.type == HTH_LOCAL_BEGIN ? n->loans
+                                                                : loan_open(n, c, m->head.token);
+            l; l = l->next)
         if (loan_is_staged(l, c->rank) && l->token != m->head.token) /* newest first */
             return;
     hth_commit_passes(n->commit, c->rank, step);

@@ -27,8 +27,8 @@ static int track_is_open(const struct hth_commit *c, const struct track *t)
            t->id.epoch == c->ctx->epoch->epoch && t->id.nonce == c->ctx->epoch->nonce;
 }
 
-static void steps_fail(
-        struct hth_commit *c, const struct track *t, const struct local_rank *l, const char *what)
+static void steps_fail(struct hth_commit *c, const struct track *t, const struct local_rank *l,
+        int code, const char *what)
 {
     const struct hth_epoch *e = c->ctx->epoch;
     char text[200];
@@ -37,7 +37,7 @@ static void steps_fail(
             "the ranks name different steps: rank %" PRIu32 " (%.24s) is at step %" PRIu64
             "%s and has not begun step %" PRIu64,
             l->rank, e->member[e->self].node, l->passed, what, t->id.step);
-    hth_commit_fail(c, t->id, HEARTH_ESTATE, text);
+    hth_commit_fail(c, t->id, code, text);
 }
 
 /* The rank waits for the room of the step that it is at: not for a slot, which is made in time. */
@@ -50,7 +50,8 @@ static int rank_lacks_room(const struct hth_commit *c, const struct local_rank *
     return l->begun.step < l->passed && others > c->ctx->opts.keep;
 }
 
-/* The save that the rank began last failed since another rank has passed it. */
+/* The save that the rank began last failed since another rank has passed it. One that failed since
+ * this rank was slow is none: then a rank that is late each time would let no save end. */
 static int rank_is_passed(const struct hth_commit *c, const struct local_rank *l)
 {
     const struct hth_epoch *e = c->ctx->epoch;
@@ -77,7 +78,7 @@ static void steps_look_at(struct hth_commit *c, struct track *t, uint64_t now_ms
         if ((t->rank[i] & RANK_BEGUN) || !track_has(c, t, i))
             continue;
         if (t->id.step < l->passed) {
-            steps_fail(c, t, l, "");
+            steps_fail(c, t, l, HEARTH_ESTATE, "");
             return;
         }
         if (!left && l->passed < t->id.step &&
@@ -89,7 +90,7 @@ static void steps_look_at(struct hth_commit *c, struct track *t, uint64_t now_ms
     else if (!t->left_ms)
         t->left_ms = now_ms;
     else if (now_ms - t->left_ms >= c->ctx->opts.dead_ms)
-        steps_fail(c, t, left,
+        steps_fail(c, t, left, HEARTH_EINVAL, /* the next save is not failed for this one */
                 rank_is_passed(c, left) ? ", which failed for that," : ", which has no room,");
 }
 

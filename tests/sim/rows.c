@@ -483,13 +483,13 @@ static void steps_differ(struct world *w)
     must_save(w, 3, "after two different steps");
 }
 
-/* Two helpers of each rank, which write a save each at the same time. */
+/* Helpers of each rank, which write a save each at the same time. */
 #define WRITER 80000u
 
 static struct writer {
     struct hth_local_lent lent;
     uint32_t errors, level;
-} writer[8][2];
+} writer[8][3];
 
 static void hear_writer(struct world *w, const struct letter *l)
 {
@@ -498,9 +498,9 @@ static void hear_writer(struct world *w, const struct letter *l)
     struct writer *x;
 
     (void)w;
-    if (n >= 16)
+    if (n >= 24)
         return;
-    x = &writer[n / 2][n % 2];
+    x = &writer[n / 3][n % 3];
     if (head->type == HTH_LOCAL_LENT)
         x->lent = *(const struct hth_local_lent *)(const void *)l->bytes;
     x->errors += head->type == HTH_LOCAL_ERROR;
@@ -518,23 +518,29 @@ static void writer_says(struct world *w, uint32_t node, uint32_t which, void *me
     const struct hth_local_head head = { len, type, 1, writer[node][which].lent.head.token };
 
     memcpy(message, &head, sizeof(head));
-    machine_ask(&w->machine[w->member[node]], WRITER + 2 * node + which, message, len, attach,
+    machine_ask(&w->machine[w->member[node]], WRITER + 3 * node + which, message, len, attach,
             attach_len);
     world_advance(w, w->now_ms + 1);
 }
 
-static void writer_begins(struct world *w, uint32_t node, uint32_t which, uint64_t step)
+static void writer_asks(
+        struct world *w, uint32_t node, uint32_t which, uint64_t step, uint32_t wait_ms)
 {
     struct hth_local_attach attach = { .version = hth_version_written(HTH_FORMAT_LOCAL),
         .rank = node,
         .world = w->ranks,
         .helper = 1,
         .job = "sim" };
-    struct hth_local_begin begin = { .step = step, .bytes = 4 * HTH_BLOCK, .wait_ms = 1000 };
+    struct hth_local_begin begin = { .step = step, .bytes = 4 * HTH_BLOCK, .wait_ms = wait_ms };
 
     snprintf(begin.name, sizeof(begin.name), "__%u__0_src%u.distcp", node, node);
     writer_says(w, node, which, &attach, sizeof(attach), HTH_LOCAL_ATTACH, NULL, 0);
     writer_says(w, node, which, &begin, sizeof(begin), HTH_LOCAL_BEGIN, NULL, 0);
+}
+
+static void writer_begins(struct world *w, uint32_t node, uint32_t which, uint64_t step)
+{
+    writer_asks(w, node, which, step, 1000);
     world_advance(w, w->now_ms + 50);
     if (!writer[node][which].lent.slot)
         world_broken(w, "node %u: no slot for step %llu", node, (unsigned long long)step);
@@ -599,7 +605,7 @@ static void both_open(struct world *w)
     must_be_protected(w, 1);
     for (uint32_t n = 0; n < w->opts.nodes; n++)
         for (uint32_t which = 0; which < 2; which++)
-            hth_node_client_gone(world_node(w, w->member[n]), WRITER + 2 * n + which);
+            hth_node_client_gone(world_node(w, w->member[n]), WRITER + 3 * n + which);
     for (uint32_t r = 0; r < w->ranks; r++)
         w->rank[r].next = step + 2;
     must_save(w, 3, "after two saves at once");
@@ -669,6 +675,69 @@ static void forgotten(struct world *w)
     must_save(w, 2, "after that");
 }
 
+/* All save the same steps in the same order. The rank of one node comes to each save later than the
+ * others, by more than dead_ms. Once another rank passes a step over. */
+static void late(struct world *w)
+{
+    uint64_t step, at_ms;
+
+    must_save(w, 2, "at first");
+    for (uint32_t i = 0; i < 12 && !w->why[0]; i++) {
+        step = w->rank[0].next;
+        for (uint32_t r = 0; r < w->ranks; r++)
+            rank_due(&w->rank[r], r ? w->now_ms + 1 : HTH_NEVER);
+        if (i == 3) {
+            w->rank[2].next = step + 1; /* once */
+            rank_due(&w->rank[0], w->now_ms + 1);
+        } else {
+            for (at_ms = w->now_ms + DEAD_MS + 500; w->now_ms < at_ms && !w->why[0];) {
+                world_advance(w, w->now_ms + 1);
+                for (uint32_t r = 0; r < w->ranks; r++)
+                    if (w->rank[r].step == R_RUN && w->rank[r].next != step)
+                        rank_due(&w->rank[r], HTH_NEVER);
+            }
+            rank_due(&w->rank[0], w->now_ms + 1);
+        }
+        world_advance(w, w->now_ms + 3);
+        script_rest(w);
+        if (i > 4 && w->newest.id.step != step)
+            world_broken(w, "nothing is PROTECTED any more");
+        for (uint32_t r = 0; r < w->ranks; r++)
+            w->rank[r].next = step + 2;
+    }
+}
+
+/* Three helpers of each rank begin a save each, in the order of the steps. The later two wait for
+ * room. */
+static void queued(struct world *w)
+{
+    uint64_t step;
+
+    must_save(w, 1, "at first");
+    step = w->rank[0].next;
+    w->stranger = hear_writer;
+    for (uint32_t n = 0; n < w->opts.nodes; n++)
+        writer_asks(w, n, 0, step, 1000);
+    world_advance(w, w->now_ms + 100);
+    for (uint32_t n = 0; n + 1 < w->opts.nodes; n++)
+        writer_commits(w, n, 0);
+    for (uint32_t which = 1; which < 3; which++)
+        for (uint32_t n = 0; n < w->opts.nodes; n++)
+            writer_asks(w, n, which, step + which, 5000);
+    world_advance(w, w->now_ms + 500);
+    writer_commits(w, w->opts.nodes - 1, 0);
+    must_be_protected(w, 0);
+    world_advance(w, w->now_ms + 500);
+    for (uint32_t which = 1; which < 3 && !w->why[0]; which++) {
+        for (uint32_t n = 0; n < w->opts.nodes; n++) {
+            if (!writer[n][which].lent.slot)
+                world_broken(w, "node %u: no slot for save %u", n, which);
+            writer_commits(w, n, which);
+        }
+        must_be_protected(w, which);
+    }
+}
+
 static const struct row {
     const char *name;
     void (*run)(struct world *w);
@@ -698,6 +767,8 @@ static const struct row {
     { "forgotten", forgotten, 3, 2, 1, 1, 0, 0 },
     { "steps-differ", steps_differ, 4, 2, 1, 1, 0, 0 },
     { "steps-differ-nodes", steps_differ, 6, 1, 1, 1, 0, 0 },
+    { "late", late, 3, 1, 1, 1, 0, 0 },
+    { "queued", queued, 3, 1, 1, 1, 0, 0 },
     { "both-open", both_open, 3, 1, 1, 1, 0, 0 },
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
