@@ -161,7 +161,8 @@ def test_no_table_with_a_row_of_the_dead_is_taken(server, calls):
         zero, two = Call(zero.gather, b"0"), Call(two.gather, b"2")
     new = Call(rank_of(server, 1, 3), b"1")
     if met:
-        assert all("rank 1 has opened the job anew" in str(each.end()) for each in (zero, two))
+        said = [str(each.end()) for each in (zero, two)]
+        assert all("rank 1 has opened the job anew" in text for text in said), said
         zero, two = Call(rank_of(server, 0, 3), b"0"), Call(rank_of(server, 2, 3), b"2")
     assert zero.end() == two.end() == new.end() == [b"0", b"1", b"2"]
 

@@ -26,6 +26,7 @@ Below hearth/<job>/ in the store:
 
     openings               how many there were
     opened/<rank>          the rank's last opening
+    opened                 how many ranks have put theirs there
     lead                   _Lead, as JSON
     <meeting>/row/<rank>   opening and call that put it there, 8 bytes each, and the row
     <meeting>/table        such rows of all ranks, each behind its length in 4 bytes
@@ -124,11 +125,12 @@ class StoreGather:
         self._rank, self._world, self._timeout_s = rank, world, timeout_s
         self._opening = self._store.add("openings", 1)
         self._change(f"opened/{rank}", lambda there: max(there or b"", _OPENED.pack(self._opening)))
+        self._store.add("opened", 1)  # after it, so that who sees this sees that
         self._calls, self._draws = itertools.count(1), itertools.count(1)
         self._led = 0  # opening of the rank 0 that we met: one before it is given up
         self._met = ""  # the meeting in which we opened the job
         self._opened: list[bytes] = []  # rank 0's alone: the openings of the other ranks there
-        self._openings: bytes | None = None  # the same: how many there were when all were these
+        self._known: bytes | None = None  # the same: of `opened`, when all were these
 
     def __call__(self, mine: bytes) -> list[bytes]:
         row = _WHO.pack(self._opening, next(self._calls)) + mine
@@ -183,8 +185,8 @@ class StoreGather:
 
     def _check_opened(self, lead: _Lead) -> None:
         """HearthError, for all ranks, where one that opened the job with us has opened it anew."""
-        openings = self._peek("openings")
-        if openings == self._openings:
+        known = self._peek("opened")
+        if known == self._known:
             return
         ranks = range(1, self._world)
         now = self._store.multi_get([f"opened/{rank}" for rank in ranks])
@@ -192,7 +194,7 @@ class StoreGather:
             if last > opened:
                 self._swap(lead, lead._replace(over=True, anew=rank))
                 raise _anew(rank)
-        self._openings = openings
+        self._known = known
 
     def _go(self, lead: _Lead, rows: list[bytes]) -> list[bytes]:
         """The meeting is over, unless another was begun."""
