@@ -173,6 +173,30 @@ Test(regain, what_is_committed_is_on_record_sealed_or_not)
     cr_assert(eq(sz, rows_on_record(), 1));
 }
 
+/* Rank 0 saves alone, is done with all, and is gone with its engine. */
+Test(regain, what_is_sealed_and_committed_is_brought_to_its_end_by_the_next_engine)
+{
+    struct {
+        struct hth_local_begin m;
+        unsigned char run[HTH_RANK_RUN_BYTES];
+    } begin = { .m = { .step = STEP + 1, .bytes = 3 * HTH_BLOCK, .name = "object" } };
+    const struct hth_ranks alone = { .runs = 1, .run = { { 0, 1, 1 } } };
+    const struct hth_keep *keep;
+
+    hth_ranks_encode(&alone, begin.run);
+    must(ask(&begin, sizeof(begin.m) + sizeof(begin.run), HTH_LOCAL_BEGIN, 0, HTH_LOCAL_LENT));
+    memcpy(&lent, answer(), sizeof(lent));
+    save = hth_local_save_to(lent.save);
+    must(seal(lent.head.token));
+    until_sealed();
+    must(commit(lent.head.token));
+    next_engine();
+    keep = &hth_node_ctx(node)->keep;
+    for (uint64_t until = w.now_ms + 2000; w.now_ms < until && !hth_keep_has(keep, save);)
+        world_advance(&w, w.now_ms + 1);
+    cr_assert(eq(int, hth_keep_has(keep, save), 1), "%s", w.why);
+}
+
 /* Two ranks save here, one of them with a common object, and up to two saves are undecided. */
 Test(regain, what_is_decided_leaves_the_record)
 {

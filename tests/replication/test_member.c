@@ -551,6 +551,21 @@ Test(member, says_copied_when_its_holder_has_the_copy)
     cr_assert(pair_equal(p, 1, 2, save, own));
 }
 
+/* From COPIED on the rank says nothing again. */
+Test(member, says_copied_when_the_common_objects_of_the_rank_are_sealed)
+{
+    const struct hth_object o = { .id = 99, .owner = 1, .kind = HTH_OBJECT_RAW, .data_len = 4 };
+    struct hth_held_save *s = hth_holdings_get(ctx, save);
+    struct hth_held *common = hth_held_add(s, &o, HTH_HELD_SEALING, NULL);
+
+    hand_over(HEARTH_OK);
+    cr_assert(pair_equal(p, 1, 2, save, own));
+    cr_assert(zero(u32, copied));
+    common->state = HTH_HELD_SEALED;
+    hth_commit_common(commit, s, common);
+    cr_assert(eq(u32, copied, 1));
+}
+
 /* Rank 1's copies are to be at nodes 0 and 2, and node 2 has none yet. */
 static void hand_over_to_two(void)
 {
