@@ -13,7 +13,7 @@
 
 #define FAST_BYTES (UINT64_C(32) << 30)
 
-/* Nobody writes into it through our mapping, nor does a worker touch it. */
+/* No rank or peer writes into the slot through our mapping, and no worker touches it. */
 static int slot_rests(const struct tmpfs_slot *slot)
 {
     return !slot->busy && slot->pub.base &&
@@ -50,7 +50,8 @@ int hth_pool_rest(struct hth_store *s)
     if (!mapped || !t->on_tmpfs || hth_room_look(t->root_fd, t->opts.proc, &room, NULL))
         return 0;
     left = room.cgroup < room.memory ? room.cgroup : room.memory;
-    /* Whoever takes so much until the next look has more than this engine; nobody is as fast. */
+    /* A process that takes all of `left` until the next look has more memory than this engine. No
+     * process takes FAST_BYTES in that time. */
     if (left >= mapped || left >= FAST_BYTES) {
         t->rests = 0;
         return 0;

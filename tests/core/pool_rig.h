@@ -7,6 +7,8 @@
 #include "tmp_root.h"
 
 #include "core/store/store_tmpfs.h"
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -66,6 +68,28 @@ static inline struct hth_slot *take(uint64_t bytes)
 
     must(s->ops->take(s, bytes, &slot, NULL));
     return slot;
+}
+
+/* The slot's mapping in /proc/self/smaps: KiB of this kind; -1: there is none. */
+static inline long smaps_kib(const struct hth_slot *slot, const char *kind)
+{
+    FILE *f = fopen("/proc/self/smaps", "re");
+    size_t len = strlen(kind);
+    unsigned long from, to;
+    char line[512];
+    long kib = -1;
+    int here = 0;
+
+    while (f && fgets(line, sizeof(line), f)) {
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+            here = from <= (unsigned long)(uintptr_t)slot->base &&
+                   (unsigned long)(uintptr_t)slot->base < to;
+        else if (here && !strncmp(line, kind, len) && line[len] == ':')
+            kib = strtol(line + len + 1, NULL, 10);
+    }
+    if (f)
+        fclose(f);
+    return kib;
 }
 
 /* Bytes that differ from use to use and from place to place. */

@@ -724,21 +724,8 @@ Test(pool, files_and_directories_are_for_their_owner_alone)
 /* KiB of it that one entry of a page table maps two MiB of; skipped where no huge page is free. */
 static long huge_kib(const struct hth_slot *slot)
 {
-    FILE *f = fopen("/proc/self/smaps", "re");
-    char line[512];
-    unsigned long from, to;
-    long kib = -1;
-    int here = 0;
+    long kib = smaps_kib(slot, "ShmemPmdMapped");
 
-    while (f && fgets(line, sizeof(line), f)) {
-        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
-            here = from <= (unsigned long)(uintptr_t)slot->base &&
-                   (unsigned long)(uintptr_t)slot->base < to;
-        else if (here)
-            (void)sscanf(line, "ShmemPmdMapped: %ld", &kib);
-    }
-    if (f)
-        fclose(f);
     if (kib == 0 && madvise(slot->base, slot->capacity, 25 /* MADV_COLLAPSE */) && errno != EINVAL)
         cr_skip_test("no huge page is free");
     return kib;

@@ -5,6 +5,7 @@
 #include "core/store/store.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 static char proc[] = "/tmp/hearth-rest-XXXXXX";
@@ -51,22 +52,7 @@ TestSuite(rest, .init = open_rest, .fini = close_rest);
 /* KiB of it that this process has mapped. */
 static long mapped_kib(const struct hth_slot *slot)
 {
-    FILE *f = fopen("/proc/self/smaps", "re");
-    unsigned long from, to;
-    char line[512];
-    long kib = -1;
-    int here = 0;
-
-    while (f && fgets(line, sizeof(line), f)) {
-        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
-            here = from <= (unsigned long)(uintptr_t)slot->base &&
-                   (unsigned long)(uintptr_t)slot->base < to;
-        else if (here)
-            (void)sscanf(line, "Rss: %ld", &kib);
-    }
-    if (f)
-        fclose(f);
-    return kib;
+    return smaps_kib(slot, "Rss");
 }
 
 static struct hth_slot *sealed(void)
@@ -101,4 +87,23 @@ Test(rest, where_there_is_room_all_slots_stay_mapped)
 
     s->ops->rest(s);
     cr_expect(ge(long, mapped_kib(slot), 8192));
+}
+
+/* A slot of 40 GiB, which no memory is behind. */
+Test(rest, slots_stay_mapped_while_no_process_could_take_what_is_left)
+{
+    struct hth_slot *slot = sealed();
+    const struct hth_slot small = *slot;
+
+    slot->capacity = UINT64_C(40) << 30;
+    slot->base = mmap(
+            NULL, slot->capacity, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    cr_assert(ne(ptr, slot->base, MAP_FAILED));
+    put("memory.max", "36507222016\n"); /* 34 GiB */
+    cr_expect(zero(int, s->ops->rest(s)));
+    put("memory.max", "32212254720\n"); /* 30 GiB */
+    cr_expect(eq(int, s->ops->rest(s), 1));
+    must(munmap(slot->base, slot->capacity));
+    slot->base = small.base;
+    slot->capacity = small.capacity;
 }
