@@ -2,6 +2,7 @@
 /* What comes and goes in a memfd beside a packet. */
 #include "attach.h"
 
+#include "core/base/file.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -19,18 +20,8 @@ struct attached {
 static int attached_read(struct hth_content *content, uint64_t off, void *out, size_t len)
 {
     const struct attached *a = (const struct attached *)content;
-    size_t got = 0;
 
-    while (got < len) {
-        ssize_t n = pread(a->fd, (char *)out + got, len - got, (off_t)(off + got));
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return -1;
-        got += (size_t)n;
-    }
-    return 0;
+    return hth_file_fill(a->fd, out, len, off);
 }
 
 static void attached_end(struct hth_content *content)

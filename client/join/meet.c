@@ -12,8 +12,8 @@
 #include "client/bootstrap/rendezvous.h"
 #include "client/link/link.h"
 #include "core/base/auth.h"
+#include "core/base/file.h"
 #include "joining.h"
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -50,22 +50,6 @@ static int meet_bring(void *self, uint32_t round, const void *packed, size_t len
     return rc;
 }
 
-static int meet_read(int fd, unsigned char *out, size_t len)
-{
-    size_t got = 0;
-
-    while (got < len) {
-        ssize_t n = pread(fd, out + got, len - got, (off_t)got);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return HEARTH_EPROTO;
-        got += (size_t)n;
-    }
-    return HEARTH_OK;
-}
-
 static int meet_take(void *self, uint32_t round, uint64_t wait_ms, void *out, size_t len)
 {
     struct hth_local_meet m = { .round = round, .wait_ms = (uint32_t)wait_ms };
@@ -84,7 +68,7 @@ static int meet_take(void *self, uint32_t round, uint64_t wait_ms, void *out, si
     int rc = hth_ask(self, &ask, NULL);
 
     if (!rc)
-        rc = a.len == len && fd >= 0 ? meet_read(fd, out, len) : HEARTH_EPROTO;
+        rc = a.len == len && fd >= 0 && !hth_file_fill(fd, out, len, 0) ? HEARTH_OK : HEARTH_EPROTO;
     if (fd >= 0)
         close(fd);
     return rc;

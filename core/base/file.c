@@ -7,13 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* All of at[len], from the file's beginning. */
-static int file_fill(int fd, unsigned char *at, size_t len)
+int hth_file_fill(int fd, void *at, size_t len, uint64_t off)
 {
     size_t done = 0;
 
     while (done < len) {
-        ssize_t n = pread(fd, at + done, len - done, (off_t)done);
+        ssize_t n = pread(fd, (char *)at + done, len - done, (off_t)(off + done));
 
         if (n < 0 && errno == EINTR)
             continue;
@@ -39,7 +38,7 @@ int hth_file_read(int fd, uint64_t most, void **out, size_t *out_len)
     }
     if (!(bytes = malloc((size_t)st.st_size + 1)))
         return -1;
-    if (file_fill(fd, bytes, (size_t)st.st_size)) {
+    if (hth_file_fill(fd, bytes, (size_t)st.st_size, 0)) {
         int why = errno;
 
         free(bytes);
