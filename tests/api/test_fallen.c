@@ -161,23 +161,33 @@ Test(fallen, an_engine_that_ends_under_a_first_process_leaves_no_zombie, .timeou
     tmp_root_remove(r.root);
 }
 
-/* Nobody waits for its saves, which are PROTECTED all the same. */
-Test(fallen, one_that_protected_a_save_whose_handle_was_closed_is_replaced_at_once, .timeout = 60)
+static char meta[16 << 20];
+
+/* One float, and so many bytes of a common object. */
+static struct hearth_handle *hand_over(uint64_t step, size_t common)
 {
     float x = 1;
     struct hearth_piece piece = rank_piece("x", &x, 0, NULL);
-    struct hearth_kept kept = HEARTH_KEPT_INIT;
     struct hearth_save *save;
     struct hearth_handle *handle;
+
+    must(hearth_save_begin(r.h, step, hearth_save_bytes(&piece, 1, NULL, 0), NULL, &save, &err));
+    must(hearth_save_add(save, &piece, 1, &err));
+    if (common)
+        must(hearth_save_put_common(save, ".metadata", meta, common, &err));
+    must(hearth_save_commit(save, &handle, &err));
+    return handle;
+}
+
+/* The rank waits for none of its saves, which are PROTECTED all the same. */
+Test(fallen, one_that_protected_a_save_whose_handle_was_closed_is_replaced_at_once, .timeout = 60)
+{
+    struct hearth_kept kept = HEARTH_KEPT_INIT;
     size_t count;
 
     open_with_hearthd();
     for (uint64_t step = 1; step <= 5; step++) {
-        must(hearth_save_begin(
-                r.h, step, hearth_save_bytes(&piece, 1, NULL, 0), NULL, &save, &err));
-        must(hearth_save_add(save, &piece, 1, &err));
-        must(hearth_save_commit(save, &handle, &err));
-        hearth_handle_close(handle);
+        hearth_handle_close(hand_over(step, 0));
         for (int i = 0; i < 10000 && kept.id.step != step; i++)
             must(hearth_keep_list(r.h, &kept, 1, &count, &err));
         cr_assert(eq(u64, kept.id.step, step));
@@ -189,25 +199,17 @@ Test(fallen, one_that_protected_a_save_whose_handle_was_closed_is_replaced_at_on
     tmp_root_remove(r.root);
 }
 
-/* Its common objects take longer than the rest, and nobody else has copies to wait for. */
+/* Its common object takes longer than the rest, and the job has no other node to wait for. */
 Test(fallen, a_save_whose_engine_ends_before_its_common_objects_are_whole_is_protected,
         .timeout = 100)
 {
-    static char meta[16 << 20];
-    float x = 1;
-    struct hearth_piece piece = rank_piece("x", &x, 0, NULL);
     struct hearth_kept kept = HEARTH_KEPT_INIT;
-    struct hearth_save *save;
     struct hearth_handle *handle;
     size_t count;
 
     open_with_hearthd();
     for (uint64_t step = 1; step <= 8; step++) {
-        must(hearth_save_begin(
-                r.h, step, hearth_save_bytes(&piece, 1, NULL, 0), NULL, &save, &err));
-        must(hearth_save_add(save, &piece, 1, &err));
-        must(hearth_save_put_common(save, ".metadata", meta, sizeof(meta), &err));
-        must(hearth_save_commit(save, &handle, &err));
+        handle = hand_over(step, sizeof(meta));
         nanosleep(&(struct timespec){ .tv_nsec = (long)step * 700000 }, NULL);
         engine_kill();
         must(hearth_wait(handle, HEARTH_PROTECTED, 10000, &err));
