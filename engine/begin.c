@@ -453,8 +453,8 @@ static int begin_is_behind(const struct hth_node *n, uint32_t rank, uint64_t ste
 }
 
 /* A rank that waits to begin a step has passed the steps before it, unless it has still to name the
- * step of a save that it staged earlier, or waits to begin an earlier step too. What it staged
- * later has a later step. */
+ * step of a save that it staged earlier, or waits to begin an earlier step too. A save that the
+ * rank staged later has a later step. */
 static void begin_passes(struct hth_node *n, const struct client *c, const union start *m)
 {
     uint64_t step = start_step(m);

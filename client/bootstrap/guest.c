@@ -192,7 +192,7 @@ static void visit_bring(const struct visit *v, const struct hth_answer *a, const
         m->bring(m->self, a->round, body, (size_t)a->len);
 }
 
-/* What follows the head of the answer: the packed table, or why there is none. */
+/* Takes the packed table behind the head of the answer, or rank 0's sentence. */
 static enum outcome visit_body(struct visit *v, const unsigned char head[HTH_ANSWER],
         const struct hth_answer *a, unsigned char *body)
 {

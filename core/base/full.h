@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the machine, the container or a limit does not give, with the remedy: bytes, inodes,
- * descriptors, processes, calls, /proc. */
+/* The remedies for bytes, inodes, descriptors, processes, calls and /proc that the machine, the
+ * container or a limit does not give. */
 #ifndef HEARTH_CORE_BASE_FULL_H
 #define HEARTH_CORE_BASE_FULL_H
 

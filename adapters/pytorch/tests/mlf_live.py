@@ -74,7 +74,7 @@ def _happen(event: str, folder: str, dice: random.Random) -> None:
 
 
 def order(folder: str, dice: random.Random, seen: dict[str, Any]) -> str | None:
-    """One order of lives. What went wrong, or None."""
+    """One order of lives. Returns the sentence of the first error, or None."""
     newest, step, event = None, 0, "nothing"
     base = f"{folder}/here/job"
     whos = [dice.choice(list(WHO)) for _ in range(LIVES)]
