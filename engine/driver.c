@@ -169,13 +169,11 @@ static struct hth_transport *driver_open_transport(
     return t;
 }
 
-/* The descriptor of the one before is closed, and the set has forgotten it. */
 static struct hth_transport *driver_open_fabric(void *self, const struct hth_fabric *fabric,
         const struct hth_transport_events *events, struct hearth_error *err)
 {
     struct hth_driver *d = self;
 
-    d->transport_fd = -1;
     snprintf(d->config.transport, sizeof(d->config.transport), "%s", fabric->transport);
     snprintf(d->config.provider, sizeof(d->config.provider), "%s", fabric->provider);
     return driver_open_transport(d, events, err);
@@ -346,7 +344,7 @@ static int driver_open_parts(struct hth_driver *d, struct hearth_error *err)
     int rc;
 
     if (strcmp(d->config.transport, HTH_TRANSPORT_AUTO) == 0 &&
-            !(d->fabrics = hth_fabrics_ask(&d->config)))
+            !(d->fabrics = hth_fabrics_ask(&d->config, driver_open_fabric, d)))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an engine");
     if ((rc = hth_auth_init(err)) || (rc = driver_open_waiting(d, err)) ||
             (rc = hth_pool_open(d->config.threads, d->wake_fd, &d->pool, err)))
@@ -395,9 +393,7 @@ int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_dri
     d->config = *config;
     d->epoll_fd = d->wake_fd = d->transport_fd = d->records_fd = -1;
     d->stop_fd = stop_fd;
-    d->offers = (struct hth_node_fabrics){
-        .open = driver_open_fabric, .settled = driver_settled, .self = d
-    };
+    d->offers = (struct hth_node_fabrics){ .settled = driver_settled, .self = d };
     d->clock = hth_system_clock();
     snprintf(d->records, sizeof(d->records), "%s/%s/" HTH_RECORDS_DIR, config->root, config->job);
     rc = hth_test_asks(config->root, d->records + strlen(config->root) + 1, &d->points,
@@ -505,12 +501,11 @@ static int driver_handle(struct hth_driver *d, int timeout_ms, struct hearth_err
 
 static const char *driver_end_reason(struct hth_driver *d)
 {
-    if (hth_node_ends(d->node, &d->comes_back))
-        return !d->comes_back ? "no fabric opens any more"
-               : d->confined.is
-                       ? "it comes back on another fabric, in another process: this one is "
-                         "confined. Start hearthd again, where no rank does"
-                       : "it comes back on another fabric";
+    d->comes_back = hth_node_ends(d->node);
+    if (d->comes_back)
+        return d->confined.is ? "it comes back on another fabric, in another process: this one is "
+                                "confined. Start hearthd again, where no rank does"
+                              : "it comes back on another fabric";
     if (__atomic_load_n(&d->stopping, __ATOMIC_RELAXED))
         return "it was told to end";
     if (hth_node_done(d->node))

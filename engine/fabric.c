@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fabric this node is on, where transport = auto. Until it has been in an epoch an engine takes
- * another one when the ranks have found that not all nodes have this one. Later peers know it by its
- * address and memory is registered there: then it ends, and the next engine begins on the other. Ranks ask
- * for that only where allow_slower is set.
+ * The fabric of this node, where transport = auto. Peers know the engine by its address on it, and
+ * memory is registered there. So an engine never changes it: where the ranks have found that all
+ * nodes have another fabric in common, the engine records that fabric and ends, and the next engine
+ * begins on it.
  *
- *     opened, the best here ──► ranks meet ──► all have it open ──────────────────► JOIN
- *            ▲                      └──► another is the best of all: REFIT ──┐
- *            └──── opened, or left out of what this node has ◄───────────────┘
+ *     opened: the recorded one, else the best here ──► ranks meet ──► all have it open ──► JOIN
+ *            ▲                                            └──► another is the best of all: REFIT
+ *            └──────────────────── recorded, and this engine ends ◄─────────┘
  */
 #include "fabric.h"
 
@@ -42,20 +42,19 @@ int fabric_load(struct hth_node *n, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-static int fabric_write(struct hth_node *n, uint32_t last)
+static int fabric_write(struct hth_node *n, const struct hth_fabric_record *r)
 {
     struct hth_node_fabrics *f = n->env.fabrics;
-    struct hth_fabric_record r = { .first = f->first ? f->first : f->opened, .last = last };
     unsigned char bytes[HTH_FABRIC_BYTES];
     struct hearth_error err;
 
-    hth_fabric_encode(&r, bytes);
+    hth_fabric_encode(r, bytes);
     if (n->env.store->ops->record_put(n->env.store, "fabric", bytes, sizeof(bytes), &err)) {
         hth_say(&n->ctx.log, HEARTH_LOG_WARN, "fabric-not-kept", "%s", err.text);
         return 0;
     }
-    f->first = r.first;
-    f->last = r.last;
+    f->first = r->first;
+    f->last = r->last;
     return 1;
 }
 
@@ -66,7 +65,8 @@ void fabric_keep(struct hth_node *n)
     if (!f)
         return;
     if (!f->first || f->last != f->opened)
-        fabric_write(n, f->opened);
+        fabric_write(n, &(struct hth_fabric_record){
+                                .first = f->first ? f->first : f->opened, .last = f->opened });
     if (f->settled)
         f->settled(f->self);
 }
@@ -78,54 +78,19 @@ const char *fabric_provider(const struct hth_node *n)
     return f ? f->provider : n->env.provider;
 }
 
-/* n->transport is NULL where it does not open. */
-static int fabric_open(struct hth_node *n, const struct hth_fabric *fabric)
-{
-    struct hth_transport_events events = hth_session_events_for(n->ctx.session);
-    struct hth_node_fabrics *f = n->env.fabrics;
-    struct hearth_error err = { 0 };
-
-    n->transport = f->open(f->self, fabric, &events, &err);
-    if (!n->transport) {
-        f->offered &= ~HTH_FABRIC_BIT(fabric->number);
-        hth_say(&n->ctx.log, HEARTH_LOG_WARN, "fabric-left-out", "%s: %s", fabric->name, err.text);
-        return 0;
-    }
-    f->opened = fabric->number;
-    hth_session_attach(n->ctx.session, n->transport);
-    return 1;
-}
-
-/* The old one goes first: both may want the one port that was given. */
-static void fabric_change(
-        struct hth_node *n, const struct hth_fabric *from, const struct hth_fabric *to)
-{
-    n->transport->ops->close(n->transport);
-    n->transport = NULL;
-    if (fabric_open(n, to) || fabric_open(n, from))
-        return;
-    hth_say(&n->ctx.log, HEARTH_LOG_ERROR, "fabric-gone", "nothing opens any more");
-    n->ends = 1;
-}
-
-/* Peers and memory are bound to the old one: the next engine begins without. */
+/* If the record cannot be written the next engine would not know: this node does without `to`. */
 static void fabric_leave(struct hth_node *n, const struct hth_fabric *to)
 {
-    n->ends = n->comes_back = fabric_write(n, to->number);
-}
-
-static void fabric_take(struct hth_node *n, const struct hth_fabric *to)
-{
-    const struct hth_fabric *from = hth_fabric_of(n->env.fabrics->opened);
+    struct hth_node_fabrics *f = n->env.fabrics;
+    const struct hth_fabric *from = hth_fabric_of(f->opened);
 
     /* The table has the best first: up, after engines of an older build have gone. */
-    hth_say(&n->ctx.log, HEARTH_LOG_INFO, "fabric", "%s %s: this one takes %s",
+    hth_say(&n->ctx.log, HEARTH_LOG_INFO, "fabric", "%s %s: the next engine takes %s",
             to < from ? "all nodes have what is better than" : "not all nodes have", from->name,
             to->name);
-    if (n->ctx.epoch)
-        fabric_leave(n, to);
-    else
-        fabric_change(n, from, to);
+    n->ends = fabric_write(n, &(struct hth_fabric_record){ .first = f->first, .last = to->number });
+    if (!n->ends)
+        f->offered &= ~HTH_FABRIC_BIT(to->number);
 }
 
 void fabric_refit(struct hth_node *n, struct client *c, const struct hth_local_refit *m)
@@ -137,7 +102,7 @@ void fabric_refit(struct hth_node *n, struct client *c, const struct hth_local_r
     struct hearth_error err = { 0 };
 
     if (f && to && to->number != f->opened && (f->offered & HTH_FABRIC_BIT(to->number)))
-        fabric_take(n, to);
+        fabric_leave(n, to);
     if (n->ends)
         return;
     if (n->transport->ops->address(n->transport, answer.addr, &answer.addr_len, &err)) {

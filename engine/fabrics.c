@@ -19,6 +19,8 @@ struct hth_fabrics {
     struct hth_asking asked[ASKED];
     struct hth_library library[ASKED];
     struct hth_candidates found;
+    hth_fabric_open_fn *open;
+    void *self;
 };
 
 static const char *text_or_null(const char *text)
@@ -26,7 +28,8 @@ static const char *text_or_null(const char *text)
     return text[0] ? text : NULL;
 }
 
-struct hth_fabrics *hth_fabrics_ask(const struct hth_config *c)
+struct hth_fabrics *hth_fabrics_ask(
+        const struct hth_config *c, hth_fabric_open_fn *open, void *self)
 {
     struct hth_fabrics *f = calloc(1, sizeof(*f));
     const char *dir = text_or_null(c->module_dir);
@@ -34,6 +37,8 @@ struct hth_fabrics *hth_fabrics_ask(const struct hth_config *c)
     if (!f)
         return NULL;
     f->config = c;
+    f->open = open;
+    f->self = self;
     f->network = hth_config_network(c);
     hth_machine_look("", &f->machine);
     hth_offers_ask("ofi", dir, text_or_null(c->fabric_library), &f->machine, &f->asked[0]);
@@ -57,16 +62,16 @@ static void fabrics_hear(struct hth_fabrics *f, const struct hth_log *log)
     }
 }
 
-static struct hth_transport *fabrics_try(struct hth_node_fabrics *offers,
-        const struct hth_fabric *fabric, const struct hth_transport_events *events,
-        const struct hth_log *log)
+static struct hth_transport *fabrics_try(const struct hth_fabrics *f,
+        struct hth_node_fabrics *offers, const struct hth_fabric *fabric,
+        const struct hth_transport_events *events, const struct hth_log *log)
 {
     struct hearth_error err = { 0 };
     struct hth_transport *t;
 
     if (!fabric || !(offers->offered & HTH_FABRIC_BIT(fabric->number)))
         return NULL;
-    t = offers->open(offers->self, fabric, events, &err);
+    t = f->open(f->self, fabric, events, &err);
     if (t) {
         offers->opened = fabric->number;
         return t;
@@ -84,7 +89,7 @@ static void fabrics_say(const struct hth_fabrics *f, const struct hth_node_fabri
 
         if (c->fabric->number == offers->opened)
             hth_say(log, HEARTH_LOG_INFO, "fabric", "%s: %s%s%s", c->fabric->name,
-                    offers->opened == offers->last ? "this job ran on it before"
+                    offers->opened == offers->last ? "on record for this job"
                                                    : "the best that opens here",
                     c->rate[0] ? ", " : "", c->rate);
     }
@@ -99,9 +104,9 @@ struct hth_transport *hth_fabrics_open(struct hth_fabrics *f, struct hth_node_fa
 
     fabrics_hear(f, log);
     offers->offered = f->found.usable;
-    t = fabrics_try(offers, hth_fabric_of(offers->last), events, log);
+    t = fabrics_try(f, offers, hth_fabric_of(offers->last), events, log);
     for (const struct hth_fabric *one = hth_fabrics; !t && one->number; one++)
-        t = fabrics_try(offers, one, events, log);
+        t = fabrics_try(f, offers, one, events, log);
     if (t) {
         fabrics_say(f, offers, log);
         return t;

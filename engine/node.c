@@ -507,9 +507,8 @@ struct hth_transport *hth_node_transport(struct hth_node *n)
     return n->transport;
 }
 
-int hth_node_ends(const struct hth_node *n, int *out_back)
+int hth_node_ends(const struct hth_node *n)
 {
-    *out_back = n->comes_back;
     return n->ends;
 }
 

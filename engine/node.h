@@ -23,9 +23,6 @@ struct hth_node_fabrics {
             offered; /* bits, of what opens as far as is known; written by whoever finds that it does not */
     uint32_t opened;
     uint32_t first, last; /* of the record `.hearth/fabric`; written by the node */
-    /* Instead of the one that is open, which is closed by now. */
-    struct hth_transport *(*open)(void *self, const struct hth_fabric *fabric,
-            const struct hth_transport_events *events, struct hearth_error *err);
     /* An epoch was joined, or is gone on with, on `opened`: another one needs another engine.
      * NULL: unused. */
     void (*settled)(void *self);
@@ -83,9 +80,8 @@ void hth_node_request(struct hth_node *node, uint32_t client, const void *bytes,
 void hth_node_client_gone(struct hth_node *node, uint32_t client);
 
 struct hth_transport *hth_node_transport(struct hth_node *node); /* for progress and arm */
-/* It is to end, and hears nobody any more: no fabric opens (then it has no transport), or, and *out_back is
- * 1, it is to come back on another one. */
-int hth_node_ends(const struct hth_node *node, int *out_back);
+/* 1: the engine is to end and to begin anew on another fabric. It answers no request any more. */
+int hth_node_ends(const struct hth_node *node);
 
 /* Time, and whatever the transport's progress left to do. Call when due and after any event. */
 void hth_node_tick(struct hth_node *node);

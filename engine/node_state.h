@@ -68,8 +68,8 @@ struct hth_node {
     size_t committed_sets;
 
     /* ahead.c alone */
-    int ahead_look;       /* something has changed: a slot may be lent ahead now */
-    int ends, comes_back; /* fabric.c: see hth_node_ends() */
+    int ahead_look; /* something has changed: a slot may be lent ahead now */
+    int ends;       /* fabric.c: see hth_node_ends() */
 
     /* reserve.c alone */
     int looked; /* whether there is room for keep + 1 saves, at the first begin of the epoch */

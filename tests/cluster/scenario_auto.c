@@ -109,12 +109,13 @@ static int without_tcp(struct world *w, const char *library)
 {
     char takes[80], before[80];
 
-    snprintf(
-            takes, sizeof(takes), " fabric not all nodes have tcp: this one takes %s tcp", library);
-    snprintf(before, sizeof(before), " fabric %s tcp: this job ran on it before", library);
+    snprintf(takes, sizeof(takes), " fabric not all nodes have tcp: the next engine takes %s tcp",
+            library);
+    snprintf(before, sizeof(before), " fabric %s tcp: on record for this job", library);
     TRY(engine_without_tcp(w));
     w->no_tcp = 1u << 1;
     w->no_ofi = strcmp(library, "ucx") == 0 ? 1u << 1 : 0;
+    w->loses_engines = 1;
     TRY(world_begin(w, 3, 2, 1));
     for (uint32_t k = 0; k < w->nodes; k += 2)
         if (node_log_has(w, k, takes) != 1)
@@ -124,7 +125,6 @@ static int without_tcp(struct world *w, const char *library)
     TRY(lose_and_go_on(w, 2, 1));
     if (node_log_has(w, 2, takes) != 1)
         return lost(w, "the fresh machine %s did not take %s", w->node[2].name, library);
-    w->loses_engines = 1;
     TRY(node_engine_signal(w, 0, SIGKILL));
     TRY(world_save(w, 3));
     if (!node_log_has(w, 0, before) || !node_log_has(w, 0, " resumed "))
@@ -210,7 +210,7 @@ static int comes_down_under_survivors(struct world *w, const char *arg)
     TRY(rank_post(w, 1, "recover"));
     TRY(world_recovered(w, 2));
     for (uint32_t k = 0; k < w->nodes; k += 2)
-        if (!node_log_has(w, k, " fabric ofi tcp: this job ran on it before"))
+        if (!node_log_has(w, k, " fabric ofi tcp: on record for this job"))
             return lost(w, "the engine of %s is not back on libfabric", w->node[k].name);
     TRY(world_protected(w));
     return world_save(w, 3);
@@ -231,15 +231,16 @@ static int goes_up(struct world *w, const char *arg)
     w->no_tcp = 0;
     w->loses_engines = 1;
     TRY(world_start(w));
-    TRY(all_are_on(w, " fabric ofi tcp: this job ran on it before", 1));
+    TRY(all_are_on(w, " fabric ofi tcp: on record for this job", 1));
     TRY(world_recover(w, 1));
     TRY(lose_and_go_on(w, 2, 1));
-    if (!node_log_has(w, 2, " fabric not all nodes have tcp: this one takes ofi tcp"))
+    if (!node_log_has(w, 2, " fabric not all nodes have tcp: the next engine takes ofi tcp"))
         return lost(w, "the fresh machine %s did not take ofi", w->node[2].name);
     w->allow_slower = 1;
     TRY(world_restart(w, 2));
-    TRY(all_are_on(w, " fabric all nodes have what is better than ofi tcp: this one takes tcp", 1));
-    TRY(all_are_on(w, " fabric tcp: this job ran on it before", 1));
+    TRY(all_are_on(
+            w, " fabric all nodes have what is better than ofi tcp: the next engine takes tcp", 1));
+    TRY(all_are_on(w, " fabric tcp: on record for this job", 1));
     return world_save(w, 3);
 }
 
