@@ -9,6 +9,7 @@
 #include "core/base/auth.h"
 #include "core/base/full.h"
 #include "core/base/open.h"
+#include "core/local/ends.h"
 #include "engine/config.h"
 #include "engine/driver.h"
 #include <hearth/version.h>
@@ -27,8 +28,6 @@
 #include <unistd.h>
 
 #define FILES_LEAST 64
-
-enum { EXIT_ENDED = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_LOCKED = 3, EXIT_AGAIN = 4 };
 
 /* The launcher may have pinned the rank that started us, and our threads serve all of the node.
  * What the kernel refuses (a cpuset that is smaller) it cuts itself. */
@@ -107,30 +106,35 @@ static void daemon_no_handlers(void)
     }
 }
 
-/* `starter`: who started us hears it, wherever standard error leads by now. */
-static int daemon_complain(int starter, int status, const struct hearth_error *err)
+/* `starter`: standard error as it was at the start. A rank reads the status there, too. */
+static enum hth_end daemon_complain(const struct hth_config *config, int starter,
+        enum hth_end status, const struct hearth_error *err)
 {
-    dprintf(starter, "hearthd: %s\n", err->text);
+    if (config->detach)
+        dprintf(starter, HTH_END_LINE "%d: %s\n", (int)status, err->text);
+    else
+        dprintf(starter, "hearthd: %s\n", err->text);
     return status;
 }
 
-static int daemon_status(int code)
+static enum hth_end daemon_status(int code)
 {
     switch (code) {
     case HEARTH_ELOCKED:
-        return EXIT_LOCKED;
-    case HEARTH_EINVAL: /* a root, a key file, an address that does not do */
-    case HEARTH_ENOENT:
-        return EXIT_USAGE;
+        return HTH_END_LOCKED;
+    case HEARTH_EINVAL:       /* a root, a key file, an address that does not do */
+    case HEARTH_EUNSUPPORTED: /* a library that is missing, a store of another version */
+    case HEARTH_ECORRUPT:     /* a store that has to be removed */
+        return HTH_END_REFUSED;
     default:
-        return EXIT_FAILED;
+        return HTH_END_FAILED;
     }
 }
 
 static int daemon_print_help(void)
 {
     char *help = hth_config_help();
-    int rc = help && fputs(help, stdout) >= 0 && !fflush(stdout) ? EXIT_ENDED : EXIT_FAILED;
+    int rc = help && fputs(help, stdout) >= 0 && !fflush(stdout) ? HTH_END_DONE : HTH_END_FAILED;
 
     free(help);
     return rc;
@@ -146,7 +150,7 @@ static int daemon_detach(struct hearth_error *err)
         return hth_fail(err, HEARTH_EIO, errno, "cannot go into the background: fork: %s%s",
                 strerrordesc_np(errno), hth_limit_text(errno));
     if (pid > 0)
-        _exit(dprintf(STDOUT_FILENO, "%ld\n", (long)pid) > 0 ? EXIT_ENDED : EXIT_FAILED);
+        _exit(dprintf(STDOUT_FILENO, "%ld\n", (long)pid) > 0 ? HTH_END_DONE : HTH_END_FAILED);
     dup2(STDERR_FILENO, STDOUT_FILENO); /* a starter that reads the pid sees the end of the file */
     return HEARTH_OK;
 }
@@ -166,7 +170,7 @@ static int daemon_run(const struct hth_config *config, int starter)
         rc = hth_driver_open(config, stop_fd, &driver, &err);
         daemon_no_handlers();
         if (rc)
-            return daemon_complain(starter, daemon_status(rc), &err);
+            return daemon_complain(config, starter, daemon_status(rc), &err);
         hth_last_words(hth_driver_records(driver), !config->foreground);
         rc = hth_driver_run(driver, &err);
         comes_back = hth_driver_comes_back(driver);
@@ -174,8 +178,8 @@ static int daemon_run(const struct hth_config *config, int starter)
         hth_driver_close(driver);
     }
     if (rc)
-        return daemon_complain(starter, EXIT_FAILED, &err);
-    return comes_back ? EXIT_AGAIN : EXIT_ENDED;
+        return daemon_complain(config, starter, HTH_END_FAILED, &err);
+    return comes_back ? HTH_END_AGAIN : HTH_END_DONE;
 }
 
 /* Of an engine that a rank starts, which gives no flags of the operator's. */
@@ -198,16 +202,16 @@ int main(int argc, char **argv)
     daemon_limits();
     rc = hth_config_parse(&config, argc, (const char *const *)argv, &err);
     if (rc)
-        return daemon_complain(starter, EXIT_USAGE, &err);
+        return daemon_complain(&config, starter, HTH_END_REFUSED, &err);
     daemon_variables(&config);
     if (config.help)
         return daemon_print_help();
     if (config.version)
-        return puts("hearthd " HEARTH_VERSION) < 0 ? EXIT_FAILED : EXIT_ENDED;
+        return puts("hearthd " HEARTH_VERSION) < 0 ? HTH_END_FAILED : HTH_END_DONE;
     if (config.detach && daemon_detach(&err))
-        return daemon_complain(starter, EXIT_FAILED, &err);
+        return daemon_complain(&config, starter, HTH_END_FAILED, &err);
     if (daemon_check_files(&err))
-        return daemon_complain(starter, EXIT_USAGE, &err);
+        return daemon_complain(&config, starter, HTH_END_REFUSED, &err);
     daemon_all_cpus();
     daemon_confine(&config, argc, argv);
     return daemon_run(&config, starter);

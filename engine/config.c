@@ -89,7 +89,8 @@ char *hth_config_help(void)
             f);
     for (size_t i = 0; i < FLAGS; i++)
         config_put_flag(f, &flags[i].option);
-    fputs("\nexit status: 0 ended, 1 could not start or go on, 2 wrong command line,\n"
+    fputs("\nexit status: 0 ended, 1 could not start or go on, 2 refused for a reason that does\n"
+          "not pass (command line, root, key, address, library, a damaged store),\n"
           "3 another engine has this job on this node, 4 ended for another fabric: start it again\n",
             f);
     fclose(f);

@@ -7,7 +7,9 @@
  *        +- never:      an error; after a restart, tried until the deadline
  *        +- in_process: a thread of this process, once the engine before has left its lock
  *        +- auto:       start hearthd, then try until the deadline. Two ranks may start one each:
- *                       the lock lets one in, the other's end is no error while somebody listens
+ *                       the lock lets one in, the other's end is no error while somebody listens.
+ *                       An engine that is refused for a reason that does not pass (its status) is
+ *                       the end at once
  */
 #include "connect.h"
 
@@ -15,6 +17,7 @@
 #include "core/base/full.h"
 #include "core/base/open.h"
 #include "core/base/root.h"
+#include "core/local/ends.h"
 #include "core/local/packet.h"
 #include "core/store/store_tmpfs.h"
 #include "inside.h"
@@ -25,6 +28,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -32,10 +36,11 @@
 #include <unistd.h>
 
 #define RETRY_MS 10
-#define GRACE_MS 3000 /* after our engine ended: for the one that was faster */
-#define AGAIN_MS 200  /* after our engine found the lock of one that was ending: another one, */
-#define AGAIN    5    /* later and later, up to so many times that */
-#define KILLED   3    /* engines that ended without a word, before we say so */
+#define GRACE_MS 3000 /* after our engine ended, for a reason that may pass: for a faster one */
+#define WORDS    (HEARTH_ERROR_TEXT + 40)
+#define AGAIN_MS 200 /* after our engine found the lock of one that was ending: another one, */
+#define AGAIN    5   /* later and later, up to so many times that */
+#define KILLED   3   /* engines that ended without a word, before we say so */
 
 /* `.hearth/`, through no link below the root; -1 and errno. */
 static int records_open(const struct hearth *h)
@@ -117,18 +122,32 @@ static void engine_last_line(int fd, char *text, size_t len)
         memmove(text, line + 1, strlen(line + 1) + 1);
 }
 
-/* What the engine said last: as it printed it, else in its log. */
-static const char *engine_last_words(const struct hearth *h, int words, char *text, size_t len)
+/* What hearthd printed last, and the status that it ended with; -1: it does not say one. */
+static const char *engine_printed(int words, char text[WORDS], int *out_status)
 {
-    int records, log;
+    size_t len = strlen(HTH_END_LINE);
+    char *end;
 
-    engine_last_line(words, text, len);
-    if (text[0])
+    engine_last_line(words, text, WORDS);
+    *out_status = -1;
+    if (strncmp(text, HTH_END_LINE, len) != 0)
         return text;
+    *out_status = (int)strtol(text + len, &end, 10);
+    return end + strspn(end, ": ");
+}
+
+/* What the engine said last: as it printed it, else in its log. */
+static const char *engine_last_words(const struct hearth *h, int words, char text[WORDS])
+{
+    int records, log, status;
+    const char *printed = engine_printed(words, text, &status);
+
+    if (printed[0])
+        return printed;
     records = records_open(h);
     log = records < 0 ? -1 : hth_open_file(records, "log", O_RDONLY);
     if (log >= 0) {
-        engine_last_line(log, text, len);
+        engine_last_line(log, text, WORDS);
         close(log);
     }
     if (records >= 0)
@@ -191,7 +210,8 @@ static int search_start(
 static void search_start_again(const struct hearth *h, struct search *s, uint64_t now)
 {
     uint64_t nap_ms = (uint64_t)AGAIN_MS * (s->again < AGAIN ? s->again + 1 : AGAIN);
-    char words[400];
+    char words[WORDS];
+    int status;
 
     if (!s->ended)
         return;
@@ -201,8 +221,8 @@ static void search_start_again(const struct hearth *h, struct search *s, uint64_
     }
     if (now < s->ended + nap_ms)
         return;
-    engine_last_line(s->words, words, sizeof(words));
-    if (words[0] ? !strstr(words, "is in use by the engine") : s->again + 1 >= KILLED)
+    if (engine_printed(s->words, words, &status)[0] ? status != HTH_END_LOCKED
+                                                    : s->again + 1 >= KILLED)
         return;
     if (s->words >= 0)
         close(s->words);
@@ -222,27 +242,36 @@ static int search_locked_out(const struct hearth *h, struct hearth_error *err)
             holder.pid > 0 ? "with " : "", hth_lock_holder_text(&holder, who), h->records);
 }
 
+static int search_refused(const struct search *s)
+{
+    char words[WORDS];
+    int status;
+
+    (void)engine_printed(s->words, words, &status);
+    return status == HTH_END_REFUSED;
+}
+
 static int search_go_on(
         struct hearth *h, struct search *s, uint64_t until, struct hearth_error *err)
 {
     struct pollfd p = { .fd = s->pidfd, .events = POLLIN };
     uint64_t now = hth_mono_ms();
-    char words[400];
+    char words[WORDS];
 
     if (h->opts.start == HEARTH_START_AUTO && s->started && !s->ended &&
             (s->pidfd == -1 || (poll(&p, 1, 0) > 0 && (p.revents & POLLIN))))
         s->ended = now;
     search_start_again(h, s, now);
-    if (s->ended && now > s->ended + GRACE_MS)
+    if (s->ended && (now > s->ended + GRACE_MS || search_refused(s)))
         return hth_fail(err, HEARTH_EENGINE, 0,
                 "hearthd ended as soon as it was started for %s: %.300s", h->records,
-                engine_last_words(h, s->words, words, sizeof(words)));
+                engine_last_words(h, s->words, words));
     if (now >= until && h->opts.start == HEARTH_START_IN_PROCESS && !s->started)
         return search_locked_out(h, err);
     if (now >= until)
         return hth_fail(err, HEARTH_EENGINE, 0,
                 "no engine answers at %s/sock: %.300s (its log is %s/log)", h->records,
-                engine_last_words(h, s->words, words, sizeof(words)), h->records);
+                engine_last_words(h, s->words, words), h->records);
     return HEARTH_OK;
 }
 

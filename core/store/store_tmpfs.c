@@ -286,6 +286,11 @@ static int open_root(struct hth_tmpfs *t, const char *root, struct hearth_error 
     int rc;
 
     rc = hth_root_open(root, O_RDONLY, &t->root_fd, err);
+    if (rc == HEARTH_ENOENT) { /* other ENOENT is of what another engine removes meanwhile */
+        if (err)
+            err->code = HEARTH_EINVAL;
+        return HEARTH_EINVAL;
+    }
     if (rc)
         return rc;
     rc = hth_room_look(t->root_fd, t->opts.proc, &room, err);

@@ -72,8 +72,8 @@ struct hth_store_tmpfs_opts {
  * 1, and its path. For a process that gives up the right to make it before it opens a store. */
 int hth_store_tmpfs_account(char path[HTH_ACCOUNT_PATH]);
 
-/* Errors: HEARTH_EINVAL (names, root not a tmpfs, directory of another user), HEARTH_ENOENT (no
- * root), HEARTH_ELOCKED naming the other engine's pid, HEARTH_ECORRUPT (.hearth/store damaged or
+/* Errors: HEARTH_EINVAL (names, no root, root not a tmpfs, directory of another user),
+ * HEARTH_ELOCKED naming the other engine's pid, HEARTH_ECORRUPT (.hearth/store damaged or
  * of another job), HEARTH_EUNSUPPORTED (another version's; nothing is touched), HEARTH_ENOSPC, HEARTH_EIO.
  * Call scan() before anything else: it adopts what is there. */
 int hth_store_tmpfs_open(

@@ -21,6 +21,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct rank r;
@@ -482,6 +483,61 @@ Test(real, an_engine_that_cannot_start_says_why)
     must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_EENGINE);
     cr_assert(ne(ptr, strstr(err.text, "no-such-provider"), NULL), "%s", err.text);
     r.h = NULL;
+    end();
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* Open waits 3 s for another rank's engine where the reason may pass. */
+Test(real, an_engine_that_is_refused_for_good_is_an_error_at_once)
+{
+    static const char *const says[] = { "cannot listen on 192.0.2.1", "has mode 770",
+        "is damaged" };
+    char job[128], path[200];
+
+    start();
+    snprintf(job, sizeof(job), "%s/%s/.hearth", r.root, r.opts.job);
+    for (int i = 0; i < 3; i++) {
+        struct hearth_error err = { 0 };
+        uint64_t from = now_ms();
+
+        r.opts.bind = i == 0 ? "192.0.2.1" : NULL;
+        r.opts.network = i == 0 ? HEARTH_NETWORK_TRUSTED : HEARTH_NETWORK_HOSTILE;
+        cr_assert(zero(int, chmod(job, i == 1 ? 0770 : 0700)));
+        snprintf(path, sizeof(path), "%s/store", job);
+        cr_assert(zero(int, i == 2 ? truncate(path, 1) : 0), "%s", path);
+        must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_EENGINE);
+        cr_assert(ne(ptr, strstr(err.text, says[i]), NULL), "%s", err.text);
+        cr_assert(lt(u64, now_ms() - from, 3000), "%s", err.text);
+        r.h = NULL;
+    }
+    end();
+}
+
+/* As where several ranks start one each, and threads are short. */
+Test(real, an_engine_that_failed_for_now_leaves_time_for_another_ranks)
+{
+    struct hearth_error err = { 0 };
+    char path[128];
+    FILE *f;
+
+    start();
+    snprintf(path, sizeof(path), "%s/engine.sh", r.root);
+    f = fopen(path, "we");
+    cr_assert(f && fchmod(fileno(f), 0700) == 0);
+    fprintf(f,
+            "#!/bin/sh\n(sleep 0.5; exec '%s' \"$@\") >/dev/null 2>&1 &\n"
+            "echo 'hearthd ended with status 1: cannot start 2 worker threads' >&2\nexit 1\n",
+            r.opts.engine);
+    cr_assert(zero(int, fclose(f)));
+    r.opts.engine = path;
+    cr_assert(zero(int, hearth_open(&r.opts, &r.h, &err)), "%s", err.text);
     end();
 }
 
