@@ -392,13 +392,6 @@ int hth_commit_rejoin(struct hth_commit *c, uint32_t rank, struct hth_save_id sa
 
 /* ---- Events ---------------------------------------------------------------------------------- */
 
-static void commit_be_heard(struct hth_commit *c)
-{
-    c->unsure = 1;
-    c->alives = 0;
-    c->alive_ms = hth_now_ms(&c->ctx->clock);
-}
-
 /* A fact. 0: it is none, or we are not who decides. */
 static int commit_fact(struct hth_commit *c, uint32_t origin, uint16_t kind,
         const unsigned char *bytes, size_t len)
@@ -441,8 +434,6 @@ void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
         asked_said(c, bytes, len);
     else if (kind == HTH_KIND_AWAITED)
         steps_awaited(c, bytes, len);
-    else if (kind == HTH_KIND_PROBE && !hth_is_coordinator(c->ctx))
-        commit_be_heard(c);
 }
 
 void hth_commit_sign(struct hth_commit *c, uint32_t origin, uint64_t life, uint64_t count)
@@ -462,7 +453,7 @@ void hth_commit_peer_down(struct hth_commit *c, uint32_t node)
     if (node == 0 && !c->silent_since_ms)
         c->silent_since_ms = hth_now_ms(&c->ctx->clock);
     if (node == 0 || node == hth_tree_parent(c->ctx, c->ctx->epoch->self))
-        commit_be_heard(c); /* for whoever is behind it we may be the one that is gone */
+        word_behind(c, 0); /* for whoever is behind it we may be the one that is gone */
     facts_anew(c);
     apart_down(c, node);
 }

@@ -130,9 +130,9 @@ struct sign {
     uint64_t life, count; /* the newest that came from it */
     uint64_t well_ms;     /* not lost since then, as far as this process knows */
     int lost, found;      /* noticed, and not in the map yet */
-    int overtaken;     /* its fact that is being delivered is older than one that came before it */
-    uint64_t probe_ms; /* lost: asked again whether it is there from then on */
-    uint32_t probes;
+    int overtaken;    /* its fact that is being delivered is older than one that came before it */
+    uint64_t tell_ms; /* lost: told the newest head again from then on */
+    uint32_t tells;
 };
 
 /* What is heard of two members. Nothing of it survives a restart: it is said again, and what the map has is cut. */
@@ -168,10 +168,10 @@ struct coord { /* the coordinator's; its decisions are in the head */
     int begun;  /* some save of this epoch is */
     int gone;   /* the ranks of this node have, and it is not on record that their job has ended */
     int begins; /* GO was said, and the keep list of recovery is to be told */
-    uint64_t now_ms;   /* NOW is said again then */
-    uint64_t look_ms;  /* a head could not be written: tried again then */
-    uint64_t home_ms;  /* somebody is well enough for its copies then; HTH_NEVER */
-    uint64_t probe_ms; /* the first of those of `sign`; HTH_NEVER */
+    uint64_t now_ms;  /* NOW is said again then */
+    uint64_t look_ms; /* a head could not be written: tried again then */
+    uint64_t home_ms; /* somebody is well enough for its copies then; HTH_NEVER */
+    uint64_t tell_ms; /* the first of those of `sign`; HTH_NEVER */
 };
 
 /* A member that this node cannot reach or cannot pull from, or that the map has so. Nothing of
@@ -409,6 +409,7 @@ void steps_awaited(struct hth_commit *c, const unsigned char *bytes, size_t len)
 void word_now(struct hth_commit *c, const unsigned char *bytes, size_t len);
 void word_complete(struct hth_commit *c, struct hth_save_id save);
 void word_head(struct hth_commit *c, const unsigned char *bytes, size_t len);
+void word_behind(struct hth_commit *c, int since_before);
 void word_obey(struct hth_commit *c); /* the newest head: frees, ends, promises */
 
 /* Coordinator only, from here on. append.c */

@@ -16,7 +16,7 @@ void coord_stop(struct hth_commit *c)
     while (c->coord.tallies)
         tally_remove(c, c->coord.tallies);
     free(c->coord.sign);
-    c->coord = (struct coord){ .home_ms = HTH_NEVER, .probe_ms = HTH_NEVER };
+    c->coord = (struct coord){ .home_ms = HTH_NEVER, .tell_ms = HTH_NEVER };
 }
 
 int coord_make(struct hth_commit *c, struct hearth_error *err)
@@ -373,7 +373,7 @@ uint64_t coord_due_ms(const struct hth_commit *c)
     uint64_t due_ms = c->coord.look ? c->coord.look_ms : HTH_NEVER;
 
     due_ms = c->coord.home_ms < due_ms ? c->coord.home_ms : due_ms;
-    return c->coord.probe_ms < due_ms ? c->coord.probe_ms : due_ms;
+    return c->coord.tell_ms < due_ms ? c->coord.tell_ms : due_ms;
 }
 
 /* ---- What takes too long ------------------------------------------------------------------------ */

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PROBE_MS 60000u /* at most between two questions */
+#define TELL_MS 60000u /* at most until a lost node is told again */
 
 /* ---- What is heard -------------------------------------------------------------------------------- */
 
@@ -213,8 +213,8 @@ static void reach_heard(struct hth_commit *c, uint64_t now_ms)
         struct sign *s = &c->coord.sign[i];
 
         if (s->lost) {
-            s->probes = 0;
-            s->probe_ms = now_ms + 2 * (uint64_t)c->ctx->opts.dead_ms;
+            s->tells = 0;
+            s->tell_ms = now_ms + 2 * (uint64_t)c->ctx->opts.dead_ms;
         }
         s->lost = s->found = 0;
     }
@@ -228,13 +228,13 @@ static void reach_wait(struct hth_commit *c, uint64_t now_ms)
     struct coord *o = &c->coord;
 
     o->home_ms = pairs_home_ms(c, now_ms);
-    o->probe_ms = HTH_NEVER;
+    o->tell_ms = HTH_NEVER;
     for (uint32_t i = 0; i < c->map.notes; i++) {
         const struct hth_note *n = &c->map.note[i];
         uint64_t well_ms = note_well_ms(c, n, now_ms);
 
-        if (n->lost && o->sign[n->node].probe_ms < o->probe_ms)
-            o->probe_ms = o->sign[n->node].probe_ms;
+        if (n->lost && o->sign[n->node].tell_ms < o->tell_ms)
+            o->tell_ms = o->sign[n->node].tell_ms;
         if (!n->lost && well_ms > now_ms && well_ms < o->home_ms)
             o->home_ms = well_ms;
     }
@@ -268,21 +268,19 @@ static void reach_remap(struct hth_commit *c, uint64_t now_ms)
 
 /* ---- Time ------------------------------------------------------------------------------------------ */
 
-/* A node that was lost and has nothing to say is asked, less and less often. */
-static void reach_probe(struct hth_commit *c, uint64_t now_ms)
+/* The newest head calls the node lost, so the node says ALIVE. Told less and less often. */
+static void reach_tell(struct hth_commit *c, uint64_t now_ms)
 {
-    unsigned char none[4] = { 0 };
-
     for (uint32_t i = 0; i < c->map.notes; i++) {
         const struct hth_note *n = &c->map.note[i];
         struct sign *s = n->node < c->ctx->epoch->nodes ? &c->coord.sign[n->node] : NULL;
         uint64_t wait_ms = 2 * (uint64_t)c->ctx->opts.dead_ms;
 
-        if (!s || !n->lost || now_ms < s->probe_ms)
+        if (!s || !n->lost || now_ms < s->tell_ms)
             continue;
-        wait_ms <<= s->probes < 5 ? s->probes++ : 5;
-        s->probe_ms = now_ms + (wait_ms < PROBE_MS ? wait_ms : PROBE_MS);
-        hth_tree_to(c->ctx, n->node, HTH_KIND_PROBE, none, sizeof(none));
+        wait_ms <<= s->tells < 5 ? s->tells++ : 5;
+        s->tell_ms = now_ms + (wait_ms < TELL_MS ? wait_ms : TELL_MS);
+        append_tell(c, n->node, 1);
     }
     reach_wait(c, now_ms);
 }
@@ -304,8 +302,8 @@ void reach_tick(struct hth_commit *c, uint64_t now_ms)
     pairs_tick(c);
     if (reach_has_news(c) || c->coord.late || now_ms >= c->coord.home_ms)
         reach_remap(c, now_ms);
-    if (now_ms >= c->coord.probe_ms)
-        reach_probe(c, now_ms);
+    if (now_ms >= c->coord.tell_ms)
+        reach_tell(c, now_ms);
 }
 
 /* An engine that is new does not know for how long who is back has been well. */
@@ -314,7 +312,7 @@ void reach_begin(struct hth_commit *c)
     uint64_t now_ms = hth_now_ms(&c->ctx->clock);
 
     for (uint32_t i = 0; i < c->ctx->epoch->nodes; i++)
-        c->coord.sign[i].well_ms = c->coord.sign[i].probe_ms = now_ms;
+        c->coord.sign[i].well_ms = c->coord.sign[i].tell_ms = now_ms;
     reach_look_late(c);
     c->coord.late = 0;
     pairs_begin(c, now_ms);

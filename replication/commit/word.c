@@ -172,8 +172,8 @@ static int word_has_map(const struct hth_commit *c, const struct hth_head *head,
            hth_holders_decode(out, bytes, len, NULL) == HEARTH_OK;
 }
 
-/* A head is missed here, or we are called lost: the coordinator is told that we are there. */
-static void word_behind(struct hth_commit *c, int since_before)
+/* A head is missed here, or we may be called lost: the coordinator is told that we are there. */
+void word_behind(struct hth_commit *c, int since_before)
 {
     c->unsure = 1;
     if (since_before)

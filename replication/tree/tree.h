@@ -36,11 +36,10 @@ enum hth_kind {
     HTH_KIND_PROMISE = 3,  /* up: {save, u64 store, name of the map 32} */
     HTH_KIND_FAILED = 4,   /* up: {save, i32 code, text} please cancel */
     HTH_KIND_COMPLETE = 6, /* down: {save} */
-    /* down, and to whoever is behind: {head} as on record, with its map where that is a new one or may be
-     * missed: PROTECTED, CANCELLED, who is lost and what has moved, settled */
+    /* down, and to whoever is behind or lost: {head} as on record, with its map where that is a new
+     * one or may be missed: PROTECTED, CANCELLED, who is lost and what has moved, settled */
     HTH_KIND_HEAD = 7,
     HTH_KIND_ALIVE = 8,      /* up: {} I am there; the answer is the newest head */
-    HTH_KIND_PROBE = 9,      /* to, who is lost: say that you are there */
     HTH_KIND_COPY_LOST = 20, /* up: {save, u64 store} my promise of it is void: I lack something */
     HTH_KIND_WISH = 21,      /* up: {u64 number, u32 wish, u32 zero, save} of the keep list */
     HTH_KIND_SAID = 22,      /* to: {u64 number, i32 code, text} what came of it */

@@ -129,11 +129,16 @@ Test(reach, who_is_back_before_anything_was_decided_is_not_called_lost)
     cr_assert(eq(u64, on_record(NULL).position, 1));
 }
 
-Test(reach, who_is_lost_and_has_nothing_to_say_is_asked)
+/* The node may know nothing of its loss: the first head that says so goes to all but lost nodes. */
+Test(reach, a_node_that_is_lost_and_silent_is_told_the_newest_head_again)
 {
+    uint32_t before;
+
     lose(1);
+    pair_run(p, 300);
+    before = p->node[1].heard[HTH_KIND_HEAD];
     pass(well_ms());
-    cr_assert(pair_until(p, &p->node[1].heard[HTH_KIND_PROBE], 1, 1000));
+    cr_assert(pair_until(p, &p->node[1].heard[HTH_KIND_HEAD], before + 1, 1000));
 }
 
 /* Node 1 is gone, and what it owned and held is with the others. */
