@@ -70,7 +70,9 @@ static void doctor_ask_open(struct doctor *d)
 
     opts.rank = 0; /* a launcher's, and doctor may run without one */
     opts.world = 1;
-    if (!hth_auth_init(&err) && !hth_opts_check(&opts, &err))
+    if (!opts.job) /* as the root, a program may name it by itself */
+        opts.job = "job";
+    if (!hth_auth_init(&err) && !hth_opts_check(&opts, !opts.root, &err))
         return;
     snprintf(d->choice.refused, sizeof(d->choice.refused), "%s", err.text);
 }
@@ -82,6 +84,7 @@ static enum status doctor_look(struct doctor *d, const char *root)
     d->opts = (struct hearth_opts)HEARTH_OPTS_INIT;
     if (hearth_opts_from_env(&d->opts, &err))
         remark("%s", err.text);
+    d->opts.root = root;
     hth_machine_look(doctor_root(), &d->machine);
     hth_pages_look(doctor_root(), root, 1, &d->pages);
     doctor_ask(d);
@@ -237,14 +240,17 @@ static void doctor_print_settings(const struct doctor *d)
                     : "");
 }
 
-static void doctor_print_choice(const struct choice *c)
+static void doctor_print_choice(const struct doctor *d)
 {
+    const struct choice *c = &d->choice;
+
     say("chosen         transport %s (%s), provider %s (%s), address %s (%s)\n", c->transport,
             c->transport_by, c->provider, c->provider_by, c->bind, c->bind_by);
     if (c->refused[0])
         say("does not open  %s\n", c->refused);
     else
-        puts("opens          nothing that can be seen stands against it");
+        say("opens          nothing that can be seen stands against it%s\n",
+                d->opts.root ? "" : "; no root is named, so none is checked");
     if (c->why[0])
         say("why            %s\n", c->why);
     if (c->note[0])
@@ -265,7 +271,7 @@ static void doctor_print(const struct doctor *d)
         doctor_print_library(&d->library[i]);
     doctor_print_settings(d);
     doctor_print_candidates(&d->choice.candidates);
-    doctor_print_choice(&d->choice);
+    doctor_print_choice(d);
 }
 
 /* ---- for programs ---------------------------------------------------------------------------- */

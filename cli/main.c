@@ -88,9 +88,10 @@ static const struct command {
             "  hearth doctor net --root /mnt/hearth\n\n"
             "Adapters and interfaces, what libfabric and UCX of this node offer, the limit on locked\n"
             "memory, the pages of the root's mount, TCP's congestion control. Then what an engine takes\n"
-            "with the HEARTH_ variables that are set here, whether anything stands against that, and what\n"
-            "stands against better ones. Limits are those of the shell that it is run in. Exit status 1: an\n"
-            "engine would not open with these settings. The libraries are loaded in a process of their own,\n"
+            "with the HEARTH_ variables that are set here, whether anything stands against that\n"
+            "(in the root, too, if one is named), and what stands against better ones. Limits are\n"
+            "those of the shell that it is run in. Exit status 1: an engine would not open with\n"
+            "these settings. The libraries are loaded in a process of their own,\n"
             "for 10 s each at most.\n" },
 };
 

@@ -130,14 +130,19 @@ static int check_numbers_together(const struct hearth_opts *o, struct hearth_err
     return check_sizes(o, err);
 }
 
-static int check_names(const struct hearth_opts *o, struct hearth_error *err)
+static int check_root_name(const struct hearth_opts *o, struct hearth_error *err)
 {
-    int rc;
-
     if (!o->root || o->root[0] != '/' || strlen(o->root) > 3000)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "root is '%.200s': give the absolute path of a tmpfs, the same on every node",
                 o->root ? o->root : "");
+    return HEARTH_OK;
+}
+
+static int check_names(const struct hearth_opts *o, struct hearth_error *err)
+{
+    int rc;
+
     if (!o->job)
         return hth_fail(err, HEARTH_EINVAL, 0, "job is not set: name the job");
     if ((rc = hth_job_check(o->job, err)))
@@ -280,21 +285,37 @@ static int check_bootstrap(const struct hearth_bootstrap *bootstrap, struct hear
     return HEARTH_OK;
 }
 
-int hth_opts_check(struct hearth_opts *o, struct hearth_error *err)
+/* The host name stands for a node id that is not set. */
+static int check_host(const struct hearth_opts *o, struct hearth_error *err)
 {
-    int rc = check_each(o, err);
+    char host[256] = "";
+    int rc;
 
-    rc = rc ? rc : check_numbers_together(o, err);
-    if (rc || o->off)
+    if (o->node)
+        return HEARTH_OK;
+    gethostname(host, sizeof(host) - 1);
+    rc = hth_node_check(host, err);
+    return rc ? hth_while(err, rc, "the host name is no node id, so set node") : HEARTH_OK;
+}
+
+int hth_opts_check(struct hearth_opts *o, int no_root, struct hearth_error *err)
+{
+    int rc;
+
+    if ((rc = check_each(o, err)) || (rc = check_numbers_together(o, err)) ||
+            (rc = o->off ? HEARTH_OK : hth_proc_check(err)) ||
+            (rc = o->off ? HEARTH_OK : check_network(o, err)) || (rc = check_place(o, err)) ||
+            (rc = no_root ? HEARTH_OK : check_root_name(o, err)) || (rc = check_names(o, err)) ||
+            (rc = check_bootstrap(o->bootstrap, err)) ||
+            (rc = o->off || no_root ? HEARTH_OK : check_root(o, err)))
         return rc;
-    rc = hth_proc_check(err);
-    return rc ? rc : check_network(o, err);
+    return check_host(o, err);
 }
 
 int hth_opts_take(struct hearth *h, const struct hearth_opts *opts, struct hearth_error *err)
 {
     struct hearth_opts o, given;
-    char host[256] = "", boot[HTH_BOOT_ID];
+    char boot[HTH_BOOT_ID];
     int rc;
 
     if (!opts)
@@ -303,13 +324,8 @@ int hth_opts_take(struct hearth *h, const struct hearth_opts *opts, struct heart
     if ((rc = hth_opts_copy(&o, sizeof(o), opts, err)))
         return rc;
     given = o;
-    if ((rc = hth_opts_check(&o, err)) || (rc = check_place(&o, err)) ||
-            (rc = check_names(&o, err)) || (rc = check_bootstrap(o.bootstrap, err)) ||
-            (rc = o.off ? HEARTH_OK : check_root(&o, err)))
+    if ((rc = hth_opts_check(&o, 0, err)))
         return rc;
-    gethostname(host, sizeof(host) - 1);
-    if (!o.node && (rc = hth_node_check(host, err)))
-        return hth_while(err, rc, "the host name is no node id, so set node");
     if (!o.machine && !hth_boot_id(boot))
         o.machine = boot;
     h->opts = o;
