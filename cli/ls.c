@@ -59,13 +59,13 @@ static int job_has_log(int job)
 
 /* A foreign container by its marker and its `.metadata`. One that is large takes seconds, and hearth verify. */
 static void job_look_foreign(
-        const struct job *j, int job, char *const *names, size_t count, struct save_row *row)
+        const struct job *j, int job, const struct job_names *names, struct save_row *row)
 {
     struct place p = { .job = job };
     struct hearth_error err = { 0 };
     struct named_sum sum;
 
-    if (named_marker_among(names, count, row->name, row->why)) {
+    if (named_marker(names, job, row->name, row->why)) {
         row->state = "unfinished";
         return;
     }
@@ -81,15 +81,12 @@ static void job_look_foreign(
 
 static void job_look_all_foreign(const struct job *j, int job)
 {
-    char **names = names_in(job, j->dir, NULL);
-    size_t count = 0;
+    struct job_names names = job_names_read(job, j->dir);
 
-    while (names && names[count])
-        count++;
     for (struct save_row *row = j->saves; row; row = row->next)
         if (row->published && !row->own)
-            job_look_foreign(j, job, names, count, row);
-    names_free(names);
+            job_look_foreign(j, job, &names, row);
+    job_names_free(&names);
 }
 
 static int job_look_into(struct job *j, int fd, const char *root, struct hearth_error *err)

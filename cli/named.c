@@ -222,33 +222,37 @@ static size_t marker_first(char *const *names, size_t count, const char *name)
     return low;
 }
 
-int named_marker_among(char *const *names, size_t count, const char *name, char why[400])
+struct job_names job_names_read(int job, const char *dir)
 {
-    size_t n = strlen(name), end = sizeof(UNFINISHED) - 1;
+    struct job_names n = { .names = names_in(job, dir, NULL) };
 
-    for (size_t i = marker_first(names, count, name); i < count && !strncmp(names[i], name, n);
-            i++) {
-        size_t len = strlen(names[i]);
+    while (n.names && n.names[n.count])
+        n.count++;
+    return n;
+}
 
-        if (len > n + end && !strcmp(names[i] + len - end, UNFINISHED)) {
-            snprintf(why, 400, "its writer has not finished it: %.255s is beside it", names[i]);
+void job_names_free(struct job_names *n)
+{
+    names_free(n->names);
+    *n = (struct job_names){ 0 };
+}
+
+int named_marker(const struct job_names *n, int job, const char *name, char why[400])
+{
+    size_t len = strlen(name), end = sizeof(UNFINISHED) - 1;
+    struct stat st;
+
+    for (size_t i = marker_first(n->names, n->count, name);
+            i < n->count && !strncmp(n->names[i], name, len); i++) {
+        size_t all = strlen(n->names[i]);
+
+        if (all > len + end && !strcmp(n->names[i] + all - end, UNFINISHED) &&
+                !fstatat(job, n->names[i], &st, AT_SYMLINK_NOFOLLOW)) {
+            snprintf(why, 400, "its writer has not finished it: %.255s is beside it", n->names[i]);
             return 1;
         }
     }
     return 0;
-}
-
-int named_marker(int job, const char *name, char why[400])
-{
-    char **names = names_in(job, name, NULL);
-    size_t count = 0;
-    int found;
-
-    while (names && names[count])
-        count++;
-    found = named_marker_among(names, count, name, why);
-    names_free(names);
-    return found;
 }
 
 int named_is_quick(int container)

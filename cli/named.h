@@ -26,10 +26,16 @@ void named_close(struct named *n); /* one of zeros, too */
 int named_items(const struct named *n, const char *file, struct named_item **out, size_t *out_count,
         struct hearth_error *err);
 
-/* 1: a writer has left a marker `<name>...unfinished` beside the container; why says so. */
-int named_marker(int job, const char *name, char why[400]);
-/* The same among the entries of the job, names_in()'s. */
-int named_marker_among(char *const *names, size_t count, const char *name, char why[400]);
+struct job_names { /* the entries of a job's directory, sorted */
+    char **names;  /* [count]; NULL: they cannot be listed */
+    size_t count;
+};
+/* `dir` is for sentences. */
+struct job_names job_names_read(int job, const char *dir);
+void job_names_free(struct job_names *n);
+/* 1: a writer has left a marker `<name>...unfinished` beside the container, and it is still there;
+ * why says so. */
+int named_marker(const struct job_names *n, int job, const char *name, char why[400]);
 int named_is_plain(
         int fd, const char *path); /* 1: a `.distcp` of torch's own writer, with no block */
 int named_is_quick(int container); /* its `.metadata` is read in a moment, or there is none */

@@ -28,6 +28,7 @@ struct run {
     struct grid grid;
     struct meter meter;
     uint64_t good, foreign, bad, unread;
+    struct job_names names;              /* of the job in hand, once a container asks for them */
     struct place place;                  /* of the container in hand */
     const struct hth_manifest *manifest; /* its own; NULL: none */
     uint32_t here;                       /* of its objects */
@@ -325,7 +326,9 @@ static void verify_by_metadata(struct run *r, const char *dir, const struct save
                 : rc == HEARTH_ECORRUPT ? "wrong"
                                         : "unread",
                 0, rc ? err.text : text);
-    if (save && named_marker(r->place.job, save->name, text))
+    if (save && !r->names.names)
+        r->names = job_names_read(r->place.job, dir);
+    if (save && named_marker(&r->names, r->place.job, save->name, text))
         verify_report(r, dir, "wrong", 0, text);
 }
 
@@ -437,6 +440,7 @@ static int verify_job(struct run *r, int job, const char *dir, struct hearth_err
     snprintf(r->place.job_path, sizeof(r->place.job_path), "%.4000s", dir);
     for (const struct save_row *s = rows; s; s = s->next)
         verify_save(r, job, s);
+    job_names_free(&r->names);
     saves_free(rows);
     return HEARTH_OK;
 }
@@ -455,6 +459,7 @@ static int verify_one_container(struct run *r, int fd, const char *dir, struct h
             s = s->next;
         r->meter.total += s ? s->bytes : 0;
         verify_container(r, dir, s);
+        job_names_free(&r->names);
         saves_free(rows);
     }
     place_close(&r->place);
