@@ -22,11 +22,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* By its socket the kernel says the pid that it has here; in another pod that is none. */
-static void session_name_engine(struct hearth *h)
+/* By its socket the kernel says the pid that it has here; in another pod that is none. Before it
+ * answers, so that an error names an engine that does not. */
+static void session_name_engine(struct hearth *h, int fd)
 {
     struct hth_lock_holder holder = { 0 };
+    struct ucred peer = { 0 };
+    socklen_t len = sizeof(peer);
 
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len))
+        peer.pid = 0;
+    h->attached.pid = (uint32_t)peer.pid;
+    if (!h->attached.log[0])
+        snprintf(h->attached.log, sizeof(h->attached.log), "%.500s/log", h->records);
     if (!h->attached.pid && !hth_store_locked(h->opts.root, h->opts.job, &holder, NULL))
         holder.pid = 0;
     else
@@ -56,17 +64,15 @@ int hth_attach_locked(struct hearth *h, int fd, uint64_t until, struct hearth_er
         .answer = &a,
         .answer_len = sizeof(a),
         .what = "attach to this node's engine" };
-    struct ucred peer;
-    socklen_t len = sizeof(peer);
     int rc;
 
+    session_name_engine(h, fd);
     memcpy(m.job, h->opts.job, strlen(h->opts.job) + 1);
     if (getrandom(m.challenge, sizeof(m.challenge), 0) != sizeof(m.challenge))
         return hth_fail(err, HEARTH_EIO, errno, "no random number: %s", strerror(errno));
     if ((rc = hth_ask_over_locked(h, fd, &ask, until, err)))
         return rc;
-    if (!a.pid && !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len))
-        a.pid = (uint32_t)peer.pid;
+    a.pid = h->attached.pid;
     a.node[sizeof(a.node) - 1] = a.log[sizeof(a.log) - 1] = '\0';
     a.transport[sizeof(a.transport) - 1] = a.provider[sizeof(a.provider) - 1] = '\0';
     a.bind[sizeof(a.bind) - 1] = a.device[sizeof(a.device) - 1] = '\0';
@@ -74,7 +80,6 @@ int hth_attach_locked(struct hearth *h, int fd, uint64_t until, struct hearth_er
         return hth_fail(err, HEARTH_EPROTO, 0,
                 "the engine's answer is not valid: engine and library are not of one version");
     h->attached = a;
-    session_name_engine(h);
     return hth_settings_check(h, m.challenge, err);
 }
 

@@ -341,16 +341,23 @@ Test(open, a_log_that_is_none_is_not_waited_for)
     rank_end(&r);
 }
 
-Test(open, a_silent_engine_is_a_timeout_that_says_so)
+/* One that never answered is as one that is stopped or frozen: the kernel has accepted for it. */
+Test(open, a_silent_engine_is_a_timeout_that_names_it_and_its_log)
 {
     struct rank r;
     struct hearth_error err = { 0 };
+    char pid[64], log[128];
 
     rank_start(&r);
     r.opts.open_ms = 300;
-    fake_silence(r.fake, HTH_LOCAL_JOIN);
-    must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_ETIMEOUT);
-    cr_assert(ne(ptr, strstr(err.text, "did not answer"), NULL), "%s", err.text);
+    snprintf(pid, sizeof(pid), "(pid %ld) did not answer", (long)getpid());
+    snprintf(log, sizeof(log), "%s/job/.hearth/log", r.root);
+    for (int i = 0; i < 2; i++) {
+        fake_silence(r.fake, i ? HTH_LOCAL_JOIN : HTH_LOCAL_ATTACH);
+        must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_ETIMEOUT);
+        cr_assert(ne(ptr, strstr(err.text, pid), NULL), "%s", err.text);
+        cr_assert(ne(ptr, strstr(err.text, log), NULL), "%s", err.text);
+    }
     rank_end(&r);
 }
 
