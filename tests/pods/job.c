@@ -24,14 +24,14 @@ static int64_t word_of(uint64_t step, size_t i)
     return (int64_t)(step * 1000003 + i * 7919);
 }
 
-static int job_save(struct hearth *h, uint64_t step, struct hearth_error *err)
+int pod_save(struct hearth *h, uint64_t step, int ms, struct hearth_error *err)
 {
     struct hearth_begin_opts begin = HEARTH_BEGIN_OPTS_INIT;
     struct hearth_handle *handle;
     struct hearth_save *save;
     int rc;
 
-    begin.wait_ms = 5000; /* the first slots are being made */
+    begin.wait_ms = (uint32_t)ms; /* the first slots are being made */
     for (size_t i = 0; i < WORDS; i++)
         words[i] = word_of(step, i);
     rc = hearth_save_begin(h, step, hearth_save_bytes(&piece, 1, NULL, 0), &begin, &save, err);
@@ -41,7 +41,7 @@ static int job_save(struct hearth *h, uint64_t step, struct hearth_error *err)
     rc = rc ? rc : hearth_save_commit(save, &handle, err);
     if (rc)
         return rc;
-    rc = hearth_wait(handle, HEARTH_PROTECTED, 10000, err);
+    rc = hearth_wait(handle, HEARTH_PROTECTED, (uint32_t)ms, err);
     hearth_handle_close(handle);
     return rc;
 }
@@ -71,19 +71,27 @@ static int job_recover(struct hearth *h, uint64_t want, struct hearth_error *err
     return 0;
 }
 
+static int job_saves(struct pod *p, struct hearth *h, uint64_t step, struct hearth_error *err)
+{
+    int rc = p->condition->saves ? p->condition->saves(p, h, step, err) : 0;
+
+    return rc ? rc : pod_save(h, step, 10000, err);
+}
+
 int pod_job(struct pod *p, char *said, size_t len)
 {
     struct hearth_error err = { 0 };
     struct hearth *h;
     int rc = 0;
 
-    for (uint64_t turn = 0; turn < 2 && !rc; turn++) {
-        rc = hearth_open(&p->opts, &h, &err);
+    for (unsigned turn = 0; turn < 2 && !rc; turn++) {
+        rc = p->condition->opens ? p->condition->opens(p, turn, &err) : 0;
+        rc = rc ? rc : hearth_open(&p->opts, &h, &err);
         if (rc)
             break;
         rc = job_recover(h, turn ? 2 : 0, &err);
         for (uint64_t step = 1; step <= 2 && !rc; step++)
-            rc = job_save(h, 2 * turn + step, &err);
+            rc = job_saves(p, h, 2 * turn + step, &err);
         hearth_close(h, turn && !rc ? HEARTH_DROP : HEARTH_KEEP);
     }
     snprintf(said, len, "%s", err.text);

@@ -31,6 +31,7 @@
 
 #define AT_ONCE     6
 #define DEADLINE_MS 30000
+#define PORT        29801
 
 struct run {
     const struct condition *condition;
@@ -40,6 +41,8 @@ struct run {
     char said[1200];
     size_t have;
 };
+
+static pid_t pods; /* this program */
 
 static uint64_t clock_ms(void)
 {
@@ -86,6 +89,26 @@ static int pod_mounts(struct pod *p)
     return 0;
 }
 
+/* A second pod, or the first of two: a root and a host name of its own. */
+static int trainer_apart(struct pod *p)
+{
+    static const char *const machines[2] = { "machine-0", "machine-1" };
+    struct hearth_error err = { 0 };
+    struct hearth_bootstrap *b;
+    char name[16];
+
+    snprintf(name, sizeof(name), "pod-%u", p->opts.rank);
+    if (unshare(CLONE_NEWNS | CLONE_NEWUTS) || sethostname(name, strlen(name)) ||
+            mount("root", POD_ROOT, "tmpfs", 0, "size=64m,mode=1777"))
+        return pod_skip(p, "two pods cannot be made: %s", strerror(errno));
+    if (hearth_bootstrap_tcp("127.0.0.1", PORT, p->opts.rank, p->opts.world, 10000, &b, &err))
+        return pod_skip(p, "%.150s", err.text);
+    p->opts.bootstrap = b;
+    p->opts.machine = machines[p->opts.rank % 2];
+    p->opts.allow_degraded = 0;
+    return 0;
+}
+
 /* The line that says what came of it. */
 static void trainer_run(struct pod *p, int out)
 {
@@ -93,7 +116,8 @@ static void trainer_run(struct pod *p, int out)
     int refused;
 
     alarm(DEADLINE_MS / 1000);
-    if (p->condition->enter && p->condition->enter(p)) {
+    if ((p->opts.world > 1 && trainer_apart(p)) ||
+            (p->condition->enter && p->condition->enter(p))) {
         dprintf(out, "skipped %s\n", p->skip);
         return;
     }
@@ -101,15 +125,47 @@ static void trainer_run(struct pod *p, int out)
     dprintf(out, refused ? "refused %s\n" : "works\n", said);
 }
 
+static pid_t trainer_fork(struct pod *p, unsigned rank, int out)
+{
+    pid_t pid = fork();
+
+    if (pid != 0)
+        return pid;
+    p->opts.rank = rank;
+    trainer_run(p, out);
+    _exit(0);
+}
+
+/* Both have to work: the line of one that does not, else that of the last. */
+static void trainers_run(struct pod *p, int out)
+{
+    char line[1200];
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC))
+        return;
+    signal(SIGCHLD, SIG_IGN); /* orphans are waited for as well */
+    for (unsigned rank = 0; rank < p->opts.world; rank++)
+        trainer_fork(p, rank, ends[1]);
+    for (unsigned rank = 0; rank < p->opts.world; rank++) {
+        ssize_t n = read(ends[0], line, sizeof(line) - 1); /* a line is one write */
+
+        line[n > 0 ? n : 0] = '\0';
+        if (strcmp(line, "works\n") != 0)
+            break;
+    }
+    dprintf(out, "%s", line);
+}
+
 static void process_one(const struct condition *c, int out)
 {
-    struct pod p = { .condition = c, .opts = HEARTH_OPTS_INIT };
+    struct pod p = { .condition = c, .opts = HEARTH_OPTS_INIT, .pods = pods };
     pid_t pid;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     p.opts.root = POD_ROOT;
     p.opts.job = "k";
-    p.opts.world = 1;
+    p.opts.world = c->ranks ? c->ranks : 1;
     p.opts.allow_degraded = 1;
     p.opts.transport = "tcp";
     p.opts.open_ms = 10000;
@@ -121,11 +177,11 @@ static void process_one(const struct condition *c, int out)
         trainer_run(&p, out);
         return;
     }
-    pid = fork();
-    if (pid == 0) {
-        trainer_run(&p, out);
-        _exit(0);
+    if (c->ranks > 1) {
+        trainers_run(&p, out);
+        return;
     }
+    pid = trainer_fork(&p, 0, out);
     while (pid > 0 && waitpid(pid, NULL, 0) != pid) /* orphans of the trainer's, too */
         continue;
 }
@@ -159,6 +215,7 @@ static int run_start(struct run *r, const struct condition *c)
     if (pipe2(ends, O_CLOEXEC))
         return -1;
     fflush(NULL);
+    pods = getpid();
     r->pid = fork();
     if (r->pid == 0) {
         maker(c, ends[1]);
@@ -201,6 +258,7 @@ static int run_end(struct run *r, unsigned count[3])
         snprintf(r->said, sizeof(r->said), "nothing was said within %d s", DEADLINE_MS / 1000);
     wrong = run_judge(r);
     kill(r->pid, SIGKILL);
+    freezer_end(getpid(), r->condition);
     waitpid(r->pid, NULL, 0);
     close(r->out);
     count[r->said[0] == 's' ? 2 : r->condition->cause != NULL]++;
