@@ -81,7 +81,7 @@ static void job_look_foreign(
 
 static void job_look_all_foreign(const struct job *j, int job)
 {
-    struct job_names names = job_names_read(job, j->dir);
+    struct job_names names = job_names_list(job, j->dir);
 
     for (struct save_row *row = j->saves; row; row = row->next)
         if (row->published && !row->own)

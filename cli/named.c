@@ -222,7 +222,7 @@ static size_t marker_first(char *const *names, size_t count, const char *name)
     return low;
 }
 
-struct job_names job_names_read(int job, const char *dir)
+struct job_names job_names_list(int job, const char *dir)
 {
     struct job_names n = { .names = names_in(job, dir, NULL) };
 

@@ -31,7 +31,7 @@ struct job_names { /* the entries of a job's directory, sorted */
     size_t count;
 };
 /* `dir` is for sentences. */
-struct job_names job_names_read(int job, const char *dir);
+struct job_names job_names_list(int job, const char *dir);
 void job_names_free(struct job_names *n);
 /* 1: a writer has left a marker `<name>...unfinished` beside the container, and it is still there;
  * why says so. */

@@ -327,7 +327,7 @@ static void verify_by_metadata(struct run *r, const char *dir, const struct save
                                         : "unread",
                 0, rc ? err.text : text);
     if (save && !r->names.names)
-        r->names = job_names_read(r->place.job, dir);
+        r->names = job_names_list(r->place.job, dir);
     if (save && named_marker(&r->names, r->place.job, save->name, text))
         verify_report(r, dir, "wrong", 0, text);
 }
