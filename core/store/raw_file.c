@@ -10,6 +10,7 @@
  * A process that dies before seal leaves `new-<n>`, which the next start removes. A file that is
  * unlinked while it is mapped keeps its memory until its last user closes it.
  */
+#include "neighbour.h"
 #include "tmpfs.h"
 
 #include "core/base/full.h"
@@ -52,13 +53,14 @@ uint64_t hth_raw_missing(const struct hth_tmpfs *t)
     return sum;
 }
 
-static int raw_no_room(
-        const struct hth_tmpfs *t, const struct tmpfs_raw *r, struct hearth_error *err)
+/* whose: a clause that names the job which takes the room, or "". */
+static int raw_no_room(const struct hth_tmpfs *t, const struct tmpfs_raw *r, const char *whose,
+        struct hearth_error *err)
 {
     return hth_fail(err, HEARTH_ENOSPC, ENOSPC,
             "no room for common object '%s' of %" PRIu64
-            " bytes: enlarge the mount or keep fewer steps (%.200s)",
-            r->name, r->pub.len, t->path);
+            " bytes: enlarge the mount or keep fewer steps%s (%.200s)",
+            r->name, r->pub.len, whose, t->path);
 }
 
 /* Small ones may use the margin that slots leave free. */
@@ -71,7 +73,9 @@ static int raw_fits(struct hth_tmpfs *t, const struct tmpfs_raw *r, struct heart
     if (rc)
         return rc;
     hth_account_others(t, &room);
-    return r->pub.len + promised > hth_room_least(&room, 0) ? raw_no_room(t, r, err) : 0;
+    if (r->pub.len + promised <= hth_room_least(&room, 0))
+        return 0;
+    return raw_no_room(t, r, err ? hth_neighbour(t) : "", err);
 }
 
 static int raw_fail(const struct hth_tmpfs *t, const struct tmpfs_raw *r, const char *doing,
@@ -81,7 +85,7 @@ static int raw_fail(const struct hth_tmpfs *t, const struct tmpfs_raw *r, const 
 
     errno = why;
     if ((why == ENOSPC && is_bytes) || why == EDQUOT)
-        return raw_no_room(t, r, err);
+        return raw_no_room(t, r, "", err); /* perhaps a worker, which may not look for more */
     return hth_sys_fail(t, err, doing, r->name);
 }
 

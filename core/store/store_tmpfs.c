@@ -15,6 +15,7 @@
 #include "core/base/full.h"
 #include "core/base/root.h"
 #include "core/format/versions.h"
+#include "neighbour.h"
 #include "pages.h"
 
 #include <errno.h>
@@ -405,6 +406,15 @@ static int open_all(struct hth_tmpfs *t, const char *root, struct hearth_error *
     return rc;
 }
 
+/* Another job may have taken all of the mount. */
+static void open_is_full(struct hth_tmpfs *t, struct hearth_error *err)
+{
+    struct hearth_error why = *err;
+
+    if (!hth_full_of_files(t->root_fd))
+        hth_fail(err, why.code, why.native, "%s%s", why.text, hth_neighbour(t));
+}
+
 int hth_store_tmpfs_open(
         const struct hth_store_tmpfs_opts *opts, struct hth_store **out, struct hearth_error *err)
 {
@@ -429,6 +439,8 @@ int hth_store_tmpfs_open(
     rc = hth_back_open(t, err);
     if (!rc)
         rc = open_all(t, opts->root, err);
+    if (rc == HEARTH_ENOSPC && err)
+        open_is_full(t, err);
     if (rc) {
         store_close(&t->base);
         return rc;

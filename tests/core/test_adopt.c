@@ -99,7 +99,7 @@ Test(adopt, wrong_roots_jobs_and_stores_are_refused_with_a_sentence)
     must_fail(hth_store_tmpfs_open(&opts, &s, &err), HEARTH_EINVAL);
     opts = options();
     opts.root = "/nowhere/at/all";
-    must_fail(hth_store_tmpfs_open(&opts, &s, &err), HEARTH_ENOENT);
+    must_fail(hth_store_tmpfs_open(&opts, &s, &err), HEARTH_EINVAL);
     opts.root = "/proc";
     must_fail(hth_store_tmpfs_open(&opts, &s, &err), HEARTH_EINVAL);
     cr_assert(strstr(err.text, "is not on a tmpfs; mount one there") != NULL, "%s", err.text);

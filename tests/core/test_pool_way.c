@@ -4,6 +4,7 @@
 
 #include "pool_rig.h" /* last: it has variables of short names */
 #include <criterion/logging.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -168,5 +169,37 @@ Test(pool_way, names_the_job_that_takes_the_room)
                                      "it is over (in "),
                     NULL),
             "%s", err.text);
+    teardown();
+}
+
+/* Neither slots nor an engine's first records fit. */
+Test(pool_way, names_the_job_that_takes_the_room_of_a_common_object_and_of_a_new_job)
+{
+    static const struct hth_save_id save = { 1, 2, 3, 1 };
+    struct hth_store_tmpfs_opts opts = { .margin_bytes = 4 * MIB, .job = "last-run" };
+    struct hth_store *last, *next;
+    struct hearth_error err;
+    struct hth_slot *slot;
+    struct hth_raw *raw;
+    char path[128], *fill = calloc(1, MIB);
+    int fd;
+
+    tight((struct hth_store_tmpfs_opts){ 0 });
+    opts.root = root;
+    must(hth_store_tmpfs_open(&opts, &last, NULL));
+    must(last->ops->take(last, 160 * MIB, &slot, NULL));
+    must_fail(s->ops->raw_make(s, save, "raw", 60 * MIB, &raw, &err), HEARTH_ENOSPC);
+    cr_assert(ne(ptr, strstr(err.text, "keep fewer steps; job 'last-run' takes 1"), NULL), "%s",
+            err.text);
+    snprintf(path, sizeof(path), "%s/fill", root);
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    while (write(fd, fill, MIB) > 0)
+        continue;
+    opts.job = "next";
+    must_fail(hth_store_tmpfs_open(&opts, &next, &err), HEARTH_ENOSPC);
+    cr_assert(ne(ptr, strstr(err.text, "; job 'last-run' takes 1"), NULL), "%s", err.text);
+    close(fd);
+    free(fill);
+    last->ops->close(last);
     teardown();
 }
