@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 import hearth.torch as ht
 from hearth.torch import HearthReader, HearthWriter
-from hearth.torch import writer as writer_module
+from hearth.torch import _write
 
 
 def said(error: CheckpointException) -> str:
@@ -91,8 +91,8 @@ def never_decoded(step: int, asynchronous: bool) -> str:
     state: dict[str, Any] = {"w": torch.ones(3)}
     if dist.get_rank() == 1:
         state["deep"] = {"bad": 1}
-    real = writer_module.encode_item
-    writer_module.encode_item = lambda value: real(value)[:-1]
+    real = _write.encode_item
+    _write.encode_item = lambda value: real(value)[:-1]
     writer = HearthWriter(work.base())
     try:
         if asynchronous:
@@ -104,4 +104,4 @@ def never_decoded(step: int, asynchronous: bool) -> str:
     except CheckpointException as error:
         return said(error)
     finally:
-        writer_module.encode_item = real
+        _write.encode_item = real

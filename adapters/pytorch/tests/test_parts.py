@@ -374,12 +374,12 @@ def test_metadata_that_no_part_can_have():
 
 
 def test_a_proof_for_each_part(base, monkeypatch):
-    from hearth.torch import _proof, writer
+    from hearth.torch import _proof, _write
 
     save_all(base, 1)
     with monkeypatch.context() as patched:
-        real = writer.encode_item
-        patched.setattr(writer, "encode_item", lambda value: real(value)[:-1])
+        real = _write.encode_item
+        patched.setattr(_write, "encode_item", lambda value: real(value)[:-1])
         state = {**optimizer(2), "name": (2, 3)}  # another kind of thing, so it is looked at again
         save(base, 2, "model")  # the same kinds as before
         refused(lambda: dcp.save(state, checkpoint_id=f"{base}/step-2_ckpt/optimizer", parts=BOTH),

@@ -34,25 +34,18 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import torch
-from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
-from torch.distributed.checkpoint.planner import (
-    SavePlan,
-    SavePlanner,
-    WriteItem,
-    WriteItemType,
-)
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 
 from .. import _calls
 from ..errors import HearthError
-from ..job import Handle, Job, Piece, Save, refuse_in_child, save_bytes
+from ..job import Handle, Job, Save, refuse_in_child, save_bytes
 from . import _container, _jobs, _names, _parts, _process, _proof, _stage
 from ._metadata import more_of
-from ._pickles import encode_item, load_metadata
+from ._pickles import load_metadata
 from ._process import Current, portable
+from ._write import Write, refuse_items, where_of
 
 _LEVELS = ("SEALED", "COPIED", "COMPLETE", "PROTECTED")
 _ARGUMENTS = ("base", "step", "step_of", "part", "parts", "level", "timeout_s", "overwrite",
@@ -405,11 +398,11 @@ class HearthWriter(StorageWriter):
         if turn is None or turn.last:
             member.wrote = current.step
         try:
-            _refuse_items(plan)
+            refuse_items(plan)
             if current.common is None:
                 current.common = self._common_of(job)
             if turn is None:
-                write = _Write(job, current, plan, planner, self._ranks)
+                write = Write(job, current, plan, planner, self._ranks)
                 results = write.run()
                 current.save = write.save
             else:
@@ -459,7 +452,7 @@ class HearthWriter(StorageWriter):
         with group.lock:
             group.check()
             results = _parts.Results(
-                _Write(job, current, plan, planner, self._ranks).run())
+                Write(job, current, plan, planner, self._ranks).run())
             results.says = turn.says
             group.headers.update(current.headers)
             group.common.update(current.common or {})
@@ -500,7 +493,7 @@ class HearthWriter(StorageWriter):
             return  # there are parts to come
         name = _metadata_name(current)
         job = self._member(current.base).job
-        where = _where(current)
+        where = where_of(current)
         try:
             save = current.save if current.turn is None else current.turn.group.save
             assert save is not None
@@ -586,11 +579,6 @@ def _metadata_name(current: Current) -> str:
     return ".metadata" if current.use_collectives else f"__{current.rank}.metadata"
 
 
-def _where(current: Current) -> str:
-    part = f", part {current.turn.part}" if current.turn is not None else ""
-    return f"step {current.step} ({current.base}/{current.name}{part})"
-
-
 def _recorded_id(job: Job, current: Current) -> str | None:
     """The id of a save of this step that memory has: its `.metadata` says it."""
     try:
@@ -604,187 +592,3 @@ def _recorded_id(job: Job, current: Current) -> str | None:
     if meta is None or not str(meta.save_id).startswith(_OURS):
         return None
     return os.path.basename(str(meta.checkpoint_id))
-
-
-def _refuse_items(plan: SavePlan) -> None:
-    """Of two items with one index a load would find one. Of a key that is no UTF-8 it would find
-    none: `.metadata` has it as text."""
-    seen = set()
-    for item in plan.items:
-        try:
-            item.index.fqn.encode()
-        except UnicodeEncodeError as error:
-            raise HearthError(f"{ascii(item.index.fqn)}: this key has {ascii(error.object[error.start])} "
-                              f"at character {error.start}, which is no character that UTF-8 has, and "
-                              "cannot be stored: give it another name") from None
-        if item.index in seen and item.tensor_storage_size() != 0:
-            offset = item.index.offset
-            part = "this item" if offset is None else f"the part at {tuple(offset)}"
-            raise HearthError(f"{item.index.fqn}: {part} is to be written twice in one save, and "
-                              "one of the two would be lost")
-        seen.add(item.index)
-
-
-def _refuse_unplanned(item: WriteItem, tensor: torch.Tensor) -> None:
-    """`.metadata` has what the plan says, and a load could not read another dtype or shape."""
-    data = item.tensor_data
-    if data is None or (tensor.dtype == data.properties.dtype and tensor.shape == data.chunk.sizes):
-        return
-    planned = data.properties.dtype, tuple(data.chunk.sizes)
-    stored = tensor.dtype, tuple(tensor.shape)
-    if stored != planned:
-        raise HearthError(f"{item.index.fqn}: the planner gives {stored[0]} {stored[1]} to be "
-                          f"stored, and the plan says {planned[0]} {planned[1]}, so that no load "
-                          "could read it: a planner that changes tensors changes the plan as well")
-
-
-class _Write:
-    """One rank's write_data: what was staged is found by its address, the rest is copied now."""
-
-    def __init__(self, job: Job, current: Current, plan: SavePlan, planner: SavePlanner,
-                 ranks: tuple[int, ...] | None) -> None:
-        self._job, self._current, self._planner = job, current, planner
-        self._ranks = ranks
-        self._tensors = [i for i in plan.items if i.type != WriteItemType.BYTE_IO]
-        self._bytes = [i for i in plan.items if i.type == WriteItemType.BYTE_IO]
-        self._results: list[WriteResult] = []
-        self._headers: list[_proof.Header] = []
-        self._turn = current.turn
-        self._in = (current.turn.part,) if current.turn is not None else ()  # in front of keys
-        self.save: Save
-
-    def run(self) -> list[WriteResult]:
-        fresh = self._staged_results([(i, self._tensor(i)) for i in self._tensors])
-        self._prove_headers()  # while their object is mapped
-        sources = [_stage.Source((*self._in, item.index.fqn), tensor, *_box(item))
-                   for item, tensor in fresh]
-        pieces = _stage.pieces_of(sources, again=self._current.staged is not None)
-        stock = is_stock(self._planner)
-        made = [self._blob(item, stock) for item in self._bytes]
-        if not self._job.off:
-            _proof.of(self._current.base).items(_where(self._current), made)
-        keys = _stage.keys_of(blob.key for blob in made)
-        blobs = [(key, blob.data) for key, blob in zip(keys, made)]
-        self._make_room(pieces, blobs)
-        before = len(self.save.places()) if pieces or blobs else 0
-        if pieces:
-            self.save.add(pieces)
-        if blobs:
-            self.save.add_bytes(blobs)
-        if pieces or blobs:
-            places = self.save.places()[before:]
-            for (item, tensor), (offset, length) in zip(fresh, places):
-                self._tensor_result(self.save, item, tensor, offset, length)
-            for item, (offset, length) in zip(self._bytes, places[len(fresh):]):
-                self._result(item, self._name, offset, length)
-        self._prove_headers()
-        return self._results
-
-    def _tensor(self, item: WriteItem) -> torch.Tensor:
-        tensor = self._planner.resolve_data(item)
-        _stage.refuse((item.index.fqn,), tensor)
-        _refuse_unplanned(item, tensor)
-        return _stage.on_host(tensor.detach())
-
-    def _blob(self, item: WriteItem, stock: bool) -> _proof.Blob:
-        """A byte item; with a stock planner, without its torch.save."""
-        key = ".".join((*self._in, item.index.fqn)) if self._in else item.index.fqn
-        if stock:
-            value = self._planner.lookup_object(item.index)
-            return _proof.Blob(key, encode_item(value), type(value))
-        return _proof.Blob(key, self._planner.resolve_data(item).getbuffer().tobytes())
-
-    def _staged_results(
-            self, tensors: list[tuple[WriteItem, torch.Tensor]]
-    ) -> list[tuple[WriteItem, torch.Tensor]]:
-        """Note those that lie in the staged save; the others come back."""
-        staged = self._current.staged
-        self._name = _stage.object_name(self._job.rank, 0)
-        if staged is None:
-            return tensors
-        if self._turn is not None:
-            self._name = self._turn.object
-        fresh = []
-        for item, tensor in tensors:
-            place = staged.places.get(tensor.data_ptr()) if tensor.nbytes else None
-            if place is None or not place.has(tensor):
-                fresh.append((item, tensor))
-            else:
-                self._tensor_result(staged.save, item, tensor, place.offset, place.length)
-        if self._turn is not None:
-            return fresh  # its object stays in the save, also where nothing of it is asked for
-        if tensors and not self._results and not _stage.lies_in(staged.save, [t for _, t in fresh]):
-            staged.save.abort()  # nothing of it is written, nor read from it
-            self._current.staged = None
-        return fresh
-
-    def _make_room(self, pieces: list[Piece], blobs: list[tuple[bytes, bytes]]) -> None:
-        """A save of this step with room for what is to come."""
-        need = save_bytes(pieces, blobs)
-        staged = self._current.staged
-        if self._turn is not None:
-            self._make_room_in(self._turn, need, staged.room if staged is not None else -1)
-            return
-        self._current.counted = True
-        try:
-            if staged is None:
-                self.save = self._current.save = self._job.begin(
-                    self._current.step, need, name=self._name, wait_s=60.0, ranks=self._ranks)
-                return
-            self.save = staged.save
-            self.save.set_step(self._current.step)
-        except _calls.NotCalled:
-            self._current.counted = False
-            raise
-        if need > staged.room:
-            self._name = _stage.object_name(self._job.rank, 1)
-            self.save.next_object(self._name, need)
-
-    def _make_room_in(self, turn: _parts.Turn, need: int, left: int) -> None:
-        """The same in a save of parts: behind what was staged, if that is still the open object,
-        else in one more. left: bytes there, -1 where nothing was staged."""
-        group = turn.group
-        if left >= 0 and group.object == turn.object:
-            more = need > left
-        else:
-            more = need > 0 or not group.object
-        if more:
-            self._name = group.open_object(self._job, need, 60.0)
-        self.save = group.has_step()
-
-    def _result(self, item: WriteItem, name: str, offset: int, length: int) -> None:
-        self._results.append(WriteResult(
-            index=item.index, size_in_bytes=length,
-            storage_data=_StorageInfo(name, offset, length)))
-
-    def _tensor_result(self, save: Save, item: WriteItem, tensor: torch.Tensor, offset: int,
-                       length: int) -> None:
-        """The item, and where its header lies while the object is being written."""
-        self._result(item, self._name, offset, length)
-        known = tensor.dtype, tensor.dim()
-        if known not in self._current.headers and not self._job.off:
-            self._current.headers[known] = self._name, offset
-            in_stage = self._turn is not None and self._name == self._turn.object
-            base, _ = self._turn.span if in_stage else save.data()
-            self._headers.append(_proof.Header(
-                item.index.fqn, tensor.dtype, tuple(tensor.shape), base + offset))
-
-    def _prove_headers(self) -> None:
-        _proof.of(self._current.base).headers(_where(self._current), self._headers)
-        self._headers.clear()
-
-
-def _box(item: WriteItem) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-    data = item.tensor_data
-    if data is None or data.chunk is None:
-        return None, None
-    return tuple(data.size), tuple(data.chunk.offsets)
-
-
-def is_stock(planner: SavePlanner) -> bool:
-    """Byte items may be taken from the planner's state without its torch.save."""
-    def own(name: str) -> object:  # of its class, or put on this one planner
-        return getattr(getattr(planner, name, None), "__func__", None)
-
-    return (own("resolve_data") is DefaultSavePlanner.resolve_data
-            and own("transform_object") is DefaultSavePlanner.transform_object)
