@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import rank_work as work
@@ -14,7 +15,7 @@ import torch.distributed.checkpoint as dcp
 import hearth.torch as ht
 from hearth.errors import HearthBusy, HearthError
 from hearth.job import Handle, Job, Save
-from hearth.torch import _recover
+from hearth.torch import HearthWriter, _parts, _recover
 
 SKIPPED = range(2, 10)
 DEADLINE_S = 60.0
@@ -118,3 +119,41 @@ def one_names_no_step() -> list[bool]:
         Save.set_step = set_step  # type: ignore[method-assign]
     work.leave()
     return done
+
+
+def one_is_refused_without_collectives(how: str) -> dict[str, Any]:
+    """DCP's ranks exchange nothing. Rank 1's engine lacks room for the second save, which rank 0
+    writes; the third is of the same step, the fourth of another."""
+    import hearth.torch.dcp as hearth_dcp
+
+    ht.recover(work.base())
+    parts = ("model", "optimizer") if how == "parts" else None
+    begin, open_object = Job.begin, _parts.Group.open_object
+    number, took, done = 0, [], []
+
+    def refused(self: Any, *arguments: Any, **named: Any) -> Any:
+        real = begin if isinstance(self, Job) else open_object
+        is_staged = not isinstance(self, Job) or arguments[0] is None
+        if number == 2 and dist.get_rank() == 1 and is_staged:
+            raise HearthBusy("no room for its copy", -109, "HEARTH_EBUSY")
+        return real(self, *arguments, **named)
+
+    Job.begin = _parts.Group.open_object = refused  # type: ignore[method-assign]
+    try:
+        for number, step in enumerate((1, 2, 2, 3), 1):
+            begun = time.monotonic()
+            for part in parts or (None,):
+                path = f"{work.base()}/step-{step}" + (f"/{part}" if part else "")
+                future = hearth_dcp.async_save(
+                    {"w": torch.full((8,), float(number))}, checkpoint_id=path, on_error="warn",
+                    storage_writer=HearthWriter(work.base(), part=part, parts=parts, timeout_s=30),
+                    use_collectives=False)
+                result = future.result(DEADLINE_S)
+            took.append(time.monotonic() - begun)
+            done.append(result is not None)
+            dist.barrier()
+    finally:
+        Job.begin, _parts.Group.open_object = begin, open_object  # type: ignore[method-assign]
+    held = ht.protection(work.base())
+    work.leave()
+    return {"done": done, "longest_s": max(took), "step": held.step}

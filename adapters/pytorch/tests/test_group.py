@@ -59,3 +59,11 @@ def test_a_save_that_fails_on_another_rank_takes_no_room(folder: str, how: str) 
 def test_a_save_whose_step_one_rank_does_not_name_takes_no_room(folder: str) -> None:
     with World(2, 2, folder, HEARTH_KEEP="1") as world:
         assert world.run(skip_work.one_names_no_step) == [[True, False, True, True]] * 2
+
+
+@needs("use_collectives")
+@pytest.mark.parametrize("how", ["whole", "parts"])
+def test_one_rank_is_refused_without_collectives(two, how):
+    for said in two.run(skip_work.one_is_refused_without_collectives, how):
+        assert said["done"] == [True, False, True, True], said
+        assert said["step"] == 3 and said["longest_s"] < 15, said

@@ -286,10 +286,12 @@ class HearthWriter(StorageWriter):
             current.turn.enter(self._turn_s)
         checkpoint_id = self._local.__dict__.pop("id", None)
         self._local.save_id = f"{_OURS}{uuid.uuid4()}"
-        error = current.error or self._local.__dict__.pop("refused", None) or self._brought
-        if error is not None:
-            raise error
-        base = self._base if current.staged is None else current.base
+        refused = self._local.__dict__.pop("refused", None) or self._brought
+        base = current.base or self._base
+        if current.error is not None:
+            return self._meta_of_failed(current, checkpoint_id, base, refused)
+        if refused is not None:
+            raise refused
         self._join(checkpoint_id, base)
         current.base, current.step = _jobs.resolve(
             checkpoint_id, base, self._step, self._step_of)
@@ -299,6 +301,21 @@ class HearthWriter(StorageWriter):
         else:
             self._take_turn(current, self._parts)
         self._count_missed(current)
+        return self._meta(current)
+
+    def _meta_of_failed(self, current: Current, checkpoint_id: object, base: str | None,
+                        refused: BaseException | None) -> StorageMeta:
+        """Of a save that stage() has refused: set_up_storage_writer() raises that, since it is told
+        whether other ranks hear of it. Raised here where this rank cannot name the step."""
+        assert current.error is not None
+        if refused is not None:
+            raise current.error
+        try:
+            current.base, current.step = _jobs.resolve(
+                checkpoint_id, base, self._step, self._step_of)
+        except ValueError:
+            raise current.error from None
+        current.name = _jobs.id_of(checkpoint_id, current.step)
         return self._meta(current)
 
     @property
@@ -347,13 +364,18 @@ class HearthWriter(StorageWriter):
 
     @_carried
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Which rank this is."""
+        """Which rank this is. A save that stage() has refused is refused here."""
         current = self._current()
         current.rank = kwargs.get("rank", 0)
         current.use_collectives = kwargs.get("use_collectives", True)
         current.commits_in_finish = is_coordinator or not current.use_collectives
         if current.turn is not None:
             current.turn.coordinates = current.commits_in_finish
+        if current.error is not None:
+            member = _jobs.open_member(current.base)
+            if member is not None and not current.use_collectives:
+                self._missed(member, current)
+            raise current.error
 
     @_carried
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
@@ -426,12 +448,17 @@ class HearthWriter(StorageWriter):
             self.give_up()
             raise
 
-    @staticmethod
-    def _missed(member: _jobs.Membership, current: Current) -> None:
-        """The others have begun this step, and this rank has not."""
+    def _missed(self, member: _jobs.Membership, current: Current) -> None:
+        """The others begin this step, and this rank has not. Where DCP does not tell them, it is
+        begun in vain: so it fails on all ranks at once."""
         counted = current.counted if current.turn is None else current.turn.group.counted
-        if not counted and not member.job.off:
-            member.missed = current.step
+        if counted or member.job.off:
+            return
+        member.missed = current.step
+        if not current.use_collectives:
+            self._count_missed(current)
+            if current.turn is not None:
+                current.turn.group.counted = True
 
     def _count_missed(self, current: Current) -> None:
         """The step again: the attempt that failed here before it was begun counts for this rank too,
