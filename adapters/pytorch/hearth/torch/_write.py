@@ -35,9 +35,10 @@ def refuse_items(plan: SavePlan) -> None:
         try:
             item.index.fqn.encode()
         except UnicodeEncodeError as error:
-            raise HearthError(f"{ascii(item.index.fqn)}: this key has {ascii(error.object[error.start])} "
-                              f"at character {error.start}, which is no character that UTF-8 has, and "
-                              "cannot be stored: give it another name") from None
+            wrong = ascii(error.object[error.start])
+            raise HearthError(f"{ascii(item.index.fqn)}: this key has {wrong} at character "
+                              f"{error.start}, which is no character that UTF-8 has, and cannot be "
+                              "stored: give it another name") from None
         if item.index in seen and item.tensor_storage_size() != 0:
             offset = item.index.offset
             part = "this item" if offset is None else f"the part at {tuple(offset)}"
