@@ -4,6 +4,7 @@
 #ifndef HEARTH_ENGINE_CLIENT_H
 #define HEARTH_ENGINE_CLIENT_H
 
+#include "core/local/local.h"
 #include <stdint.h>
 
 struct hth_node;
@@ -13,6 +14,7 @@ struct client {
     struct client *next;
     uint32_t rank, world, pid; /* as ATTACH said */
     uint32_t seen_pid;         /* as this process counts it; 0: another namespace's */
+    char host[HTH_LOCAL_HOST]; /* as ATTACH said; "": of an older rank */
     int attached, helper;
     int ahead;                /* slots may be lent to it before it asks */
     uint64_t ahead_bytes;     /* that its last save asked for; 0: none yet */

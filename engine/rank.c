@@ -15,6 +15,7 @@
 #include "core/base/auth.h"
 #include "core/base/bytes.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -51,13 +52,28 @@ static uint32_t rank_seen_pid(const struct hth_node *n, uint32_t client, uint32_
 static int rank_is_open(const struct hth_node *n, const struct client *c,
         const struct hth_local_attach *m, const struct client *first, struct hearth_error *err)
 {
-    char who[48] = "a process of another pod or container";
+    char who[64 + HTH_LOCAL_HOST] = "a process of another pod or container";
 
+    if (first->host[0])
+        snprintf(who, sizeof(who), "a process of another pod or container, host %s,", first->host);
     if (first->seen_pid == first->pid && rank_seen_pid(n, c->id, m->pid) == m->pid)
         snprintf(who, sizeof(who), "process %" PRIu32, first->pid);
     return hth_fail(err, HEARTH_EEXIST, 0,
             "rank %" PRIu32 " is open in %s already: end that, or open as its helper", m->rank,
             who);
+}
+
+/* Another rank's error has it, so letters, digits and what else host names have. */
+static void rank_host(const struct hth_local_attach *m, char out[HTH_LOCAL_HOST])
+{
+    const char *at = (const char *)(m + 1);
+    size_t len = m->head.length - sizeof(*m), n = 0;
+
+    while (n < len && n < HTH_LOCAL_HOST - 1 &&
+            (isalnum((unsigned char)at[n]) || (at[n] && strchr("-._", at[n]))))
+        n++;
+    memcpy(out, at, n);
+    out[n] = '\0';
 }
 
 static int rank_check(const struct hth_node *n, const struct client *c,
@@ -171,6 +187,7 @@ void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_at
     c->world = m->world;
     c->pid = m->pid;
     c->seen_pid = rank_seen_pid(n, c->id, m->pid);
+    rank_host(m, c->host);
     c->helper = m->helper != 0;
     c->ahead = m->ahead && !m->helper;
     n->ahead_look = 1;

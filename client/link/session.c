@@ -42,19 +42,26 @@ static void session_name_engine(struct hearth *h, int fd)
     hth_lock_holder_text(&holder, h->engine);
 }
 
+struct attach {
+    struct hth_local_attach fixed;
+    char host[HTH_LOCAL_HOST];
+};
+
 int hth_attach_locked(struct hearth *h, int fd, uint64_t until, struct hearth_error *err)
 {
-    struct hth_local_attach m = { .version = hth_version_written(HTH_FORMAT_LOCAL),
-        .rank = h->opts.rank,
-        .world = h->opts.world,
-        .helper = h->opts.helper,
-        .pid = (uint32_t)getpid(),
-        .epoch = h->epoch,
-        .nonce = h->nonce,
-        .want_log = h->lines.level,
-        .ahead = !h->opts.helper,
-        .flags = (h->opts.network == HEARTH_NETWORK_TRUSTED ? HTH_LOCAL_TRUSTED : 0) |
-                 (h->opts.integrity == HEARTH_INTEGRITY_STRONG ? HTH_LOCAL_STRONG : 0) };
+    struct attach m = {
+        .fixed = { .version = hth_version_written(HTH_FORMAT_LOCAL),
+                .rank = h->opts.rank,
+                .world = h->opts.world,
+                .helper = h->opts.helper,
+                .pid = (uint32_t)getpid(),
+                .epoch = h->epoch,
+                .nonce = h->nonce,
+                .want_log = h->lines.level,
+                .ahead = !h->opts.helper,
+                .flags = (h->opts.network == HEARTH_NETWORK_TRUSTED ? HTH_LOCAL_TRUSTED : 0) |
+                         (h->opts.integrity == HEARTH_INTEGRITY_STRONG ? HTH_LOCAL_STRONG : 0) }
+    };
     struct hth_local_attached a;
     struct hth_ask ask = { .msg = &m,
         .len = sizeof(m),
@@ -66,9 +73,10 @@ int hth_attach_locked(struct hearth *h, int fd, uint64_t until, struct hearth_er
         .what = "attach to this node's engine" };
     int rc;
 
+    gethostname(m.host, sizeof(m.host) - 1);
     session_name_engine(h, fd);
-    memcpy(m.job, h->opts.job, strlen(h->opts.job) + 1);
-    if (getrandom(m.challenge, sizeof(m.challenge), 0) != sizeof(m.challenge))
+    memcpy(m.fixed.job, h->opts.job, strlen(h->opts.job) + 1);
+    if (getrandom(m.fixed.challenge, sizeof(m.fixed.challenge), 0) != sizeof(m.fixed.challenge))
         return hth_fail(err, HEARTH_EIO, errno, "no random number: %s", strerror(errno));
     if ((rc = hth_ask_over_locked(h, fd, &ask, until, err)))
         return rc;
@@ -80,7 +88,7 @@ int hth_attach_locked(struct hearth *h, int fd, uint64_t until, struct hearth_er
         return hth_fail(err, HEARTH_EPROTO, 0,
                 "the engine's answer is not valid: engine and library are not of one version");
     h->attached = a;
-    return hth_settings_check(h, m.challenge, err);
+    return hth_settings_check(h, m.fixed.challenge, err);
 }
 
 static int session_join(struct hearth *h, int fd, uint64_t until, struct hearth_error *err)

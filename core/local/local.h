@@ -103,6 +103,10 @@ struct hth_local_opts {
 #define HTH_LOCAL_TRUSTED 1u /* network = trusted */
 #define HTH_LOCAL_STRONG  2u /* integrity = strong; by version 7 */
 
+/* The rank's host name may follow, NUL-terminated, at most so many bytes: a pod's name, for errors.
+ * An engine that does not know of it reads over it. */
+#define HTH_LOCAL_HOST    65
+
 struct hth_local_attach {
     struct hth_local_head head;
     uint32_t version; /* that the library speaks; the engine answers in it */

@@ -325,6 +325,17 @@ Test(rank, rank_and_engine_say_the_same_of_integrity)
             error.text);
 }
 
+Test(rank, a_host_name_that_does_not_end_is_cut)
+{
+    struct {
+        struct hth_local_attach fixed;
+        char host[200];
+    } m = { .fixed = hello(2, 0) };
+
+    memset(m.host, 'h', sizeof(m.host));
+    must(ask(LATE, &m, sizeof(m), HTH_LOCAL_ATTACH, 0, HTH_LOCAL_ATTACHED));
+}
+
 /* It hears what its rank has recovered, and starts nothing. */
 Test(rank, a_helper_does_not_recover_before_its_rank)
 {
