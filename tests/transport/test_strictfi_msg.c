@@ -3,11 +3,14 @@
 #include "check.h"
 
 #include "fabric_side.h"
+#include <arpa/inet.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct side a, b; /* b listens, a dials */
@@ -95,6 +98,31 @@ Test(strictfi_msg, nobody_listens)
             fi_connect(a.ep, &(struct { unsigned char in[16]; }){ { 2, 0, 0, 9, 127, 0, 0, 1 } },
                     NULL, 0)));
     cr_expect(eq(int, side_event(&a, data), -FI_ECONNREFUSED));
+    both_close();
+}
+
+/* As verbs of libfabric up to 1.20. */
+Test(strictfi_msg, an_address_where_nobody_listens_is_looked_for)
+{
+    struct sockaddr_in nobody = {
+        .sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)
+    };
+    struct fi_info *info;
+    struct timespec begin, end;
+    struct fid_ep *ep;
+    int64_t ms;
+
+    setenv("STRICTFI_RESOLVE_MS", "100", 1);
+    both_open();
+    info = fi_dupinfo(a.info);
+    info->dest_addr = memcpy(malloc(sizeof(nobody)), &nobody, sizeof(nobody));
+    info->dest_addrlen = sizeof(nobody);
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    cr_expect(eq(int, fi_endpoint(a.domain, info, &ep, NULL), -FI_ETIMEDOUT));
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    ms = (end.tv_sec - begin.tv_sec) * 1000 + (end.tv_nsec - begin.tv_nsec) / 1000000;
+    cr_expect(ge(i64, ms, 99));
+    fi_freeinfo(info);
     both_close();
 }
 

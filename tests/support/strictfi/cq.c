@@ -315,10 +315,7 @@ static int cq_control(struct fid *fid, int command, void *arg)
 {
     struct sfi_cq *cq = sfi_of(fid, struct sfi_cq, fid.fid);
 
-    if (command != FI_GETWAIT || cq->wait_fd < 0)
-        return -FI_ENOSYS;
-    *(int *)arg = cq->wait_fd;
-    return 0;
+    return sfi_wait_control(cq->wait_fd, command, arg);
 }
 
 static int cq_close(struct fid *fid)

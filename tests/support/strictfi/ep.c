@@ -351,13 +351,32 @@ static struct fi_ops_cm ep_cm_ops = {
     .join = no_join,
 };
 
+/* As verbs of libfabric up to 1.20 it waits, and then fails, if nobody listens at the address. */
+static int ep_resolve(const struct fi_info *info)
+{
+    uint64_t ms = sfi_setting("STRICTFI_RESOLVE_MS", 0);
+    char name[SFI_ADDR];
+
+    if (!ms || info->ep_attr->type != FI_EP_MSG || info->handle || !info->dest_addr)
+        return 0;
+    sfi_sockaddr_text(info->dest_addr, name, sizeof(name));
+    if (sfi_wire_is_bound(name))
+        return 0;
+    usleep((useconds_t)(1000 * ms));
+    return -FI_ETIMEDOUT;
+}
+
 int sfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **out, void *context)
 {
     struct sfi_domain *d = sfi_of(domain, struct sfi_domain, fid);
     struct sfi_ep *ep;
+    int rc;
 
     if (info->ep_attr->type != d->p->type)
         return -FI_EINVAL;
+    rc = ep_resolve(info);
+    if (rc)
+        return rc;
     ep = calloc(1, sizeof(*ep));
     if (!ep)
         return -FI_ENOMEM;

@@ -151,14 +151,24 @@ int sfi_eq_trywait(struct sfi_eq *eq)
     return 0;
 }
 
+int sfi_wait_control(int fd, int command, void *arg)
+{
+    if (fd < 0)
+        return -FI_ENOSYS;
+    if (command == FI_GETWAITOBJ)
+        *(enum fi_wait_obj *)arg = FI_WAIT_FD;
+    else if (command == FI_GETWAIT)
+        *(int *)arg = fd;
+    else
+        return -FI_ENOSYS;
+    return 0;
+}
+
 static int eq_control(struct fid *fid, int command, void *arg)
 {
     struct sfi_eq *eq = sfi_of(fid, struct sfi_eq, fid.fid);
 
-    if (command != FI_GETWAIT || eq->event_fd < 0)
-        return -FI_ENOSYS;
-    *(int *)arg = eq->event_fd;
-    return 0;
+    return sfi_wait_control(eq->event_fd, command, arg);
 }
 
 static int eq_close(struct fid *fid)

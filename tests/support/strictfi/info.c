@@ -36,7 +36,7 @@ static int hint_domain(const struct sfi_profile *p, const struct fi_info *hints)
     int automatic = p->progress == FI_PROGRESS_AUTO;
 
     if (!d)
-        return !p->mr_mode;
+        return p->type == FI_EP_MSG || !p->mr_mode; /* ofi_rxm looks for a fabric without */
     return hint_mr(p, hints) && (automatic || d->data_progress != FI_PROGRESS_AUTO) &&
            (automatic || d->control_progress != FI_PROGRESS_AUTO) &&
            !(d->resource_mgmt == FI_RM_ENABLED && p->resources != FI_RM_ENABLED) &&
@@ -188,6 +188,20 @@ static int info_address(struct fi_info *info, const char *node, const char *serv
     return copy ? 0 : -FI_ENOMEM;
 }
 
+/* Without `node` the hints' own, as ofi_rxm gives them. */
+static int info_address_of_hints(struct fi_info *info, const struct fi_info *hints)
+{
+    if (info->ep_attr->type != FI_EP_MSG || !hints || !hints->src_addr)
+        return 0;
+    info->src_addr = malloc(hints->src_addrlen);
+    if (!info->src_addr)
+        return -FI_ENOMEM;
+    memcpy(info->src_addr, hints->src_addr, hints->src_addrlen);
+    info->src_addrlen = hints->src_addrlen;
+    info->addr_format = hints->addr_format ? hints->addr_format : info->addr_format;
+    return 0;
+}
+
 int sfi_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
         const struct fi_info *hints, struct fi_info **info)
 {
@@ -200,12 +214,15 @@ int sfi_getinfo(uint32_t version, const char *node, const char *service, uint64_
         return -FI_ENODATA;
     for (unsigned i = 0; i < nics; i++) {
         struct fi_info *one = info_new(p, hints, i);
+        int rc;
 
         if (!one) {
             fi_freeinfo(first);
             return -FI_ENOMEM;
         }
-        if (name_wanted(one, hints) && !info_address(one, node, service, flags)) {
+        rc = node ? info_address(one, node, service, flags) : info_address_of_hints(one, hints);
+
+        if (name_wanted(one, hints) && !rc) {
             *end = one;
             end = &one->next;
         } else {

@@ -57,6 +57,12 @@ static void request_put(
     r->next = pep->requests;
     pep->requests = r;
     info->handle = &r->fid;
+    /* The dialler is on this machine, too; its port means nothing, and ours stands there. */
+    info->dest_addr = malloc(info->src_addrlen);
+    if (info->dest_addr) {
+        memcpy(info->dest_addr, info->src_addr, info->src_addrlen);
+        info->dest_addrlen = info->src_addrlen;
+    }
     sfi_eq_put(pep->eq, FI_CONNREQ, &pep->fid.fid, info, 0, data, len);
 }
 

@@ -285,6 +285,8 @@ void sfi_lock_survives_fork(void);
 
 int sfi_no_bind(struct fid *fid, struct fid *bfid, uint64_t flags);
 int sfi_no_control(struct fid *fid, int command, void *arg);
+/* FI_GETWAIT and FI_GETWAITOBJ of a queue; fd -1: there is nothing to wait on. */
+int sfi_wait_control(int fd, int command, void *arg);
 int sfi_no_ops(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context);
 
 /* ---- info.c, fabric.c, domain.c ---- */
@@ -392,6 +394,7 @@ void sfi_wire_flush(struct sfi_ep *ep);
 ssize_t sfi_wire_fetch(int sock, struct sfi_wire *head, void *body, size_t cap);
 /* A socket with a name of its own, or -errno. */
 int sfi_wire_bind(const char *name);
+int sfi_wire_is_bound(const char *name); /* 1: a socket of this machine has it */
 void sfi_wire_unbind(int sock, const char *name);
 /* From an endpoint to a name; from any socket to an endpoint, which may be lost. */
 int sfi_wire_call(

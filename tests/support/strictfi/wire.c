@@ -66,6 +66,18 @@ int sfi_wire_bind(const char *name)
     return sock;
 }
 
+int sfi_wire_is_bound(const char *name)
+{
+    struct sockaddr_un un;
+    socklen_t len = wire_name(name, &un);
+    int sock = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int is = sock >= 0 && !connect(sock, (struct sockaddr *)&un, len);
+
+    if (sock >= 0)
+        close(sock);
+    return is;
+}
+
 void sfi_wire_unbind(int sock, const char *name)
 {
     struct sockaddr_un un;
