@@ -7,10 +7,11 @@
 #include <string.h>
 
 static struct hth_ofi o;
-static struct hth_ofi_conn a = { .o = &o, .id = UINT64_C(7) << 32 | 1 };
-static struct hth_ofi_conn b = { .o = &o, .id = UINT64_C(8) << 32 | 1 };
+static struct hth_ofi_conn a = { .link = { .o = &o, .id = UINT64_C(7) << 32 | 1 } };
+static struct hth_ofi_conn b = { .link = { .o = &o, .id = UINT64_C(8) << 32 | 1 } };
 
-#define NUMBER(conn, kind, index) ((conn).id | (uint64_t)(kind) << 24 | (uint64_t)(index) << 16)
+#define NUMBER(conn, kind, index) \
+    ((conn).link.id | (uint64_t)(kind) << 24 | (uint64_t)(index) << 16)
 
 static void stop(void)
 {

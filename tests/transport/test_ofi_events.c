@@ -130,6 +130,7 @@ static void start(void)
         .connect_ms = 1000,
         .clock = { clock_ms, clock_ms, NULL },
         .events = { .on_up = on_up, .on_accept = on_up, .on_down = on_down } };
+    hth_ofi_conn_hooks(&o);
     hth_ids_init(&o.conns, 16);
 }
 
@@ -147,7 +148,7 @@ static struct hth_ofi_conn *conn_new(enum hth_ofi_state state, struct fid_ep *ep
 
     cr_assert(ne(ptr, c, NULL));
     c->ep = ep;
-    c->dialled = c->known = 1;
+    c->link.dialled = c->link.known = 1;
     return c;
 }
 
@@ -164,16 +165,16 @@ static void event_is_left_behind(uint32_t event)
     struct hth_ofi_conn *second;
     hth_conn first;
 
-    first = conn_new(event == FI_CONNECTED ? HTH_OFI_CONNECTING : HTH_OFI_UP, &endpoint[0])->id;
+    first = conn_new(event == FI_CONNECTED ? HTH_OFI_DIALLED : HTH_OFI_UP, &endpoint[0])->link.id;
     queue_put(event, &endpoint[0].fid);
     hth_ofi_drop(&o.base, first);
-    second = conn_new(event == FI_CONNECTED ? HTH_OFI_CONNECTING : HTH_OFI_UP, &endpoint[0]);
+    second = conn_new(event == FI_CONNECTED ? HTH_OFI_DIALLED : HTH_OFI_UP, &endpoint[0]);
     turns();
     cr_expect(eq(int, downs, 1));
     cr_expect(eq(u64, down_id, first));
     cr_expect(eq(int, down_code, HEARTH_ECANCELED));
     cr_expect(eq(int, ups, 0));
-    hth_ofi_drop(&o.base, second->id);
+    hth_ofi_drop(&o.base, second->link.id);
     turns();
 }
 
@@ -196,14 +197,14 @@ Test(ofi_events, the_success_of_a_closed_endpoint_is_no_success_of_what_came_aft
 Test(ofi_events, events_of_other_connections_are_not_lost_with_an_endpoint)
 {
     struct hth_ofi_conn *dropped = conn_new(HTH_OFI_UP, &endpoint[0]);
-    hth_conn other = conn_new(HTH_OFI_CONNECTING, &endpoint[1])->id;
+    hth_conn other = conn_new(HTH_OFI_DIALLED, &endpoint[1])->link.id;
     uint64_t due;
     int fd;
 
     queue_put(FI_CONNECTED, &endpoint[1].fid);
     queue_put(FI_SHUTDOWN, &endpoint[0].fid);
     queue_put(FI_SHUTDOWN, &endpoint[1].fid);
-    hth_ofi_drop(&o.base, dropped->id);
+    hth_ofi_drop(&o.base, dropped->link.id);
     cr_expect(eq(int, hth_ofi_arm(&o.base, &fd, &due), 0));
     turns();
     cr_expect(eq(int, ups, 1));
@@ -266,7 +267,7 @@ Test(ofi_events, a_device_with_shorter_queues_gives_what_it_has)
     o.held = DEVICE_QUEUE;
     cr_assert(not(hth_ofi_conn_has_room(c, HTH_OFI_SEND)));
     o.held = 0;
-    hth_ofi_drop(&o.base, c->id);
+    hth_ofi_drop(&o.base, c->link.id);
     turns();
 }
 

@@ -27,7 +27,7 @@ struct hth_ofi_contexts {
 
 int hth_ofi_contexts_init(struct hth_ofi_conn *c)
 {
-    struct hth_ofi *o = c->o;
+    struct hth_ofi *o = c->link.o;
 
     c->contexts = o->contexts_free;
     if (c->contexts)
@@ -41,8 +41,8 @@ void hth_ofi_contexts_fini(struct hth_ofi_conn *c)
 {
     if (!c->contexts)
         return;
-    c->contexts->next = c->o->contexts_late;
-    c->o->contexts_late = c->contexts;
+    c->contexts->next = c->link.o->contexts_late;
+    c->link.o->contexts_late = c->contexts;
     c->contexts = NULL;
 }
 
@@ -51,7 +51,7 @@ void *hth_ofi_context(struct hth_ofi_conn *c, enum hth_ofi_kind kind, uint32_t i
     uint32_t first = kind == HTH_OFI_PULL ? PULLS : kind == HTH_OFI_SEND ? SENDS : 0;
     struct context *x = &c->contexts->context[first + index];
 
-    x->number = c->id | (uint64_t)kind << 24 | (uint64_t)index << 16;
+    x->number = c->link.id | (uint64_t)kind << 24 | (uint64_t)index << 16;
     return x;
 }
 

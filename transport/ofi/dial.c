@@ -40,7 +40,7 @@ static int dial_code(int rc)
 
 static void dial_go_on(struct hth_ofi_conn *c, struct hth_ofi_dial *dial)
 {
-    struct hth_ofi *o = c->o;
+    struct hth_ofi *o = c->link.o;
     int rc = dial->rc ? dial->rc : hth_ofi_endpoint_enable(o, dial->ep);
 
     if (!rc)
@@ -72,16 +72,16 @@ int hth_ofi_connect(struct hth_transport *t, const unsigned char *addr, uint32_t
         return rc;
     if (o->closing)
         return hth_fail(err, HEARTH_ECANCELED, 0, "the transport is being closed");
-    c = hth_ofi_conn_new(o, HTH_OFI_CONNECTING, &peer);
+    c = hth_ofi_conn_new(o, HTH_OFI_DIALLED, &peer);
     if (!c)
         return hth_fail(err, HEARTH_EBUSY, 0,
                 "no memory for a connection, or %u connections stand already", o->base.conns_max);
-    c->dialled = c->known = 1;
+    c->link.dialled = c->link.known = 1;
     info = dial_info(o, &peer);
     rc = info ? hth_ofi_dial(o, c, info) : -FI_ENOMEM;
     if (rc)
         hth_ofi_conn_doom(c, dial_code(rc), o->lib->strerror(-rc));
-    *out_conn = c->id;
+    *out_conn = c->link.id;
     return HEARTH_OK;
 }
 
@@ -94,7 +94,7 @@ void hth_ofi_accept(struct hth_ofi *o, struct fi_info *info)
     if (info->dest_addr)
         memcpy(&peer, info->dest_addr,
                 info->dest_addrlen < sizeof(peer) ? info->dest_addrlen : sizeof(peer));
-    c = hth_ofi_conn_new(o, HTH_OFI_ACCEPTING, &peer);
+    c = hth_ofi_conn_new(o, HTH_OFI_HALF_OPEN, &peer);
     if (c)
         rc = hth_ofi_endpoint(o, info, &c->ep);
     if (!rc)

@@ -95,7 +95,7 @@ int hth_ofi_dial(struct hth_ofi *o, struct hth_ofi_conn *c, struct fi_info *info
         o->lib->freeinfo(info);
         return -FI_ENOMEM;
     }
-    dial->conn = c->id;
+    dial->conn = c->link.id;
     dial->info = info;
     pthread_mutex_lock(&d->lock);
     rc = dialler_start(o);
@@ -114,7 +114,7 @@ static void dial_end(struct hth_ofi *o, struct hth_ofi_dial *dial,
 {
     struct hth_ofi_conn *c = hth_ofi_conn_get(o, dial->conn);
 
-    if (c && c->state == HTH_OFI_CONNECTING && take)
+    if (c && c->link.state == HTH_OFI_DIALLED && take)
         take(c, dial);
     else if (!dial->rc)
         fi_close(&dial->ep->fid);

@@ -36,8 +36,8 @@ int hth_ofi_message_init(struct hth_ofi_conn *c)
     c->bytes = malloc(len);
     if (!c->bytes)
         return -FI_ENOMEM;
-    if (c->o->mr_mode & FI_MR_LOCAL)
-        rc = hth_ofi_mr_open(c->o, c->bytes, len, FI_SEND | FI_RECV, &c->mr);
+    if (c->link.o->mr_mode & FI_MR_LOCAL)
+        rc = hth_ofi_mr_open(c->link.o, c->bytes, len, FI_SEND | FI_RECV, &c->mr);
     if (rc)
         return rc;
     rc = hth_ofi_contexts_init(c);
@@ -78,24 +78,24 @@ void hth_ofi_receives_post(struct hth_ofi_conn *c)
 void hth_ofi_received(struct hth_ofi_conn *c, uint32_t index, size_t len)
 {
     const unsigned char *bytes = message_receive_at(c, index);
-    struct hth_ofi *o = c->o;
+    struct hth_ofi *o = c->link.o;
 
     hth_ofi_conn_up(c); /* the message may overtake the event */
-    if (c->state == HTH_OFI_DOOMED || c->code == HEARTH_ECANCELED)
+    if (c->link.state == HTH_OFI_DOOMED || c->link.code == HEARTH_ECANCELED)
         return;
     if (len > HTH_MESSAGE_MAX + 1) {
         hth_ofi_conn_leave(c, HEARTH_EPROTO, "a message is too long");
         return;
     }
     if (!len || bytes[len - 1] > IS_WORDS ||
-            (bytes[len - 1] == IS_WORDS && hth_ofi_words_heard(o, c->id, bytes, len - 1))) {
+            (bytes[len - 1] == IS_WORDS && hth_ofi_words_heard(o, c->link.id, bytes, len - 1))) {
         hth_ofi_conn_leave(c, HEARTH_EPROTO, "the peer does not keep to the protocol");
         return;
     }
     if (bytes[len - 1] == IS_MESSAGE)
-        o->events.on_message(o->events.self, c->id, bytes, len - 1);
+        o->events.on_message(o->events.self, c->link.id, bytes, len - 1);
     c->unposted |= UINT64_C(1) << index;
-    if (c->state == HTH_OFI_UP)
+    if (c->link.state == HTH_OFI_UP)
         hth_ofi_receives_post(c);
 }
 
@@ -135,7 +135,7 @@ int hth_ofi_send(struct hth_transport *t, hth_conn conn, const void *bytes, size
 
     if (len > HTH_MESSAGE_MAX || (len && !bytes))
         return HEARTH_EINVAL;
-    if (!c || c->state != HTH_OFI_UP)
+    if (!c || c->link.state != HTH_OFI_UP)
         return HEARTH_EPEER;
     if (c->blocked || c->head - c->tail == HTH_OFI_KEPT) {
         c->blocked = 1;
@@ -151,24 +151,25 @@ int hth_ofi_send(struct hth_transport *t, hth_conn conn, const void *bytes, size
 
 void hth_ofi_words_post(struct hth_ofi_conn *c)
 {
-    while (c->state == HTH_OFI_UP && c->grants.words && c->head - c->tail < HTH_OFI_KEPT) {
+    while (c->link.state == HTH_OFI_UP && c->link.grants.words &&
+            c->head - c->tail < HTH_OFI_KEPT) {
         unsigned char *at = message_send_at(c, c->head % HTH_OFI_KEPT);
 
-        message_put(c, hth_ofi_words_take(&c->grants, at, HTH_MESSAGE_MAX), IS_WORDS);
+        message_put(c, hth_ofi_words_take(&c->link.grants, at, HTH_MESSAGE_MAX), IS_WORDS);
         hth_ofi_sends_post(c);
     }
 }
 
 void hth_ofi_sent(struct hth_ofi_conn *c, uint32_t index)
 {
-    struct hth_ofi *o = c->o;
+    struct hth_ofi *o = c->link.o;
 
     c->send[index].done = 1;
     while (c->tail != c->post && c->send[c->tail % HTH_OFI_KEPT].done)
         c->tail++;
     hth_ofi_words_post(c);
-    if (!c->blocked || c->state != HTH_OFI_UP || HTH_OFI_KEPT - (c->head - c->tail) < WRITABLE)
+    if (!c->blocked || c->link.state != HTH_OFI_UP || HTH_OFI_KEPT - (c->head - c->tail) < WRITABLE)
         return;
     c->blocked = 0;
-    o->events.on_writable(o->events.self, c->id);
+    o->events.on_writable(o->events.self, c->link.id);
 }

@@ -74,6 +74,7 @@ void hth_ofi_sockets_end(const union hth_addr *here, const union hth_addr *there
 /* ---- the transport ---- */
 
 struct hth_ofi_conn;
+struct hth_ofi_link;
 struct hth_ofi_contexts;
 struct hth_ofi_event;
 
@@ -102,8 +103,10 @@ struct hth_ofi_grants {
     uint32_t words, word_cap;
 };
 
+/* Connections of either kind. */
 struct hth_ofi_list {
-    struct hth_ofi_conn *head, *tail;
+    struct hth_ofi_link *head, *tail;
+    uint32_t count;
 };
 
 /* A connection that is dialled, and the endpoint that is made for it. */
@@ -150,13 +153,16 @@ struct hth_ofi {
 
     pthread_mutex_t regions_lock;
     struct hth_region *regions; /* guarded by regions_lock */
-    /* The grants of a connection. NULL: no pull of it reads any more. These three are set once, so
-     * that granted.c works for both kinds of connection. */
+    /* These are set once, so that granted.c, pulls.c and link.c work for both kinds of connection.
+     * The grants of a connection. NULL: no pull of it reads any more. */
     struct hth_ofi_grants *(*grants_of)(struct hth_ofi *o, hth_conn conn);
     void (*grants_flush)(struct hth_ofi *o, hth_conn conn);
     int (*grant_is_read)(struct hth_ofi *o, hth_conn conn, uint32_t number); /* by pulls of ours */
+    void (*pull_post)(struct hth_ofi_link *c, uint32_t index);        /* a new one that WAITS */
+    void (*leave)(struct hth_ofi_link *c, int code, const char *why); /* we end the connection */
+    void (*conn_free)(struct hth_ofi_link *c);
 
-    struct hth_ids conns;        /* struct hth_ofi_conn */
+    struct hth_ids conns;        /* struct hth_ofi_link, each the first of its kind's struct */
     struct hth_ofi_list leaving; /* it is over; the library may still have something of it */
     struct hth_ofi_list doomed;  /* endpoint closed; callbacks owed */
     struct hth_ofi_event *kept;  /* read already, the first one first */
@@ -175,27 +181,22 @@ static inline struct hth_ofi *hth_ofi_of(struct hth_transport *t)
     return (struct hth_ofi *)t;
 }
 
-/* ---- conn.c ---- */
+/* ---- link.c: a connection, whether it is the library's or made of packets ---- */
 
 enum hth_ofi_state {
-    HTH_OFI_CONNECTING, /* dialled */
-    HTH_OFI_ACCEPTING,  /* accepted; the owner does not know it yet */
+    HTH_OFI_DIALLED,
+    HTH_OFI_HALF_OPEN, /* a peer has asked for it; the owner does not know it yet */
     HTH_OFI_UP,
-    HTH_OFI_LEAVING,
-    HTH_OFI_DOOMED,
-};
-
-struct hth_ofi_send {
-    uint16_t len; /* with its last byte, the kind */
-    uint8_t done;
+    HTH_OFI_LEAVING, /* over; the library may still have something of it */
+    HTH_OFI_DOOMED,  /* callbacks owed */
 };
 
 enum hth_ofi_pull_state {
     HTH_OFI_PULL_FREE,
     HTH_OFI_PULL_WAITS,  /* for the library to take the next piece */
     HTH_OFI_PULL_POSTED, /* a piece is under way */
-    HTH_OFI_PULL_RIPE,   /* of no bytes: done at the next progress() */
-    HTH_OFI_PULL_FAILED, /* its completion is owed when the endpoint is closed */
+    HTH_OFI_PULL_RIPE,   /* done without the library, at the next progress() */
+    HTH_OFI_PULL_FAILED, /* its completion is owed when its connection ends */
 };
 
 struct hth_ofi_pull {
@@ -204,34 +205,96 @@ struct hth_ofi_pull {
     uint64_t cookie;
     struct hth_region *region;
     unsigned char *into;
-    uint64_t left;  /* bytes to come, the piece under way included */
-    uint64_t piece; /* bytes under way */
-    uint32_t crc;   /* of those that have come, over sockets */
-    uint64_t from;  /* remote address */
-    uint64_t key;
+    uint64_t left;   /* bytes to come, the piece under way included */
+    uint64_t piece;  /* bytes under way */
+    uint32_t crc;    /* of those that have come, over sockets */
     uint32_t number; /* of the grant */
+    uint64_t from;   /* remote address */
+    uint64_t key;    /* of the region there; where keys are raw, its base until it is mapped */
+    uint8_t raw_bytes, raw[HTH_OFI_RAW_KEY];
+    int mapped;              /* key is ours to unmap */
+    struct hth_rdm_end *end; /* datagrams, POSTED: by this endpoint, */
+    int orphan;              /* and the connection is over */
 };
 
-/* Over sockets this thread copies what comes, so that much of it at a time is in its cache and checksummed from there. */
-#define HTH_OFI_SIP (256u << 10)
-
-struct hth_ofi_conn {
+struct hth_ofi_link {
     struct hth_ofi *o;
     hth_conn id;
     enum hth_ofi_state state;
-    struct fid_ep *ep; /* NULL once closed */
     int dialled;
     int known;                 /* the owner has seen the id: it gets an on_down() */
     int code;                  /* why it ends */
-    int stuck;                 /* counted in o->stuck */
-    uint64_t due_ms;           /* CONNECTING, ACCEPTING: until then */
-    uint64_t turn;             /* LEAVING since */
+    int stuck;                 /* the library did not take something: counted in o->stuck */
+    uint64_t due_ms;           /* DIALLED, HALF_OPEN: until then */
     uint64_t pulled_ms;        /* a piece of a pull came last; 0: never */
-    struct hth_ofi_conn *next; /* in leaving or doomed */
-    char peer[HTH_ADDR_LABEL];
+    struct hth_ofi_link *next; /* in a list */
     char detail[HTH_OFI_DETAIL];
-
     struct hth_ofi_grants grants;
+    uint32_t pulls;   /* not FREE */
+    uint32_t reading; /* POSTED */
+    struct hth_ofi_pull pull[HTH_OFI_RING];
+};
+
+static inline struct hth_ofi_link *hth_ofi_link_get(const struct hth_ofi *o, hth_conn id)
+{
+    return hth_ids_get(&o->conns, id);
+}
+
+/* What both kinds of transport have, before libfabric is loaded; and its end. */
+void hth_ofi_init(struct hth_ofi *o, const struct hth_transport_ops *ops,
+        const struct hth_transport_opts *opts, const struct hth_transport_events *events);
+void hth_ofi_fini(struct hth_ofi *o);
+uint32_t hth_ofi_caps(struct hth_transport *t);
+
+void hth_ofi_list_push(struct hth_ofi_list *list, struct hth_ofi_link *c);
+void hth_ofi_list_take(struct hth_ofi_list *list, struct hth_ofi_link *c);
+/* The connection gets an id and a deadline. 0: as many stand as may, or no memory. */
+int hth_ofi_link_add(struct hth_ofi *o, struct hth_ofi_link *c, enum hth_ofi_state state);
+void hth_ofi_link_up(struct hth_ofi_link *c); /* and the owner is told */
+void hth_ofi_link_note(struct hth_ofi_link *c, const char *peer, int code, const char *why);
+void hth_ofi_link_stuck(struct hth_ofi_link *c, int stuck);
+/* DOOMED: its callbacks come at the next hth_ofi_finish(). */
+void hth_ofi_link_doom(struct hth_ofi_link *c);
+int hth_ofi_finish(struct hth_ofi *o); /* doomed -> callbacks, gone; how many */
+int hth_ofi_link_grant(struct hth_transport *t, struct hth_region *region, uint64_t off,
+        uint64_t len, hth_conn conn, unsigned char *out_desc, uint32_t *out_len,
+        struct hearth_error *err);
+
+/* ---- pulls.c: the pulls of a connection of either kind ---- */
+
+int hth_ofi_pull(struct hth_transport *t, hth_conn conn, const unsigned char *desc,
+        uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
+        uint64_t cookie);
+int hth_ofi_pulled_crc(struct hth_transport *t, uint32_t *out);
+uint64_t hth_ofi_pulled_ms(struct hth_transport *t, hth_conn conn);
+void hth_ofi_pull_move_to(
+        struct hth_ofi_link *c, struct hth_ofi_pull *p, enum hth_ofi_pull_state state);
+/* 1: its piece has come, and was the last; 0: and is followed by another. */
+int hth_ofi_pull_came(struct hth_ofi_link *c, struct hth_ofi_pull *p);
+void hth_ofi_pull_failed(struct hth_ofi_link *c, struct hth_ofi_pull *p, int fi_err);
+void hth_ofi_pull_complete(struct hth_ofi_link *c, struct hth_ofi_pull *p, int code);
+/* 1: a pull of that connection is under the grant. */
+int hth_ofi_grant_is_read(struct hth_ofi *o, hth_conn conn, uint32_t number);
+int hth_ofi_pulls_ripen(struct hth_ofi *o);
+/* The library has nothing of it any more: completes all that are left. */
+void hth_ofi_pulls_end(struct hth_ofi_link *c);
+
+/* ---- conn.c: connections of the library ---- */
+
+struct hth_ofi_send {
+    uint16_t len; /* with its last byte, the kind */
+    uint8_t done;
+};
+
+/* Over sockets this thread copies what comes, and checksums it from its cache: bytes at a time. */
+#define HTH_OFI_SIP (256u << 10)
+
+struct hth_ofi_conn {
+    struct hth_ofi_link link; /* first, so that one pointer is both */
+    struct fid_ep *ep;        /* NULL once closed */
+    uint64_t turn;            /* LEAVING since */
+    char peer[HTH_ADDR_LABEL];
+
     unsigned char *bytes; /* [TAKEN + KEPT][HTH_OFI_PLACE]: receives, then sends */
     struct fid_mr *mr;    /* over bytes, where the provider wants that */
 
@@ -245,9 +308,6 @@ struct hth_ofi_conn {
 
     uint32_t held;    /* operations with the library */
     uint32_t sending; /* of them: sends */
-    uint32_t pulls;   /* not FREE */
-    uint32_t reading; /* POSTED */
-    struct hth_ofi_pull pull[HTH_OFI_RING];
 };
 
 /* ---- contexts.c ---- */
@@ -284,9 +344,6 @@ struct hth_ofi_conn *hth_ofi_conn_of(struct hth_ofi *o, const struct fid *fid);
 struct hth_ofi_conn *hth_ofi_conn_new(
         struct hth_ofi *o, enum hth_ofi_state state, const union hth_addr *peer);
 void hth_ofi_drop(struct hth_transport *t, hth_conn conn);
-int hth_ofi_conn_grant(struct hth_transport *t, struct hth_region *region, uint64_t off,
-        uint64_t len, hth_conn conn, unsigned char *out_desc, uint32_t *out_len,
-        struct hearth_error *err);
 struct hth_ofi_grants *hth_ofi_conn_grants(struct hth_ofi *o, hth_conn conn);
 void hth_ofi_conn_up(struct hth_ofi_conn *c);
 /* It is over: deliver what has come, wait for the reads that the library has, then doom. */
@@ -330,19 +387,11 @@ void hth_ofi_received(struct hth_ofi_conn *c, uint32_t index, size_t len);
 void hth_ofi_sent(struct hth_ofi_conn *c, uint32_t index);
 void hth_ofi_words_post(struct hth_ofi_conn *c); /* about grants, while there are places */
 
-/* ---- pull.c ---- */
+/* ---- pull.c: pulls of the library's connections ---- */
 
-int hth_ofi_pull(struct hth_transport *t, hth_conn conn, const unsigned char *desc,
-        uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
-        uint64_t cookie);
-int hth_ofi_pulled_crc(struct hth_transport *t, uint32_t *out);
-uint64_t hth_ofi_pulled_ms(struct hth_transport *t, hth_conn conn);
 void hth_ofi_pulls_post(struct hth_ofi_conn *c);
+void hth_ofi_pull_post(struct hth_ofi_link *c, uint32_t index);
 void hth_ofi_pulled(struct hth_ofi_conn *c, uint32_t index);
-void hth_ofi_pull_failed(struct hth_ofi_conn *c, uint32_t index, int fi_err);
-int hth_ofi_pulls_read(const struct hth_ofi_conn *c, uint32_t number); /* 1: a pull uses it */
-int hth_ofi_pulls_ripen(struct hth_ofi *o);
-void hth_ofi_pulls_end(struct hth_ofi_conn *c); /* endpoint closed: completes all that are left */
 
 /* ---- granted.c: which peers may read a region, and which have ended ---- */
 
@@ -409,8 +458,8 @@ void hth_ofi_accept(struct hth_ofi *o, struct fi_info *info); /* takes the info 
 
 /* ---- progress.c ---- */
 
+void hth_ofi_conn_hooks(struct hth_ofi *o); /* the transport's connections are the library's */
 int hth_ofi_progress(struct hth_transport *t);
-int hth_ofi_finish(struct hth_ofi *o); /* doomed -> callbacks, gone */
 void hth_ofi_drain(struct hth_ofi *o); /* until nothing is leaving */
 int hth_ofi_arm(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms);
 void hth_ofi_wake(struct hth_transport *t);
@@ -433,7 +482,8 @@ int hth_ofi_explain(const struct hth_ofi_lib *lib, const char *provider, const c
 /* The provider's name in libfabric; returns its endpoints, FI_EP_MSG or FI_EP_RDM. A name may say
  * which: "net/rdm", "verbs/msg". */
 enum fi_ep_type hth_ofi_provider_type(const char *provider, char out_name[HTH_OFI_PROVIDER]);
-/* Sets o->info. Errors: HEARTH_EINVAL with what there is; a listener that is not safe. */
+/* Sets o->self, o->lib and o->info. Errors: those of loading; HEARTH_EINVAL with what there is; a
+ * listener that is not safe. */
 int hth_ofi_provider_choose(
         struct hth_ofi *o, const struct hth_transport_opts *opts, struct hearth_error *err);
 

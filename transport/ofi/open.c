@@ -5,20 +5,6 @@
 #include <hearth/export.h>
 #include <stdlib.h>
 
-#define CONNECT_MS 5000u
-
-static uint32_t ofi_caps(struct hth_transport *t)
-{
-    const struct hth_ofi *o = hth_ofi_of(t);
-    uint32_t c = HTH_CAP_READ_ONLY; /* and the bounds of regions, not of grants */
-
-    if (o->mr_mode & FI_MR_ALLOCATED)
-        c |= HTH_CAP_PINS;
-    if (!o->sockets)
-        c |= HTH_CAP_ONE_SIDED;
-    return c;
-}
-
 static int ofi_address(struct hth_transport *t, unsigned char *out_addr, uint32_t *out_len,
         struct hearth_error *err)
 {
@@ -30,10 +16,8 @@ static int ofi_address(struct hth_transport *t, unsigned char *out_addr, uint32_
 static void ofi_free(struct hth_ofi *o)
 {
     hth_ofi_events_end(o);
-    hth_ofi_fabric_close(o);
+    hth_ofi_fini(o);
     hth_ofi_contexts_free(o);
-    hth_ids_fini(&o->conns);
-    pthread_mutex_destroy(&o->regions_lock);
     free(o);
 }
 
@@ -56,14 +40,14 @@ static void ofi_close(struct hth_transport *t)
 
 static const struct hth_transport_ops ops = {
     .name = "ofi",
-    .caps = ofi_caps,
+    .caps = hth_ofi_caps,
     .address = ofi_address,
     .connect = hth_ofi_connect,
     .drop = hth_ofi_drop,
     .send = hth_ofi_send,
     .reg = hth_ofi_reg,
     .dereg = hth_ofi_dereg,
-    .grant = hth_ofi_conn_grant,
+    .grant = hth_ofi_link_grant,
     .revoke = hth_ofi_revoke,
     .pull = hth_ofi_pull,
     .pulled_crc = hth_ofi_pulled_crc,
@@ -78,36 +62,16 @@ static int ofi_build(
         struct hth_ofi *o, const struct hth_transport_opts *opts, struct hearth_error *err)
 {
     struct hth_ofi_fds before;
-    int rc = hth_addr_local(opts->bind, opts->port, &o->self, err);
+    int rc;
 
-    if (rc)
-        return rc;
     hth_ofi_fds_note(&before);
-    rc = hth_ofi_load(opts->library, opts->provider ? opts->provider : HTH_PROVIDER_DEFAULT,
-            opts->also, &o->lib, err);
-    if (!rc)
-        rc = hth_ofi_provider_choose(o, opts, err);
+    rc = hth_ofi_provider_choose(o, opts, err);
     if (!rc)
         rc = hth_ofi_domain_open(o, err);
     if (!rc)
         rc = hth_ofi_listen_open(o, err);
     hth_ofi_fds_seal(&before, NULL);
     return rc;
-}
-
-static void msg_grants_flush(struct hth_ofi *o, hth_conn conn)
-{
-    struct hth_ofi_conn *c = hth_ofi_conn_get(o, conn);
-
-    if (c)
-        hth_ofi_words_post(c);
-}
-
-static int msg_grant_is_read(struct hth_ofi *o, hth_conn conn, uint32_t number)
-{
-    const struct hth_ofi_conn *c = hth_ofi_conn_get(o, conn);
-
-    return c && hth_ofi_pulls_read(c, number);
 }
 
 static int msg_open(const struct hth_transport_opts *opts,
@@ -120,19 +84,8 @@ static int msg_open(const struct hth_transport_opts *opts,
     o = calloc(1, sizeof(*o));
     if (!o)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a transport");
-    o->base.ops = &ops;
-    o->events = *events;
-    o->clock = opts->clock;
-    o->log = opts->log;
-    o->connect_ms = opts->connect_ms ? opts->connect_ms : CONNECT_MS;
-    o->due_ms = HTH_NEVER;
-    o->grants_of = hth_ofi_conn_grants;
-    o->grants_flush = msg_grants_flush;
-    o->grant_is_read = msg_grant_is_read;
-    o->epoll_fd = o->wake_fd = -1;
-    o->base.conns_max = hth_ofi_conns_max();
-    hth_ids_init(&o->conns, o->base.conns_max);
-    pthread_mutex_init(&o->regions_lock, NULL);
+    hth_ofi_init(o, &ops, opts, events);
+    hth_ofi_conn_hooks(o);
     hth_ofi_dialler_init(o);
     rc = ofi_build(o, opts, err);
     if (rc) {

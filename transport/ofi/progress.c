@@ -7,8 +7,6 @@
 
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #define EVENTS      16 /* of each kind, a turn */
 #define COMPLETIONS 64
@@ -95,8 +93,8 @@ static int completion_read_failure(struct hth_ofi *o)
     if (!x.c)
         return 1;
     hth_ofi_conn_release(x.c, x.kind);
-    if (x.kind == HTH_OFI_PULL)
-        hth_ofi_pull_failed(x.c, x.index, e.err);
+    if (x.kind == HTH_OFI_PULL && x.c->link.pull[x.index].state == HTH_OFI_PULL_POSTED)
+        hth_ofi_pull_failed(&x.c->link, &x.c->link.pull[x.index], e.err);
     if (x.kind == HTH_OFI_RECV && (e.err == FI_ETRUNC || e.err == FI_EMSGSIZE))
         hth_ofi_conn_leave(x.c, HEARTH_EPROTO, "a message is too long");
     else
@@ -137,54 +135,50 @@ static void stuck_retry(struct hth_ofi *o)
     for (uint32_t i = 0; o->stuck && i < o->conns.cap; i++) {
         struct hth_ofi_conn *c = hth_ids_at(&o->conns, i);
 
-        if (!c || !c->stuck || c->state == HTH_OFI_CONNECTING || c->state == HTH_OFI_ACCEPTING)
+        if (!c || !c->link.stuck || c->link.state == HTH_OFI_DIALLED ||
+                c->link.state == HTH_OFI_HALF_OPEN)
             continue;
-        c->stuck = 0;
-        o->stuck--;
-        if (c->state == HTH_OFI_UP)
+        hth_ofi_link_stuck(&c->link, 0);
+        if (c->link.state == HTH_OFI_UP)
             hth_ofi_receives_post(c);
-        if (c->state == HTH_OFI_UP)
+        if (c->link.state == HTH_OFI_UP)
             hth_ofi_sends_post(c);
-        if (c->state == HTH_OFI_UP)
+        if (c->link.state == HTH_OFI_UP)
             hth_ofi_pulls_post(c);
     }
 }
 
-/* ---- the end of a connection ---- */
+/* ---- what the two kinds of connection differ in ---- */
 
-static void doomed_free(struct hth_ofi_conn *c)
+static void conn_free(struct hth_ofi_link *link)
 {
-    hth_ids_drop(&c->o->conns, c->id);
+    struct hth_ofi_conn *c = (struct hth_ofi_conn *)link;
+
     hth_ofi_message_fini(c);
-    hth_ofi_grants_fini(&c->grants);
     hth_ofi_contexts_fini(c);
     free(c);
 }
 
-/* Takes the list as it is: a connection that a callback dooms has its turn in the next call. */
-static int doomed_finish(struct hth_ofi *o)
+static void conn_leave(struct hth_ofi_link *c, int code, const char *why)
 {
-    struct hth_ofi_conn *c = o->doomed.head, *next;
-    int n = 0;
-
-    o->doomed = (struct hth_ofi_list){ NULL, NULL };
-    for (; c; c = next, n++) {
-        next = c->next;
-        hth_ofi_pulls_end(c);
-        if (c->known)
-            o->events.on_down(o->events.self, c->id, c->code, c->detail);
-        doomed_free(c);
-    }
-    return n;
+    hth_ofi_conn_leave((struct hth_ofi_conn *)c, code, why);
 }
 
-int hth_ofi_finish(struct hth_ofi *o)
+static void grants_flush(struct hth_ofi *o, hth_conn conn)
 {
-    int n = doomed_finish(o);
+    struct hth_ofi_conn *c = hth_ofi_conn_get(o, conn);
 
-    while (o->closing && o->doomed.head)
-        n += doomed_finish(o);
-    return n;
+    if (c)
+        hth_ofi_words_post(c);
+}
+
+void hth_ofi_conn_hooks(struct hth_ofi *o)
+{
+    o->grants_of = hth_ofi_conn_grants;
+    o->grants_flush = grants_flush;
+    o->pull_post = hth_ofi_pull_post;
+    o->leave = conn_leave;
+    o->conn_free = conn_free;
 }
 
 /* ---- the turn ---- */

@@ -169,8 +169,14 @@ int hth_ofi_provider_choose(
         .provider = name,
         .type = hth_ofi_provider_type(opts->provider, name),
         .by_ip = 1 };
-    int rc = provider_find(o, &q);
+    int rc = hth_addr_local(opts->bind, opts->port, &o->self, err);
 
+    if (!rc)
+        rc = hth_ofi_load(opts->library, opts->provider ? opts->provider : HTH_PROVIDER_DEFAULT,
+                opts->also, &o->lib, err);
+    if (rc)
+        return rc;
+    rc = provider_find(o, &q);
     if (!o->info && q.type == FI_EP_RDM) {
         q.by_ip = 0;
         rc = provider_find(o, &q);

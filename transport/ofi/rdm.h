@@ -18,7 +18,6 @@
 #define HTH_RDM_LEAST   256u /* a packet with a greeting fits in that */
 #define HTH_RDM_WINDOW  32u  /* packets under way to a peer that it has not acknowledged */
 #define HTH_RDM_KEPT    64u  /* messages kept, a connection */
-#define HTH_RDM_PULLS   64u  /* at once, a connection */
 #define HTH_RDM_HALF    64u  /* connections that have not answered our greeting yet */
 #define HTH_RDM_OPS     256u /* of each kind with the library, an endpoint */
 #define HTH_RDM_EACH    16u  /* packets with the library, a connection */
@@ -147,30 +146,6 @@ int hth_rdm_end_read(struct hth_rdm_end *e); /* its completions; how many */
 
 /* ---- a connection ---- */
 
-enum hth_rdm_state {
-    HTH_RDM_DIALLED,
-    HTH_RDM_HALF_OPEN, /* greeted by a stranger; the owner does not know it yet */
-    HTH_RDM_UP,
-    HTH_RDM_LEAVING, /* over; the library has reads of it */
-    HTH_RDM_DOOMED,  /* callbacks owed */
-};
-
-struct hth_rdm_pull {
-    enum hth_ofi_pull_state state;
-    int code; /* of a failed one; 0: the connection's */
-    int orphan;
-    int mapped; /* key is ours to unmap */
-    uint64_t cookie;
-    struct hth_region *region;
-    struct hth_rdm_end *end; /* POSTED: on it */
-    unsigned char *into;
-    uint64_t left, piece; /* bytes to come, and those under way */
-    uint32_t crc;         /* of those that have come, over sockets */
-    uint64_t from, key;   /* remote address and key */
-    uint32_t number;      /* of the grant */
-    uint8_t raw_bytes, raw[HTH_OFI_RAW_KEY];
-};
-
 /* A packet to be sent in order, or what is left of a message. */
 struct hth_rdm_out {
     struct hth_rdm_out *next;
@@ -186,19 +161,10 @@ struct hth_rdm_early {
 };
 
 struct hth_rdm_conn {
+    struct hth_ofi_link link; /* first, so that one pointer is both */
     struct hth_rdm *r;
-    hth_conn id;
     uint64_t token;
-    enum hth_rdm_state state;
-    int dialled;
-    int known;                 /* the owner has seen the id: it gets an on_down() */
-    int code;                  /* why it ends */
-    int stuck;                 /* counted in r->stuck */
-    uint64_t stuck_ms;         /* nothing of it was taken since; 0: something was */
-    uint64_t due_ms;           /* DIALLED, HALF_OPEN: until then */
-    uint64_t pulled_ms;        /* a piece of a pull came last; 0: never */
-    struct hth_rdm_conn *next; /* in doomed or half-open */
-    char detail[HTH_OFI_DETAIL];
+    uint64_t stuck_ms; /* nothing of it was taken since; 0: something was */
 
     struct hth_rdm_peer *peer;
     uint64_t peer_id, peer_token;
@@ -219,18 +185,10 @@ struct hth_rdm_conn {
     unsigned char *whole; /* [HTH_MESSAGE_MAX]: a message of several packets */
     uint32_t whole_len;
 
-    uint32_t pulls, reading; /* not FREE; POSTED */
-    struct hth_ofi_grants grants;
     uint64_t told_ms;
     uint32_t end_told, end_ok; /* number of the pull endpoint that the peer was told of, and took */
     struct hth_rdm_peer *reader[2]; /* the peer's pull endpoints: the newest and the one before */
     uint32_t reader_last;
-    struct hth_rdm_pull pull[HTH_RDM_PULLS];
-};
-
-struct hth_rdm_list {
-    struct hth_rdm_conn *head, *tail;
-    uint32_t count;
 };
 
 struct hth_rdm_bye {
@@ -256,12 +214,10 @@ struct hth_rdm {
     uint32_t address_len;
 
     struct hth_rdm_peer *peers;
-    struct hth_rdm_list half, doomed;
+    struct hth_ofi_list half; /* HALF_OPEN */
     struct hth_rdm_bye bye[HTH_RDM_BYES];
     uint32_t byes;
     uint32_t waiting;   /* connections DIALLED or HALF_OPEN */
-    uint32_t stuck;     /* connections with something the library did not take yet */
-    uint32_t ripe;      /* pulls done without the library */
     uint64_t scan_ms;   /* deadlines are looked at then; HTH_NEVER: there are none */
     uint64_t lately_us; /* something happened; hth_rdm_real_us() */
     int timer_fd;       /* in the set that is waited on */
@@ -293,8 +249,6 @@ static inline uint64_t hth_rdm_real_us(void)
 
 /* ---- rdm_state.c ---- */
 
-void hth_rdm_list_push(struct hth_rdm_list *list, struct hth_rdm_conn *c);
-void hth_rdm_list_take(struct hth_rdm_list *list, struct hth_rdm_conn *c);
 /* Ends the connection. tell: BYE is sent to the peer, if that is possible. If our answer was sent
  * on a half-open one, BYE is sent in any case: the peer may be up. */
 void hth_rdm_conn_leave(struct hth_rdm_conn *c, int code, const char *why, int tell);
@@ -318,19 +272,13 @@ void hth_rdm_stream_fini(struct hth_rdm_conn *c);
 
 /* ---- rdm_pull.c ---- */
 
-int hth_rdm_pull(struct hth_transport *t, hth_conn conn, const unsigned char *desc,
-        uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
-        uint64_t cookie);
+void hth_rdm_pull_post(struct hth_ofi_link *c, uint32_t index);
 void hth_rdm_pulls_post(struct hth_rdm_conn *c);
 void hth_rdm_pulled(struct hth_rdm_conn *c, uint32_t index, int fi_err);
-uint64_t hth_rdm_pulled_ms(struct hth_transport *t, hth_conn conn);
-int hth_rdm_pulls_read(const struct hth_rdm_conn *c, uint32_t number); /* 1: a pull uses it */
-int hth_rdm_pulls_ripen(struct hth_rdm *r);
 /* The peer has heard who we read by. 0 or HEARTH_EPROTO. */
 int hth_rdm_reader_taken(struct hth_rdm_conn *c, const unsigned char *bytes, size_t len);
 /* An endpoint is closed: its orphans are over, the others wait for the next one. */
 void hth_rdm_pulls_return(struct hth_rdm *r, const struct hth_rdm_end *e);
-void hth_rdm_pulls_end(struct hth_rdm_conn *c);
 
 /* ---- rdm_pull_end.c: the pull endpoint, and who knows it ---- */
 
@@ -355,7 +303,7 @@ void hth_rdm_drop(struct hth_transport *t, hth_conn conn);
 void hth_rdm_greeted(struct hth_rdm *r, const unsigned char *bytes, size_t len);
 int hth_rdm_accepted(struct hth_rdm_conn *c, const unsigned char *bytes, size_t len);
 int hth_rdm_expire(struct hth_rdm *r);
-int hth_rdm_finish(struct hth_rdm *r); /* doomed -> callbacks, gone */
+void hth_rdm_conn_free(struct hth_ofi_link *c);
 
 /* ---- rdm_receive.c ---- */
 

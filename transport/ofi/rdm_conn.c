@@ -25,37 +25,30 @@
 
 /* Takes the reference of the peer. NULL: no memory, or as many stand as may. */
 static struct hth_rdm_conn *rdm_conn_new(
-        struct hth_rdm *r, enum hth_rdm_state state, struct hth_rdm_peer *peer)
+        struct hth_rdm *r, enum hth_ofi_state state, struct hth_rdm_peer *peer)
 {
     struct hth_rdm_conn *c = calloc(1, sizeof(*c));
 
-    if (!c || getrandom(&c->token, sizeof(c->token), 0) != sizeof(c->token)) {
-        free(c);
-        return NULL;
-    }
-    c->id = hth_ids_put(&r->o.conns, c);
-    if (!c->id) {
+    if (!c || getrandom(&c->token, sizeof(c->token), 0) != sizeof(c->token) ||
+            !hth_ofi_link_add(&r->o, &c->link, state)) {
         free(c);
         return NULL;
     }
     c->r = r;
-    c->state = state;
     c->peer = peer;
     c->packet = r->packet;
     c->out_end = &c->out;
-    c->due_ms = hth_rdm_now(r) + r->o.connect_ms;
     r->waiting++;
     hth_rdm_scan_soon(r);
     return c;
 }
 
-static void rdm_conn_free(struct hth_rdm_conn *c)
+void hth_rdm_conn_free(struct hth_ofi_link *link)
 {
+    struct hth_rdm_conn *c = (struct hth_rdm_conn *)link;
     struct hth_rdm *r = c->r;
 
-    hth_ids_drop(&r->o.conns, c->id);
     hth_rdm_stream_fini(c);
-    hth_ofi_grants_fini(&c->grants);
     hth_rdm_peer_put(r, c->peer);
     hth_rdm_peer_put(r, c->reader[0]);
     hth_rdm_peer_put(r, c->reader[1]);
@@ -75,14 +68,14 @@ int hth_rdm_connect(struct hth_transport *t, const unsigned char *addr, uint32_t
     rc = hth_rdm_peer_get(r, addr, len, &peer, err);
     if (rc)
         return rc;
-    c = rdm_conn_new(r, HTH_RDM_DIALLED, peer);
+    c = rdm_conn_new(r, HTH_OFI_DIALLED, peer);
     if (!c) {
         hth_rdm_peer_put(r, peer);
         return hth_fail(err, HEARTH_EBUSY, 0,
                 "no memory for a connection, or %u connections stand already", r->o.base.conns_max);
     }
-    c->dialled = c->known = 1;
-    *out_conn = c->id;
+    c->link.dialled = c->link.known = 1;
+    *out_conn = c->link.id;
     hth_rdm_flush(c);
     return HEARTH_OK;
 }
@@ -92,7 +85,7 @@ int hth_rdm_connect(struct hth_transport *t, const unsigned char *addr, uint32_t
 /* 0: no room, because BYE cannot be sent to the oldest one. */
 static int half_open_make_room(struct hth_rdm *r)
 {
-    struct hth_rdm_conn *oldest = r->half.head;
+    struct hth_rdm_conn *oldest = (struct hth_rdm_conn *)r->half.head;
 
     if (r->half.count < HTH_RDM_HALF)
         return 1;
@@ -114,17 +107,17 @@ void hth_rdm_greeted(struct hth_rdm *r, const unsigned char *bytes, size_t len)
         return;
     if (hth_rdm_peer_get(r, theirs.addr, theirs.addr_len, &peer, NULL))
         return;
-    c = half_open_make_room(r) ? rdm_conn_new(r, HTH_RDM_HALF_OPEN, peer) : NULL;
+    c = half_open_make_room(r) ? rdm_conn_new(r, HTH_OFI_HALF_OPEN, peer) : NULL;
     if (!c) {
         hth_rdm_peer_put(r, peer);
         return;
     }
-    hth_rdm_list_push(&r->half, c);
+    hth_ofi_list_push(&r->half, &c->link);
     c->peer_id = theirs.id;
     c->peer_token = theirs.token;
     if (theirs.packet < c->packet)
         c->packet = theirs.packet;
-    ours.id = c->id;
+    ours.id = c->link.id;
     ours.token = c->token;
     if (hth_rdm_queue(c, HTH_RDM_ACCEPT, answer, hth_rdm_hello_write(&ours, answer)))
         hth_rdm_conn_leave(c, HEARTH_ENOMEM, "no memory for an answer", 0);
@@ -136,7 +129,7 @@ int hth_rdm_accepted(struct hth_rdm_conn *c, const unsigned char *bytes, size_t 
 {
     struct hth_rdm_hello hello;
 
-    if (c->state != HTH_RDM_DIALLED || hth_rdm_hello_read(bytes, len, &hello))
+    if (c->link.state != HTH_OFI_DIALLED || hth_rdm_hello_read(bytes, len, &hello))
         return HEARTH_EPROTO;
     c->peer_id = hello.id;
     c->peer_token = hello.token;
@@ -161,7 +154,7 @@ void hth_rdm_drop(struct hth_transport *t, hth_conn conn)
  * for ever where a peer is gone. */
 static int conn_is_stuck_for_good(const struct hth_rdm_conn *c, uint64_t now)
 {
-    return c->stuck && c->stuck_ms && !c->sends && !c->reading &&
+    return c->link.stuck && c->stuck_ms && !c->sends && !c->link.reading &&
            now - c->stuck_ms >= c->r->o.connect_ms;
 }
 
@@ -170,19 +163,19 @@ static int conn_expire(struct hth_rdm_conn *c, uint64_t now)
 {
     uint32_t patience = c->r->o.connect_ms;
 
-    if (c->state == HTH_RDM_DIALLED || c->state == HTH_RDM_HALF_OPEN) {
-        if (c->due_ms > now)
+    if (c->link.state == HTH_OFI_DIALLED || c->link.state == HTH_OFI_HALF_OPEN) {
+        if (c->link.due_ms > now)
             return 0;
         hth_rdm_conn_leave(c, HEARTH_ETIMEOUT, "no connection in time", 0);
         return 1;
     }
-    if (c->state != HTH_RDM_UP)
+    if (c->link.state != HTH_OFI_UP)
         return 0;
     if (conn_is_stuck_for_good(c, now))
         hth_rdm_conn_leave(c, HEARTH_EPEER, "the library takes nothing for it", 1);
-    else if (c->pulls && c->end_told != c->end_ok && now - c->told_ms >= patience)
+    else if (c->link.pulls && c->end_told != c->end_ok && now - c->told_ms >= patience)
         hth_rdm_conn_leave(c, HEARTH_EPEER, "it does not answer", 1);
-    return c->state != HTH_RDM_UP;
+    return c->link.state != HTH_OFI_UP;
 }
 
 int hth_rdm_expire(struct hth_rdm *r)
@@ -203,23 +196,6 @@ int hth_rdm_expire(struct hth_rdm *r)
         n += conn_expire(c, now);
         asked |= c->end_told != c->end_ok;
     }
-    r->scan_ms = r->waiting || r->stuck || asked ? now + HTH_RDM_SCAN_MS : HTH_NEVER;
-    return n;
-}
-
-/* Takes the list as it is: a connection that a callback dooms has its turn in the next call. */
-int hth_rdm_finish(struct hth_rdm *r)
-{
-    struct hth_rdm_conn *c = r->doomed.head, *next;
-    int n = 0;
-
-    r->doomed = (struct hth_rdm_list){ NULL, NULL, 0 };
-    for (; c; c = next, n++) {
-        next = c->next;
-        hth_rdm_pulls_end(c);
-        if (c->known)
-            r->o.events.on_down(r->o.events.self, c->id, c->code, c->detail);
-        rdm_conn_free(c);
-    }
+    r->scan_ms = r->waiting || r->o.stuck || asked ? now + HTH_RDM_SCAN_MS : HTH_NEVER;
     return n;
 }

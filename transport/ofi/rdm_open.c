@@ -10,24 +10,6 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#define CONNECT_MS 5000u
-#define FINISHES   1000 /* rounds of callbacks at close */
-
-static uint32_t rdm_caps(struct hth_transport *t)
-{
-    const struct hth_ofi *o = hth_ofi_of(t);
-    const char *provider = o->info->fabric_attr->prov_name;
-    uint32_t c = 0;
-
-    if (strcmp(provider, "shm") != 0) /* which looks at no key */
-        c |= HTH_CAP_READ_ONLY;
-    if (o->mr_mode & FI_MR_ALLOCATED)
-        c |= HTH_CAP_PINS;
-    if (strncmp(provider, "verbs", 5) == 0 || strcmp(provider, "cxi") == 0)
-        c |= HTH_CAP_ONE_SIDED;
-    return c;
-}
-
 static int rdm_address(struct hth_transport *t, unsigned char *out_addr, uint32_t *out_len,
         struct hearth_error *err)
 {
@@ -39,28 +21,16 @@ static int rdm_address(struct hth_transport *t, unsigned char *out_addr, uint32_
     return HEARTH_OK;
 }
 
-static int rdm_grant(struct hth_transport *t, struct hth_region *region, uint64_t off, uint64_t len,
-        hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err)
-{
-    const struct hth_rdm_conn *c = hth_rdm_conn_get(hth_rdm_of(t), conn);
-
-    if (!c || c->state != HTH_RDM_UP)
-        return hth_fail(err, HEARTH_EPEER, 0, "the connection to grant memory to is gone");
-    return hth_ofi_grant(hth_ofi_of(t), region, off, len, conn, out_desc, out_len, err);
-}
-
 static struct hth_ofi_grants *rdm_grants(struct hth_ofi *o, hth_conn conn)
 {
     struct hth_rdm_conn *c = hth_ids_get(&o->conns, conn);
 
-    return c && c->state == HTH_RDM_UP ? &c->grants : NULL;
+    return c && c->link.state == HTH_OFI_UP ? &c->link.grants : NULL;
 }
 
-static int rdm_grant_is_read(struct hth_ofi *o, hth_conn conn, uint32_t number)
+static void rdm_leave(struct hth_ofi_link *c, int code, const char *why)
 {
-    const struct hth_rdm_conn *c = hth_ids_get(&o->conns, conn);
-
-    return c && hth_rdm_pulls_read(c, number);
+    hth_rdm_conn_leave((struct hth_rdm_conn *)c, code, why, 1);
 }
 
 static void rdm_free(struct hth_rdm *r)
@@ -72,11 +42,9 @@ static void rdm_free(struct hth_rdm *r)
         hth_rdm_end_close(&r->home);
     if (r->pull_info)
         r->o.lib->freeinfo(r->pull_info);
-    hth_ofi_fabric_close(&r->o);
     if (r->timer_fd >= 0)
         close(r->timer_fd);
-    hth_ids_fini(&r->o.conns);
-    pthread_mutex_destroy(&r->o.regions_lock);
+    hth_ofi_fini(&r->o);
     free(r);
 }
 
@@ -85,7 +53,7 @@ static void rdm_leave_all(struct hth_rdm *r, int up)
     for (uint32_t i = 0; i < r->o.conns.cap; i++) {
         struct hth_rdm_conn *c = hth_ids_at(&r->o.conns, i);
 
-        if (c && (c->state == HTH_RDM_UP || !up))
+        if (c && (c->link.state == HTH_OFI_UP || !up))
             hth_rdm_conn_leave(c, HEARTH_ECANCELED, "closed by us", 1);
     }
 }
@@ -101,26 +69,25 @@ static void rdm_close(struct hth_transport *t)
     rdm_leave_all(r, 1); /* first, while BYE has a place */
     rdm_leave_all(r, 0);
     hth_rdm_pull_ends_close(r);
-    for (int i = 0; r->doomed.head && i < FINISHES; i++)
-        hth_rdm_finish(r);
+    hth_ofi_finish(&r->o);
     hth_rdm_drain(r);
     rdm_free(r);
 }
 
 static const struct hth_transport_ops rdm_ops = {
     .name = "ofi",
-    .caps = rdm_caps,
+    .caps = hth_ofi_caps,
     .address = rdm_address,
     .connect = hth_rdm_connect,
     .drop = hth_rdm_drop,
     .send = hth_rdm_send,
     .reg = hth_ofi_reg,
     .dereg = hth_ofi_dereg,
-    .grant = rdm_grant,
+    .grant = hth_ofi_link_grant,
     .revoke = hth_ofi_revoke,
-    .pull = hth_rdm_pull,
+    .pull = hth_ofi_pull,
     .pulled_crc = hth_ofi_pulled_crc,
-    .pulled_ms = hth_rdm_pulled_ms,
+    .pulled_ms = hth_ofi_pulled_ms,
     .progress = hth_rdm_progress,
     .arm = hth_rdm_arm,
     .wake = hth_ofi_wake,
@@ -167,15 +134,10 @@ static int rdm_build(
         struct hth_rdm *r, const struct hth_transport_opts *opts, struct hearth_error *err)
 {
     struct hth_ofi_fds before;
-    int rc = hth_addr_local(opts->bind, opts->port, &r->o.self, err);
+    int rc;
 
-    if (rc)
-        return rc;
     hth_ofi_fds_note(&before);
-    rc = hth_ofi_load(opts->library, opts->provider ? opts->provider : HTH_PROVIDER_DEFAULT,
-            opts->also, &r->o.lib, err);
-    if (!rc)
-        rc = hth_ofi_provider_choose(&r->o, opts, err);
+    rc = hth_ofi_provider_choose(&r->o, opts, err);
     if (!rc)
         rc = pull_info_make(r, err);
     if (!rc)
@@ -196,20 +158,15 @@ int hth_rdm_open(const struct hth_transport_opts *opts, const struct hth_transpo
 
     if (!r)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a transport");
-    r->o.base.ops = &rdm_ops;
-    r->o.events = *events;
-    r->o.clock = opts->clock;
-    r->o.log = opts->log;
-    r->o.connect_ms = opts->connect_ms ? opts->connect_ms : CONNECT_MS;
-    r->o.epoll_fd = r->o.wake_fd = r->timer_fd = -1;
+    hth_ofi_init(&r->o, &rdm_ops, opts, events);
+    r->timer_fd = -1;
     r->scan_ms = HTH_NEVER;
     r->ended = hth_rdm_ended;
     r->o.grants_of = rdm_grants;
     r->o.grants_flush = hth_rdm_grants_flush;
-    r->o.grant_is_read = rdm_grant_is_read;
-    pthread_mutex_init(&r->o.regions_lock, NULL);
-    r->o.base.conns_max = hth_ofi_conns_max();
-    hth_ids_init(&r->o.conns, r->o.base.conns_max);
+    r->o.pull_post = hth_rdm_pull_post;
+    r->o.leave = rdm_leave;
+    r->o.conn_free = hth_rdm_conn_free;
     rc = rdm_build(r, opts, err);
     if (rc) {
         rdm_free(r);

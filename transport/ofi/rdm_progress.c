@@ -44,13 +44,12 @@ void hth_rdm_ended(struct hth_rdm_op *op, size_t len, int fi_err)
 
 static void rdm_stuck_retry(struct hth_rdm *r)
 {
-    for (uint32_t i = 0; r->stuck && i < r->o.conns.cap; i++) {
+    for (uint32_t i = 0; r->o.stuck && i < r->o.conns.cap; i++) {
         struct hth_rdm_conn *c = hth_ids_at(&r->o.conns, i);
 
-        if (!c || !c->stuck)
+        if (!c || !c->link.stuck)
             continue;
-        c->stuck = 0;
-        r->stuck--;
+        hth_ofi_link_stuck(&c->link, 0);
         hth_rdm_flush(c);
         hth_rdm_pulls_post(c);
     }
@@ -62,18 +61,18 @@ int hth_rdm_progress(struct hth_transport *t)
     int n;
 
     hth_wake_taken(r->o.wake_fd, &r->o.woken);
-    n = hth_rdm_finish(r);
+    n = hth_ofi_finish(&r->o);
     n += hth_rdm_end_read(&r->home);
     if (r->pull)
         n += hth_rdm_end_read(r->pull);
     if (r->old)
         n += hth_rdm_end_read(r->old);
-    n += hth_rdm_pulls_ripen(r);
+    n += hth_ofi_pulls_ripen(&r->o);
     rdm_stuck_retry(r);
     hth_rdm_byes_post(r);
     n += hth_rdm_expire(r);
     hth_rdm_pull_ends_settle(r);
-    n += hth_rdm_finish(r);
+    n += hth_ofi_finish(&r->o);
     if (n)
         r->lately_us = hth_rdm_real_us();
     return n;
@@ -114,11 +113,11 @@ int hth_rdm_arm(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms)
 {
     struct hth_rdm *r = hth_rdm_of(t);
     uint64_t since_us = hth_rdm_real_us() - r->lately_us, rest_ms = 2 * SAFETY_MS, due_ms;
-    int retries = r->stuck || r->byes || r->home.back;
+    int retries = r->o.stuck || r->byes || r->home.back;
 
-    if (r->doomed.head || r->ripe || atomic_load(&r->o.woken) || !queues_are_empty(r))
+    if (r->o.doomed.head || r->o.ripe || atomic_load(&r->o.woken) || !queues_are_empty(r))
         return 0;
-    if (since_us < SPIN_US && (r->stuck || (r->polls && reads_under_way(r))))
+    if (since_us < SPIN_US && (r->o.stuck || (r->polls && reads_under_way(r))))
         return 0;
     timer_set(r, r->polls || retries ? hth_rdm_rest_us(since_us, retries || is_under_way(r)) : 0);
     if (r->old || is_under_way(r))

@@ -22,7 +22,7 @@ static int message_grow(
     memcpy(c->whole + c->whole_len, bytes, h->len);
     c->whole_len = h->more ? len : 0;
     if (!h->more)
-        o->events.on_message(o->events.self, c->id, c->whole, len);
+        o->events.on_message(o->events.self, c->link.id, c->whole, len);
     return HEARTH_OK;
 }
 
@@ -35,7 +35,7 @@ static int message_take(
         return HEARTH_EPROTO;
     if (h->more || c->whole_len)
         return message_grow(c, h, bytes);
-    o->events.on_message(o->events.self, c->id, bytes, h->len);
+    o->events.on_message(o->events.self, c->link.id, bytes, h->len);
     return HEARTH_OK;
 }
 
@@ -48,7 +48,7 @@ static void packet_take(
     c->in_seq++;
     if (h->kind == HTH_RDM_ACCEPT)
         rc = hth_rdm_accepted(c, bytes, h->len);
-    else if (c->state != HTH_RDM_UP)
+    else if (c->link.state != HTH_OFI_UP)
         rc = HEARTH_EPROTO;
     else if (h->kind == HTH_RDM_DATA)
         rc = message_take(c, h, bytes);
@@ -57,7 +57,7 @@ static void packet_take(
     else if (h->kind == HTH_RDM_PULL_OK)
         rc = hth_rdm_reader_taken(c, bytes, h->len);
     else if (h->kind == HTH_RDM_GRANTS)
-        rc = hth_ofi_words_heard(&c->r->o, c->id, bytes, h->len);
+        rc = hth_ofi_words_heard(&c->r->o, c->link.id, bytes, h->len);
     else if (h->kind == HTH_RDM_BYE) {
         hth_rdm_conn_leave(c, HEARTH_EPEER, "the peer has closed the connection", 0);
         return;
@@ -84,7 +84,7 @@ static void packet_keep(
 
 static void early_take(struct hth_rdm_conn *c)
 {
-    while (c->state == HTH_RDM_UP && c->early[c->in_seq % HTH_RDM_WINDOW]) {
+    while (c->link.state == HTH_OFI_UP && c->early[c->in_seq % HTH_RDM_WINDOW]) {
         struct hth_rdm_early *early = c->early[c->in_seq % HTH_RDM_WINDOW];
         struct hth_rdm_head h;
 
@@ -126,13 +126,14 @@ void hth_rdm_received(struct hth_rdm *r, const unsigned char *bytes, size_t len)
         return;
     }
     c = hth_rdm_conn_get(r, h.to);
-    if (!c || c->token != h.token || c->state == HTH_RDM_LEAVING || c->state == HTH_RDM_DOOMED)
+    if (!c || c->token != h.token || c->link.state == HTH_OFI_LEAVING ||
+            c->link.state == HTH_OFI_DOOMED)
         return;
     if (h.ack > c->out_ack && h.ack <= c->out_seq)
         c->out_ack = h.ack;
-    if (c->state == HTH_RDM_HALF_OPEN)
+    if (c->link.state == HTH_OFI_HALF_OPEN)
         hth_rdm_conn_up(c); /* it has our answer */
-    if (h.kind != HTH_RDM_ACK && (c->state == HTH_RDM_UP || c->state == HTH_RDM_DIALLED))
+    if (h.kind != HTH_RDM_ACK && (c->link.state == HTH_OFI_UP || c->link.state == HTH_OFI_DIALLED))
         packet_order(c, &h, bytes, len);
     hth_rdm_sent(c);
 }

@@ -40,7 +40,7 @@ static void sockets_end(struct hth_rdm *r, struct hth_rdm_end *e, int all)
         const struct hth_rdm_op *op = &e->ops[i];
         const struct hth_rdm_conn *c = op->peer ? hth_rdm_conn_get(r, op->conn) : NULL;
 
-        if (c && (all || c->state != HTH_RDM_UP))
+        if (c && (all || c->link.state != HTH_OFI_UP))
             hth_rdm_peer_end_reads(r, op->peer);
     }
 }

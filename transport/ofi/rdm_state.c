@@ -2,32 +2,7 @@
 /* What a connection is in, and how it comes to be over: for all that find it out. Its life: rdm_conn.c. */
 #include "rdm.h"
 
-#include <stdio.h>
 #include <string.h>
-
-void hth_rdm_list_push(struct hth_rdm_list *list, struct hth_rdm_conn *c)
-{
-    c->next = NULL;
-    if (list->tail)
-        list->tail->next = c;
-    else
-        list->head = c;
-    list->tail = c;
-    list->count++;
-}
-
-void hth_rdm_list_take(struct hth_rdm_list *list, struct hth_rdm_conn *c)
-{
-    struct hth_rdm_list all = *list;
-    struct hth_rdm_conn *next;
-
-    *list = (struct hth_rdm_list){ NULL, NULL, 0 };
-    for (struct hth_rdm_conn *i = all.head; i; i = next) {
-        next = i->next;
-        if (i != c)
-            hth_rdm_list_push(list, i);
-    }
-}
 
 void hth_rdm_scan_soon(struct hth_rdm *r)
 {
@@ -41,18 +16,13 @@ void hth_rdm_conn_up(struct hth_rdm_conn *c)
 {
     struct hth_rdm *r = c->r;
 
-    if (c->state == HTH_RDM_HALF_OPEN)
-        hth_rdm_list_take(&r->half, c);
+    if (c->link.state == HTH_OFI_HALF_OPEN)
+        hth_ofi_list_take(&r->half, &c->link);
     r->waiting--;
-    c->state = HTH_RDM_UP;
-    c->known = 1;
     if (r->o.sockets)
         hth_ofi_fds_seal(NULL, &r->o.self);
     hth_rdm_peer_note_socket(r, c->peer);
-    if (c->dialled)
-        r->o.events.on_up(r->o.events.self, c->id);
-    else
-        r->o.events.on_accept(r->o.events.self, c->id);
+    hth_ofi_link_up(&c->link);
 }
 
 /* ---- ending ---- */
@@ -105,16 +75,15 @@ static void bye_queue(struct hth_rdm_conn *c)
 
 void hth_rdm_conn_doom_ready(struct hth_rdm_conn *c)
 {
-    if (c->state != HTH_RDM_LEAVING || c->reading)
+    if (c->link.state != HTH_OFI_LEAVING || c->link.reading)
         return;
-    c->state = HTH_RDM_DOOMED;
-    hth_rdm_list_push(&c->r->doomed, c);
+    hth_ofi_link_doom(&c->link);
 }
 
 static void pulls_orphan(struct hth_rdm_conn *c)
 {
-    for (uint32_t i = 0; c->reading && i < HTH_RDM_PULLS; i++) {
-        struct hth_rdm_pull *p = &c->pull[i];
+    for (uint32_t i = 0; c->link.reading && i < HTH_OFI_RING; i++) {
+        struct hth_ofi_pull *p = &c->link.pull[i];
 
         if (p->state != HTH_OFI_PULL_POSTED || p->orphan)
             continue;
@@ -128,21 +97,19 @@ void hth_rdm_conn_leave(struct hth_rdm_conn *c, int code, const char *why, int t
 {
     struct hth_rdm *r = c->r;
 
-    if (c->state == HTH_RDM_DOOMED)
+    if (c->link.state == HTH_OFI_DOOMED)
         return;
-    c->code = code;
-    snprintf(c->detail, sizeof(c->detail), "%s: %s", c->peer->label, why);
-    if (c->state == HTH_RDM_LEAVING)
+    hth_ofi_link_note(&c->link, c->peer->label, code, why);
+    if (c->link.state == HTH_OFI_LEAVING)
         return;
-    if (c->state == HTH_RDM_HALF_OPEN)
-        hth_rdm_list_take(&r->half, c);
-    if ((c->state == HTH_RDM_UP && tell) || (c->state == HTH_RDM_HALF_OPEN && c->out_seq))
+    if (c->link.state == HTH_OFI_HALF_OPEN)
+        hth_ofi_list_take(&r->half, &c->link);
+    if ((c->link.state == HTH_OFI_UP && tell) || (c->link.state == HTH_OFI_HALF_OPEN && c->out_seq))
         bye_queue(c);
-    if (c->state != HTH_RDM_UP)
+    if (c->link.state != HTH_OFI_UP)
         r->waiting--;
-    r->stuck -= (uint32_t)c->stuck;
-    c->stuck = 0;
-    c->state = HTH_RDM_LEAVING;
+    hth_ofi_link_stuck(&c->link, 0);
+    c->link.state = HTH_OFI_LEAVING;
     pulls_orphan(c);
     hth_rdm_conn_doom_ready(c);
 }
@@ -162,7 +129,6 @@ void hth_rdm_conn_refused(struct hth_rdm_conn *c, ssize_t rc)
     }
     if (!c->stuck_ms)
         c->stuck_ms = hth_rdm_now(r);
-    r->stuck += !c->stuck;
-    c->stuck = 1;
+    hth_ofi_link_stuck(&c->link, 1);
     hth_rdm_scan_soon(r);
 }

@@ -33,7 +33,7 @@ int hth_rdm_queue(struct hth_rdm_conn *c, enum hth_rdm_kind kind, const void *by
 static ssize_t packet_post(struct hth_rdm_conn *c, struct hth_rdm_head *head, const void *bytes)
 {
     struct hth_rdm_end *e = &c->r->home;
-    struct hth_rdm_op *op = hth_rdm_op_take(e, c->peer, c->id, 0);
+    struct hth_rdm_op *op = hth_rdm_op_take(e, c->peer, c->link.id, 0);
     ssize_t rc;
 
     if (!op)
@@ -60,7 +60,7 @@ static ssize_t packet_post(struct hth_rdm_conn *c, struct hth_rdm_head *head, co
 static ssize_t greeting_post(struct hth_rdm_conn *c)
 {
     struct hth_rdm_hello hello = {
-        .id = c->id, .token = c->token, .packet = c->r->packet, .addr_len = c->r->address_len
+        .id = c->link.id, .token = c->token, .packet = c->r->packet, .addr_len = c->r->address_len
     };
     unsigned char bytes[HTH_RDM_LEAST];
     struct hth_rdm_head head = { .kind = HTH_RDM_OPEN };
@@ -110,9 +110,9 @@ static void words_queue(struct hth_rdm_conn *c)
     unsigned char bytes[HTH_RDM_LEAST - HTH_RDM_HEAD];
     size_t len;
 
-    if (c->state != HTH_RDM_UP || !c->grants.words || c->words)
+    if (c->link.state != HTH_OFI_UP || !c->link.grants.words || c->words)
         return;
-    len = hth_ofi_words_take(&c->grants, bytes, sizeof(bytes));
+    len = hth_ofi_words_take(&c->link.grants, bytes, sizeof(bytes));
     if (hth_rdm_queue(c, HTH_RDM_GRANTS, bytes, len))
         hth_rdm_conn_leave(c, HEARTH_ENOMEM, "no memory for words about grants", 1);
     else
@@ -133,13 +133,13 @@ void hth_rdm_flush(struct hth_rdm_conn *c)
 
     words_queue(c);
 
-    if (c->state == HTH_RDM_DIALLED) {
+    if (c->link.state == HTH_OFI_DIALLED) {
         rc = c->greeted ? 0 : greeting_post(c);
         if (rc)
             hth_rdm_conn_refused(c, rc);
         return;
     }
-    if (c->state != HTH_RDM_UP && c->state != HTH_RDM_HALF_OPEN)
+    if (c->link.state != HTH_OFI_UP && c->link.state != HTH_OFI_HALF_OPEN)
         return;
     while (!rc && c->out && c->sends < HTH_RDM_EACH &&
             c->out_seq - c->out_ack < HTH_RDM_WINDOW - 1) /* BYE has room, too */
@@ -160,7 +160,7 @@ int hth_rdm_send(struct hth_transport *t, hth_conn conn, const void *bytes, size
 
     if (len > HTH_MESSAGE_MAX || (len && !bytes))
         return HEARTH_EINVAL;
-    if (!c || c->state != HTH_RDM_UP)
+    if (!c || c->link.state != HTH_OFI_UP)
         return HEARTH_EPEER;
     if (c->blocked || c->kept == HTH_RDM_KEPT || hth_rdm_queue(c, HTH_RDM_DATA, bytes, len)) {
         c->blocked = 1;
@@ -175,10 +175,10 @@ int hth_rdm_send(struct hth_transport *t, hth_conn conn, const void *bytes, size
 void hth_rdm_sent(struct hth_rdm_conn *c)
 {
     hth_rdm_flush(c);
-    if (!c->blocked || c->state != HTH_RDM_UP || HTH_RDM_KEPT - c->kept < WRITABLE)
+    if (!c->blocked || c->link.state != HTH_OFI_UP || HTH_RDM_KEPT - c->kept < WRITABLE)
         return;
     c->blocked = 0;
-    c->r->o.events.on_writable(c->r->o.events.self, c->id);
+    c->r->o.events.on_writable(c->r->o.events.self, c->link.id);
 }
 
 void hth_rdm_stream_fini(struct hth_rdm_conn *c)
