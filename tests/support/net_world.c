@@ -31,11 +31,16 @@ static void on_message(
     struct net_node *n = self;
     uint64_t number;
 
-    n->messages[from]++;
     n->type = type;
     n->len = len;
     if (len)
         memcpy(n->body, body, len);
+    if (from >= HTH_OUTSIDE) {
+        n->outside = from;
+        n->visits++;
+        return;
+    }
+    n->messages[from]++;
     if (len < 8)
         return;
     number = hth_get64(body);
@@ -54,7 +59,7 @@ static void on_peer_down(void *self, uint32_t node, int code, const char *text)
 {
     struct net_node *n = self;
 
-    n->downs[node]++;
+    *(node >= HTH_OUTSIDE ? &n->ends : &n->downs[node]) += 1;
     n->down_code = code;
     snprintf(n->down_text, sizeof(n->down_text), "%s", text);
 }
@@ -90,6 +95,7 @@ void net_node_open(struct net_world *w, uint32_t node, const struct hth_session_
 
     memset(n, 0, sizeof(*n));
     n->w = w;
+    plain.store = w->member[node].store;
     n->epoch = (struct hth_epoch){ .epoch = NET_EPOCH,
         .nonce = NET_NONCE,
         .world = w->nodes,

@@ -26,6 +26,8 @@ struct net_node {
     unsigned char body[HTH_BODY_MAX];
     uint64_t number[NET_NODES]; /* first 8 bytes of the last one from there */
     int disorder;               /* a number that did not rise */
+    uint32_t outside;           /* the last of an engine in no epoch that it heard */
+    int visits, ends;           /* messages from such, and ends of them */
     uint64_t pulled;            /* bytes, as the session tells it */
     uint32_t stalled;
 };

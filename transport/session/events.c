@@ -86,6 +86,14 @@ static void link_misbehaved(struct hth_session *s, struct link *link, const char
     hth_peer_drop_link(s, link, HEARTH_EPROTO);
 }
 
+static int link_is_of_epoch(
+        const struct hth_session *s, const struct link *link, const struct hth_frame *frame)
+{
+    if (link->outside)
+        return !frame->epoch && !frame->nonce;
+    return s->opts.no_fence || (frame->epoch == s->epoch->epoch && frame->nonce == s->epoch->nonce);
+}
+
 static void link_open_message(struct hth_session *s, struct link *link,
         const struct hth_frame *frame, const void *bytes, size_t len)
 {
@@ -96,9 +104,7 @@ static void link_open_message(struct hth_session *s, struct link *link,
         link_misbehaved(s, link, "a message that the session's key did not seal");
         return;
     }
-    if ((!s->opts.no_fence &&
-                (frame->epoch != s->epoch->epoch || frame->nonce != s->epoch->nonce)) ||
-            frame->version != link->version) {
+    if (!link_is_of_epoch(s, link, frame) || frame->version != link->version) {
         link_misbehaved(s, link, "a message of another epoch or version");
         return;
     }

@@ -13,7 +13,8 @@
  * All keys of a connection come from the job's and both hellos. A proof is a mac of both hellos,
  * so a recording of an earlier connection proves nothing. It names its side, and each direction has
  * a key of its own, so that a message sent back to its sender is not taken for the peer's. Epoch and nonce stand in the head, under the same mac as
- * the hello. A REFUSE without a valid mac means that
+ * the hello; outside of an epoch both are zero, and from and to are HTH_NODE_NONE.
+ * A REFUSE without a valid mac means that
  * the acceptor has another job key.
  */
 #include "session_parts.h"
@@ -33,9 +34,9 @@ static void hello_write(struct hth_session *s, const struct link *link, uint8_t 
     memset(out, 0, HTH_HELLO_BODY);
     out[AT_LOW] = low;
     out[AT_HIGH] = high;
-    hth_put32(out + AT_FROM, e->self);
-    hth_put32(out + AT_TO, link->node);
-    hth_put64(out + AT_STORE, e->member[e->self].store);
+    hth_put32(out + AT_FROM, link->outside ? HTH_NODE_NONE : e->self);
+    hth_put32(out + AT_TO, link->outside ? HTH_NODE_NONE : link->node);
+    hth_put64(out + AT_STORE, link->outside ? s->opts.store : e->member[e->self].store);
     snprintf((char *)out + AT_BACKEND, BACKEND_LEN, "%s", s->transport->ops->name);
     memcpy(out + AT_JOB, s->opts.job, strnlen(s->opts.job, JOB_LEN));
     for (int i = 0; i < NONCE_LEN; i += 8)
@@ -150,6 +151,13 @@ static const char *hello_name(const struct hth_epoch *e, uint32_t node, const ch
     return e && node < e->nodes ? e->member[node].node : otherwise;
 }
 
+/* Of an engine that means no epoch. */
+static int hello_is_outside(const struct hth_frame *frame)
+{
+    return !frame->epoch && !frame->nonce && hth_get32(frame->body + AT_FROM) == HTH_NODE_NONE &&
+           hth_get32(frame->body + AT_TO) == HTH_NODE_NONE;
+}
+
 /* Is this hello of a member, and for us? Errors: HEARTH_EAUTH, HEARTH_EPROTO for good, HEARTH_ESTATE
  * and HEARTH_EBUSY not yet. */
 static int hello_check(struct hth_session *s, struct link *link, const struct hth_frame *frame,
@@ -160,6 +168,7 @@ static int hello_check(struct hth_session *s, struct link *link, const struct ht
     const char *job = (const char *)b + AT_JOB, *backend = (const char *)b + AT_BACKEND;
     const char *ours = s->transport->ops->name;
     uint32_t from;
+    int outside;
 
     if (!hello_key(s, link, bytes, len))
         return hth_fail(err, HEARTH_EAUTH, 0,
@@ -180,11 +189,15 @@ static int hello_check(struct hth_session *s, struct link *link, const struct ht
         return hth_fail(err, HEARTH_EPROTO, 0,
                 "here transport %s is used, there %.*s; choose one for all nodes", ours,
                 BACKEND_LEN, backend);
-    if (!e || (!s->opts.no_fence && (frame->epoch != e->epoch || frame->nonce != e->nonce)))
+    outside = hello_is_outside(frame);
+    if (!outside &&
+            (!e || (!s->opts.no_fence && (frame->epoch != e->epoch || frame->nonce != e->nonce))))
         return hth_fail(err, HEARTH_ESTATE, 0, "not in epoch %" PRIu64 " here", frame->epoch);
     if (hth_links_are_full(s))
         return hth_fail(err, HEARTH_EBUSY, 0, "%u connections stand at %.64s, and no more may",
-                s->opts.links_max, hello_name(e, e->self, "this node"));
+                s->opts.links_max, hello_name(e, e ? e->self : HTH_NODE_NONE, "this node"));
+    if (outside)
+        return HEARTH_OK;
     from = hth_get32(b + AT_FROM);
     if (hth_get32(b + AT_TO) != e->self || from >= e->nodes || from == e->self ||
             (!s->opts.no_fence && hth_get64(b + AT_STORE) != e->member[from].store))
@@ -195,11 +208,14 @@ static int hello_check(struct hth_session *s, struct link *link, const struct ht
     return HEARTH_OK;
 }
 
-static void hello_answer(struct hth_session *s, struct link *link, const unsigned char *hello)
+static void hello_answer(
+        struct hth_session *s, struct link *link, const unsigned char *hello, int outside)
 {
     unsigned char ack[HTH_HELLO_BODY + HTH_MAC];
     uint8_t version = hello[AT_HIGH] < s->opts.version_high ? hello[AT_HIGH] : s->opts.version_high;
 
+    link->outside = outside;
+    link->store = hth_get64(hello + AT_STORE);
     link->node = hth_get32(hello + AT_FROM);
     link->version = version;
     hello_write(s, link, version, version, ack);
@@ -235,7 +251,7 @@ static void handshake_on_hello(struct hth_session *s, struct link *link,
     struct hearth_error err;
 
     if (!hello_check(s, link, frame, bytes, len, &err)) {
-        hello_answer(s, link, frame->body);
+        hello_answer(s, link, frame->body, hello_is_outside(frame));
         return;
     }
     hello_refuse(s, link, &err);
@@ -253,27 +269,39 @@ static void handshake_on_auth(struct hth_session *s, struct link *link,
         handshake_cut(s, link, HEARTH_EAUTH, "it does not prove the job key");
         return;
     }
-    peer = hth_peer_get(s, link->node);
+    peer = link->outside ? hth_peer_outside(s, &(struct hth_member){ .store = link->store })
+                         : hth_peer_get(s, link->node);
     if (!peer) {
         hth_peer_drop_link(s, link, HEARTH_ENOMEM);
         return;
     }
+    link->node = peer->node;
     handshake_open(s, link, peer);
 }
 
 /* ---- the dialler ---- */
 
-static int ack_check(struct hth_session *s, const struct link *link, const struct hth_frame *frame)
+/* It comes from whom we have dialled. */
+static int ack_names_peer(
+        const struct hth_session *s, const struct link *link, const struct hth_frame *frame)
 {
     const unsigned char *b = frame->body;
     const struct hth_epoch *e = s->epoch;
 
-    return frame->type == HTH_MSG_HELLO_ACK && frame->body_len == HTH_HELLO_BODY + HTH_MAC &&
-           (s->opts.no_fence || (frame->epoch == e->epoch && frame->nonce == e->nonce)) &&
-           b[AT_LOW] == b[AT_HIGH] && b[AT_LOW] >= s->opts.version_low &&
-           b[AT_LOW] <= s->opts.version_high && hth_get32(b + AT_FROM) == link->node &&
-           hth_get32(b + AT_TO) == e->self &&
+    if (link->outside)
+        return hello_is_outside(frame) && hth_get64(b + AT_STORE) == link->peer->at->store;
+    return (s->opts.no_fence || (frame->epoch == e->epoch && frame->nonce == e->nonce)) &&
+           hth_get32(b + AT_FROM) == link->node && hth_get32(b + AT_TO) == e->self &&
            (s->opts.no_fence || hth_get64(b + AT_STORE) == e->member[link->node].store);
+}
+
+static int ack_check(struct hth_session *s, const struct link *link, const struct hth_frame *frame)
+{
+    const unsigned char *b = frame->body;
+
+    return frame->type == HTH_MSG_HELLO_ACK && frame->body_len == HTH_HELLO_BODY + HTH_MAC &&
+           b[AT_LOW] == b[AT_HIGH] && b[AT_LOW] >= s->opts.version_low &&
+           b[AT_LOW] <= s->opts.version_high && ack_names_peer(s, link, frame);
 }
 
 static void handshake_on_ack(

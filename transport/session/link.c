@@ -59,8 +59,8 @@ int hth_link_send(
         .version = link->state == LINK_OPEN ? link->version : HTH_VERSION_LOW,
         .type = type,
         .body_len = (uint32_t)len,
-        .epoch = s->epoch ? s->epoch->epoch : 0,
-        .nonce = s->epoch ? s->epoch->nonce : 0,
+        .epoch = s->epoch && !link->outside ? s->epoch->epoch : 0,
+        .nonce = s->epoch && !link->outside ? s->epoch->nonce : 0,
         .seq = link->seq_out + 1,
         .body = body,
     };

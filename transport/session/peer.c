@@ -8,7 +8,9 @@
  *    ^                                                     │  lower index or who has words
  *    └────────────── nothing is reported ──────────────────┴─ the last link was closed as idle
  *
- * Dials happen in tick() only, at most one at a time, 20 ms to 1 s apart.
+ * Dials happen in tick() only, at most one at a time, 20 ms to 1 s apart. A peer outside of the
+ * epoch is dialled by the side that visits it until it is up. When it is given up or its link is
+ * gone it is over, and forgotten at the next tick.
  */
 #include "session_parts.h"
 
@@ -52,6 +54,36 @@ struct peer *hth_peer_get(struct hth_session *s, uint32_t node)
     return peer;
 }
 
+/* An index that is still in use is passed over. */
+static uint32_t peer_outside_index(struct hth_session *s)
+{
+    uint32_t node;
+
+    do
+        node = HTH_OUTSIDE + s->outside++ % (HTH_NODE_NONE - HTH_OUTSIDE);
+    while (hth_peer_find(s, node));
+    return node;
+}
+
+struct peer *hth_peer_outside(struct hth_session *s, const struct hth_member *at)
+{
+    struct hth_member *copy = malloc(sizeof(*copy));
+    struct peer *peer = copy ? hth_peer_get(s, peer_outside_index(s)) : NULL;
+
+    if (!peer) {
+        free(copy);
+        return NULL;
+    }
+    *copy = *at;
+    peer->at = copy;
+    return peer;
+}
+
+const struct hth_member *hth_peer_member(const struct hth_session *s, const struct peer *peer)
+{
+    return peer->at ? peer->at : &s->epoch->member[peer->node];
+}
+
 static void peer_queue_clear(struct peer *peer)
 {
     struct message *m;
@@ -64,22 +96,78 @@ static void peer_queue_clear(struct peer *peer)
     peer->queued = 0;
 }
 
+static void peer_free(struct hth_session *s, struct peer **at)
+{
+    struct peer *peer = *at;
+
+    *at = peer->next;
+    if (!*at)
+        s->peers_end = at;
+    hth_map_take(&s->nodes, (uint64_t)peer->node + 1);
+    peer_queue_clear(peer);
+    free(peer->at);
+    free(peer);
+}
+
+void hth_peers_leave_epoch(struct hth_session *s)
+{
+    for (struct peer **at = &s->peers; *at;)
+        if ((*at)->at)
+            at = &(*at)->next;
+        else
+            peer_free(s, at);
+}
+
 void hth_peers_free(struct hth_session *s)
 {
-    struct peer *peer;
-
-    while ((peer = s->peers)) {
-        s->peers = peer->next;
-        peer_queue_clear(peer);
-        free(peer);
-    }
-    s->peers_end = &s->peers;
+    while (s->peers)
+        peer_free(s, &s->peers);
     hth_map_fini(&s->nodes);
 }
 
 static void peer_look_soon(struct hth_session *s, struct peer *peer)
 {
     hth_session_expect(s, hth_peer_due_ms(s, peer));
+}
+
+static void peer_is_over(struct hth_session *s, struct peer *peer)
+{
+    peer->over = 1;
+    hth_session_expect(s, hth_session_now(s));
+}
+
+void hth_peer_leave(struct hth_session *s, struct peer *peer)
+{
+    struct link *link;
+
+    peer->left = 1;
+    peer_is_over(s, peer);
+    while ((link = peer->open ? peer->open : peer->dial))
+        hth_peer_drop_link(s, link, HEARTH_ECANCELED);
+}
+
+/* Its owner may visit others meanwhile, and join an epoch. */
+void hth_peers_sweep(struct hth_session *s)
+{
+    struct peer **at = &s->peers;
+    char why[sizeof(s->peers->why)];
+    uint32_t node;
+    int left;
+
+    while (*at) {
+        if (!(*at)->over) {
+            at = &(*at)->next;
+            continue;
+        }
+        node = (*at)->node;
+        left = (*at)->left;
+        memcpy(why, (*at)->why, sizeof(why));
+        peer_free(s, at);
+        if (!left) {
+            s->events.on_peer_down(s->events.self, node, HEARTH_EPEER, why);
+            at = &s->peers;
+        }
+    }
 }
 
 int hth_peer_queue(
@@ -119,7 +207,7 @@ struct link *hth_peer_out(const struct peer *peer)
 
 int hth_peer_is_watched(const struct hth_session *s, const struct peer *peer)
 {
-    return !s->events.is_watched || s->events.is_watched(s->events.self, peer->node);
+    return !peer->at && (!s->events.is_watched || s->events.is_watched(s->events.self, peer->node));
 }
 
 void hth_peer_flush(struct hth_session *s, struct peer *peer)
@@ -173,6 +261,8 @@ void hth_peer_opened(struct hth_session *s, struct peer *peer, struct link *link
     if (peer->up)
         return;
     peer->up = 1;
+    if (peer->at) /* its owner hears its messages */
+        return;
     hth_say(&s->log, peer->rested ? HEARTH_LOG_DEBUG : HEARTH_LOG_INFO, "peer-up",
             "node %" PRIu32 " (%s)", peer->node, s->epoch->member[peer->node].node);
     peer->rested = 0;
@@ -193,7 +283,7 @@ static void peer_rest(struct hth_session *s, struct peer *peer)
 {
     peer->dial_ms = 0;
     peer->backoff_ms = 0;
-    if (peer->queue || hth_peer_is_watched(s, peer))
+    if (peer->at || peer->queue || hth_peer_is_watched(s, peer))
         return;
     peer->up = 0;
     peer->rested = 1;
@@ -227,6 +317,8 @@ void hth_peer_lost(struct hth_session *s, struct link *link, const char *text)
         peer_rest(s, peer);
     else if (!peer->open)
         peer_back_off(s, peer);
+    if (peer->at && was_open)
+        peer_is_over(s, peer);
     peer_look_soon(s, peer);
 }
 
@@ -247,6 +339,13 @@ static void peer_give_up(
     char text[HEARTH_ERROR_TEXT];
     struct link *link;
 
+    if (peer->at) {
+        while ((link = peer->open ? peer->open : peer->dial))
+            hth_peer_drop_link(s, link, code);
+        snprintf(peer->why, sizeof(peer->why), "%.150s", what);
+        peer_is_over(s, peer);
+        return;
+    }
     snprintf(text, sizeof(text), "node %" PRIu32 " (%s): %s", peer->node,
             s->epoch->member[peer->node].node, what);
     peer->up = 0;
@@ -274,8 +373,10 @@ void hth_peer_refused(struct hth_session *s, struct peer *peer, int code, const 
  * other one, too, before it judges: the lower may have no place for a connection. */
 static uint64_t peer_wants_link_ms(const struct hth_session *s, const struct peer *peer)
 {
-    if (peer->open || peer->dial)
+    if (peer->open || peer->dial || peer->over)
         return HTH_NEVER;
+    if (peer->at)
+        return peer->at->addr_len ? peer->dial_ms : HTH_NEVER;
     if (peer->queue || peer->look || (peer->up && s->epoch->self < peer->node))
         return peer->dial_ms;
     if (peer->up && peer->alive_ms + s->opts.dead_ms / 2 > peer->dial_ms)
@@ -321,12 +422,12 @@ void hth_peer_crowded_out(struct hth_session *s, struct peer *peer, const char *
     hth_say(&s->log, HEARTH_LOG_WARN, "connections-full",
             "node %" PRIu32 " (%s) is connected later: %s; it is not lost, and idle connections "
             "make way",
-            peer->node, s->epoch->member[peer->node].node, text);
+            peer->node, hth_peer_member(s, peer)->node, text);
 }
 
 static int peer_connect(struct hth_session *s, struct peer *peer, hth_conn *out)
 {
-    const struct hth_member *m = &s->epoch->member[peer->node];
+    const struct hth_member *m = hth_peer_member(s, peer);
     struct hearth_error err;
     int rc;
 
@@ -358,12 +459,15 @@ static void peer_dial(struct hth_session *s, struct peer *peer)
     }
     peer->dial->peer = peer;
     peer->dial->node = peer->node;
+    peer->dial->outside = peer->at != NULL;
 }
 
 void hth_peer_tick(struct hth_session *s, struct peer *peer, uint64_t now)
 {
     char what[HEARTH_ERROR_TEXT];
 
+    if (peer->over)
+        return;
     if (peer->up && now >= peer->alive_ms + s->opts.dead_ms) {
         snprintf(what, sizeof(what), "no sign of life for %" PRIu64 " ms%s%s", now - peer->alive_ms,
                 peer->open ? "" : "; its connection broke: ", peer->open ? "" : peer->why);
@@ -390,5 +494,7 @@ uint64_t hth_peer_due_ms(const struct hth_session *s, const struct peer *peer)
     uint64_t due = peer->up ? peer->alive_ms + s->opts.dead_ms : peer->give_up_ms;
     uint64_t dial = peer_wants_link_ms(s, peer);
 
+    if (peer->over)
+        return 0;
     return dial < due ? dial : due;
 }

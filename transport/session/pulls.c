@@ -98,7 +98,7 @@ void hth_pulls_on_pull(void *self, uint64_t cookie, int code)
     pull->code = code;
     pull->has_crc = !code && s->transport->ops->pulled_crc &&
                     s->transport->ops->pulled_crc(s->transport, &pull->crc);
-    if (s->events.on_pulled && (!code || code == HEARTH_ETIMEOUT))
+    if (s->events.on_pulled && pull->node < HTH_OUTSIDE && (!code || code == HEARTH_ETIMEOUT))
         s->events.on_pulled(s->events.self, pull->node, pull->len, code);
     pull->done(pull, code);
 }

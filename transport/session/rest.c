@@ -42,9 +42,8 @@ static int rest_has_other(const struct link *link)
 /* Of two that came of both sides' dialling at once, the one that both can do without: the higher index dialled it. */
 static int rest_is_second(const struct hth_session *s, const struct link *link)
 {
-    int higher = s->epoch->self > link->peer->node;
-
-    return rest_has_other(link) && link->dialled == higher;
+    return !link->outside && rest_has_other(link) &&
+           link->dialled == (s->epoch->self > link->peer->node);
 }
 
 static int rest_is_quiet(const struct link *link)

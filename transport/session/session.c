@@ -89,11 +89,13 @@ void hth_session_attach(struct hth_session *s, struct hth_transport *transport)
 void hth_session_join(struct hth_session *s, const struct hth_epoch *epoch)
 {
     for (struct link *l = s->links; l; l = l->next) {
+        if (l->outside)
+            continue;
         l->peer = NULL;
         if (l->state != LINK_ACCEPTED) /* nobody has said anything there: it may be for this one */
             hth_peer_drop_link(s, l, HEARTH_ECANCELED);
     }
-    hth_peers_free(s);
+    hth_peers_leave_epoch(s);
     s->epoch = epoch;
     s->joins++;
     if (s->transport && s->transport->ops->members)
@@ -122,14 +124,45 @@ uint32_t hth_session_rekeyed(struct hth_session *s)
     return stale;
 }
 
+int hth_session_visit(struct hth_session *s, const struct hth_member *at, uint32_t *out_node)
+{
+    struct peer *peer = s->transport ? hth_peer_outside(s, at) : NULL;
+
+    if (!peer)
+        return s->transport ? HEARTH_ENOMEM : HEARTH_ESTATE;
+    peer->give_up_ms = hth_session_now(s) + s->opts.connect_ms;
+    hth_session_expect(s, hth_session_now(s));
+    *out_node = peer->node;
+    return HEARTH_OK;
+}
+
+void hth_session_leave(struct hth_session *s, uint32_t node)
+{
+    struct peer *peer = node >= HTH_OUTSIDE ? hth_peer_find(s, node) : NULL;
+
+    if (peer)
+        hth_peer_leave(s, peer);
+}
+
+static int session_may_send(const struct hth_session *s, uint32_t node)
+{
+    const struct peer *peer;
+
+    if (!s->transport)
+        return 0;
+    if (node < HTH_OUTSIDE)
+        return s->epoch && node < s->epoch->nodes && node != s->epoch->self;
+    peer = hth_peer_find(s, node);
+    return peer && !peer->over;
+}
+
 int hth_session_send(
         struct hth_session *s, uint32_t node, uint16_t type, const void *body, size_t len)
 {
     struct peer *peer;
     struct link *out;
 
-    if (!s->epoch || !s->transport || node >= s->epoch->nodes || node == s->epoch->self ||
-            len > HTH_BODY_MAX || type < HTH_MSG_UP)
+    if (!session_may_send(s, node) || len > HTH_BODY_MAX || type < HTH_MSG_UP)
         return HEARTH_EINVAL;
     peer = hth_peer_get(s, node);
     if (!peer)
@@ -371,6 +404,7 @@ void hth_session_tick(struct hth_session *s)
     for (struct link *l = s->links; l; l = l->next)
         session_tick_link(s, l, now);
     hth_rest_tick(s, now);
+    hth_peers_sweep(s);
     for (struct peer *p = s->peers; p; p = p->next)
         hth_session_expect(s, hth_peer_due_ms(s, p));
     hth_session_expect(s, hth_pulls_due_ms(s));

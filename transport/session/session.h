@@ -15,12 +15,18 @@
  *   dialler: HELLO{versions, job, epoch, nonce, from, to, store, backend, nonceA}
  *   acceptor: HELLO_ACK{version, its own, nonceB, proof}   dialler: AUTH{proof}   then messages
  *
+ * An engine of the job can also be met in no epoch, by its address (hth_session_visit()): HELLO
+ * has epoch 0 then, and the index HTH_NODE_NONE for both sides. Such a connection goes on when
+ * an epoch is joined. It is never watched, and never made again: when it ends, its peer is down.
+ *
  * Single thread, fed by the transport's events and tick(); waits for nothing.
  */
 #ifndef HEARTH_TRANSPORT_SESSION_H
 #define HEARTH_TRANSPORT_SESSION_H
 
 #include "frame.h"
+
+#define HTH_OUTSIDE 0x80000000u /* indices from here on are of engines that are met in no epoch */
 
 struct hth_session;
 
@@ -40,6 +46,7 @@ struct hth_session_opts {
     const struct hth_key *key; /* borrowed until hth_session_close(); NULL: none */
     /* CPU time that the thread which ticks has used so far; NULL: not known, and counted as none. */
     uint64_t (*busy_ms)(void);
+    uint64_t store; /* of our memory, as peers outside of an epoch know us */
     char job[HTH_NAME_MAX + 1];
 };
 
@@ -102,6 +109,14 @@ void hth_session_attach(struct hth_session *s, struct hth_transport *transport);
 /* Leave the old epoch (its connections are dropped, its pulls fail) and listen to this one.
  * The members are borrowed until the next join. */
 void hth_session_join(struct hth_session *s, const struct hth_epoch *epoch);
+
+/* An engine of the job, in no epoch: its node, store and address. *out_node is its index for
+ * hth_session_send(), on_message() and on_peer_down(), and is forgotten after on_peer_down(). An
+ * engine that visits us gets an index likewise, when it has proved the job key.
+ * Errors: HEARTH_ENOMEM, HEARTH_ESTATE no transport. */
+int hth_session_visit(struct hth_session *s, const struct hth_member *at, uint32_t *out_node);
+/* It is not needed any more: its connection is dropped, and on_peer_down() does not come. */
+void hth_session_leave(struct hth_session *s, uint32_t node);
 
 /* Queue for the peer, connecting where needed. Order is kept while the connection lives; what
  * was queued when a peer goes down is lost (callers repeat themselves, see docs/protocol.md).

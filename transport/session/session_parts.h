@@ -42,6 +42,8 @@ struct link {
     hth_conn conn;
     enum link_state state;
     int dialled;
+    int outside;       /* in no epoch */
+    uint64_t store;    /* accepted, outside: what it says its store is */
     uint32_t node;     /* what an accepted one says it is; believed once OPEN */
     struct peer *peer; /* NULL: not known, or no longer the peer's */
     uint8_t version;
@@ -68,10 +70,13 @@ struct link {
 
 struct peer {
     uint32_t node;
-    int up;            /* as last reported */
-    struct link *open; /* the first to come up is sent on */
-    struct link *dial; /* under way */
-    struct link *bulk; /* the last one its messages came by */
+    struct hth_member *at; /* outside: where it is; NULL: a member of the epoch */
+    int over;              /* outside: it is forgotten at the next tick */
+    int left;              /* ... and its owner has no more use for it */
+    int up;                /* as last reported */
+    struct link *open;     /* the first to come up is sent on */
+    struct link *dial;     /* under way */
+    struct link *bulk;     /* the last one its messages came by */
     struct message *queue, **queue_end;
     uint32_t queued;
     uint64_t heard_ms;   /* 0: never */
@@ -101,6 +106,7 @@ struct hth_session {
     struct link *links, *links_last;
     struct hth_map nodes; /* index + 1 -> struct peer */
     struct peer *peers, **peers_end;
+    uint32_t outside;                                /* how many such indices were given */
     struct hth_map pulls;                            /* cookie -> struct hth_session_pull */
     struct hth_session_pull *pull_first, *pull_last; /* by due time: all wait equally long */
     uint64_t cookie;
@@ -141,6 +147,11 @@ int hth_links_are_full(const struct hth_session *s);
 /* peer.c */
 struct peer *hth_peer_get(struct hth_session *s, uint32_t node); /* NULL: no memory */
 struct peer *hth_peer_find(const struct hth_session *s, uint32_t node);
+/* Outside of the epoch. NULL: no memory. */
+struct peer *hth_peer_outside(struct hth_session *s, const struct hth_member *at);
+void hth_peer_leave(struct hth_session *s, struct peer *peer);
+void hth_peers_sweep(struct hth_session *s); /* those that are over */
+const struct hth_member *hth_peer_member(const struct hth_session *s, const struct peer *peer);
 int hth_peer_queue(
         struct hth_session *s, struct peer *peer, uint16_t type, const void *body, size_t len);
 void hth_peer_flush(struct hth_session *s, struct peer *peer);
@@ -160,6 +171,7 @@ void hth_peer_look(struct hth_session *s, struct peer *peer);
 void hth_peer_refused(struct hth_session *s, struct peer *peer, int code, const char *text);
 void hth_peer_tick(struct hth_session *s, struct peer *peer, uint64_t now);
 uint64_t hth_peer_due_ms(const struct hth_session *s, const struct peer *peer);
+void hth_peers_leave_epoch(struct hth_session *s); /* members are forgotten */
 void hth_peers_free(struct hth_session *s);
 
 /* handshake.c */
