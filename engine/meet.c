@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ranks' table, packed, which rank 0 sends to one rank of each node. That rank brings it to its
- * engine, which gives it to the node's other ranks. The engine does not take it apart: each rank
- * checks it against what rank 0 itself has said to that rank. One table is kept, the newest.
+ * The ranks' table, packed. A rank of the node brings it to its engine, or the engine receives
+ * it from another one (fetch.c); the engine gives it to the node's other ranks. The engine does
+ * not take it apart: each rank checks it against what rank 0 itself has said to that rank. One
+ * table is kept, the newest.
  *
- *     MEET ──► waits ──BRING of its gather──► BYTES
- *                └─── its time is up ─────► ETIMEDOUT: the rank asks rank 0
+ *     MEET --> waits --the table of its gather comes--> BYTES
+ *                +-- its time is up, or the table cannot be fetched --> an error: the rank
+ *                                                                       asks rank 0
  */
 #include "meet.h"
 
@@ -65,6 +67,14 @@ static void meet_give(struct hth_node *n)
                         .what = hth_buf_get(n->table) });
 }
 
+void meet_take(struct hth_node *n, uint32_t round, struct hth_buf *table)
+{
+    hth_buf_put(n->table);
+    n->table = table;
+    n->table_round = round;
+    meet_give(n);
+}
+
 void meet_bring(struct hth_node *n, struct client *c, const struct hth_local_meet *m,
         struct hth_content *content)
 {
@@ -83,11 +93,28 @@ void meet_bring(struct hth_node *n, struct client *c, const struct hth_local_mee
         reply_refusal(n, c->id, m->head.request, HEARTH_ENOMEM, "no memory for the ranks' table");
         return;
     }
-    hth_buf_put(n->table);
-    n->table = table;
-    n->table_round = m->round;
     reply_ok(n, c->id, m->head.request);
-    meet_give(n);
+    meet_take(n, m->round, table);
+}
+
+int meet_has(const struct hth_node *n, uint32_t round)
+{
+    return n->table && n->table_round == round;
+}
+
+void meet_refuse(struct hth_node *n, uint32_t round, const struct hearth_error *err)
+{
+    for (struct meeting **at = &n->meetings; *at;) {
+        struct meeting *w = *at;
+
+        if (w->round != round) {
+            at = &w->next;
+            continue;
+        }
+        askers_refuse(n, w->asker, err);
+        w->asker = NULL;
+        meeting_drop(at);
+    }
 }
 
 void meet_ask(struct hth_node *n, struct client *c, const struct hth_local_meet *m)

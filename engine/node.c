@@ -17,6 +17,7 @@
 #include "drop.h"
 #include "epoch.h"
 #include "fabric.h"
+#include "fetch.h"
 #include "find.h"
 #include "handover.h"
 #include "keep.h"
@@ -44,9 +45,11 @@ static void node_on_message(
 {
     struct hth_node *n = self;
 
-    if (!hth_tree_message(&n->ctx, from, type, body, len) &&
-            !hth_blobs_message(&n->ctx, from, type, body, len) &&
-            !hth_transfer_message(&n->ctx, from, type, body, len))
+    if (from >= HTH_OUTSIDE)
+        fetch_message(n, from, type, body, len);
+    else if (!hth_tree_message(&n->ctx, from, type, body, len) &&
+             !hth_blobs_message(&n->ctx, from, type, body, len) &&
+             !hth_transfer_message(&n->ctx, from, type, body, len))
         hth_say(&n->ctx.log, HEARTH_LOG_DEBUG, "message-unknown", "type %u from node %u", type,
                 from);
 }
@@ -63,6 +66,10 @@ static void node_on_peer_down(void *self, uint32_t node, int code, const char *t
 {
     struct hth_node *n = self;
 
+    if (node >= HTH_OUTSIDE) {
+        fetch_peer_down(n, node, text);
+        return;
+    }
     hth_tree_reach(&n->ctx, node, 0);
     hth_transfer_peer_down(&n->ctx, node);
     hth_blobs_peer_down(&n->ctx, node);
@@ -207,7 +214,10 @@ static int node_open_session(struct hth_node *n, struct hearth_error *err)
         .on_pulled = node_on_pulled,
     };
     struct hth_transport_events for_transport;
-    int rc = hth_session_open(&n->env.session, &events, &n->ctx.clock, &n->ctx.random, &n->ctx.log,
+    int rc;
+
+    n->env.session.store = n->env.store->ops->id(n->env.store);
+    rc = hth_session_open(&n->env.session, &events, &n->ctx.clock, &n->ctx.random, &n->ctx.log,
             &n->ctx.session, err);
 
     if (rc)
@@ -365,6 +375,7 @@ void hth_node_close(struct hth_node *n)
     find_close(n);
     doubt_close(n);
     keep_close(n);
+    fetch_close(n);
     meet_close(n);
     read_close(n);
     if (n->ctx.holdings)
@@ -421,6 +432,7 @@ void hth_node_tick(struct hth_node *n)
     doubt_tick(n, hth_now_ms(&n->ctx.clock));
     read_tick(n, hth_now_ms(&n->ctx.clock));
     keep_tick(n, hth_now_ms(&n->ctx.clock));
+    fetch_tick(n, hth_now_ms(&n->ctx.clock));
     meet_tick(n, hth_now_ms(&n->ctx.clock));
     reserve_tick(n, hth_now_ms(&n->ctx.clock));
     progress_tick(n, hth_now_ms(&n->ctx.clock));
@@ -451,6 +463,7 @@ uint64_t hth_node_due_ms(struct hth_node *n)
     due_ms = least_ms(due_ms, doubt_due_ms(n));
     due_ms = least_ms(due_ms, read_due_ms(n));
     due_ms = least_ms(due_ms, keep_due_ms(n));
+    due_ms = least_ms(due_ms, fetch_due_ms(n));
     due_ms = least_ms(due_ms, meet_due_ms(n));
     due_ms = least_ms(due_ms, reserve_due_ms(n));
     due_ms = least_ms(due_ms, progress_due_ms(n));

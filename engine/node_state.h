@@ -32,6 +32,7 @@ struct hth_node {
     struct meeting *meetings; /* meet.c, which keeps the next two too */
     struct hth_buf *table;    /* of the ranks, packed; NULL: none */
     uint32_t table_round;
+    struct fetch *fetch;        /* fetch.c: of such a table; NULL: none */
     struct look *looks;         /* read.c */
     struct reading *readings;   /* read.c: ranges on their way */
     struct bringing *bringings; /* read.c: foreign objects on theirs */

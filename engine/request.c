@@ -45,6 +45,7 @@ static const struct {
     { HTH_LOCAL_REFIT, sizeof(struct hth_local_refit), NO_TEXT },
     { HTH_LOCAL_MEET, sizeof(struct hth_local_meet), NO_TEXT },
     { HTH_LOCAL_BRING, sizeof(struct hth_local_meet), NO_TEXT },
+    { HTH_LOCAL_FETCH, sizeof(struct hth_local_fetch), NO_TEXT },
     { HTH_LOCAL_WISH, sizeof(struct hth_local_wish), NO_TEXT },
     { HTH_LOCAL_KEPT, sizeof(struct hth_local_head), NO_TEXT },
     { HTH_LOCAL_BAD, sizeof(struct hth_local_bad), NO_TEXT },

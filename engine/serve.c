@@ -11,6 +11,7 @@
 #include "doubt.h"
 #include "epoch.h"
 #include "fabric.h"
+#include "fetch.h"
 #include "find.h"
 #include "follow.h"
 #include "handover.h"
@@ -88,6 +89,9 @@ static void serve_dispatch(struct hth_node *n, struct client *c, const struct ht
         break;
     case HTH_LOCAL_BRING:
         meet_bring(n, c, m, *content);
+        break;
+    case HTH_LOCAL_FETCH:
+        fetch_ask(n, c, m);
         break;
     case HTH_LOCAL_REFIT:
         fabric_refit(n, c, m);

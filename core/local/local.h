@@ -16,7 +16,7 @@
 #define HEARTH_CORE_LOCAL_LOCAL_H
 
 #include "core/base/auth.h"
-#include "core/format/epoch.h"
+#include "core/format/ticket.h"
 #include <hearth/types.h>
 #include <string.h>
 
@@ -70,6 +70,7 @@ enum hth_local_type {
     HTH_LOCAL_KEPT_LIST = 71,
     HTH_LOCAL_MEET = 74,  /* the packed table of a gather, when a rank has brought it: BYTES */
     HTH_LOCAL_BRING = 76, /* descriptor: memfd with it; OK */
+    HTH_LOCAL_FETCH = 78, /* the same table from another node's engine: BYTES, to MEET too */
     HTH_LOCAL_LET_GO =
             72, /* from the engine, request 0: this slot is unmapped once no save needs it */
 };
@@ -166,6 +167,12 @@ struct hth_local_meet { /* MEET, BRING */
     struct hth_local_head head;
     uint32_t round;   /* of the gather, a random number of rank 0's */
     uint32_t wait_ms; /* MEET */
+};
+
+struct hth_local_fetch {
+    struct hth_local_head head;
+    uint32_t round, wait_ms; /* as for MEET */
+    unsigned char ticket[HTH_TICKET];
 };
 
 struct hth_local_refit { /* an engine that is in an epoch ends, and the next one answers */
