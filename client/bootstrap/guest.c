@@ -29,6 +29,7 @@
 #define SHARE_LEAST 50u    /* ms: with less, what becomes of an address says nothing about it */
 #define SHARE_TWICE 8u     /* doubled at most so often */
 #define MATE_MS     30000u /* at most, for a table that another rank of the node receives */
+#define FETCH_MS    15000u /* at most, for one that the engine receives from another node's */
 #define ASK_MS      1000u  /* between two look-ups of the name */
 
 /* ---- sockets -------------------------------------------------------------------------------- */
@@ -163,23 +164,35 @@ static enum outcome visit_greet(struct visit *v)
     return HAVE_TABLE;
 }
 
-/* The table that another rank of this node receives. If this node's engine does not have it, rank 0
- * is to know that this rank does not have it either: hanging up would say that it has. */
+/* Rank 0 is to know that this rank does not have the table: hanging up would say that it has. */
+static enum outcome visit_without(struct visit *v, const char *why)
+{
+    char without = 0;
+
+    guest_move_all(v->fd, &without, 1, 1, v->until);
+    v->said = 0;
+    hth_fail(&v->why, HEARTH_EPEER, 0, "%s", why);
+    return COME_AGAIN;
+}
+
+/* A part of the time that is left, so that there is some for another try. */
+static uint64_t visit_part_ms(const struct visit *v, unsigned parts, uint64_t most_ms)
+{
+    uint64_t now = hth_mono_ms(), left = v->until > now ? (v->until - now) / parts : 0;
+
+    return left < most_ms ? left : most_ms;
+}
+
+/* The table that another rank of this node receives. */
 static enum outcome visit_mate(struct visit *v, const struct hth_answer *a, unsigned char *body)
 {
     const struct hth_mates *m = &v->t->mates;
-    uint64_t now = hth_mono_ms(), left = v->until > now ? (v->until - now) / 2 : 0;
-    char without = 0;
 
-    if (m->node &&
-            !m->meet(m->self, a->round, left < MATE_MS ? left : MATE_MS, body, (size_t)a->len))
+    if (m->node && !m->meet(m->self, a->round, visit_part_ms(v, 2, MATE_MS), body, (size_t)a->len))
         return HAVE_TABLE;
-    guest_move_all(v->fd, &without, 1, 1, v->until);
-    v->said = 0;
-    hth_fail(&v->why, HEARTH_EPEER, 0,
+    return visit_without(v,
             "rank 0 has sent the table to another rank of this node, which did not bring it to the "
             "node's engine");
-    return COME_AGAIN;
 }
 
 /* Other ranks of this node wait for what this one has received. Those that wait in vain come to
@@ -192,26 +205,62 @@ static void visit_bring(const struct visit *v, const struct hth_answer *a, const
         m->bring(m->self, a->round, body, (size_t)a->len);
 }
 
-/* Takes the packed table behind the head of the answer, or rank 0's sentence. */
+static enum outcome visit_prove(
+        struct visit *v, const unsigned char head[HTH_ANSWER], const void *said, size_t len)
+{
+    unsigned char digest[HTH_DIGEST];
+
+    hth_digest(digest, said, len);
+    if (hth_answer_holds(head, &v->talk, &v->t->knows, digest))
+        return HAVE_TABLE;
+    return visit_not_rank_0(v, HEARTH_EAUTH,
+            "does not prove the job key: it is not this job's rank 0, or has another key_file");
+}
+
+/* The table that another node's engine has: rank 0 proves the ticket, and the ticket the table. */
+static enum outcome visit_fetch(struct visit *v, const unsigned char head[HTH_ANSWER],
+        const struct hth_answer *a, unsigned char *body)
+{
+    const struct hth_mates *m = &v->t->mates;
+    unsigned char ticket[HTH_TICKET], digest[HTH_DIGEST];
+    struct hth_ticket t;
+    int e = guest_move_all(v->fd, ticket, sizeof(ticket), 0, v->until);
+
+    if (e)
+        return visit_broke(v, e, "sends no whole ticket");
+    if (visit_prove(v, head, ticket, sizeof(ticket)) != HAVE_TABLE)
+        return GIVE_UP;
+    if (hth_ticket_decode(&t, ticket) || t.len != a->len)
+        return visit_not_rank_0(v, HEARTH_EPROTO, "sends a ticket that is not valid");
+    if (m->node && m->fetch &&
+            !m->fetch(m->self, a->round, visit_part_ms(v, 4, FETCH_MS), ticket, body,
+                    (size_t)a->len)) {
+        hth_digest(digest, body, (size_t)a->len);
+        if (memcmp(digest, t.digest, HTH_DIGEST) == 0)
+            return HAVE_TABLE;
+    }
+    return visit_without(v, "this node's engine has not received the table from another node's");
+}
+
+/* Takes the packed table from where the head of the answer says it is, or rank 0's sentence. */
 static enum outcome visit_body(struct visit *v, const unsigned char head[HTH_ANSWER],
         const struct hth_answer *a, unsigned char *body)
 {
-    unsigned char digest[HTH_DIGEST];
     enum outcome is = HAVE_TABLE;
     int e = 0;
 
-    if (a->where == HTH_TABLE_AT_NODE)
+    if (a->where == HTH_TABLE_AT_OTHER)
+        is = visit_fetch(v, head, a, body);
+    else if (a->where == HTH_TABLE_AT_NODE)
         is = visit_mate(v, a, body);
     else
         e = guest_move_all(v->fd, body, (size_t)a->len, 0, v->until);
     if (e)
         return visit_broke(v, e, "sends no whole table");
+    if (is == HAVE_TABLE && a->where != HTH_TABLE_AT_OTHER)
+        is = visit_prove(v, head, body, (size_t)a->len);
     if (is != HAVE_TABLE)
         return is;
-    hth_digest(digest, body, (size_t)a->len);
-    if (!hth_answer_holds(head, &v->talk, &v->t->knows, digest))
-        return visit_not_rank_0(v, HEARTH_EAUTH,
-                "does not prove the job key: it is not this job's rank 0, or has another key_file");
     if (a->code) {
         hth_fail(&v->why, a->code, 0, "rank 0 says: %.*s", (int)a->len, (const char *)body);
         return GIVE_UP;

@@ -11,6 +11,7 @@
  *       |     any guest that proves the rank. Another process for a taken seat is refused by name;
  *       |     the same process (by its token) may come again.
  *       |     all ranks are seated
+ *             Each is answered in its turn (share.c)
  *     SERVED  the rank has the table and has hung up, or proves that it has the table: after a
  *             broken connection it comes again, for this gather's table or to the next gather.
  *
@@ -24,6 +25,7 @@
 #include "files.h"
 #include "listen.h"
 #include "place.h"
+#include "share.h"
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -38,7 +40,8 @@
 #define HALF_MS     5000u /* to say and prove it */
 #define PATIENCE_MS 50u   /* that a guest has even where others wait for its buffer */
 #define EVENTS      64
-#define REFUSING_MS 10000u /* for ranks to come and receive why the gather fails */
+#define REFUSING_MS 10000u               /* for ranks to come and receive why the gather fails */
+#define TREE_FROM   (UINT64_C(16) << 20) /* bytes of tables to all nodes */
 
 enum { OF_LISTENER, OF_GUEST, OF_SEAT }; /* in an event, beside the index */
 
@@ -53,8 +56,10 @@ struct seat {
     int fd; /* -1: the rank is not here, or its connection broke */
     int there;
     int served;
-    uint64_t node;        /* as it says */
-    enum hth_where where; /* of the table that it is sent */
+    int answered;
+    uint64_t node;         /* as it says */
+    enum hth_where where;  /* of the table that it is sent */
+    unsigned char *ticket; /* [HTH_TICKET] AT_OTHER */
     unsigned char token[HTH_TOKEN];
     struct hth_talk talk;
     unsigned char head[HTH_ANSWER];
@@ -66,8 +71,9 @@ struct party {
     unsigned char *all; /* [world][len] */
     size_t len;
     struct guest guest[GUESTS];
-    unsigned char *rows; /* [GUESTS][len] */
-    struct seat *seat;   /* [world] */
+    unsigned char *rows;     /* [GUESTS][len] */
+    struct seat *seat;       /* [world] */
+    struct hth_share *share; /* serving */
     int epoll;
     int hears;               /* epoll waits for the listeners */
     int shut[HTH_LISTENERS]; /* 1: ranks may not meet at it */
@@ -180,6 +186,7 @@ static void seat_breaks(struct party *p, struct seat *s)
     s->fd = -1;
     if (p->serving) {
         p->broken++;
+        hth_share_gone(p->share, (uint32_t)(s - p->seat));
         return;
     }
     s->there = 0;
@@ -188,6 +195,8 @@ static void seat_breaks(struct party *p, struct seat *s)
 
 static size_t seat_whole(const struct party *p, const struct seat *s)
 {
+    if (s->where == HTH_TABLE_AT_OTHER)
+        return HTH_ANSWER + HTH_TICKET;
     return HTH_ANSWER + (s->where == HTH_TABLE_AT_NODE ? 0 : p->body_len);
 }
 
@@ -196,10 +205,11 @@ static void seat_serve_more(struct party *p, uint32_t rank)
 {
     struct seat *s = &p->seat[rank];
     const size_t whole = seat_whole(p, s);
+    const unsigned char *body = s->where == HTH_TABLE_AT_OTHER ? s->ticket : p->body;
 
     while (s->fd >= 0 && s->sent < whole) {
         size_t at = s->sent < HTH_ANSWER ? 0 : s->sent - HTH_ANSWER;
-        const unsigned char *from = s->sent < HTH_ANSWER ? s->head + s->sent : p->body + at;
+        const unsigned char *from = s->sent < HTH_ANSWER ? s->head + s->sent : body + at;
         size_t want = s->sent < HTH_ANSWER ? HTH_ANSWER - s->sent : whole - s->sent;
         ssize_t n = send(s->fd, from, want,
                 MSG_NOSIGNAL | MSG_DONTWAIT | (s->sent < HTH_ANSWER ? MSG_MORE : 0));
@@ -216,14 +226,46 @@ static void seat_serve_more(struct party *p, uint32_t rank)
                 rank);
 }
 
-static void seat_serve(struct party *p, uint32_t rank)
+/* Errors: HEARTH_ENOMEM, or that of the row. */
+static int seat_ticket(struct party *p, struct seat *s, uint32_t source)
 {
-    struct seat *s = &p->seat[rank];
-    struct hth_answer a = { .round = p->t->round, .len = p->body_len, .where = s->where };
+    const struct hth_mates *m = &p->t->mates;
+    struct hth_ticket t = { .len = p->body_len };
+    int rc = m->place(m->self, p->all + (size_t)source * p->len, &t.at);
 
-    hth_answer_make(s->head, &s->talk, &p->t->knows, &a, p->digest);
+    if (rc || (!s->ticket && !(s->ticket = malloc(HTH_TICKET))))
+        return rc ? rc : HEARTH_ENOMEM;
+    memcpy(t.digest, p->digest, HTH_DIGEST);
+    hth_ticket_encode(&t, s->ticket);
+    return HEARTH_OK;
+}
+
+static void seat_serve(struct party *p, const struct hth_handing *h)
+{
+    struct seat *s = &p->seat[h->rank];
+    struct hth_answer a = { .round = p->t->round, .len = p->body_len };
+    unsigned char digest[HTH_DIGEST];
+
+    s->where = h->where;
+    memcpy(digest, p->digest, HTH_DIGEST);
+    if (h->where == HTH_TABLE_AT_OTHER && seat_ticket(p, s, h->source))
+        s->where = HTH_TABLE_FOR_NODE;
+    if (s->where == HTH_TABLE_AT_OTHER)
+        hth_digest(digest, s->ticket, HTH_TICKET);
+    a.where = s->where;
+    hth_answer_make(s->head, &s->talk, &p->t->knows, &a, digest);
     s->sent = 0;
-    seat_serve_more(p, rank);
+    s->answered = 1;
+    seat_serve_more(p, h->rank);
+}
+
+/* To each rank whose turn it is. */
+static void host_hand_on(struct party *p)
+{
+    struct hth_handing h;
+
+    while (hth_share_next(p->share, &h))
+        seat_serve(p, &h);
 }
 
 static void seat_is_served(struct party *p, struct seat *s)
@@ -235,6 +277,7 @@ static void seat_is_served(struct party *p, struct seat *s)
     s->fd = -1;
     s->served = 1;
     p->to_serve--;
+    hth_share_has(p->share, (uint32_t)(s - p->seat));
 }
 
 /* A rank in its seat says nothing more; it hangs up when it has the table. */
@@ -244,14 +287,14 @@ static void seat_stirs(struct party *p, uint32_t rank, uint32_t events)
     unsigned char byte;
     ssize_t n;
 
-    if (s->fd >= 0 && (events & EPOLLOUT))
+    if (s->fd >= 0 && s->answered && (events & EPOLLOUT))
         seat_serve_more(p, rank);
     if (s->fd < 0 || !(events & ~(uint32_t)EPOLLOUT))
         return;
     n = recv(s->fd, &byte, 1, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n == 0 && p->serving && s->sent == seat_whole(p, s))
+    if (n == 0 && s->answered && s->sent == seat_whole(p, s))
         seat_is_served(p, s);
     else
         seat_breaks(p, s);
@@ -263,12 +306,15 @@ static void seat_take(struct party *p, struct guest *g, const struct hth_greetin
     struct seat *s = &p->seat[hello->rank];
     int yes = 1, idle_s = 5, count = 3;
 
+    if (p->serving && s->fd >= 0)
+        seat_breaks(p, s);
     if (s->fd >= 0)
         close(s->fd);
     else if (s->there)
         p->broken--;
     if (!s->there)
         p->missing--;
+    free(s->ticket);
     *s = (struct seat){ .fd = g->fd, .there = 1, .node = hello->node, .talk = g->talk };
     memcpy(s->token, hello->token, HTH_TOKEN);
     memcpy(p->all + (size_t)hello->rank * p->len, p->rows + (size_t)(g - p->guest) * p->len,
@@ -282,7 +328,7 @@ static void seat_take(struct party *p, struct guest *g, const struct hth_greetin
     if (host_watch(p, EPOLL_CTL_MOD, s->fd, EPOLLIN, OF_SEAT, hello->rank))
         seat_breaks(p, s);
     else if (p->serving)
-        seat_serve(p, hello->rank);
+        hth_share_waits(p->share, hello->rank);
 }
 
 /* ---- from guest to seat ----------------------------------------------------------------------- */
@@ -438,6 +484,8 @@ static void host_turn(struct party *p, uint64_t until)
             seat_stirs(p, index, event[i].events);
         }
     }
+    if (p->serving)
+        host_hand_on(p);
 }
 
 static int host_pack(struct party *p)
@@ -454,54 +502,43 @@ static int host_pack(struct party *p)
     return HEARTH_OK;
 }
 
-/* ---- ranks of one node --------------------------------------------------------------------- */
+/* ---- who receives it from where ------------------------------------------------------------ */
 
-struct inmate {
-    uint64_t node;
-    uint32_t rank;
-};
-
-static int inmate_cmp(const void *a, const void *b)
+static int host_opens_share(struct party *p)
 {
-    const struct inmate *x = a, *y = b;
+    uint64_t *node = calloc(p->t->world, sizeof(*node));
 
-    return x->node != y->node ? (x->node < y->node ? -1 : 1) : (x->rank > y->rank) - 1;
+    for (uint32_t r = 0; node && r < p->t->world; r++)
+        node[r] = r ? p->seat[r].node : p->t->mates.node;
+    p->share = node ? hth_share_open(node, p->t->world) : NULL;
+    free(node);
+    return p->share ? HEARTH_OK : HEARTH_ENOMEM;
 }
 
-/* Rank 0 itself brings the table to its node. Returns the node, or 0: no rank receives it there. */
-static uint64_t host_bring(const struct party *p)
+/* Engines fetch the table from each other where rank 0 would send much. */
+static int host_is_tree(const struct party *p)
 {
     const struct hth_mates *m = &p->t->mates;
-    uint32_t r = 1;
+    uint64_t most = p->t->tree_from ? p->t->tree_from : TREE_FROM;
 
-    while (r < p->t->world && p->seat[r].node != m->node)
-        r++;
-    return m->node && r < p->t->world && !m->bring(m->self, p->t->round, p->body, p->body_len)
-                   ? m->node
-                   : 0;
+    return m->place && p->body_len <= HTH_TABLE_MOST &&
+           (uint64_t)hth_share_houses(p->share) * p->body_len > most &&
+           !m->alike(m->self, p->all, p->t->world);
 }
 
-/* One rank of each node receives the table from rank 0, the others from their engine. */
-static void host_choose(struct party *p)
+/* Rank 0 itself brings the table to its node, for ranks there and engines that fetch. */
+static void host_share(struct party *p)
 {
-    struct inmate *all = calloc(p->t->world, sizeof(*all));
-    uint32_t count = 0;
+    const struct hth_mates *m = &p->t->mates;
+    int tree = host_is_tree(p);
+    int wanted = m->node && (tree || hth_share_mates(p->share, 0));
 
-    if (!all)
-        return; /* then each rank receives it from rank 0 */
-    all[count++] = (struct inmate){ host_bring(p), 0 };
+    hth_share_begin(
+            p->share, wanted && !m->bring(m->self, p->t->round, p->body, p->body_len), tree);
     for (uint32_t r = 1; r < p->t->world; r++)
-        all[count++] = (struct inmate){ p->seat[r].node, r };
-    qsort(all, count, sizeof(*all), inmate_cmp);
-    for (uint32_t i = 1; i < count; i++)
-        if (all[i].node && all[i].node == all[i - 1].node) {
-            struct seat *before = &p->seat[all[i - 1].rank];
-
-            p->seat[all[i].rank].where = HTH_TABLE_AT_NODE;
-            if (before->where == HTH_TABLE_HERE)
-                before->where = HTH_TABLE_FOR_NODE;
-        }
-    free(all);
+        if (p->seat[r].fd >= 0)
+            hth_share_waits(p->share, r);
+    host_hand_on(p);
 }
 
 /* ---- the end of a gather ------------------------------------------------------------------- */
@@ -513,15 +550,13 @@ static int host_serve_all(struct party *p, struct hearth_error *err)
     unsigned char *served = calloc(p->t->world, 1);
     char who[200];
 
-    if (!served || host_pack(p)) {
+    if (!served || host_pack(p) || host_opens_share(p)) {
         free(served);
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %u ranks", p->t->world);
     }
-    host_choose(p);
     p->serving = 1;
     p->to_serve = p->t->world - 1;
-    for (uint32_t r = 1; r < p->t->world; r++)
-        seat_serve(p, r);
+    host_share(p);
     while (p->to_serve && hth_mono_ms() < until)
         host_turn(p, until);
     for (uint32_t r = 0; r < p->t->world; r++)
@@ -648,9 +683,12 @@ static void party_fini(struct party *p)
     for (uint32_t i = 0; i < GUESTS; i++)
         if (p->guest[i].fd >= 0)
             guest_leaves(p, &p->guest[i]);
-    for (uint32_t r = 0; p->seat && r < p->t->world; r++)
+    for (uint32_t r = 0; p->seat && r < p->t->world; r++) {
         if (p->seat[r].fd >= 0)
             close(p->seat[r].fd);
+        free(p->seat[r].ticket);
+    }
+    hth_share_close(p->share);
     if (p->epoll >= 0)
         close(p->epoll);
     free(p->body);

@@ -44,6 +44,14 @@ void hth_bootstrap_mates(const struct hearth_bootstrap *bootstrap, const struct 
         t->mates = *mates;
 }
 
+void hth_bootstrap_tree_from(const struct hearth_bootstrap *bootstrap, uint64_t bytes)
+{
+    struct hth_tcp *t = bootstrap->self;
+
+    if (bootstrap->allgather == tcp_allgather)
+        t->tree_from = bytes;
+}
+
 static void tcp_close(struct hearth_bootstrap *bootstrap)
 {
     struct hth_tcp *t = bootstrap->self;

@@ -16,6 +16,7 @@ struct hth_tcp {
     struct hearth_bootstrap base;
     struct hth_knows knows;
     struct hth_mates mates;
+    uint64_t tree_from; /* bytes; 0: TREE_FROM */
     char host[256], port[8];
     uint32_t rank, world, deadline_ms;
     uint32_t round; /* of the last table that this rank received; rank 0: of its newest gather */

@@ -11,7 +11,7 @@
 /* The longest input of a proof but for the body: sender, job, challenge, greeting, answer. */
 #define SAID        (8 + HTH_NAME_MAX + HTH_CHALLENGE + HTH_GREETING + ANSWER_AT)
 
-static const unsigned char magic[8] = { 'H', 'T', 'H', 'M', 'E', 'E', 'T', '3' };
+static const unsigned char magic[8] = { 'H', 'T', 'H', 'M', 'E', 'E', 'T', '4' };
 
 static void words_begin(struct hth_writer *w, const char who[8], const struct hth_knows *k)
 {

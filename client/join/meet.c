@@ -50,23 +50,19 @@ static int meet_bring(void *self, uint32_t round, const void *packed, size_t len
     return rc;
 }
 
-static int meet_take(void *self, uint32_t round, uint64_t wait_ms, void *out, size_t len)
+/* ask: its answer is the table. */
+static int meet_ask_table(
+        struct hearth *h, struct hth_ask *ask, uint64_t wait_ms, void *out, size_t len)
 {
-    struct hth_local_meet m = { .round = round, .wait_ms = (uint32_t)wait_ms };
     struct hth_local_bytes a;
-    int fd = -1;
-    struct hth_ask ask = { .msg = &m,
-        .len = sizeof(m),
-        .type = HTH_LOCAL_MEET,
-        .want = HTH_LOCAL_BYTES,
-        .fd = -1,
-        .answer = &a,
-        .answer_len = sizeof(a),
-        .out_fd = &fd,
-        .wait_ms = wait_ms + 1,
-        .what = "receive the ranks' table from this node's engine" };
-    int rc = hth_ask(self, &ask, NULL);
+    int fd = -1, rc;
 
+    ask->want = HTH_LOCAL_BYTES;
+    ask->answer = &a;
+    ask->answer_len = sizeof(a);
+    ask->out_fd = &fd;
+    ask->wait_ms = wait_ms + 1;
+    rc = hth_ask(h, ask, NULL);
     if (!rc)
         rc = a.len == len && fd >= 0 && !hth_file_fill(fd, out, len, 0) ? HEARTH_OK : HEARTH_EPROTO;
     if (fd >= 0)
@@ -74,9 +70,73 @@ static int meet_take(void *self, uint32_t round, uint64_t wait_ms, void *out, si
     return rc;
 }
 
+static int meet_take(void *self, uint32_t round, uint64_t wait_ms, void *out, size_t len)
+{
+    struct hth_local_meet m = { .round = round, .wait_ms = (uint32_t)wait_ms };
+    struct hth_ask ask = { .msg = &m,
+        .len = sizeof(m),
+        .type = HTH_LOCAL_MEET,
+        .fd = -1,
+        .what = "receive the ranks' table from this node's engine" };
+
+    return meet_ask_table(self, &ask, wait_ms, out, len);
+}
+
+static int meet_fetch(void *self, uint32_t round, uint64_t wait_ms,
+        const unsigned char ticket[HTH_TICKET], void *out, size_t len)
+{
+    struct hth_local_fetch m = { .round = round, .wait_ms = (uint32_t)wait_ms };
+    struct hth_ask ask = { .msg = &m,
+        .len = sizeof(m),
+        .type = HTH_LOCAL_FETCH,
+        .fd = -1,
+        .what = "receive the ranks' table from another node's engine" };
+
+    memcpy(m.ticket, ticket, HTH_TICKET);
+    return meet_ask_table(self, &ask, wait_ms, out, len);
+}
+
+static int meet_place(void *self, const void *row, struct hth_member *out)
+{
+    struct hth_gather g;
+
+    (void)self;
+    if (hth_gather_decode(&g, row, NULL) || (g.flags & HTH_GATHER_ABSENT) || !g.addr_len)
+        return HEARTH_EINVAL;
+    *out = (struct hth_member){ .store = g.store, .addr_len = g.addr_len };
+    memcpy(out->node, g.node, sizeof(out->node));
+    memcpy(out->addr, g.addr, sizeof(out->addr));
+    return HEARTH_OK;
+}
+
+/* Engines reach each other on one fabric only. Where not all have it yet, ranks meet again. */
+static int meet_alike(void *self, const void *table, uint32_t world)
+{
+    const unsigned char *row = table;
+    struct hth_gather first = { 0 }, g;
+
+    (void)self;
+    for (uint32_t i = 0; i < world; i++, row += HTH_GATHER) {
+        if (hth_gather_decode(&g, row, NULL))
+            return HEARTH_EINVAL;
+        if (g.flags & HTH_GATHER_ABSENT)
+            continue;
+        if (!first.world)
+            first = g;
+        if (strcmp(g.transport, first.transport) != 0 || strcmp(g.provider, first.provider) != 0)
+            return HEARTH_EINVAL;
+    }
+    return HEARTH_OK;
+}
+
 static void meet_mates(struct hearth *h, int absent)
 {
-    struct hth_mates mates = { .self = h, .bring = meet_bring, .meet = meet_take };
+    struct hth_mates mates = { .self = h,
+        .bring = meet_bring,
+        .meet = meet_take,
+        .fetch = meet_fetch,
+        .place = meet_place,
+        .alike = meet_alike };
 
     pthread_mutex_lock(&h->lock);
     mates.node = absent ? 0 : h->attached.store;

@@ -577,7 +577,7 @@ static void do_meet(struct me *me, const uint64_t arg[3], struct answer *out)
 static void come_as_rank_1(uint16_t port, uint64_t highest)
 {
     struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port) };
-    unsigned char challenge[48], said[96 + GATHER] = "HTHMEET3", head[48], table[2 * GATHER];
+    unsigned char challenge[48], said[96 + GATHER] = "HTHMEET4", head[48], table[2 * GATHER];
     const uint32_t words[] = { 1, 2, 1, GATHER }; /* rank, world, round, length */
     uint64_t len = 0;
     int fd = -1;
