@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #define HOUR_MS   INT64_C(3600000)
-#define DEAD_MS   1000
-#define PAUSED_MS 3000
+#define DEAD_MS   2000
+#define PAUSED_MS 5000
 #define FROZEN_MS 2500
 
 extern void pods_clock_open(void);
@@ -212,16 +212,44 @@ int second_pod_has_a_group(struct pod *p, unsigned turn, struct hearth_error *er
                    : 0;
 }
 
-/* As `docker pause` does it, for longer than dead_ms: the first node calls it lost. */
+static int log_has(const char *event)
+{
+    static char text[1 << 16];
+    int fd = open(POD_JOB "/.hearth/log", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    return strstr(text, event) != NULL;
+}
+
+/* As `docker pause` does it, for longer than dead_ms: the first node calls it lost, and takes it
+ * back. A save in between may fail, so both ranks wait for that. */
 int second_pod_is_frozen(struct pod *p, struct hearth *h, uint64_t step, struct hearth_error *err)
 {
+    static const char back[] = "/mnt/back"; /* both pods see it */
+
     (void)h;
-    if (step != 2 || p->opts.rank == 1)
+    if (step != 2)
         return 0;
+    if (p->opts.rank == 1) {
+        for (int i = 0; i < 2000 && access(back, F_OK); i++)
+            nap_ms(10);
+        return 0;
+    }
     if (freeze(0))
         return wrong(err, "the pod cannot be frozen");
     nap_ms(PAUSED_MS);
-    return thaw() ? wrong(err, "the pod cannot be thawed") : 0;
+    if (!log_has(" peer-lost "))
+        return wrong(err, "the frozen node is not called lost");
+    if (thaw())
+        return wrong(err, "the pod cannot be thawed");
+    for (int i = 0; i < 1000 && !log_has(" peer-back "); i++)
+        nap_ms(10);
+    if (!log_has(" peer-back "))
+        return wrong(err, "the thawed node does not take part again");
+    return mkdir(back, 0700);
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */
