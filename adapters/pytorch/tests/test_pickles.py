@@ -19,7 +19,7 @@ import pytest
 import torch
 from torch.distributed.checkpoint import metadata as dcp
 
-from hearth.errors import HearthCorrupt, HearthError, HearthLibraryMissing
+from hearth.errors import HearthCorrupt, HearthError
 from hearth.torch import _pickles
 from hearth.torch._metadata import Spoiled
 from hearth.torch._pickles import PickleRefused, decode_item, encode_item, load_metadata
@@ -30,23 +30,6 @@ SAMPLES = sorted([*(DATA / "metadata").glob("*.metadata"),
                   *(DATA / "metadata" / "standin").glob("*.pkl")])
 HOSTILE = [line.split("\t") for line in
            (DATA / "hostile" / "index.tsv").read_text().splitlines()[1:]]
-
-
-def _library():
-    try:
-        return _pickles._ffi.library()
-    except HearthLibraryMissing:
-        return None
-
-
-@pytest.fixture(params=["library", "python"])
-def reader(request, monkeypatch):
-    """load_metadata with the library's proof, and without."""
-    if request.param == "python":
-        monkeypatch.setattr(_pickles, "_proved", lambda data: None)
-    elif not hasattr(_library(), "hearth_metadata_open"):
-        pytest.skip("this libhearth has no hearth_metadata_open")
-    return load_metadata
 
 
 def _entry(name, entry):
@@ -95,9 +78,9 @@ def _as_json(md):
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda p: p.stem)
-def test_every_sample_decodes_to_the_list_beside_it(path, reader):
+def test_every_sample_decodes_to_the_list_beside_it(path):
     expected = json.loads(path.with_suffix(".json").read_text())
-    got = _as_json(reader(path.read_bytes()))
+    got = _as_json(load_metadata(path.read_bytes()))
     unknown = set()
     for entry in expected["state_dict_metadata"]:
         if entry["type"] == "unknown":
@@ -109,16 +92,16 @@ def test_every_sample_decodes_to_the_list_beside_it(path, reader):
         assert value == expected[field], field
 
 
-def test_megatrons_attribute_is_kept(reader):
+def test_megatrons_attribute_is_kept():
     sample = DATA / "metadata" / "edit_mcore.metadata"
     expected = json.loads(sample.with_suffix(".json").read_text())["mcore_data"]
-    got = reader(sample.read_bytes()).mcore_data
+    got = load_metadata(sample.read_bytes()).mcore_data
     assert json.loads(json.dumps(got)) == expected
 
 
-def test_what_is_not_known_spoils_its_own_entry_alone(reader):
+def test_what_is_not_known_spoils_its_own_entry_alone():
     """Asking for it names the entry and the class; the others load."""
-    md = reader((DATA / "metadata" / "edit_later_dtype.metadata").read_bytes())
+    md = load_metadata((DATA / "metadata" / "edit_later_dtype.metadata").read_bytes())
     assert md.state_dict_metadata["w"].properties.dtype == torch.bfloat16
     assert md.state_dict_metadata["w"].chunks[0].sizes == torch.Size([4])
     with pytest.raises(HearthError, match=r"'q' cannot .* torch\.float3_e1m1fn"):
@@ -127,7 +110,7 @@ def test_what_is_not_known_spoils_its_own_entry_alone(reader):
         md.state_dict_metadata["q"].size
 
 
-def test_a_load_that_asks_for_what_is_not_known_says_what(tmp_path, reader, monkeypatch):
+def test_a_load_that_asks_for_what_is_not_known_says_what(tmp_path, monkeypatch):
     """Through DCP itself; and the others are loaded."""
     folder = tmp_path / "ckpt"
     state = {"q": torch.ones(2), "w": torch.arange(4.0)}
@@ -141,7 +124,7 @@ def test_a_load_that_asks_for_what_is_not_known_says_what(tmp_path, reader, monk
 
     class Ours(torch.distributed.checkpoint.FileSystemReader):
         def read_metadata(self):
-            return reader((folder / ".metadata").read_bytes())
+            return load_metadata((folder / ".metadata").read_bytes())
 
     target = {"w": torch.zeros(4)}
     torch.distributed.checkpoint.load(target, storage_reader=Ours(folder), no_dist=True)
@@ -166,71 +149,71 @@ def test_samples_are_there():
 
 @pytest.mark.parametrize(
     "name,verdict", [(r[0], r[3]) for r in HOSTILE if r[1] in ("metadata", "both")])
-def test_hostile_metadata(name, verdict, reader):
+def test_hostile_metadata(name, verdict):
     """Refused where it must be, read where it must be; one or the other else."""
     data = (DATA / "hostile" / name).read_bytes()
     if verdict == "refuse":
         with pytest.raises(PickleRefused):
-            reader(data)
+            load_metadata(data)
     elif verdict.startswith("ok"):
-        assert type(reader(data)) is dcp.Metadata
+        assert type(load_metadata(data)) is dcp.Metadata
     else:
         try:
-            assert type(reader(data)) is dcp.Metadata
+            assert type(load_metadata(data)) is dcp.Metadata
         except PickleRefused:
             pass
 
 
-def test_every_prefix_is_refused(reader):
+def test_every_prefix_is_refused():
     data = (DATA / "hostile" / "m_ok_plain.pkl").read_bytes()
     for length in range(len(data)):
         with pytest.raises(PickleRefused):
-            reader(data[:length])
+            load_metadata(data[:length])
 
 
-def test_the_error_is_of_both_kinds(reader):
+def test_the_error_is_of_both_kinds():
     with pytest.raises(PickleRefused) as caught:
-        reader((DATA / "hostile" / "m_utf8_invalid.pkl").read_bytes())
+        load_metadata((DATA / "hostile" / "m_utf8_invalid.pkl").read_bytes())
     assert isinstance(caught.value, pickle.UnpicklingError)
     assert isinstance(caught.value, HearthCorrupt)
     copy = pickle.loads(pickle.dumps(caught.value))
     assert type(copy) is type(caught.value) and str(copy) == str(caught.value)
 
 
-def test_a_class_is_never_given_a_state(reader):
+def test_a_class_is_never_given_a_state():
     """BUILD with slots on the class itself would change the class for the whole process."""
     good = (DATA / "hostile" / "m_ok_plain.pkl").read_bytes()
     build = pickle.dumps(dcp.Metadata, 4)[:-1] + b"N}\x8c\x07versionK\x07s\x86b."
     with pytest.raises(PickleRefused):
-        reader(build)
+        load_metadata(build)
     assert getattr(dcp.Metadata, "version", None) is None  # torch 2.8 has no such field
-    assert type(reader(good)) is dcp.Metadata
+    assert type(load_metadata(good)) is dcp.Metadata
 
 
-def test_a_number_in_the_memo_asks_for_no_memory(reader):
+def test_a_number_in_the_memo_asks_for_no_memory():
     """LONG_BINPUT 2^32-1 makes Python's own C unpickler ask for 64 GiB."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
-        reader(b"\x80\x04Nr\xff\xff\xff\xff.")
+        load_metadata(b"\x80\x04Nr\xff\xff\xff\xff.")
     except PickleRefused:
         pass
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB
 
 
-def test_the_collector_is_as_it_was(reader):
+def test_the_collector_is_as_it_was():
     data = (DATA / "hostile" / "m_ok_plain.pkl").read_bytes()
     for enabled in (True, False):
         (gc.enable if enabled else gc.disable)()
         try:
-            reader(data)
+            load_metadata(data)
             with pytest.raises(PickleRefused):
-                reader(data[:-1])
+                load_metadata(data[:-1])
             assert gc.isenabled() is enabled
         finally:
             gc.enable()
 
 
-def test_flipped_bytes_never_do_more_than_raise(reader):
+def test_flipped_bytes_never_do_more_than_raise():
     data = (DATA / "hostile" / "m_ok_plain.pkl").read_bytes()
     rng = random.Random(7)
     for _ in range(2000):
@@ -238,7 +221,7 @@ def test_flipped_bytes_never_do_more_than_raise(reader):
         for _ in range(rng.randint(1, 4)):
             damaged[rng.randrange(len(damaged))] = rng.randrange(256)
         try:
-            assert type(reader(bytes(damaged))) is dcp.Metadata
+            assert type(load_metadata(bytes(damaged))) is dcp.Metadata
         except PickleRefused:
             pass
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a decoded `.metadata` must be before anybody uses it: types, dimensions, names of files.
+"""Of a `.metadata`, what is not known here, and what a planner has put beside its fields.
 
-Offsets and sizes are read by code that indexes memory and files with them, so a chunk lies within
-its tensor, a product fits 63 bits, and a file's name leads nowhere but into the container.
+The library's reader has proved the bytes before (_pickles.load_metadata): types, dimensions, names of
+files. A class or dtype that it does not know spoils its own entry and nothing else.
 """
 
 from __future__ import annotations
@@ -18,20 +18,12 @@ from torch.distributed.checkpoint.filesystem import _StorageInfo
 from ..errors import HearthError
 
 _MAX = 2**63 - 1
-_MAX_PATH = 4096
-_MISSING = object()
-_TEXT_OR_NONE = (str, type(None))
-_KNOWN = ("state_dict_metadata", "planner_data", "storage_data", "storage_meta", "version")
 _LEAVES = frozenset({str, int, float, bool, bytes, bytearray, set, frozenset, type(None), torch.Size,
                      torch.dtype, torch.layout})
 _RECORDS = frozenset({
     dcp.TensorStorageMetadata, dcp.ChunkStorageMetadata, dcp.BytesStorageMetadata,
     dcp.TensorProperties, dcp.MetadataIndex, dcp.StorageMeta, _StorageInfo,
     dcp._MEM_FORMAT_ENCODING})
-
-
-def _refuse(what: str, value: Any) -> None:
-    raise ValueError(f"{what} is a {type(value).__name__}")
 
 
 # ---- what is not known here -------------------------------------------------------------------
@@ -186,138 +178,7 @@ def _settle_stored(places: Any, spoiled: dict[str, str]) -> None:
         del places[index]
 
 
-# ---- checks -----------------------------------------------------------------------------------
-
-
-def _dims(value: Any, what: str) -> Any:
-    """A tuple of numbers from 0 on."""
-    if type(value) is not torch.Size and type(value) is not tuple:
-        _refuse(what, value)
-    for dim in value:
-        if type(dim) is not int or not 0 <= dim <= _MAX:
-            raise ValueError(f"{what} holds {dim!r}"[:200])
-    return value
-
-
-def _check_chunk(chunk: Any, size: Any, name: str) -> None:
-    if type(chunk) is not dcp.ChunkStorageMetadata:
-        _refuse(f"a chunk of {name!r}", chunk)
-    offsets = _dims(chunk.offsets, f"offsets of {name!r}")
-    sizes = _dims(chunk.sizes, f"sizes of {name!r}")
-    if len(offsets) != len(size) or len(sizes) != len(size):
-        raise ValueError(f"a chunk of {name!r} has {len(offsets)} and {len(sizes)} dimensions, "
-                         f"the tensor {len(size)}")
-    for offset, length, whole in zip(offsets, sizes, size):
-        if offset + length > whole:
-            raise ValueError(f"a chunk of {name!r} reaches outside of the tensor")
-
-
-def _check_tensor(entry: dcp.TensorStorageMetadata, name: str) -> None:
-    properties = entry.properties
-    if type(properties) is not dcp.TensorProperties:
-        _refuse(f"properties of {name!r}", properties)
-    kinds = (torch.dtype, torch.layout, bool, torch.memory_format, bool)
-    for field, kind in zip(_FIELDS, kinds):
-        if type(getattr(properties, field)) is not kind:
-            _refuse(f"{field} of {name!r}", getattr(properties, field))
-    size = _dims(entry.size, f"size of {name!r}")
-    if type(entry.chunks) is not list and type(entry.chunks) is not tuple:
-        _refuse(f"chunks of {name!r}", entry.chunks)
-    for chunk in entry.chunks:
-        _check_chunk(chunk, size, name)
-
-
-def _check_entries(entries: Any) -> None:
-    if type(entries) is not dict:
-        _refuse("state_dict_metadata", entries)
-    for name, entry in entries.items():
-        if type(name) is not str:
-            _refuse("a name in state_dict_metadata", name)
-        if type(entry) is dcp.TensorStorageMetadata:
-            _check_tensor(entry, name)
-        elif type(entry) is not dcp.BytesStorageMetadata and not isinstance(entry, Spoiled):
-            _refuse(f"the entry of {name!r}", entry)
-
-
-def _check_planner(paths: Any) -> None:
-    if paths is None:
-        return
-    if type(paths) is not dict:
-        _refuse("planner_data", paths)
-    for name, path in paths.items():
-        if type(name) is not str:
-            _refuse("a name in planner_data", name)
-        if type(path) is not tuple:
-            _refuse(f"the path of {name!r}", path)
-        for step in path:
-            if type(step) is not str and type(step) is not int:
-                _refuse(f"a step of the path of {name!r}", step)
-
-
-def _check_file(path: Any) -> None:
-    """A name that leads nowhere but into the container."""
-    if type(path) is not str:
-        _refuse("relative_path", path)
-    parts = path.split("/")
-    if (not path or len(path) > _MAX_PATH or "\0" in path or path.startswith("/") or path == "."
-            or ".." in parts):
-        raise ValueError(f"relative_path {path[:100]!r} is not a name in the container")
-
-
-def _check_stored(stored: Any) -> None:
-    if stored is None:
-        return
-    if type(stored) is not dict:
-        _refuse("storage_data", stored)
-    known: set[str] = set()
-    for index, info in stored.items():
-        if type(index) is not dcp.MetadataIndex:
-            _refuse("a key of storage_data", index)
-        if type(index.fqn) is not str:
-            _refuse("fqn of an index", index.fqn)
-        if index.offset is not None:
-            _dims(index.offset, f"offset of the index of {index.fqn!r}")
-        if index.index is not None and type(index.index) is not int:
-            _refuse(f"hint of the index of {index.fqn!r}", index.index)
-        if type(info) is not _StorageInfo:
-            _refuse(f"the place of {index.fqn!r}", info)
-        _check_info(info, index.fqn, known)
-
-
-def _check_info(info: _StorageInfo, name: str, known: set[str]) -> None:
-    path = info.relative_path
-    if type(path) is not str or path not in known:
-        _check_file(path)
-        known.add(path)
-    for number in (info.offset, info.length):
-        if type(number) is not int or number < 0:
-            raise ValueError(f"offset or length of {name!r} is {number!r}"[:200])
-    if info.offset + info.length > _MAX:
-        raise ValueError(f"offset and length of {name!r} are over 2^63")
-    transforms = info.transform_descriptors
-    if transforms is not None:
-        if type(transforms) is not list and type(transforms) is not tuple:
-            _refuse(f"transform_descriptors of {name!r}", transforms)
-        for transform in transforms:
-            if type(transform) is not str:
-                _refuse(f"a transform of {name!r}", transform)
-
-
-def _check_meta(meta: Any) -> None:
-    if meta is None:
-        return
-    if type(meta) is not dcp.StorageMeta:
-        _refuse("storage_meta", meta)
-    if not isinstance(meta.checkpoint_id, (str, PurePath, type(None))):
-        _refuse("checkpoint_id", meta.checkpoint_id)
-    for field in ("save_id", "load_id"):
-        if not isinstance(getattr(meta, field), _TEXT_OR_NONE):
-            _refuse(field, getattr(meta, field))
-    modules = getattr(meta, "modules", None)
-    if modules is None:  # before torch 2.7
-        return
-    if type(modules) is not list or any(type(name) is not str for name in modules):
-        raise ValueError("modules of storage_meta is not a list of names")
+# ---- what a planner has put beside the fields -------------------------------------------------
 
 
 def _check_unknown(value: Any) -> None:
@@ -332,7 +193,7 @@ def _check_unknown(value: Any) -> None:
         if kind in _RECORDS or isinstance(part, (PurePath, Unknown)) or is_stand_in(part):
             continue
         if kind not in (dict, list, tuple):
-            _refuse("a value in an unknown attribute", part)
+            raise ValueError(f"a value in an unknown attribute is a {kind.__name__}")
         if id(part) in seen:
             continue
         seen.add(id(part))
@@ -354,38 +215,3 @@ def more_of(value: dcp.Metadata) -> dict[str, Any]:
         except ValueError:
             pass
     return out
-
-
-def _check_huge(value: dcp.Metadata) -> None:
-    """Of a tensor of more than 2^63 bytes as many must be stored as one dimension has elements:
-    else it is an attack on whoever multiplies."""
-    huge = {}
-    for name, entry in value.state_dict_metadata.items():
-        if type(entry) is dcp.TensorStorageMetadata:
-            total = entry.properties.dtype.itemsize
-            for dim in sorted(entry.size):  # 0 first: then the product is 0
-                total *= dim
-            if total > _MAX:
-                huge[name] = 0
-    for index, info in (value.storage_data or {}).items() if huge else ():
-        if index.fqn in huge:
-            huge[index.fqn] += _MAX if info.transform_descriptors else info.length
-    for name, stored in huge.items():
-        if max(value.state_dict_metadata[name].size) > stored:
-            raise ValueError(f"{name!r} has more than 2^63 bytes, of which {stored} are stored")
-
-
-def check_metadata(value: Any) -> None:
-    """Raise ValueError, TypeError or AttributeError unless `value` is a sound Metadata."""
-    if type(value) is not dcp.Metadata:
-        _refuse("the root", value)
-    _check_entries(value.state_dict_metadata)
-    _check_planner(value.planner_data)
-    _check_stored(value.storage_data)
-    _check_huge(value)
-    _check_meta(value.storage_meta)
-    for name, attribute in vars(value).items():
-        if name not in _KNOWN:
-            _check_unknown(attribute)
-    if not isinstance(getattr(value, "version", None), (str, int, type(None))):
-        _refuse("version", value.version)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`.metadata` and small items as Python objects, decoded from a table of globals.
 
-`.metadata` is proved by the library's own reader first, then read by Python's C unpickler; where
-the library has no such reader, by the slower one that needs no proof. Small items are what a
-checkpoint has thousands of: atoms and containers of them take about a microsecond each.
+`.metadata` is proved by the library's own reader first, then read by Python's C unpickler. Small
+items are what a checkpoint has thousands of: atoms and containers of them take about a microsecond
+each.
 """
 
 from __future__ import annotations
@@ -21,17 +21,10 @@ from torch.distributed.checkpoint import metadata as dcp
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 
 from .. import _ffi
-from ..errors import HearthCorrupt, HearthLibraryMissing
+from ..errors import HearthCorrupt
 from ._forms import MAGIC, VERSION, find
 from ._harmless import check_values, exact, harmless
-from ._metadata import (
-    Unknown,
-    check_metadata,
-    is_stand_in,
-    set_properties,
-    settle,
-    stand_in,
-)
+from ._metadata import Unknown, set_properties, settle, stand_in
 from ._tensors import Values, dtypes, item_table, layout, layouts, size
 from ._unpickle import (
     Fast,
@@ -102,52 +95,20 @@ def _metadata_table() -> Table:
         frozenset({torch.dtype, dcp.MetadataIndex}))
 
 
-class _Names:
+class _Names(Fast):
     """Classes that are not known here are stood in for, and never made."""
 
-    _table: Table
+    def __init__(self, file: io.BytesIO, table: Table) -> None:
+        super().__init__(file, table)
+        self.unknown: dict[tuple[str, str], Any] = {}
 
     def find_class(self, module: str, name: str) -> Any:
         """Of the table, or a stand-in."""
-        known = self._table.names.get((module, name))
+        known = self._table.names.get((module, name)) or self.unknown.get((module, name))
         if known is None:
-            stands = self.__dict__.setdefault("unknown", {})
-            known = stands.get((module, name)) if len(stands) < _STAND_INS else Unknown
-            if known is None:
-                known = stands[module, name] = stand_in(f"{module}.{name}")
+            known = Unknown if len(self.unknown) >= _STAND_INS else stand_in(f"{module}.{name}")
+            self.unknown[module, name] = known
         return known
-
-
-class _FastNames(_Names, Fast):
-    pass
-
-
-class _StrictNames(_Names, Strict):
-    def check_keys(self, keys: Any) -> None:
-        for key in keys:
-            if type(key) is dcp.MetadataIndex:
-                parts = vars(key)
-                super().check_keys([(parts.get("fqn"), parts.get("offset"))])
-            else:
-                super().check_keys([key])
-
-    @staticmethod
-    def is_hidden(key: Any) -> bool:
-        named = vars(key).get("fqn") if type(key) is dcp.MetadataIndex else key
-        return Strict.is_hidden(named)
-
-    def takes(self, owner: Any, kinds: frozenset) -> bool:
-        return isinstance(owner, Unknown) or super().takes(owner, kinds)
-
-    def make(self, kind: Any, args: tuple, kwargs: dict) -> Any:
-        return kind() if is_stand_in(kind) else super().make(kind, args, kwargs)
-
-    def call(self, func: Any, args: tuple) -> Any:
-        return func() if is_stand_in(func) else super().call(func, args)
-
-    def take_state(self, owner: Any, state: Any) -> None:
-        if not isinstance(owner, Unknown):
-            super().take_state(owner, state)
 
 
 _STAND_INS = 1000  # each is a class
@@ -161,54 +122,36 @@ class _Head(ctypes.Structure):
         ("kinds", ctypes.c_uint32 * 4), ("unknown", ctypes.c_size_t)]
 
 
-def _proved(data: bytes) -> int | None:
+def _proved(data: bytes) -> int:
     """The library's reader took `data` as a sound `.metadata`, types, dimensions and names of files
-    included, but for this many entries of classes that it does not know. None: there is no such
-    reader. Raises PickleRefused."""
+    included, but for this many entries of classes that it does not know. Raises PickleRefused."""
+    opened, head = ctypes.c_void_p(), _Head(ctypes.sizeof(_Head))
     try:
-        library = _ffi.library()
-    except HearthLibraryMissing:
-        return None
-    if not hasattr(library, "hearth_metadata_open"):
-        return None
-    opened = ctypes.c_void_p()
-    library.hearth_metadata_close.argtypes = [ctypes.c_void_p]
-    library.hearth_metadata_close.restype = None
-    head = _Head(ctypes.sizeof(_Head))
-    try:
-        _ffi.call("hearth_metadata_open", ctypes.c_char_p(data), ctypes.c_size_t(len(data)),
-                  ctypes.byref(opened))
+        _ffi.call("hearth_metadata_open", data, len(data), ctypes.byref(opened))
     except HearthCorrupt as error:
         raise PickleRefused(f"metadata: {error}", error.code, error.name) from None
     try:
         _ffi.call("hearth_metadata_info", opened, ctypes.byref(head))
     finally:
-        library.hearth_metadata_close(opened)
+        _ffi.library().hearth_metadata_close(opened)
     return head.unknown
 
 
 def load_metadata(data: bytes) -> dcp.Metadata:
-    """A `.metadata` of torch 2.2 or any later one as its real classes; types and dimensions are
-    checked before anybody sees it. Fields that are not known here are left out; an entry of a class
-    that is not known is a Spoiled, the others are good. Raises PickleRefused."""
+    """A `.metadata` of torch 2.2 or any later one as its real classes. Fields that are not known here
+    are left out; an entry of a class that is not known is a Spoiled, the others are good. Raises
+    PickleRefused."""
     unknown = _proved(data)
-    kind = _StrictNames if unknown is None else _FastNames
-    made: list[Any] = []
+    made: list[_Names] = []
 
-    def make(file: io.BytesIO) -> Any:
-        made.append(kind(file, _metadata_table()))
+    def make(file: io.BytesIO) -> _Names:
+        made.append(_Names(file, _metadata_table()))
         return made[0]
 
     with gc_paused():
         value = unpickle(make, data, "metadata")
-        try:
-            if getattr(made[0], "unknown", None):
-                settle(value)
-            elif not unknown and unknown is not None:
-                return value
-            check_metadata(value)
-        except (TypeError, ValueError, AttributeError) as error:
-            raise PickleRefused(f"metadata: {error}") from None
+        if unknown or made[0].unknown:
+            settle(value)
     return value
 
 
