@@ -136,8 +136,8 @@ def test_CR5_only_what_is_asked_for_is_read(saved, monkeypatch):
     path, reader = saved(state)
     taken = []
     pread = _ptfile.PtFile.pread
-    monkeypatch.setattr(_ptfile.PtFile, "pread", lambda self, key, offset, memory: (
-        taken.append(len(memory)), pread(self, key, offset, memory))[1])
+    monkeypatch.setattr(_ptfile.PtFile, "pread", lambda self, at, memory: (
+        taken.append(len(memory)), pread(self, at, memory))[1])
     target = {"model": {"weight": None}, "layers": [{"w": torch.zeros(6)}, {}], "step": None}
     state, _ = reader.read(path, target)
     wanted = 12 * 4 + 6 * 4 + 8  # the list's surplus item is read as well
@@ -150,8 +150,9 @@ def test_CR5_a_file_is_read_by_preads_of_those_bytes_alone(folder):
     state = {"a": torch.arange(1000.0), "b": torch.arange(100000.0)}
     path = _file(folder, state)
     file = _ptfile.PtFile(f"{path}/checkpoint_0.pt")
-    refs = file.structure().root
-    begin, length = file._at[refs["b"].place.storage.key]
+    stored = file.structure()
+    b = stored.root["b"].place
+    begin, length = b.data_ptr() - stored._base, b.nbytes
     file.close()
     with open(f"{path}/checkpoint_0.pt", "r+b") as raw:
         raw.seek(begin)

@@ -246,18 +246,19 @@ def decode_item(data: bytes, *, trust: bool = False, map_location: Any = None) -
 
 
 def decode_form(data: Any, what: str, map_location: Any = None,
-                read: Callable[[int, int], Any] | None = None) -> Any:
+                read: Callable[[int, int], Any] | None = None, table: Table | None = None) -> Any:
     """What torch.save wrote, tensors and all, made of the table and of the bytes that are there.
 
-    data  bytes, whose storages are copied; or a map that can be written to: tensors lie in it
-    read  (begin, length) -> memory for tensors to lie in, instead of the map
+    data   bytes, whose storages are copied, or a map of a file
+    read   (begin, length) -> memory for tensors to lie in
+    table  None: item_table()
     """
     try:
         form = find(data)
     except PickleRefused as error:
         raise PickleRefused(f"{what}: {error}") from None
     if not form.little:
-        raise PickleRefused(f"{what}: its numbers are in big-endian order; trust=True unpickles it")
+        raise GlobalRefused(f"{what}: its numbers are in big-endian order; trust=True unpickles it")
     view = memoryview(data)
 
     def storage(key: str) -> Any:
@@ -265,13 +266,10 @@ def decode_form(data: Any, what: str, map_location: Any = None,
             begin, length = form.storages[key]
         except KeyError:
             raise PickleRefused(f"storage {key[:50]!r} is missing") from None
-        if read is not None:
-            return read(begin, length)
-        part = view[begin:begin + length]
-        return bytearray(part) if part.readonly else part
+        return bytearray(view[begin:begin + length]) if read is None else read(begin, length)
 
-    restore = torch.serialization._get_restore_location(map_location)
-    make = partial(Values, table=item_table(), storage=storage, restore=restore)
+    make = partial(Values, table=table or item_table(), storage=storage,
+                   restore=torch.serialization._get_restore_location(map_location))
     return _checked(unpickle(make, view[slice(*form.pickle)], what), what)
 
 

@@ -235,18 +235,6 @@ def _allowed_names() -> dict[tuple[str, str], Any]:
     return names
 
 
-@lru_cache(None)
-def plain_names() -> dict[tuple[str, str], Any]:
-    """Of torch, and no tensors: dtypes and the like."""
-    names: dict[tuple[str, str], Any] = {
-        ("torch", "Size"): size, ("torch", "device"): _device,
-        ("torch.serialization", "_get_layout"): layout}
-    names.update({("torch", name): dtype for name, dtype in dtypes().items()})
-    names.update({("torch", name): value for name, value in vars(torch).items()
-                  if isinstance(value, torch.qscheme)})
-    return names
-
-
 def storage_names() -> Iterable[tuple[str, torch.dtype]]:
     """Classes of storages, and the dtypes of their elements."""
     with warnings.catch_warnings():
@@ -257,25 +245,30 @@ def storage_names() -> Iterable[tuple[str, torch.dtype]]:
     yield "UntypedStorage", torch.uint8
 
 
-def tensor_names(v2: Any, v3: Any, parameter: Any, typed: Any, tensor: Any) -> dict[
-        tuple[str, str], Any]:
-    """Names of storages, of tensors, and of what makes them."""
+@lru_cache(None)
+def _plain_names() -> dict[tuple[str, str], Any]:
+    """Values, storages, tensors that are nothing but a part of one, and what makes them."""
     names: dict[tuple[str, str], Any] = {
-        ("torch._utils", "_rebuild_tensor"): v2, ("torch._utils", "_rebuild_tensor_v2"): v2,
-        ("torch._utils", "_rebuild_tensor_v3"): v3,
-        ("torch._utils", "_rebuild_parameter"): parameter,
-        ("torch._utils", "_rebuild_parameter_with_state"): parameter,
-        ("torch._tensor", "_rebuild_from_type_v2"): typed,
-        ("torch", "Tensor"): tensor, ("torch.nn.parameter", "Parameter"): parameter,
+        ("torch", "Size"): size, ("torch", "device"): _device,
+        ("torch.serialization", "_get_layout"): layout,
+        ("torch._utils", "_rebuild_tensor"): _tensor_v2,
+        ("torch._utils", "_rebuild_tensor_v2"): _tensor_v2,
+        ("torch._utils", "_rebuild_tensor_v3"): _tensor_v3,
+        ("torch._utils", "_rebuild_parameter"): _parameter,
+        ("torch._utils", "_rebuild_parameter_with_state"): _parameter,
+        ("torch._tensor", "_rebuild_from_type_v2"): _typed,
+        ("torch", "Tensor"): _tensor_class, ("torch.nn.parameter", "Parameter"): _parameter,
         ("torch.storage", "UntypedStorage"): torch.uint8}
+    names.update({("torch", name): dtype for name, dtype in dtypes().items()})
+    names.update({("torch", name): value for name, value in vars(torch).items()
+                  if isinstance(value, torch.qscheme)})
     names.update({("torch", name): dtype for name, dtype in storage_names()})
-    return names
+    return {**harmless().names, **names}
 
 
 @lru_cache(None)
 def _names() -> dict[tuple[str, str], Any]:
-    return {**harmless().names, **plain_names(),
-            **tensor_names(_tensor_v2, _tensor_v3, _parameter, _typed, _tensor_class),
+    return {**_plain_names(),
             ("torch._utils", "_rebuild_qtensor"): _quantized,
             ("torch._utils", "_rebuild_sparse_tensor"): _sparse,
             ("torch._utils", "_rebuild_meta_tensor_no_storage"): _meta,
@@ -284,6 +277,13 @@ def _names() -> dict[tuple[str, str], Any]:
 
 
 TORCH_KEYS = frozenset({torch.dtype, torch.device, torch.layout})
+
+
+@lru_cache(None)
+def plain_table() -> Table:
+    """What is made of the pickle alone, whatever bytes lie in the storages beside it."""
+    own = harmless()
+    return Table(_plain_names(), own.new, own.states, own.keys | TORCH_KEYS, hashing=own.hashing)
 
 
 def item_table() -> Table:
