@@ -4,8 +4,8 @@
     walk the state, note its tensors -> one hearth_save_stage() -> walk again, put the copies in
 
 dict, OrderedDict, list, tuple and atoms are rebuilt here; tensors, DTensors and the local shards of
-ShardedTensors are copied by the library; what is none of these goes to torch's own stager. A staged
-tensor is valid until its save is committed.
+ShardedTensors are copied by the library; what is none of these is pickled when it is saved, and
+copied so (_copied.py). A staged tensor is valid until its save is committed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch.distributed.tensor import DTensor
 from .._ffi import DTYPES
 from ..errors import HearthError
 from ..job import Job, Piece, Save, save_bytes
-from ._copied import by_torch, has_memory
+from ._copied import copy_of, has_memory
 
 ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.Size,
                    torch.device})
@@ -157,9 +157,7 @@ class _Walk:
         self.leaves = 0
         self.size = 0  # of strings among the leaves
         self._index: dict[int, int] = {}  # id of a tensor -> its source
-        self._others: list[Path] = []  # of values that torch's stager copies, in order
-        self._built = 0  # of them
-        self._tuples = 0  # around what is built: DCP pickles a tuple, with the classes in it
+        self._tuples = 0  # around a value: DCP pickles a tuple, with the classes in it
 
     def note(self, value: Any, path: Path) -> None:
         kind = type(value)
@@ -171,20 +169,21 @@ class _Walk:
             for key, child in value.items():
                 self.note(child, (*path, key))
         elif kind is list or kind is tuple:
+            self._tuples += kind is tuple
             for i, child in enumerate(value):
                 self.note(child, (*path, i))
-        elif is_tensor(value):
+            self._tuples -= kind is tuple
+        elif self._is_tensor(value):
             self._note_tensor(value, path)
         elif kind is ShardedTensor:
             for shard in value.local_shards():
                 self._note_shard(shard, tuple(value.size()), path)
         else:
             self.leaves += 8
-            self._others.append(path)
 
     def _note_shard(self, shard: Shard, whole: tuple[int, ...], path: Path) -> None:
         """A part of a ShardedTensor, which may be one itself."""
-        if type(shard.tensor) in _PLAIN and is_tensor(shard.tensor):
+        if type(shard.tensor) in _PLAIN and self._is_tensor(shard.tensor):
             self._note_tensor(shard.tensor, path, whole, tuple(shard.metadata.shard_offsets))
         else:
             self.note(shard.tensor, path)
@@ -201,21 +200,32 @@ class _Walk:
         refuse(path, local)
         self.sources.append(Source(path, on_host(local.detach()), whole, offset))
 
-    def build(self, value: Any, copies: list[torch.Tensor],
-              other: Callable[[str, Any], Any]) -> Any:
+    def _is_tensor(self, value: Any) -> bool:
+        """Tensors whose numbers are copied here: plain ones, Parameters and DTensors of them. Also
+        others that have memory, unless class and attributes are pickled with them."""
+        kind = type(value)
+        if kind is DTensor:
+            return type(value._local_tensor) in _PLAIN
+        if kind in _PLAIN and not vars(value):
+            return True
+        return (isinstance(value, torch.Tensor) and not isinstance(value, (DTensor, ShardedTensor))
+                and not self._tuples and has_memory(value)
+                and not hasattr(value, "__create_write_items__"))
+
+    def build(self, value: Any, copies: list[torch.Tensor]) -> Any:
         kind = type(value)
         if kind in ATOMS:
             return value
         if kind in _DICTS:
-            return self._build_dict(value, copies, other)
+            return self._build_dict(value, copies)
         if kind is list:
-            return [self.build(child, copies, other) for child in value]
+            return [self.build(child, copies) for child in value]
         if kind is tuple:
             self._tuples += 1
-            children = tuple([self.build(child, copies, other) for child in value])
+            children = tuple([self.build(child, copies) for child in value])
             self._tuples -= 1
             return children
-        if is_tensor(value):
+        if self._is_tensor(value):
             staged = copies[self._index[id(value)]]
             if isinstance(value, DTensor):
                 return DTensor(staged, value._spec, requires_grad=False)
@@ -223,14 +233,12 @@ class _Walk:
                 return torch.nn.Parameter(staged, value.requires_grad)
             return staged
         if kind is ShardedTensor:
-            return _sharded(value, [self.build(shard.tensor, copies, other)
+            return _sharded(value, [self.build(shard.tensor, copies)
                                     for shard in value.local_shards()])
-        self._built += 1
-        return other(_named(self._others[self._built - 1]), value)
+        return copy_of(value)
 
-    def _build_dict(self, value: dict, copies: list[torch.Tensor],
-                    other: Callable[[str, Any], Any]) -> dict:
-        pairs = {key: self.build(child, copies, other) for key, child in value.items()}
+    def _build_dict(self, value: dict, copies: list[torch.Tensor]) -> dict:
+        pairs = {key: self.build(child, copies) for key, child in value.items()}
         if type(value) is dict:
             return pairs
         out = OrderedDict(pairs)
@@ -253,14 +261,6 @@ def _sharded(value: ShardedTensor, parts: list[torch.Tensor]) -> ShardedTensor:
     out.__dict__.update(value.__dict__, _local_shards=shards, _init_rrefs=False,
                         _sharded_tensor_id=None)
     return out
-
-
-def is_tensor(value: Any) -> bool:
-    """Tensors that are copied here: plain ones, Parameters and DTensors of them."""
-    kind = type(value)
-    if kind in _PLAIN:
-        return not getattr(value, "__dict__", None)
-    return kind is DTensor and type(value._local_tensor) in _PLAIN
 
 
 def lies_in(save: Save, tensors: Iterable[torch.Tensor]) -> bool:
@@ -339,7 +339,7 @@ def stage(job: Job, state: Any, boxes: Boxes, *, begin: Callable[[int], Save],
             for at, (offset, length), source in zip(addresses, save.places(), walk.sources)
             if source.tensor.nbytes}
         copies = list(views(addresses, walk.sources))
-        return Staged(walk.build(state, copies, by_torch), save, places, room)
+        return Staged(walk.build(state, copies), save, places, room)
     except BaseException:
         save.abort()
         raise
