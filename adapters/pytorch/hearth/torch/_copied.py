@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies of values that are pickled when they are saved: made by pickling them, so that a copy holds
-what a file would.
+"""Copies of values that are pickled when they are saved: made by pickling them, so that a copy
+holds what a file would.
 
 Storages are not pickled: each is copied once, to the host. A mesh or a process group stays what it
 is.

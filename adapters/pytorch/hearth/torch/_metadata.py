@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Of a `.metadata`, what is not known here, and what a planner has put beside its fields.
 
-The library's reader has proved the bytes before (_pickles.load_metadata): types, dimensions, names of
-files. A class or dtype that it does not know spoils its own entry and nothing else.
+The library's reader has proved the bytes before (_pickles.load_metadata): types, dimensions, names
+of files. A class or dtype that it does not know spoils its own entry and nothing else.
 """
 
 from __future__ import annotations

@@ -138,9 +138,9 @@ def _proved(data: bytes) -> int:
 
 
 def load_metadata(data: bytes) -> dcp.Metadata:
-    """A `.metadata` of torch 2.2 or any later one as its real classes. Fields that are not known here
-    are left out; an entry of a class that is not known is a Spoiled, the others are good. Raises
-    PickleRefused."""
+    """A `.metadata` of torch 2.2 or any later one as its real classes. Fields that are not known
+    here are left out; an entry of a class that is not known is a Spoiled, the others are good.
+    Raises PickleRefused."""
     unknown = _proved(data)
     made: list[_Names] = []
 
