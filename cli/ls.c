@@ -24,8 +24,8 @@ struct job {
 };
 
 /* A running engine's state of a kept save is newer than the record's. A save that is marked bad
- * is shown as "bad", with an engine and without: no recovery takes it, however many copies it
- * has. */
+ * is shown as "bad", with an engine and without: a recovery passes over it, however many copies
+ * it has. */
 static void job_take_states(const struct job *j)
 {
     static const char *const words[] = { "protected", "degraded", "kept", "bad" };

@@ -31,7 +31,8 @@ static const struct command {
             "States of a save: protected (the running engine knows its copies), degraded (fewer copies\n"
             "than asked for), kept (it was protected, and nobody here can say now whether its copies\n"
             "are well: no engine runs, or none of this epoch has counted them), complete (all ranks\n"
-            "wrote it), unfinished, bad (chosen once and unreadable), foreign (not written by Hearth).\n"
+            "wrote it), unfinished, bad (marked so by hearth keep or by bad_after: a recovery\n"
+            "passes over it as long as an older one is whole), foreign (not written by Hearth).\n"
             "Of a foreign one its own .metadata and markers are looked at: what a recovery would say against it\n"
             "stands behind its directory. AGE is the time since it became protected. Exit status 1: something could not be read.\n" },
     { "keep", run_keep, TAKES_JSON | TAKES_ROOT, 1, 3,

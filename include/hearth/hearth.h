@@ -117,12 +117,13 @@ HEARTH_API int hearth_load(struct hearth_checkpoint *ckpt, const struct hearth_p
  *
  * bytes     Of the payloads to come: the sum of all data, plus 4096 per piece is always enough
  *           (hearth_save_bytes() says exactly).
- * opts      NULL: no waiting.
+ * opts      NULL: defaults.
  *
  * Errors    HEARTH_EINVAL  HEARTH_STEP_NEWEST, which is for reading; opts->ranks, and which rank of it is wrong
  *           HEARTH_EBUSY   no room because an older save is undecided: names it and whom it waits for;
  *                          or, without a step, how many are undecided or staged and what one more
- *                          lacks; or the engine did not answer
+ *                          lacks; or the engine did not answer; or, mostly at a job's first saves,
+ *                          the slot's memory is still being made, which wait_ms waits for
  *           HEARTH_ENOSPC  larger than what the store can ever hold
  *           HEARTH_ESTATE  no hearth_recover() in this epoch yet, or the step went down
  * Cost      None: the slot was lent when the save before was decided. Where none was (the first save of a
