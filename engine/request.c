@@ -64,17 +64,21 @@ static int request_names_end(const struct hth_local_recover *m, size_t len)
     return 1;
 }
 
-/* What a set of ranks may follow. */
-static int request_has_ranks(uint32_t type)
+/* Where a set of ranks may be; 0: nowhere. FOLLOW of a library before version 10 has 8 bytes more
+ * in front of it. */
+static size_t request_ranks_at(uint32_t type, size_t bytes, size_t len)
 {
-    return type == HTH_LOCAL_BEGIN || type == HTH_LOCAL_REGAIN || type == HTH_LOCAL_FOLLOW;
+    if (type == HTH_LOCAL_FOLLOW && len > bytes)
+        return bytes + 8;
+    return type == HTH_LOCAL_BEGIN || type == HTH_LOCAL_REGAIN ? bytes : 0;
 }
 
 /* ATTACH of a later version may have more: it is its version that is refused, by name. */
-static int request_is_of_length(uint32_t type, size_t bytes, size_t len)
+static int request_is_of_length(uint32_t type, size_t bytes, size_t len, size_t ranks_at)
 {
-    return len == bytes || (len > bytes && (type == HTH_LOCAL_ATTACH || type == HTH_LOCAL_RECOVER ||
-                                                   request_has_ranks(type)));
+    if (ranks_at)
+        return len >= ranks_at;
+    return len == bytes || (len > bytes && (type == HTH_LOCAL_ATTACH || type == HTH_LOCAL_RECOVER));
 }
 
 int request_is_whole(const struct hth_local_head *head, size_t len)
@@ -82,15 +86,16 @@ int request_is_whole(const struct hth_local_head *head, size_t len)
     const char *bytes = (const char *)head;
     size_t i = 0, count = sizeof(kinds) / sizeof(kinds[0]);
     struct hth_ranks ranks;
+    size_t ranks_at;
 
     if (len < sizeof(*head) || head->length != len)
         return 0;
     while (i < count && kinds[i].type != head->type)
         i++;
-    if (i == count || !request_is_of_length(head->type, kinds[i].bytes, len))
+    ranks_at = i < count ? request_ranks_at(head->type, kinds[i].bytes, len) : 0;
+    if (i == count || !request_is_of_length(head->type, kinds[i].bytes, len, ranks_at))
         return 0;
-    if (request_has_ranks(head->type) &&
-            hth_ranks_decode(&ranks, bytes + kinds[i].bytes, len - kinds[i].bytes, NULL))
+    if (ranks_at && hth_ranks_decode(&ranks, bytes + ranks_at, len - ranks_at, NULL))
         return 0;
     if (kinds[i].text_len && !memchr(bytes + kinds[i].text_at, '\0', kinds[i].text_len))
         return 0;

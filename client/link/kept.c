@@ -185,11 +185,8 @@ static int kept_next_follow(struct hearth_handle *s, struct hth_unsaid *out)
 {
     if (s->follow_said || !s->save.epoch || !(s->token & HTH_LOCAL_OWN))
         return 0;
-    out->m.follow = (struct hth_local_follow){ .save = hth_local_save_of(s->save),
-        .objects = s->handed,
-        .committed = (uint32_t)s->committed };
+    out->m.follow = (struct hth_local_follow){ .save = hth_local_save_of(s->save) };
     unsaid_fill(out, s, HTH_LOCAL_FOLLOW, sizeof(out->m.follow), -1, &s->follow_said);
-    unsaid_name(out, s);
     return 1;
 }
 

@@ -39,7 +39,6 @@ struct hearth_handle {
     int follow_said;
     int closed;                     /* by its caller; it goes when nothing of it is kept */
     int copied;                     /* COPIED was heard, which may be before or after COMPLETE */
-    uint32_t handed;                /* objects that the engine was given: sealed and common ones */
     struct hth_kept_object *object; /* [objects]; NULL: nothing is kept any more */
     uint32_t objects;
     struct hth_kept_common *commons;

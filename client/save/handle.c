@@ -109,7 +109,6 @@ int hth_handle_seal(struct hearth_handle *s, uint32_t index, uint64_t data_len, 
         o->items_len = items_len;
         o->items = items;
         o->sealed = 1;
-        s->handed++;
     }
     rc = handle_say_locked(s, err);
     pthread_mutex_unlock(&s->h->lock);
@@ -124,7 +123,6 @@ int hth_handle_common(
 
     pthread_mutex_lock(&s->h->lock);
     hth_kept_common_locked(s, common);
-    s->handed++;
     rc = handle_say_locked(s, err);
     pthread_mutex_unlock(&s->h->lock);
     hth_lines_drain(&s->h->lines);

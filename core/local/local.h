@@ -41,9 +41,8 @@ enum hth_local_type {
     HTH_LOCAL_ABORT = 30,    /* OK */
     HTH_LOCAL_CANCEL = 32,   /* OK */
     HTH_LOCAL_SAVE_ID = 34,
-    HTH_LOCAL_EVENT = 36, /* a save of this rank moved; request 0 */
-    HTH_LOCAL_FOLLOW =
-            38, /* after a reconnect: tell me about this save; answered by EVENT's body */
+    HTH_LOCAL_EVENT = 36,    /* a save of this rank moved; request 0 */
+    HTH_LOCAL_FOLLOW = 38,   /* what became of this save? OK, and EVENTs from there on */
     HTH_LOCAL_MANIFEST = 40, /* answered by BYTES: the encoded manifest */
     HTH_LOCAL_MAP = 42,      /* answered by MAPPED with the slot's descriptor; takes a lease */
     HTH_LOCAL_MAPPED = 43,
@@ -251,7 +250,7 @@ static inline struct hearth_recovery hth_local_recovery_to(const struct hth_loca
     return r;
 }
 
-/* BEGIN, REGAIN and FOLLOW, from version 8 on: the set of ranks that take part in the save follows, as in
+/* BEGIN and REGAIN, from version 8 on: the set of ranks that take part in the save follows, as in
  * core/format/ranks.h; nothing: all ranks. */
 struct hth_local_begin {
     struct hth_local_head head;
@@ -321,11 +320,10 @@ struct hth_local_event {
     char text[256];
 };
 
+/* Before version 10 more follows, which the commit record has. */
 struct hth_local_follow {
     struct hth_local_head head; /* token: the client's new one for it */
     struct hth_local_save save;
-    uint32_t objects;   /* that this rank handed over with SEAL and COMMON */
-    uint32_t committed; /* 1: COMMIT was answered */
 };
 
 struct hth_local_map { /* MAP, RANGE, MANIFEST (save only) */

@@ -331,15 +331,6 @@ int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
     return HEARTH_OK;
 }
 
-int hth_commit_name(struct hth_commit *c, struct hth_save_id save, const struct hth_ranks *ranks,
-        struct hearth_error *err)
-{
-    struct track *t =
-            outcome_find(c, save) || head_fate(c, save) != FATE_OPEN ? NULL : track_get(c, save);
-
-    return t ? track_name(t, ranks, err) : HEARTH_OK; /* decided: nobody waits for anybody */
-}
-
 const struct hth_ranks *hth_commit_ranks(struct hth_commit *c, struct hth_save_id save)
 {
     const struct track *t = track_find(c, save);

@@ -79,9 +79,6 @@ void hth_commit_passes(struct hth_commit *c, uint32_t rank, uint64_t step);
 int hth_commit_rejoin(struct hth_commit *c, uint32_t rank, struct hth_save_id save,
         const struct hth_ranks *ranks, struct hearth_error *err);
 
-/* The save that is under way, or begins with that, is of these ranks; NULL: of all. Errors: HEARTH_EINVAL, HEARTH_EPROTO. */
-int hth_commit_name(struct hth_commit *c, struct hth_save_id save, const struct hth_ranks *ranks,
-        struct hearth_error *err);
 /* NULL: all, or nobody here has named them. */
 const struct hth_ranks *hth_commit_ranks(struct hth_commit *c, struct hth_save_id save);
 

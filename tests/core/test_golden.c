@@ -395,7 +395,7 @@ static const struct golden {
     [HTH_FORMAT_STORE] = { store_make, 6, "1fd3328d381336be" },
     [HTH_FORMAT_GREETING] = { greeting_make, 10, "fb91f590d0d54e04" },
     [HTH_FORMAT_HANDED] = { handed_make, 2, "c3972ce7d2374b2f" },
-    [HTH_FORMAT_LOCAL] = { local_make, 9, "020861837be80f36" },
+    [HTH_FORMAT_LOCAL] = { local_make, 10, "a167de79071384b1" },
     [HTH_FORMAT_FABRIC] = { fabric_make, 1, "fceda6fa145ad7c3" },
 };
 

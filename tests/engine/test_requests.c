@@ -264,12 +264,13 @@ static void common(uint32_t type)
 
 static void follow(void)
 {
-    struct {
+    struct { /* an older library's has more */
         struct hth_local_follow m;
-        unsigned char runs[HTH_RANK_RUNS * HTH_RANK_RUN_BYTES];
-    } p = { .m = { .save = any_save(), .objects = roll(3), .committed = roll(2) } };
+        unsigned char more[8 + HTH_RANK_RUNS * HTH_RANK_RUN_BYTES];
+    } p = { .m = { .save = any_save() } };
 
-    say(&p, sizeof(p.m) + put_ranks(p.runs), HTH_LOCAL_FOLLOW, HTH_LOCAL_OWN | roll(4), NULL);
+    say(&p, sizeof(p.m) + (roll(2) ? 8 + put_ranks(p.more + 8) : 0), HTH_LOCAL_FOLLOW,
+            HTH_LOCAL_OWN | roll(4), NULL);
 }
 
 static void regain(void)

@@ -409,7 +409,7 @@ Test(member, an_engine_that_is_new_says_nothing_of_a_save_whose_ranks_it_does_no
     engine_again();
     hth_commit_rank_done(commit, id, 1);
     cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)));
-    must_fail(hth_commit_name(commit, id, &of_two, NULL), HEARTH_EPROTO);
+    must_fail(hth_commit_rejoin(commit, 1, id, &of_two, NULL), HEARTH_EPROTO);
     must_fail(hth_commit_rejoin(commit, 1, id, NULL, NULL), HEARTH_EPROTO);
     must(hth_commit_rejoin(commit, 1, id, &of_one, NULL));
     hth_commit_rank_done(commit, id, 1);

@@ -72,12 +72,20 @@ static struct hth_save_id begun(uint32_t rank, uint64_t step)
     return id;
 }
 
-/* A save that ranks of other nodes have begun, as an offer names it. */
+/* A save that ranks of other nodes have begun, as AWAITED names it. */
 static struct hth_save_id offered_of(uint64_t step, const struct hth_ranks *ranks)
 {
     struct hth_save_id id = { EPOCH, NONCE, step, (ranks ? hth_ranks_bits(ranks) : 0) + 1 };
+    unsigned char body[SAVE + HTH_RANK_RUNS * HTH_RANK_RUN_BYTES];
 
-    must(hth_commit_name(commit, id, ranks, NULL));
+    hth_put64(body, id.epoch);
+    hth_put64(body + 8, id.nonce);
+    hth_put64(body + 16, id.step);
+    hth_put64(body + 24, id.attempt);
+    if (ranks)
+        hth_ranks_encode(ranks, body + SAVE);
+    hth_commit_deliver(
+            commit, 0, HTH_KIND_AWAITED, body, SAVE + (ranks ? hth_ranks_bytes(ranks) : 0));
     return id;
 }
 

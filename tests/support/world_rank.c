@@ -668,18 +668,12 @@ static void hear_recovered(struct rank_state *r, const struct hth_local_recovere
 /* What became of the save that it had handed over to the engine before. */
 static void do_follow(struct rank_state *r)
 {
-    struct {
-        struct hth_local_follow m;
-        unsigned char runs[HTH_RANK_RUNS * HTH_RANK_RUN_BYTES];
-    } packet = { .m = { .head = { sizeof(packet.m), HTH_LOCAL_FOLLOW, ++r->request, 0 },
-                         .save = hth_local_save_of(r->save),
-                         .objects = 1 + (uint32_t)r->has_common,
-                         .committed = 1 } };
+    struct hth_local_follow m = { .head = { sizeof(m), HTH_LOCAL_FOLLOW, ++r->request, 0 },
+        .save = hth_local_save_of(r->save) };
 
     r->step = R_WAIT;
     rank_wait(r, decided_ms(r->world));
-    packet.m.head.length += (uint32_t)some_put(r, packet.runs);
-    rank_send(r, &packet, packet.m.head.length, NULL, 0);
+    rank_send(r, &m, sizeof(m), NULL, 0);
 }
 
 /* After its engine's restart a rank joins with the table it has, if the engine is not in the epoch. */
