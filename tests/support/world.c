@@ -11,7 +11,7 @@
 
 const char *const world_event_name[WORLD_EVENTS] = { "save", "protected", "failed", "recovered",
     "scratch", "loss", "kill", "restart", "stale", "late", "double", "drop", "flip", "skip",
-    "again", "some", "back", "cut" };
+    "again", "some", "back", "cut", "ticket" };
 
 const struct world_kind_name world_kind_name[WORLD_KINDS_COUNT] = {
 #define WORLD_KIND(kind, name, text) { #name, text },
@@ -79,6 +79,8 @@ static void note_launch(struct world *w)
     w->front = 0;
     w->recovered = 0;
     w->gathers = w->asked = w->tabled = 0;
+    free(w->packed);
+    w->packed = NULL;
     w->launch_ranks = realloc(w->launch_ranks, (w->lineage + 1) * sizeof(*w->launch_ranks));
     if (!w->launch_ranks)
         abort();
@@ -461,6 +463,7 @@ void world_close(struct world *w)
     reads_close(w->reads);
     free(w->client_rank);
     free(w->table);
+    free(w->packed);
     free(w->launch_ranks);
     free(w->machine);
     free(w->member);

@@ -92,6 +92,7 @@ enum world_event {
     WORLD_SOME,      /* a rank hears that a save of some ranks is PROTECTED */
     WORLD_BACK,      /* an engine gone under ranks that recover, and started again by them */
     WORLD_CUT,       /* a rank cut off from its engine */
+    WORLD_TICKET,    /* an engine has received the ranks' table from another one */
     WORLD_EVENTS
 };
 
@@ -219,6 +220,8 @@ struct world {
     uint32_t recovered;     /* ranks of the launch */
     unsigned char *table;   /* [ranks][HTH_GATHER] what they gathered ... */
     int tabled;             /* ... is made */
+    unsigned char *packed;  /* [packed_len] the same, packed; NULL: not yet */
+    size_t packed_len;
     int gathers, asked,
             dies;        /* a rank has attached; one has asked to recover; an engine is dying */
     uint64_t fault_dice; /* of the fault to come, which is */

@@ -88,6 +88,8 @@ struct rank_state {
     uint64_t begun;    /* the request whose slot it waits for */
     uint64_t began_ms; /* the save that it waits for */
     int waits;         /* until act_ms for what it asked */
+    uint64_t tabling;  /* the request by which it receives the ranks' table; 0: none */
+    unsigned tries;    /* such requests since it gathered; TABLE_DONE: it has the table */
     uint64_t stood_ms; /* its engine had stood still for so long then */
     int trick;         /* what it does otherwise with this save */
     int follows;       /* it has asked what became of its save: the next event of that is its own */
@@ -189,7 +191,8 @@ int faults_keep(struct machine *m, struct hth_work *work); /* 1: kept until worl
 
 /* world_rank.c */
 void rank_due(struct rank_state *r, uint64_t ms);
-void rank_connect(struct rank_state *r); /* by a connection of its own from here on */
+void rank_wait(struct rank_state *r, uint64_t ms); /* for an answer */
+void rank_connect(struct rank_state *r);           /* by a connection of its own from here on */
 struct rank_state *rank_of_client(struct world *w, uint32_t machine, uint32_t client); /* or NULL */
 void rank_act(struct rank_state *r);
 void rank_hear(struct rank_state *r, const struct letter *l);
@@ -243,7 +246,11 @@ void reads_act(struct world *w);
 void reads_last(struct world *w); /* at rest: from some nodes what is PROTECTED is read */
 uint64_t reads_due_ms(const struct world *w);
 int reads_hear(struct rank_state *r, const struct letter *l); /* 0: no answer to a reader */
-void reads_joined(const struct rank_state *r);                /* an epoch */
+/* 1: it asks its engine for the ranks' table before it joins. */
+int table_ask(struct rank_state *r, const unsigned char *table);
+/* 1: an answer to that. */
+int table_heard(struct rank_state *r, const struct letter *l);
+void reads_joined(const struct rank_state *r);                                       /* an epoch */
 void reads_decided(struct world *w, const struct hth_save_id *keep, uint32_t saves); /* a record */
 int reads_was_decided(const struct world *w, struct hth_save_id id);                 /* by one */
 int reads_elsewhere(const struct machine *x, uint64_t slot); /* some reader has it mapped */

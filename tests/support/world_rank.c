@@ -37,7 +37,7 @@ void rank_due(struct rank_state *r, uint64_t ms)
 
 /* It has asked for something that it is owed by then, however fast its engine's clock goes, and not counting
  * the time for which that stood still. */
-static void rank_wait(struct rank_state *r, uint64_t ms)
+void rank_wait(struct rank_state *r, uint64_t ms)
 {
     rank_due(r, r->world->now_ms + ms + ms / 8 + 3000);
     r->waits = 1;
@@ -579,7 +579,7 @@ void rank_act(struct rank_state *r)
         do_notice(r);
     else if (r->step == R_ATTACH || r->step == R_BACK)
         do_attach(r);
-    else if (r->step == R_JOIN)
+    else if (r->step == R_JOIN && !table_ask(r, gathered(r->world)))
         do_join(r);
     else if (r->step == R_RECOVER)
         do_recover(r);
@@ -714,7 +714,7 @@ void rank_hear(struct rank_state *r, const struct letter *l)
 {
     const struct hth_local_head *head = (const void *)l->bytes;
 
-    if (reads_hear(r, l))
+    if (table_heard(r, l) || reads_hear(r, l))
         return;
     switch ((enum hth_local_type)head->type) {
     case HTH_LOCAL_ERROR:
