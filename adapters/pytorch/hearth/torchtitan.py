@@ -22,7 +22,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,36 +29,33 @@ import torch
 from torchtitan.components.checkpoint import MODEL, CheckpointManager
 
 from .errors import HearthNotFound
-from .torch import _jobs, _recover, _weak
+from .torch import _recover, _weak
 from .torch.reader import HearthReader
 from .torch.writer import HearthWriter
 
 
-class _Memory:
+class _Memory(_weak.Saves):
     """Saves and loads of a manager's states; the arguments are those of HearthCheckpointer."""
 
     def __init__(self, manager: Any, base: str | os.PathLike, every_n_steps: int, on_error: str,
                  trust: bool, opts: dict[str, Any]) -> None:
         if every_n_steps < 1:
             raise ValueError(f"every_n_steps: {every_n_steps} is not positive")
-        _weak.check(on_error)
+        super().__init__(base, on_error)
         if getattr(manager, "ft_manager", None) is not None:
             raise TypeError("torchft: its replicas do not save together, and a save in memory is "
                             "all ranks'")
-        self._manager, self._every, self._on_error = manager, every_n_steps, on_error
-        self._base, self._trust, self._opts = _jobs.base_of(base), trust, opts
-        self._writer = HearthWriter(self._base, **opts)
-        self._last: Future[Any] | None = None
+        self._manager, self._every, self._trust, self._opts = manager, every_n_steps, trust, opts
+        self._writer = HearthWriter(self.base, **opts)
 
     def save(self, step: int) -> bool:
         """Copy the states, if it is time; they are written beside training. Collective."""
         if step < 1 or step % self._every or self._manager.load_only:
             return False
-        if _weak.is_over(self._last, self._on_error):
-            self.wait()
+        self._is_over()
         self._last = _recover.async_save(
             self._manager._flattened_model_states_sd(), storage_writer=self._writer,
-            checkpoint_id=f"{self._base}/step-{step}", on_error=self._on_error)
+            checkpoint_id=f"{self.base}/step-{step}", on_error=self._on_error)
         return True
 
     def load(self, step: int, from_storage: Callable[[int], bool]) -> bool:
@@ -69,13 +65,13 @@ class _Memory:
             return from_storage(step)
         states = self._manager._states_to_load(False)
         _recover.load(states, checkpoint_id=found.path, process_group=_recover.group(),
-                      storage_reader=HearthReader(self._base, trust=self._trust))
+                      storage_reader=HearthReader(self.base, trust=self._trust))
         self._manager.states[MODEL].load_state_dict(states)  # flat: DCP does not know whose it is
         return True
 
     def _newer(self) -> _recover.Recovered | None:
         """What memory has, unless storage has something newer, for any rank."""
-        found = _recover.recover(self._base, **self._opts)
+        found = _recover.recover(self.base, **self._opts)
         stored = max(_recover.gathered(self._manager._find_load_step()))
         return found if found is not None and found.step >= stored else None
 
@@ -83,21 +79,15 @@ class _Memory:
         """This step, if memory has it. Where memory is further, no save could follow an older step
         of storage's."""
         try:
-            return _recover.recover(self._base, step=step, **self._opts)
+            return _recover.recover(self.base, step=step, **self._opts)
         except HearthNotFound:
-            newest = _recover.recover(self._base, **self._opts)
+            newest = _recover.recover(self.base, **self._opts)
         if newest is not None and newest.step > step:
             raise ValueError(
-                f"load_step {step}: {self._base} is at step {newest.step} and has not kept {step}, "
+                f"load_step {step}: {self.base} is at step {newest.step} and has not kept {step}, "
                 "and steps of a job in memory do not go down. Give this run another base, or free "
                 "the job's memory first: hearth.torch.leave(base, keep=False) on all ranks")
         return None
-
-    def wait(self) -> None:
-        """Until the last save has ended. Raises what it raised, once."""
-        last, self._last = self._last, None
-        if last is not None:
-            last.result()
 
     def close(self) -> None:
         """The last save ends; of a process that ends of an error nobody waits for it."""

@@ -174,7 +174,7 @@ def failing(dump_folder: str, on_error: str) -> Any:
     """Saves of which every one fails: how far training came, how many are counted, what was
     said."""
     trainer = Trainer(dump_folder, memory(on_error=on_error))
-    trainer.checkpointer._memory._base = "/nowhere/job"  # where its writer does not save
+    trainer.checkpointer._memory.base = "/nowhere/job"  # where its writer does not save
     said = ""
     try:
         for _ in range(4):

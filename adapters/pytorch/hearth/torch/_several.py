@@ -8,7 +8,6 @@ part of one save, and what each rank has of its own as files in one more.
 
 from __future__ import annotations
 
-import concurrent.futures
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -25,7 +24,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 from ..job import Job
-from . import _folder, _jobs, _recover, _weak
+from . import _folder, _recover, _weak
 from ._process import Current
 from .reader import HearthReader
 from .writer import HearthWriter
@@ -44,31 +43,21 @@ class _Writer(HearthWriter):
         super()._stage_part(job, current, self.make(), parts)
 
 
-class Saver:
-    """Saves of one job, one after another.
-
-    on_error  "warn": a save that fails is counted and said in the log (protection())
-    """
+class Saver(_weak.Saves):
+    """Saves in parts."""
 
     def __init__(self, base: str | os.PathLike, *, on_error: str = "warn",
                  level: str = "PROTECTED", **opts: Any) -> None:
-        _weak.check(on_error)
-        self.base, self._on_error, self._level, self._opts = (
-            _jobs.base_of(base), on_error, level, opts)
+        super().__init__(base, on_error)
+        self._level, self._opts = level, opts
         self._writers: dict[tuple[str, ...], dict[str, _Writer]] = {}
-        self._last: Future[Any] | None = None
 
     def save(self, step: int, states: Mapping[str, Make],
              write: Callable[[str], Any]) -> Future[Any]:
         """Copy the states and the files and return. Collective. Waits for the save before, with
         "warn" as long as for the engine: then this one is skipped, on all ranks."""
-        if _weak.is_over(self._last, self._on_error):
-            self.wait()
-        else:
-            states = dict.fromkeys(states, _weak.skipped)
-        future = _weak.call(self.base, self._on_error, lambda: self._submit(step, states, write))
-        self._last = future if future is not None else _weak.none_yet()
-        return self._last
+        return self._next(lambda skip: self._submit(
+            step, dict.fromkeys(states, skip) if skip else states, write))
 
     def _submit(self, step: int, states: Mapping[str, Make],
                 write: Callable[[str], Any]) -> Future[Any]:
@@ -92,17 +81,6 @@ class Saver:
                 name: _Writer(self.base, part=name, parts=parts, level=self._level, **self._opts)
                 for name in parts}
         return known
-
-    def wait(self) -> None:
-        """Until the last save has ended. Raises what it raised, once."""
-        last, self._last = self._last, None
-        if last is not None:
-            last.result()
-
-    def ended(self) -> None:
-        """The same, and what it raised is raised by the next save."""
-        if self._last is not None:
-            concurrent.futures.wait([self._last])
 
     def close(self) -> None:
         """The last save ends, and what was never written is given up. It may be used again."""

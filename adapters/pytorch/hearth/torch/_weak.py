@@ -245,22 +245,58 @@ def _softened(base: str | os.PathLike | None,
     return out
 
 
-def is_over(last: concurrent.futures.Future[Any] | None, on_error: str) -> bool:
-    """The save before has ended. With "warn" it is waited for here, as long as for the engine;
-    False: the next one is skipped."""
-    if last is None or on_error == "raise":
+def none_yet() -> concurrent.futures.Future[None]:
+    """What an asynchronous save gives that failed before it began."""
+    out: concurrent.futures.Future[None] = concurrent.futures.Future()
+    out.set_result(None)
+    return out
+
+
+# ---- one after another ---------------------------------------------------------------------------
+
+
+class Saves:
+    """The asynchronous saves of one job, one after another.
+
+    on_error  "warn": a save that fails is counted and said in the log (protection())
+    """
+
+    def __init__(self, base: str | os.PathLike, on_error: str) -> None:
+        check(on_error)
+        self.base, self._on_error = _jobs.base_of(base), on_error
+        self._last: concurrent.futures.Future[Any] | None = None
+
+    def _is_over(self) -> bool:
+        """The save before has ended, and raises here what it raised. With "warn" it is waited for as
+        long as for the engine; False: it goes on."""
+        if self._last is not None and self._on_error == "warn" and not concurrent.futures.wait(
+                [self._last], BLOCKED_MS / 1000).done:
+            return False
+        self.wait()
         return True
-    return bool(concurrent.futures.wait([last], BLOCKED_MS / 1000).done)
+
+    def _next(self, save: Callable[[Callable[[], NoReturn] | None], Any]
+              ) -> concurrent.futures.Future[Any]:
+        """save(None) after the save before; save(skipped) where that goes on, to be called in the
+        place of what makes the state."""
+        skip = None if self._is_over() else skipped
+        future = call(self.base, self._on_error, lambda: save(skip))
+        self._last = future if future is not None else none_yet()
+        return self._last
+
+    def wait(self) -> None:
+        """Until the last save has ended. Raises what it raised, once."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.result()
+
+    def ended(self) -> None:
+        """The same, and what it raised is raised by the next save."""
+        if self._last is not None:
+            concurrent.futures.wait([self._last])
 
 
 def skipped() -> NoReturn:
     """In the place of a state that is not copied. All ranks hear of it."""
     raise HearthBusy(f"the save before has not ended within {BLOCKED_MS / 1000:g} s, and this one "
                      "is skipped", -109, "HEARTH_EBUSY")
-
-
-def none_yet() -> concurrent.futures.Future[None]:
-    """What an asynchronous save gives that failed before it began."""
-    out: concurrent.futures.Future[None] = concurrent.futures.Future()
-    out.set_result(None)
-    return out

@@ -4,7 +4,6 @@ background and read back whole. What hearth.lightning and hearth.accelerate are 
 
 from __future__ import annotations
 
-import concurrent.futures
 import os
 import re
 from collections.abc import Callable
@@ -19,21 +18,19 @@ from ._group import OwnGroup
 from ._rank_local import Reader, Stager, Writer, prove
 
 
-class Saver:
-    """Saves of one job, one after another, in a thread.
+class Saver(_weak.Saves):
+    """Saves in a thread.
 
-    on_error  "warn": a save that fails is counted and said in the log (protection())
     alone     this rank's number, where it saves and the others do not: they have joined the job
               before, and read what it has saved. None: all ranks save
     """
 
     def __init__(self, base: str | os.PathLike, *, on_error: str = "warn",
                  level: str = "PROTECTED", alone: int | None = None, **opts: Any) -> None:
-        _weak.check(on_error)
-        self.base, self._on_error, self._alone = _jobs.base_of(base), on_error, alone
+        super().__init__(base, on_error)
+        self._alone = alone
         self._stager = Stager(base=self.base, ranks=None if alone is None else (alone,), **opts)
         self._writer = Writer(level=level, **opts)
-        self._last: Future[Any] | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._group = OwnGroup()  # that the thread alone uses
 
@@ -46,13 +43,7 @@ class Saver:
         if self._alone is not None and _jobs.open_member(self.base) is None:
             raise HearthError(f"{path}: a rank that saves alone cannot join the job alone: all ranks "
                               "call recover() or newest() before")
-        if _weak.is_over(self._last, self._on_error):
-            self.wait()
-        else:
-            make = _weak.skipped
-        future = _weak.call(self.base, self._on_error, lambda: self._submit(path, make))
-        self._last = future if future is not None else _weak.none_yet()
-        return self._last
+        return self._next(lambda skip: self._submit(path, skip or make))
 
     def _submit(self, path: str, make: Callable[[], Any]) -> Future[Any]:
         if self._thread is None:
@@ -86,17 +77,6 @@ class Saver:
             raise error if error is not None else HearthError("; ".join(wrong))
         self._writer.write(path, staged)
         return path
-
-    def wait(self) -> None:
-        """Until the last save has ended. Raises what it raised, once."""
-        last, self._last = self._last, None
-        if last is not None:
-            last.result()
-
-    def ended(self) -> None:
-        """The same, and what it raised is raised by the next save."""
-        if self._last is not None:
-            concurrent.futures.wait([self._last])
 
     def close(self) -> None:
         """End the last save, give up what was staged. It may be used again."""
