@@ -89,8 +89,9 @@ class HearthCheckpointIO(CheckpointIO):
     def _saver(self) -> _whole.Saver:
         """Lightning saves on one rank, whatever the others are: alone, where there are others."""
         if self._made is None:
+            rank, world = _jobs.rank_and_world()
             self._made = _whole.Saver(self.base, on_error="raise",
-                                      alone=_rank() if _world() > 1 else None, **self._opts)
+                                      alone=rank if world > 1 else None, **self._opts)
         return self._made
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | os.PathLike,
@@ -137,18 +138,6 @@ class HearthAsyncCheckpointIO(HearthCheckpointIO):
 
     def _save(self, name: str, checkpoint: dict[str, Any]) -> None:
         self._saver.save(name, lambda: checkpoint)
-
-
-def _world() -> int:
-    dist = torch.distributed
-    started = dist.is_available() and dist.is_initialized()
-    return dist.get_world_size() if started else int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def _rank() -> int:
-    dist = torch.distributed
-    started = dist.is_available() and dist.is_initialized()
-    return dist.get_rank() if started else int(os.environ.get("RANK", "0"))
 
 
 # ---- strategies that cut the state ---------------------------------------------------------------

@@ -227,14 +227,20 @@ def _store_gather(base: str, rank: int, world: int, timeout_s: float) -> Gather:
     return StoreGather(store, os.path.basename(base), rank, world, timeout_s)
 
 
+def rank_and_world() -> tuple[int, int]:
+    """This process's rank and how many there are, as torch or else its launcher says."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
 def _place(base: str, opts: dict[str, Any]) -> tuple[int, int, Gather | None]:
     """This process's rank, the world, and how the ranks meet."""
     wait_s = opts.get("open_ms", 60000) / 1000
+    rank, world = rank_and_world()
     if dist.is_available() and dist.is_initialized():
-        rank, world = dist.get_rank(), dist.get_world_size()
         needed = world > 1 and "gather" not in opts
         return rank, world, _GroupGather(wait_s) if needed else None
-    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if world > 1 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         return rank, world, _store_gather(base, rank, world, wait_s)
     return rank, world, None

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from logging import getLogger
 from typing import Any, Protocol
 
-import torch.distributed as dist
-
 from ..errors import HearthCorrupt, HearthNotFound
 from ..job import Checkpoint, Handle, Job, Save
 from . import _jobs, _names, _parts, _proof, _stage
@@ -35,13 +33,6 @@ def ordered(path: Any, state: Any) -> tuple[str, Any]:
         raise TypeError(f"a path and a state are wanted, not {type(path).__name__} and "
                         f"{type(state).__name__}")
     return os.fspath(path), state
-
-
-def rank_and_world() -> tuple[int, int]:
-    """This process's rank and how many there are, as torch or else its launcher says."""
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
 class Hook(Protocol):
@@ -93,7 +84,7 @@ class Stager:
                  base: str | os.PathLike | None = None, wait_s: float = _WAIT_S,
                  ranks: tuple[int, ...] | None = None, part: str | None = None,
                  parts: Sequence[str] | None = None, **opts: Any) -> None:
-        self._rank = rank_and_world()[0] if rank is None else rank
+        self._rank = _jobs.rank_and_world()[0] if rank is None else rank
         self._job, self._base, self._wait_s = job, base, wait_s
         self._ranks = ranks
         self._part, self._parts = part, _parts.declared(part, parts)
@@ -176,7 +167,7 @@ class Writer:
                  commit_hook: Hook | None = None, *, job: Job | None = None,
                  level: str = "PROTECTED", part: str | None = None,
                  parts: Sequence[str] | None = None, **opts: Any) -> None:
-        self._rank = rank_and_world()[0] if rank is None else rank
+        self._rank = _jobs.rank_and_world()[0] if rank is None else rank
         self._barrier, self._commit_hook = barrier, commit_hook
         self._job, self._level, self._opts = job, level, _jobs.own_options(job, opts)
         self._part, self._parts = part, _parts.declared(part, parts)
@@ -308,7 +299,7 @@ class Reader:
 
     def __init__(self, rank: int | None = None, *, job: Job | None = None,
                  trust: bool = False, part: str | None = None, **opts: Any) -> None:
-        self._rank = rank_and_world()[0] if rank is None else rank
+        self._rank = _jobs.rank_and_world()[0] if rank is None else rank
         self._job, self._trust, self._opts = job, trust, _jobs.own_options(job, opts)
         self._part = part
         self.bytes_read = 0

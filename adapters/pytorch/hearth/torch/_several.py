@@ -14,7 +14,6 @@ from concurrent.futures import Future
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -24,7 +23,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 from ..job import Job
-from . import _folder, _recover, _weak
+from . import _folder, _jobs, _recover, _weak
 from ._process import Current
 from .reader import HearthReader
 from .writer import HearthWriter
@@ -112,15 +111,12 @@ def _made(make: Make) -> Make:
 
 def _written(write: Callable[[str], Any], folder: str) -> dict[str, Any]:
     write(folder)
-    return {_key(_rank()): _folder.files(folder)}
+    return {_key(): _folder.files(folder)}
 
 
-def _rank() -> int:
-    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
-
-
-def _key(rank: int) -> str:
-    return f"rank{rank}"
+def _key(rank: int | None = None) -> str:
+    """Of the files of a rank, this one's if none is said."""
+    return f"rank{_jobs.rank_and_world()[0] if rank is None else rank}"
 
 
 def _first_error(futures: list[Future[Any]]) -> Future[Any]:
@@ -161,7 +157,7 @@ def bring(path: str, to: str) -> None:
         error = raised
     _recover.raise_of_any(error)
     load(path, FILES, state)
-    for rank in (_key(0), _key(_rank())):
+    for rank in (_key(0), _key()):
         _folder.lay(path, state.get(rank, {}), to)
 
 
@@ -175,7 +171,7 @@ def _room_for(path: str) -> dict[str, dict[str, torch.Tensor]]:
         reader.close()
     out: dict[str, dict[str, torch.Tensor]] = {}
     for key, (rank, name) in (metadata.planner_data or {}).items():
-        if rank in (_key(0), _key(_rank())):
+        if rank in (_key(0), _key()):
             size = metadata.state_dict_metadata[key].size[0]
             out.setdefault(rank, {})[name] = torch.empty(
                 size, dtype=torch.uint8, device="cpu")

@@ -46,7 +46,7 @@ from torch.distributed.checkpoint._experimental.types import RankInfo
 from torch.distributed.checkpoint._experimental.utils import wrap_future
 
 from ..job import Job
-from . import _rank_local
+from . import _jobs, _rank_local
 from ._rank_local import ordered
 from ._staged import Staged
 
@@ -54,7 +54,7 @@ from ._staged import Staged
 
 
 def _rank_info() -> RankInfo:
-    rank, world = _rank_local.rank_and_world()
+    rank, world = _jobs.rank_and_world()
     return RankInfo(global_rank=rank, global_world_size=world)
 
 
