@@ -302,6 +302,7 @@ class Packed:
 
     def __init__(self) -> None:
         self._texts = bytearray()
+        self._names: dict[str, int] = {}
         self._dims: list[int] = []
         self._keep: list = []
         self.buffer: c.Array | None = None
@@ -327,10 +328,17 @@ class Packed:
         self._keep = [texts, dims]
         return c.addressof(texts), c.addressof(dims)
 
-    def keep(self, array: bytearray) -> int:
+    def keep(self, structs: Iterable[bytes]) -> int:
         """Address of the packed structs."""
-        self.buffer = (c.c_char * (len(array) or 1)).from_buffer(array or bytearray(1))
+        array = bytearray().join(structs) or bytearray(1)
+        self.buffer = (c.c_char * len(array)).from_buffer(array)
         return c.addressof(self.buffer)
+
+    def name(self, name: str) -> int:
+        """As text(); the same name lies there once."""
+        if name not in self._names:
+            self._names[name] = self.text(name.encode())
+        return self._names[name]
 
 
 def pack_pieces(pieces: Sequence) -> tuple[Packed, int]:
@@ -344,16 +352,11 @@ def pack_pieces(pieces: Sequence) -> tuple[Packed, int]:
             None if global_shape is None else packed.dims(global_shape),
             None if global_offset is None else packed.dims(global_offset)))
     texts, dims = packed.finish()
-    out = bytearray(PIECE.size * len(rows))
-    at = 0
-    for piece, (key, shape, strides, whole, offset) in zip(pieces, rows):
-        PIECE.pack_into(
-            out, at, PIECE.size, texts + key, len(piece.key), piece.data,
-            dtype_number(piece.dtype), 0,
-            len(piece.shape), 0, dims + shape, 0 if strides is None else dims + strides,
-            0 if whole is None else dims + whole, 0 if offset is None else dims + offset)
-        at += PIECE.size
-    return packed, packed.keep(out)
+    return packed, packed.keep(PIECE.pack(
+        PIECE.size, texts + key, len(piece.key), piece.data, dtype_number(piece.dtype), 0,
+        len(piece.shape), 0, dims + shape, 0 if strides is None else dims + strides,
+        0 if whole is None else dims + whole, 0 if offset is None else dims + offset)
+        for piece, (key, shape, strides, whole, offset) in zip(pieces, rows))
 
 
 def pack_bytes(items: Sequence[tuple[bytes, bytes]]) -> tuple[Packed, int]:
@@ -361,45 +364,29 @@ def pack_bytes(items: Sequence[tuple[bytes, bytes]]) -> tuple[Packed, int]:
     packed = Packed()
     rows = [(packed.text(key), len(key), packed.text(data), len(data)) for key, data in items]
     texts, _ = packed.finish()
-    out = bytearray(BYTE_ITEM.size * len(rows))
-    for i, (key, key_len, data, data_len) in enumerate(rows):
-        BYTE_ITEM.pack_into(
-            out, i * BYTE_ITEM.size, BYTE_ITEM.size, texts + key, key_len, texts + data, data_len)
-    return packed, packed.keep(out)
+    return packed, packed.keep(
+        BYTE_ITEM.pack(BYTE_ITEM.size, texts + key, key_len, texts + data, data_len)
+        for key, key_len, data, data_len in rows)
 
 
 def pack_boxes(boxes: Sequence) -> tuple[Packed, int]:
     """hearth.job.Box -> struct hearth_box[]."""
     packed = Packed()
-    names: dict[str, int] = {}
-    rows = []
-    for box in boxes:
-        if box.object not in names:
-            names[box.object] = packed.text(box.object.encode())
-        rows.append((names[box.object], packed.dims(box.offset), packed.dims(box.shape),
-                     None if box.strides is None else packed.dims(box.strides)))
+    rows = [(packed.name(box.object), packed.dims(box.offset), packed.dims(box.shape),
+             None if box.strides is None else packed.dims(box.strides)) for box in boxes]
     texts, dims = packed.finish()
-    out = bytearray(BOX.size * len(rows))
-    at = 0
-    for box, (name, offset, shape, strides) in zip(boxes, rows):
-        BOX.pack_into(
-            out, at, BOX.size, texts + name, box.item, dtype_number(box.dtype), len(box.shape),
-            dims + offset, dims + shape, box.dst, 0 if strides is None else dims + strides)
-        at += BOX.size
-    return packed, packed.keep(out)
+    return packed, packed.keep(BOX.pack(
+        BOX.size, texts + name, box.item, dtype_number(box.dtype), len(box.shape), dims + offset,
+        dims + shape, box.dst, 0 if strides is None else dims + strides)
+        for box, (name, offset, shape, strides) in zip(boxes, rows))
 
 
 def pack_ranges(ranges: Sequence[tuple[str, int, int]],
                 places: Sequence[int]) -> tuple[Packed, int]:
     """(object, offset, length) and where to -> struct hearth_range[]."""
     packed = Packed()
-    names: dict[str, int] = {}
-    for name, _, _ in ranges:
-        if name not in names:
-            names[name] = packed.text(name.encode())
+    names = [packed.name(name) for name, _, _ in ranges]
     texts, _ = packed.finish()
-    out = bytearray(RANGE.size * len(ranges))
-    for i, ((name, offset, length), place) in enumerate(zip(ranges, places)):
-        RANGE.pack_into(
-            out, i * RANGE.size, RANGE.size, texts + names[name], offset, length, place)
-    return packed, packed.keep(out)
+    return packed, packed.keep(
+        RANGE.pack(RANGE.size, texts + name, offset, length, place)
+        for name, (_, offset, length), place in zip(names, ranges, places))
