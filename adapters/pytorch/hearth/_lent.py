@@ -89,7 +89,7 @@ def encode(value: Any) -> Any:
     return os.fsencode(value) if isinstance(value, (str, os.PathLike)) else value
 
 
-class Part:
+class Lent:
     """What a job lends: a pointer of the library, given back once, and while no thread uses it."""
 
     _closed = "it is closed"  # what a use says afterwards
@@ -173,7 +173,7 @@ def save_bytes(pieces: Sequence[Piece], items: Sequence[tuple[bytes, bytes]] = (
     return size
 
 
-class Save(Part):
+class Save(Lent):
     """A save being written, by one thread at a time."""
 
     _closed = "the save is over: it was committed, given away or aborted"
@@ -306,7 +306,7 @@ class _Moves:
                 error.code, error.name)
 
 
-class Handle(Part):
+class Handle(Lent):
     """A save handed over. Closing it, or dropping it, does not cancel."""
 
     _closed = "the handle is closed"
@@ -352,7 +352,7 @@ class Handle(Part):
         _ffi.library().hearth_handle_close(pointer)
 
 
-class Checkpoint(Part):
+class Checkpoint(Lent):
     """A recovered or protected save, to be read by one thread at a time. Views of it stay when it
     is closed."""
 

@@ -35,7 +35,7 @@ from ._lent import (
     Checkpoint,
     Handle,
     Item,
-    Part,
+    Lent,
     Piece,
     Save,
     encode,
@@ -210,7 +210,7 @@ class Job:
         self._calls = 0  # that are in the library now
         self._views = 0  # alive
         self._closing: int | None = None
-        self._open: weakref.WeakSet[Part] = weakref.WeakSet()  # saves, handles, checkpoints
+        self._open: weakref.WeakSet[Lent] = weakref.WeakSet()  # saves, handles, checkpoints
         self._pid = os.getpid()
         self.unanswered: threading.Thread | None = None  # in a call that its caller has given up
         _members.add(self)
@@ -480,11 +480,11 @@ class Job:
                 self._lock.wait_for(lambda: not self._calls, wait_s)
                 return
             self._closing = how
-            self._calls += 1  # our own: nobody else ends it before its parts are closed
-            parts = list(self._open)
+            self._calls += 1  # our own: nobody else ends it before what is lent is closed
+            lent = list(self._open)
         try:
-            for part in parts:  # the library wants them closed before the job
-                part.close()
+            for each in lent:  # the library wants them closed before the job
+                each.close()
             with self._lock:
                 self._lock.wait_for(lambda: self._calls == 1, wait_s)
         finally:
@@ -514,13 +514,13 @@ class Job:
         if bootstrap:
             _ffi.library().hearth_bootstrap_close(bootstrap)
 
-    def _add(self, part: Part) -> None:
-        """Of a part made by a call that has not ended. Closed at once where the job is."""
+    def _add(self, lent: Lent) -> None:
+        """Of what was lent by a call that has not ended. Closed at once where the job is."""
         with self._lock:
-            self._open.add(part)
+            self._open.add(lent)
             late = self._closing is not None
         if late:
-            part.close()
+            lent.close()
 
     def _view_opened(self) -> None:
         with self._lock:

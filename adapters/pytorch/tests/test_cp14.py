@@ -33,7 +33,7 @@ from hearth.torch import _jobs
 from hearth.torch._pickles import decode_item, encode_item
 from hearth.torch.experimental import (
     Reader,
-    Staged,
+    StagedObject,
     Stager,
     Writer,
     make_async_checkpointer,
@@ -146,7 +146,7 @@ def test_a_staged_state_reads_like_the_state(base):
 def test_a_staged_state_is_written_once(base):
     stager, writer = Stager(RANK0, base=base), Writer(rank_info=RANK0)
     staged = stager.stage(small_state())
-    assert type(staged) is Staged
+    assert type(staged) is StagedObject
     writer.write(f"{base}/step-1_ckpt", staged)
     with pytest.raises(HearthError, match="written already"):
         writer.write(f"{base}/step-2_ckpt", staged)

@@ -19,7 +19,7 @@ from hearth.errors import HearthError
 from hearth.torch import HearthReader, HearthWriter, _jobs, _whole
 from hearth.torch._partial import fill
 from hearth.torch._pickles import decode_item, encode_item
-from hearth.torch._skeleton import Kept
+from hearth.torch._skeleton import StoredState
 
 SOURCE = {"a": torch.arange(12.0).reshape(3, 4), "c": torch.arange(6) * (1 + 2j)}
 
@@ -183,7 +183,7 @@ def test_what_is_filled_in_place_of_a_whole_state_is_found_by_autograd(base):
     weight = torch.nn.Parameter(zeros())
     loss = (weight * weight).sum()
     found = _jobs.open_member(base).job.checkpoint(1)
-    fill({"a": weight}, Kept(found, "checkpoint_0.pt"))
+    fill({"a": weight}, StoredState(found, "checkpoint_0.pt"))
     found.close()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()

@@ -42,7 +42,7 @@ from . import _jobs, _parts, _stage
 
 
 @dataclasses.dataclass(eq=False)
-class Current:
+class DcpSave:
     """A save that DCP is in.
 
     name     what its id is called in the base
@@ -52,7 +52,7 @@ class Current:
     counted  the engine has heard of this rank's attempt at the step, or is to hear of it
     """
 
-    staged: _stage.Staged | None = None
+    staged: _stage.StagedCopy | None = None
     error: BaseException | None = None
     step: int = 0
     base: str = ""
@@ -101,7 +101,7 @@ class StagedState(dict):
     thread that saves one goes through its items first.
     """
 
-    def __init__(self, state: dict[str, Any], current: Current,
+    def __init__(self, state: dict[str, Any], current: DcpSave,
                  pack: Callable[[dict[str, Any]], bytes]) -> None:
         super().__init__(state)
         self.current, self._pack = current, pack
@@ -129,7 +129,7 @@ ForkingPickler.register(StagedState, _send)
 _mine = threading.local()
 
 
-def begun() -> Current | None:
+def begun() -> DcpSave | None:
     """Of the staged state that this thread has begun with, once."""
     return _mine.__dict__.pop("begun", None)
 
@@ -143,7 +143,7 @@ class _Header:
 
     rank: _jobs.Rank
     ticket: bytes
-    places: dict[int, _stage.Place]  # as _stage.Staged.places, by distance from the data
+    places: dict[int, _stage.Place]  # as _stage.StagedCopy.places, by distance from the data
     room: int
     common: dict[str, bytes] | None
     over: Connection
@@ -152,7 +152,7 @@ class _Header:
 class _Pickler(ForkingPickler):
     """Staged tensors go as (distance from the data or None where empty, dtype, shape)."""
 
-    def __init__(self, file: io.BytesIO, staged: _stage.Staged, base: int) -> None:
+    def __init__(self, file: io.BytesIO, staged: _stage.StagedCopy, base: int) -> None:
         super().__init__(file)
         self._places, self._base = staged.places, base
 
@@ -188,7 +188,7 @@ class _Sent:
 _pipe = threading.Lock()  # held from pack() until DCP's thread ends
 
 
-class _Turn:
+class _PipeHold:
     """DCP's pipe, for one thread: from pack(), which may wait for it, until the thread ends."""
 
     def __init__(self, wait_s: float) -> None:
@@ -204,7 +204,7 @@ class _Turn:
             _pipe.release()
 
 
-def pack(member: _jobs.Membership | None, current: Current, state: dict[str, Any],
+def pack(member: _jobs.Membership | None, current: DcpSave, state: dict[str, Any],
          wait_s: float) -> bytes:
     """What receive() takes, and the save goes with it; or the error. Raises HearthTimeout, and
     nothing else.
@@ -213,8 +213,8 @@ def pack(member: _jobs.Membership | None, current: Current, state: dict[str, Any
     """
     staged, current.staged = current.staged, None
     try:
-        _mine.turn = None
-        _mine.turn = _Turn(wait_s)
+        _mine.hold = None
+        _mine.hold = _PipeHold(wait_s)
     except HearthTimeout:
         if staged is not None:
             staged.save.abort()
@@ -231,14 +231,14 @@ def pack(member: _jobs.Membership | None, current: Current, state: dict[str, Any
         return bytes(ForkingPickler.dumps(portable(error)))
 
 
-def _pack(member: _jobs.Membership, staged: _stage.Staged, common: dict[str, bytes] | None,
+def _pack(member: _jobs.Membership, staged: _stage.StagedCopy, common: dict[str, bytes] | None,
           state: dict[str, Any]) -> bytes:
     base, _ = staged.save.data()
     body = io.BytesIO()
     _Pickler(body, staged, base).dump(state)
     theirs, ours = multiprocessing.Pipe(duplex=False)
     ticket = staged.save.give()
-    _mine.turn.sent = _Sent(member.job, ticket, ours)
+    _mine.hold.sent = _Sent(member.job, ticket, ours)
     places = {address - base: place for address, place in staged.places.items()}
     with theirs:
         header = ForkingPickler.dumps(
@@ -248,7 +248,7 @@ def _pack(member: _jobs.Membership, staged: _stage.Staged, common: dict[str, byt
 
 # ---- the receiver --------------------------------------------------------------------------------
 
-_arrived: Current | None = None
+_arrived: DcpSave | None = None
 
 
 class _Unpickler(pickle.Unpickler):
@@ -269,18 +269,18 @@ def receive(data: bytes) -> dict[str, Any]:
     global _arrived
     if _arrived is not None:
         _arrived.drop()
-    _arrived = Current()
+    _arrived = DcpSave()
     try:
         return _receive(io.BytesIO(data), _arrived)
     except BaseException as error:
         _arrived.drop()
         if isinstance(error, KeyboardInterrupt):
             raise
-        _arrived = Current(error=portable(error))
+        _arrived = DcpSave(error=portable(error))
         return {}
 
 
-def _receive(stream: io.BytesIO, current: Current) -> dict[str, Any]:
+def _receive(stream: io.BytesIO, current: DcpSave) -> dict[str, Any]:
     header = pickle.load(stream)
     if isinstance(header, BaseException):
         raise header
@@ -288,15 +288,15 @@ def _receive(stream: io.BytesIO, current: Current) -> dict[str, Any]:
                      daemon=True).start()
     current.base, current.common = header.rank.base, header.common
     save = _jobs.assist(header.rank).job.take(header.ticket)
-    current.staged = _stage.Staged({}, save, {}, header.room)
+    current.staged = _stage.StagedCopy({}, save, {}, header.room)
     state = _Unpickler(stream, save).load()
     base, _ = save.data()
     places = {base + distance: place for distance, place in header.places.items()}
-    current.staged = _stage.Staged(state, save, places, header.room)
+    current.staged = _stage.StagedCopy(state, save, places, header.room)
     return state
 
 
-def _watch(over: Connection, current: Current) -> None:
+def _watch(over: Connection, current: DcpSave) -> None:
     """Give the save up when DCP's call that sent it is over, unless it was committed."""
     with over:
         try:
@@ -311,7 +311,7 @@ def waits() -> bool:
     return _arrived is not None
 
 
-def arrived() -> Current | None:
+def arrived() -> DcpSave | None:
     """The save that came with the last state, once."""
     global _arrived
     current, _arrived = _arrived, None

@@ -18,8 +18,8 @@ from ..job import Checkpoint, Handle, Job, Save
 from . import _jobs, _names, _parts, _proof, _stage
 from ._partial import fill
 from ._ptfile import PtFile
-from ._skeleton import Kept, KeptParts
-from ._staged import Staged, object_name, parts_of, stage, stage_part
+from ._skeleton import StoredState, StoredParts
+from ._staged import StagedObject, object_name, parts_of, stage, stage_part
 
 _log = getLogger(__name__)
 _WAIT_S = 600.0
@@ -54,7 +54,7 @@ def _job_of(job: Job | None, folder: str, opts: dict[str, Any]) -> Job:
     return job if job is not None else _jobs.membership(folder, opts).job
 
 
-def _bare(path: str, owner: Job | Staged | None) -> str | None:
+def _bare(path: str, owner: Job | StagedObject | None) -> str | None:
     """The owner's base, for a path that is a step's name and nothing else."""
     return owner.base if owner is not None and not os.path.dirname(path.rstrip("/")) else None
 
@@ -92,7 +92,7 @@ class Stager:
         self._path_base: str | None = None  # that the last path says
         self._opts = _jobs.own_options(job, opts)
         self._boxes = _stage.Boxes()
-        self._last: weakref.ref[Staged] | None = None
+        self._last: weakref.ref[StagedObject] | None = None
 
     def for_path(self, path: str) -> None:
         """The next state goes to this path, if no job or base was given, and is the part that it
@@ -102,7 +102,7 @@ class Stager:
         if self._job is None and self._base is None:
             self._path_base = _jobs.resolve(whole, None, None)[0]
 
-    def stage(self, state_dict: Any, **kwargs: Any) -> Staged:
+    def stage(self, state_dict: Any, **kwargs: Any) -> StagedObject:
         """The copy. Keywords are the writer's hooks' and are ignored here."""
         self.close()
         job = self._job or _job_of(
@@ -131,7 +131,7 @@ class Stager:
             staged.give_up()
 
 
-def _staged_in(staged: Staged, folder: str, path: str) -> str:
+def _staged_in(staged: StagedObject, folder: str, path: str) -> str:
     """The base of the job that has the copy. ValueError, and it is given up, where the path is of
     another: it would be a step of a job that nobody named, and push out one of that job's."""
     if os.path.realpath(folder) != os.path.realpath(staged.base):
@@ -141,7 +141,7 @@ def _staged_in(staged: Staged, folder: str, path: str) -> str:
     return staged.base
 
 
-def prove(job: Job, path: str, staged: Staged) -> None:
+def prove(job: Job, path: str, staged: StagedObject) -> None:
     """What could not be read again is not written."""
     if not job.off:
         _proof.of(job.base).items(path, staged.blobs)
@@ -183,21 +183,21 @@ class Writer:
         path, state = ordered(path, state_dict)
         whole, named = _parts.split(path, None, self._parts)
         part = _parts.same(self._part, named)
-        owner = self._job or (state if isinstance(state, Staged) else None)
+        owner = self._job or (state if isinstance(state, StagedObject) else None)
         folder, step = _jobs.resolve(whole, _bare(whole, owner), None)
         if self._job is not None and folder != self._job.base:
             raise ValueError(f"{path} does not lie in the job's base {self._job.base}")
-        if isinstance(state, Staged):
+        if isinstance(state, StagedObject):
             folder = _staged_in(state, folder, path)
         name = _jobs.id_of(whole, step)
         _jobs.ids_of(folder).check(step, name)
         if self._parts is None:
-            if isinstance(state, Staged) and state.turn is not None:
+            if isinstance(state, StagedObject) and state.turn is not None:
                 raise ValueError(f"{path}: this state was staged as part {state.turn.part}")
             _parts.pass_by(folder, step)
             self._write(path, name, state, folder, step, kwargs)
             return
-        if isinstance(state, Staged):
+        if isinstance(state, StagedObject):
             job, turn = None, state.turn
             if turn is None:
                 raise ValueError(f"{path}: this state was staged as a save without parts")
@@ -215,7 +215,7 @@ class Writer:
     def _write(self, path: str, name: str, state: Any, folder: str, step: int,
                kwargs: dict[str, Any]) -> None:
         staged = state
-        if not isinstance(state, Staged):
+        if not isinstance(state, StagedObject):
             staged = stage(_job_of(self._job, folder, self._opts), state,
                            self._rank, self._boxes, self._timeout, step)
         save = staged.take()
@@ -314,9 +314,9 @@ class Reader:
         if state_dict is not None:
             path, state_dict = ordered(path, state_dict)
         path = os.fspath(path)
-        kept = self._kept(path, map_location)
-        if kept is not None:
-            checkpoint, source = kept
+        stored = self._stored(path, map_location)
+        if stored is not None:
+            checkpoint, source = stored
             try:
                 state, missing, self.bytes_read = fill(
                     state_dict, source, map_location=map_location)
@@ -325,7 +325,7 @@ class Reader:
                 checkpoint.close()
         return self._read_file(path, state_dict, map_location)
 
-    def _kept(self, path: str, map_location: Any) -> Any:
+    def _stored(self, path: str, map_location: Any) -> Any:
         """The checkpoint that the path names and its state, if Hearth has it."""
         path, named = _parts.split(path, None, ())
         part = _parts.same(self._part, named)
@@ -349,10 +349,10 @@ class Reader:
             checkpoint.close()
             raise
 
-    def _source(self, checkpoint: Checkpoint, part: str | None, map_location: Any) -> Kept:
+    def _source(self, checkpoint: Checkpoint, part: str | None, map_location: Any) -> StoredState:
         how = {"trust": self._trust, "map_location": map_location}
         try:
-            return Kept(checkpoint, object_name(self._rank, part), part=part, **how)
+            return StoredState(checkpoint, object_name(self._rank, part), part=part, **how)
         except HearthCorrupt:
             there = parts_of(checkpoint, self._rank)
             if part is not None and part not in there:
@@ -360,7 +360,7 @@ class Reader:
                     f": it has {', '.join(there)}" if there else "")) from None
             if part is not None or not there:
                 raise
-        return KeptParts(checkpoint, there, **how)
+        return StoredParts(checkpoint, there, **how)
 
     def _read_file(self, path: str, state_dict: Any, map_location: Any) -> tuple[Any, list[Any]]:
         name = os.path.join(path, object_name(self._rank))

@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.state_dict import (
 
 from ..job import Job
 from . import _folder, _jobs, _recover, _weak
-from ._process import Current
+from ._process import DcpSave
 from .reader import HearthReader
 from .writer import HearthWriter
 
@@ -37,7 +37,7 @@ class _Writer(HearthWriter):
 
     make: Make
 
-    def _stage_part(self, job: Job, current: Current, state: dict[str, Any],
+    def _stage_part(self, job: Job, current: DcpSave, state: dict[str, Any],
                     parts: tuple[str, ...]) -> None:
         super()._stage_part(job, current, self.make(), parts)
 

@@ -189,7 +189,7 @@ def rebuild(tree: Any, tensors: Sequence[Any], objects: Sequence[bytes], *, trus
     return build(tree, ())
 
 
-class Kept:
+class StoredState:
     """A state in an object of a checkpoint, as fill()'s source. part: that it is. map_location: for
     tensors in objects, which are made here; fill() makes the others."""
 
@@ -252,7 +252,7 @@ class Kept:
         return sum(ref.nbytes for ref, _ in pairs)
 
 
-class KeptParts(Kept):
+class StoredParts(StoredState):
     """The same of a state that was written in parts, each behind its name.
 
     names  of the parts' objects
@@ -260,5 +260,5 @@ class KeptParts(Kept):
 
     def __init__(self, checkpoint: Checkpoint, names: Mapping[str, str], **how: Any) -> None:
         self._checkpoint = checkpoint
-        self.root = {part: Kept(checkpoint, name, part=part, **how).root
+        self.root = {part: StoredState(checkpoint, name, part=part, **how).root
                      for part, name in names.items()}

@@ -24,7 +24,7 @@ from ..errors import HearthBusy
 _lock = threading.Lock()
 
 
-class _Line:
+class _Queue:
     """The saves of a process group, in order. All ranks number them in the same way."""
 
     def __init__(self) -> None:
@@ -35,20 +35,20 @@ class _Line:
 
 
 class Entry:
-    """A save in its line. agree() is called for each save, in order."""
+    """A save in its queue. agree() is called for each save, in order."""
 
-    def __init__(self, line: _Line, group: Any, error: BaseException | None) -> None:
-        self._line, self._group, self._error = line, group, error
-        self._number = line.made
-        line.made += 1
-        line.waiting.append(self)
+    def __init__(self, queue: _Queue, group: Any, error: BaseException | None) -> None:
+        self._queue, self._group, self._error = queue, group, error
+        self._number = queue.made
+        queue.made += 1
+        queue.waiting.append(self)
 
     def _wants(self) -> tuple[int, str]:
         """The next save that this rank has not skipped yet, and why it has skipped this one."""
         number = self._number
         if self._error is None:
             return number, ""
-        for later in self._line.waiting:
+        for later in self._queue.waiting:
             if later._error is None:
                 return later._number, f"{self._error}"
             number = later._number
@@ -57,29 +57,29 @@ class Entry:
     def agree(self) -> None:
         """If any rank of the group has skipped the save, raises on all of its ranks. Collective,
         unless an earlier call has decided about this save."""
-        line = self._line
+        queue = self._queue
         with _lock:
-            line.waiting.remove(self)
-            if self._number < line.next:
-                raise self._error or HearthBusy(line.why, -109, "HEARTH_EBUSY")
+            queue.waiting.remove(self)
+            if self._number < queue.next:
+                raise self._error or HearthBusy(queue.why, -109, "HEARTH_EBUSY")
             mine = self._wants()
         said: list[Any] = [mine]
         if self._group is not None and dist.get_world_size(self._group) > 1:
             said = [None] * dist.get_world_size(self._group)
             dist.all_gather_object(said, mine, group=self._group)
-        line.next = max(number for number, _ in said)
-        if line.next > self._number:
-            line.why = "the save is skipped: " + "; ".join(
+        queue.next = max(number for number, _ in said)
+        if queue.next > self._number:
+            queue.why = "the save is skipped: " + "; ".join(
                 f"rank {rank}: {why}" for rank, (_, why) in enumerate(said) if why)
-            raise self._error or HearthBusy(line.why, -109, "HEARTH_EBUSY")
+            raise self._error or HearthBusy(queue.why, -109, "HEARTH_EBUSY")
 
 
-_alone = _Line()
-_lines: weakref.WeakKeyDictionary[Any, _Line] = weakref.WeakKeyDictionary()
+_alone = _Queue()
+_queues: weakref.WeakKeyDictionary[Any, _Queue] = weakref.WeakKeyDictionary()
 
 
 def enter(group: Any, error: BaseException | None) -> Entry:
     """The next save of the group (None: of this rank alone). error: why this rank skips it."""
     with _lock:
-        line = _alone if group is None else _lines.setdefault(group, _Line())
-        return Entry(line, group, error)
+        queue = _alone if group is None else _queues.setdefault(group, _Queue())
+        return Entry(queue, group, error)

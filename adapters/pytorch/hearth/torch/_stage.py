@@ -68,7 +68,7 @@ class Place(NamedTuple):
                 and tensor.is_contiguous())
 
 
-class Staged(NamedTuple):
+class StagedCopy(NamedTuple):
     """A state's copy, and the save that its tensors lie in."""
 
     state: Any
@@ -321,7 +321,7 @@ def tensor_over(memory: memoryview | None, offset: int | None, dtype: torch.dtyp
 
 
 def stage(job: Job, state: Any, boxes: Boxes, *, begin: Callable[[int], Save],
-          path: Path = ()) -> Staged:
+          path: Path = ()) -> StagedCopy:
     """Copy a state into a new object of a save.
 
     begin  makes it, of that many bytes; the save is given up where the copy fails
@@ -339,7 +339,7 @@ def stage(job: Job, state: Any, boxes: Boxes, *, begin: Callable[[int], Save],
             for at, (offset, length), source in zip(addresses, save.places(), walk.sources)
             if source.tensor.nbytes}
         copies = list(views(addresses, walk.sources))
-        return Staged(walk.build(state, copies), save, places, room)
+        return StagedCopy(walk.build(state, copies), save, places, room)
     except BaseException:
         save.abort()
         raise

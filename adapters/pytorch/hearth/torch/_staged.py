@@ -31,7 +31,7 @@ def parts_of(checkpoint: Checkpoint, rank: int) -> dict[str, str]:
     return {}
 
 
-class Staged(dict):
+class StagedObject(dict):
     """A state's copy in pool memory, with the save that it belongs to. To others it is a dict,
     whose tensors are readable until it is written or given up; it is empty then.
 
@@ -81,7 +81,7 @@ def _drop(turn: _parts.Turn) -> None:
 
 
 def stage(job: Job, state: Any, rank: int, boxes: _stage.Boxes, wait_s: float,
-          step: int | None, ranks: tuple[int, ...] | None = None) -> Staged:
+          step: int | None, ranks: tuple[int, ...] | None = None) -> StagedObject:
     """Copy a state into a new save: one call copies all tensors. step None: it is said later, and
     the copy can be read."""
     skeleton = Skeleton(state, boxes)
@@ -92,7 +92,8 @@ def stage(job: Job, state: Any, rank: int, boxes: _stage.Boxes, wait_s: float,
     try:
         addresses = save.stage(pieces) if pieces else []
         items = with_places(items, save.places())
-        return Staged(_copy(skeleton, addresses, step), save, items, step, skeleton.blobs(items))
+        return StagedObject(
+            _copy(skeleton, addresses, step), save, items, step, skeleton.blobs(items))
     except BaseException:
         save.abort()
         raise
@@ -100,7 +101,7 @@ def stage(job: Job, state: Any, rank: int, boxes: _stage.Boxes, wait_s: float,
 
 def stage_part(job: Job, state: Any, rank: int, boxes: _stage.Boxes, wait_s: float,
                turn: _parts.Turn, parts: tuple[str, ...], ranks: tuple[int, ...] | None,
-               step: int | None = None) -> Staged:
+               step: int | None = None) -> StagedObject:
     """The same into one more object of the save that is open, whole: the next part's comes behind
     it."""
     group = turn.group
@@ -116,7 +117,8 @@ def stage_part(job: Job, state: Any, rank: int, boxes: _stage.Boxes, wait_s: flo
             addresses = save.stage(pieces) if pieces else []
             items = with_places(items, save.places())
             save.add_bytes(items)
-        return Staged(_copy(skeleton, addresses, step), save, [], step, skeleton.blobs(items), turn)
+        return StagedObject(
+            _copy(skeleton, addresses, step), save, [], step, skeleton.blobs(items), turn)
     except BaseException as error:
         turn.fail(f"{error}")
         turn.over.set()

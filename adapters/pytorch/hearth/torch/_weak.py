@@ -267,8 +267,8 @@ class Saves:
         self._last: concurrent.futures.Future[Any] | None = None
 
     def _is_over(self) -> bool:
-        """The save before has ended, and raises here what it raised. With "warn" it is waited for as
-        long as for the engine; False: it goes on."""
+        """The save before has ended, and raises here what it raised. With "warn" it is waited for
+        as long as for the engine; False: it goes on."""
         if self._last is not None and self._on_error == "warn" and not concurrent.futures.wait(
                 [self._last], BLOCKED_MS / 1000).done:
             return False

@@ -19,10 +19,10 @@ from ..errors import HearthError
 from ..job import Job, Piece, Save, save_bytes
 from . import _parts, _proof, _stage
 from ._pickles import encode_item
-from ._process import Current
+from ._process import DcpSave
 
 
-def where_of(current: Current) -> str:
+def where_of(current: DcpSave) -> str:
     part = f", part {current.turn.part}" if current.turn is not None else ""
     return f"step {current.step} ({current.base}/{current.name}{part})"
 
@@ -63,7 +63,7 @@ def _refuse_unplanned(item: WriteItem, tensor: torch.Tensor) -> None:
 class Write:
     """One rank's write_data."""
 
-    def __init__(self, job: Job, current: Current, plan: SavePlan, planner: SavePlanner,
+    def __init__(self, job: Job, current: DcpSave, plan: SavePlan, planner: SavePlanner,
                  ranks: tuple[int, ...] | None) -> None:
         self._job, self._current, self._planner = job, current, planner
         self._ranks = ranks

@@ -48,7 +48,7 @@ from torch.distributed.checkpoint._experimental.utils import wrap_future
 from ..job import Job
 from . import _jobs, _rank_local
 from ._rank_local import ordered
-from ._staged import Staged
+from ._staged import StagedObject
 
 # ---- in the place of torch's -------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class AsyncCheckpointer(base.AsyncCheckpointer):
             if written is None:
                 raise RuntimeError("Write future is unexpectedly None")
         except BaseException:
-            if isinstance(staged, Staged):
+            if isinstance(staged, StagedObject):
                 staged.give_up()
             raise
         self._write_future = written

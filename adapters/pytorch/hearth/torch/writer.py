@@ -44,7 +44,7 @@ from ..job import Handle, Job, Save, refuse_in_child, save_bytes
 from . import _container, _jobs, _names, _parts, _process, _proof, _stage
 from ._metadata import more_of
 from ._pickles import load_metadata
-from ._process import Current, portable
+from ._process import DcpSave, portable
 from ._write import Write, refuse_items, where_of
 
 _LEVELS = ("SEALED", "COPIED", "COMPLETE", "PROTECTED")
@@ -140,7 +140,7 @@ class HearthWriter(StorageWriter):
         self._boxes = _stage.Boxes()
         self._lock = threading.Lock()
         self._local = threading.local()
-        self._staged: list[Current] = []  # neither written nor sent to another process yet
+        self._staged: list[DcpSave] = []  # neither written nor sent to another process yet
         self._rank: _jobs.Rank | None = None  # in another process: whom it helps
         self._brought: BaseException | None = None  # there: what went wrong with common=
         self._synchronize_after_execute = True
@@ -159,7 +159,7 @@ class HearthWriter(StorageWriter):
     def stage(self, state_dict: dict[str, Any]) -> _process.StagedState:
         """A copy of the state in pool memory. An error is kept, for all ranks to hear of it."""
         refuse_in_child()  # no other rank waits for a child
-        current = Current()
+        current = DcpSave()
         staged: Any = state_dict
         try:
             current.base = _jobs.base_of(self._base)
@@ -196,7 +196,7 @@ class HearthWriter(StorageWriter):
                 self._staged.remove(staged.current)
         staged.current.drop()
 
-    def _stage_part(self, job: Job, current: Current, state: dict[str, Any],
+    def _stage_part(self, job: Job, current: DcpSave, state: dict[str, Any],
                     parts: tuple[str, ...]) -> None:
         """Into an object of the save that is open."""
         if self._part is None:
@@ -215,7 +215,7 @@ class HearthWriter(StorageWriter):
                 job, state, self._boxes, begin=begin, path=(self._part,))
             turn.span = current.staged.save.data()
 
-    def _pack(self, current: Current, state: dict[str, Any]) -> bytes:
+    def _pack(self, current: DcpSave, state: dict[str, Any]) -> bytes:
         """A staged state for another process, where it is written then. Waits for the save before,
         longer than that one may take."""
         with self._lock:
@@ -245,7 +245,7 @@ class HearthWriter(StorageWriter):
             return _jobs.assist(self._rank)
         return _jobs.membership(base, self._opts)
 
-    def _current(self) -> Current:
+    def _current(self) -> DcpSave:
         return self._local.current
 
     def _common_of(self, job: Job) -> dict[str, bytes]:
@@ -280,7 +280,7 @@ class HearthWriter(StorageWriter):
         """What `.metadata` says of the save as a whole. The first call of every save."""
         self.give_up()
         _parts.leave()
-        current = self._begun() or _process.arrived() or Current()
+        current = self._begun() or _process.arrived() or DcpSave()
         self._local.current = current
         if current.turn is not None:
             current.turn.enter(self._turn_s)
@@ -303,7 +303,7 @@ class HearthWriter(StorageWriter):
         self._count_missed(current)
         return self._meta(current)
 
-    def _meta_of_failed(self, current: Current, checkpoint_id: object, base: str | None,
+    def _meta_of_failed(self, current: DcpSave, checkpoint_id: object, base: str | None,
                         refused: BaseException | None) -> StorageMeta:
         """Of a save that stage() has refused: set_up_storage_writer() raises that, since it is told
         whether other ranks hear of it. Raised here where this rank cannot name the step."""
@@ -323,7 +323,7 @@ class HearthWriter(StorageWriter):
         """For the part before: longer than its waits may take."""
         return _calls.limited(2 * self._timeout_s + 60)
 
-    def _take_turn(self, current: Current, parts: tuple[str, ...]) -> None:
+    def _take_turn(self, current: DcpSave, parts: tuple[str, ...]) -> None:
         """The part joins the save of its step, if it was not staged there."""
         part = self._local.__dict__.pop("part", None) or self._part
         if part is None:
@@ -340,7 +340,7 @@ class HearthWriter(StorageWriter):
             turn.fail(f"{error}")
             raise
 
-    def _begun(self) -> Current | None:
+    def _begun(self) -> DcpSave | None:
         """What was staged of the state that this thread saves."""
         current = _process.begun()
         with self._lock:
@@ -349,7 +349,7 @@ class HearthWriter(StorageWriter):
             self._staged.remove(current)
         return current
 
-    def _meta(self, current: Current) -> StorageMeta:
+    def _meta(self, current: DcpSave) -> StorageMeta:
         return StorageMeta(
             checkpoint_id=f"{current.base}/{current.name}", save_id=self._local.save_id,
             modules=list(self._parts or ()))
@@ -358,7 +358,7 @@ class HearthWriter(StorageWriter):
         """Give up a save that this thread began and that never came to its end, as where it has
         failed on another rank. Until then it takes the room of later ones. A save that is handed
         over goes on."""
-        old: Current | None = self._local.__dict__.pop("current", None)
+        old: DcpSave | None = self._local.__dict__.pop("current", None)
         if old is not None:
             old.drop()
 
@@ -448,7 +448,7 @@ class HearthWriter(StorageWriter):
             self.give_up()
             raise
 
-    def _missed(self, member: _jobs.Membership, current: Current) -> None:
+    def _missed(self, member: _jobs.Membership, current: DcpSave) -> None:
         """The others begin this step, and this rank has not. Where DCP does not tell them, it is
         begun in vain: so it fails on all ranks at once."""
         counted = current.counted if current.turn is None else current.turn.group.counted
@@ -460,7 +460,7 @@ class HearthWriter(StorageWriter):
             if current.turn is not None:
                 current.turn.group.counted = True
 
-    def _count_missed(self, current: Current) -> None:
+    def _count_missed(self, current: DcpSave) -> None:
         """The step again: the attempt that failed here before it was begun counts for this rank too,
         so that all ranks are at the same one."""
         member = _jobs.open_member(current.base)
@@ -472,7 +472,7 @@ class HearthWriter(StorageWriter):
             with contextlib.suppress(HearthError):  # one that is refused counts as well
                 member.job.begin(missed, save_bytes([]), ranks=self._ranks).abort()
 
-    def _write_part(self, job: Job, current: Current, turn: _parts.Turn, plan: SavePlan,
+    def _write_part(self, job: Job, current: DcpSave, turn: _parts.Turn, plan: SavePlan,
                     planner: SavePlanner) -> list[WriteResult]:
         """One part into the save of all."""
         group = turn.group
@@ -489,7 +489,7 @@ class HearthWriter(StorageWriter):
         return results
 
     @staticmethod
-    def _commit(current: Current) -> Handle:
+    def _commit(current: DcpSave) -> Handle:
         """Hand the save over."""
         save, current.save = current.save, None
         if current.turn is not None:
@@ -602,11 +602,11 @@ def _exists(job: Job, step: int) -> bool:
         return False
 
 
-def _metadata_name(current: Current) -> str:
+def _metadata_name(current: DcpSave) -> str:
     return ".metadata" if current.use_collectives else f"__{current.rank}.metadata"
 
 
-def _recorded_id(job: Job, current: Current) -> str | None:
+def _recorded_id(job: Job, current: DcpSave) -> str | None:
     """The id of a save of this step that memory has: its `.metadata` says it."""
     try:
         checkpoint = job.checkpoint(current.step)
