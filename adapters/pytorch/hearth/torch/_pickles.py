@@ -32,7 +32,6 @@ from ._unpickle import (
     PickleRefused,
     Strict,
     Table,
-    attributes,
     gc_paused,
     may_share,
     unpickle,
@@ -87,12 +86,7 @@ def _metadata_table() -> Table:
     names["torch.serialization", "_get_layout"] = _layout
     names.update({("torch", name): dtype for name, dtype in dtypes().items()})
     names.update({name: make for name, make in harmless().names.items() if "pathlib" in name[0]})
-    made = (*records, _StorageInfo, _Properties)
-    return Table(
-        names, {kind: partial(object.__new__, kind) for kind in made},
-        {**{kind: attributes for kind in (*records, _StorageInfo)},
-         _Properties: _Properties.__setstate__},
-        frozenset({torch.dtype, dcp.MetadataIndex}))
+    return Table(names)
 
 
 class _Names(Fast):

@@ -86,6 +86,7 @@ _python = pickle._Unpickler  # type: ignore[attr-defined]
 _ATOMS = frozenset({str, int, float, bool, bytes, complex, type(None), frozenset})
 _LISTS = frozenset({list, deque})
 _DICTS = frozenset({dict, OrderedDict, defaultdict, Counter})
+_HIDDEN = frozenset({str, bytes})  # hashed with Python's secret: nobody can choose their hashes
 _PARTS = 1000  # of all tuples in a key, counted wherever they are held again
 _ALIKE = 64  # different keys of one hash; floats and integers of one hash are a few dozen
 
@@ -126,7 +127,7 @@ class _Keys:
 
     def add(self, key: Any) -> None:
         kind = type(key)
-        if kind is str or kind is bytes or (kind is int and -1 < key < 1 << 60):
+        if kind in _HIDDEN or (kind is int and -1 < key < 1 << 60):
             return
         alike = self._seen.setdefault(str(hash(key)), [])
         if any(known is key or known == key for known in alike):
@@ -193,18 +194,13 @@ class Strict(_python):
                 raise PickleRefused(f"a key is a {type(key).__name__}")
             self._keys.add(key)
 
-    @staticmethod
-    def is_hidden(key: Any) -> bool:
-        """Its hash is made with Python's secret: nobody can choose it."""
-        return type(key) is str or type(key) is bytes
-
     def check_places(self, keys: Any, owner: Any, is_set: bool) -> None:
         """They are found again in a time that does not grow with their number. owner: what they
         are put into; None: a new one."""
         known = self._places.get(id(owner)) if owner is not None else None
         there = owner if isinstance(owner, (dict, set)) else ()
         if known is None:
-            if len(keys) + len(there) < FEW or all(map(self.is_hidden, keys)):
+            if len(keys) + len(there) < FEW or _HIDDEN.issuperset(map(type, keys)):
                 return
             known = owner, Places(is_set)
             known[1].add(there)
