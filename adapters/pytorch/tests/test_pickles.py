@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -107,6 +108,19 @@ def test_what_is_not_known_spoils_its_own_entry_alone():
     with pytest.raises(HearthError, match=r"'q' cannot .* torch\.float3_e1m1fn"):
         md.state_dict_metadata["q"].chunks
     with pytest.raises(HearthError, match=r"'q' cannot .* torch\.float3_e1m1fn"):
+        md.state_dict_metadata["q"].size
+
+
+def test_a_memory_format_that_is_not_known_spoils_its_own_entry_alone(tmp_path):
+    """It is a number, so no class of the pickle is unknown."""
+    torch.distributed.checkpoint.save(
+        {"q": torch.ones(2), "n": 1}, checkpoint_id=tmp_path, no_dist=True)
+    data = (tmp_path / ".metadata").read_bytes()
+    changed = re.sub(rb"(?s)(_MEM_FORMAT_ENCODING.{0,9}?)K\0", rb"\1Kc", data, count=1)
+    assert changed != data
+    md = load_metadata(changed)
+    assert type(md.state_dict_metadata["n"]) is dcp.BytesStorageMetadata
+    with pytest.raises(HearthError, match="'q' cannot .* torch.memory_format 99"):
         md.state_dict_metadata["q"].size
 
 
