@@ -4,7 +4,8 @@
  *
  *   scale --nodes N [--ranks R] [--copies C] [--saves S] [--flap] [--memory MIB] [--trace]
  *
- * The job recovers from nothing, saves S times, is started again and recovers the last save. With --flap one node
+ * The job recovers from nothing, its engines give each other the ranks' table once more, it saves S
+ * times, is started again and recovers the last save. With --flap one node
  * in a hundred is then silent and back three times, while the ranks go on saving, and the coordinator's engine is
  * killed and started again under its ranks in the middle. What engines have alike is in memory once
  * (tests/support/alike.h); the coordinator's engine makes its own of everything, as in a process by itself, and the
@@ -12,6 +13,7 @@
  * and (--flap) no save took longer than BOUND_MS to be PROTECTED.
  */
 #include "alike.h"
+#include "scale/join.h"
 #include "script.h"
 #include "world_parts.h"
 
@@ -133,6 +135,11 @@ static void check_small(struct world *w, uint64_t messages, uint32_t saves)
     /* Each node says three facts of a save; the coordinator may hear half as many messages as there are nodes. */
     if (messages > ((uint64_t)saves + 1) * (w->opts.nodes / 2 + 256))
         world_broken(w, "the coordinator hears %" PRIu64 " messages", messages);
+}
+
+static uint64_t coordinator_messages(struct world *w)
+{
+    return hth_session_messages(hth_node_ctx(world_node(w, 0))->session);
 }
 
 /* ---- Phases ------------------------------------------------------------------------------------------ */
@@ -291,6 +298,7 @@ int main(int argc, char **argv)
                 .watch = on_watch } };
     struct rusage use;
     struct world w;
+    uint64_t joining;
     int rc = parse(argc, argv, &a);
 
     if (rc)
@@ -303,8 +311,12 @@ int main(int argc, char **argv)
     alike_on();
     script_open(&w, &a.world);
     say(&w, "nothing", 1);
+    joining = coordinator_messages(&w);
+    scale_join(&w);
+    say(&w, "joining", 1);
+    joining = coordinator_messages(&w) - joining;
     save(&w, a.saves);
-    check_small(&w, hth_session_messages(hth_node_ctx(world_node(&w, 0))->session), a.saves);
+    check_small(&w, coordinator_messages(&w) - joining, a.saves);
     if (!w.why[0])
         restart(&w);
     if (!w.why[0] && a.flap)
