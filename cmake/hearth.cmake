@@ -54,10 +54,11 @@ function(hearth_group name)
   set(HEARTH_${NAME}_OBJECTS ${parts} PARENT_SCOPE)
 endfunction()
 
-# A shared object opened at run time: NAME.so from the folder's library.
-function(hearth_module target name folder)
-  add_library(${target} MODULE $<TARGET_OBJECTS:hearth_${folder}>)
-  target_link_libraries(${target} PRIVATE hearth_${folder} hearth_build)
+# A shared object opened at run time: NAME.so from what is in the group.
+function(hearth_module target name group)
+  string(TOUPPER ${group} GROUP)
+  add_library(${target} MODULE ${HEARTH_${GROUP}_OBJECTS})
+  target_link_libraries(${target} PRIVATE hearth_${group} hearth_build)
   set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${name} LINKER_LANGUAGE C)
 endfunction()
 

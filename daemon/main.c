@@ -10,8 +10,8 @@
 #include "core/base/full.h"
 #include "core/base/open.h"
 #include "core/local/ends.h"
-#include "engine/config.h"
-#include "engine/driver.h"
+#include "engine/driver/config.h"
+#include "engine/driver/driver.h"
 #include <hearth/version.h>
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of one engine share. Filled by engine/node.c; everything is the engine's thread's. */
+/* What the parts of one engine share. Filled by engine/node/node.c; everything is the engine's thread's. */
 #ifndef HEARTH_REPLICATION_CTX_H
 #define HEARTH_REPLICATION_CTX_H
 

@@ -3,7 +3,7 @@
  * many. */
 #include "reader.h"
 
-#include "engine/answer.h"
+#include "engine/state/answer.h"
 #include "replication/transfer/transfer.h"
 #include <errno.h>
 

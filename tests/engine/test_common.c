@@ -11,7 +11,7 @@
 #include "core/base/auth.h"
 #include "core/format/epoch.h"
 #include "core/format/table.h"
-#include "engine/node.h"
+#include "engine/state/node.h"
 #include "transport/loop/loop.h"
 #include <hearth/types.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "check.h"
 
 #include "core/base/options.h"
-#include "engine/config.h"
+#include "engine/driver/config.h"
 
 #include <stdio.h>
 #include <stdlib.h>

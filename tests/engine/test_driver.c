@@ -5,8 +5,8 @@
 
 #include "core/local/engine_module.h"
 #include "core/store/store_tmpfs.h"
-#include "engine/driver.h"
-#include "engine/stop_point.h"
+#include "engine/driver/driver.h"
+#include "engine/driver/stop_point.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>

@@ -5,7 +5,7 @@
 #include "store_mem.h"
 
 #include "core/base/auth.h"
-#include "engine/node.h"
+#include "engine/state/node.h"
 #include "transport/loop/loop.h"
 #include <unistd.h>
 

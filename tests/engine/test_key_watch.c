@@ -2,7 +2,7 @@
 /* An engine reads a changed key file as soon as it can be read, whatever prevented that. */
 #include "check.h"
 
-#include "engine/key_watch.h"
+#include "engine/driver/key_watch.h"
 
 #include <errno.h>
 #include <fcntl.h>

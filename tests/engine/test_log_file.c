@@ -3,7 +3,7 @@
  * one. */
 #include "check.h"
 
-#include "engine/hands.h"
+#include "engine/driver/hands.h"
 
 #include <errno.h>
 #include <fcntl.h>

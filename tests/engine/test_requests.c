@@ -14,10 +14,10 @@
 
 #include "core/format/ranks.h"
 #include "core/format/table.h"
-#include "engine/begin.h"
-#include "engine/client.h"
-#include "engine/loan.h"
-#include "engine/node_state.h"
+#include "engine/saves/begin.h"
+#include "engine/saves/loan.h"
+#include "engine/state/client.h"
+#include "engine/state/node_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>

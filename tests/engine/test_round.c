@@ -2,7 +2,7 @@
 /* A round of the engine's loop, over a transport that always has more to do. */
 #include "check.h"
 
-#include "engine/round.h"
+#include "engine/driver/round.h"
 
 struct busy {
     struct hth_transport base;

@@ -2,8 +2,8 @@
 /* The local socket: what comes in, what goes out, and how a client is known to be gone. */
 #include "check.h"
 
-#include "engine/attach.h"
-#include "engine/server.h"
+#include "engine/driver/attach.h"
+#include "engine/driver/server.h"
 
 #include <errno.h>
 #include <fcntl.h>

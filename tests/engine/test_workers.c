@@ -2,7 +2,7 @@
 /* An engine's worker threads, and the machine's clock and random numbers. */
 #include "check.h"
 
-#include "engine/hands.h"
+#include "engine/driver/hands.h"
 #include "replication/held/ctx.h"
 #include <errno.h>
 #include <poll.h>

@@ -44,7 +44,7 @@ fine() {
 plant core/base/a.c '#include "transport/transport.h"' transport/transport.h
 plant core/base/a.c '#  include   "transport/loop/loop.h"' transport/loop/loop.h
 plant core/base/a.c '#include "replication/fetch.h"' replication/fetch.h
-plant core/base/a.c '#include "../engine/driver.h"' engine/driver.h
+plant core/base/a.c '#include "../engine/driver/driver.h"' engine/driver/driver.h
 plant core/base/a.c '#include <ucp/api/ucp.h>' ucp/api/ucp.h
 plant core/base/a.c '#include <isa-l/crc.h>' isa-l/crc.h
 plant core/base/a.c '#include <sodium.h>' sodium.h
@@ -62,13 +62,13 @@ for folder in replication/held loader; do
     plant $folder/a.c '#include <pthread.h>' pthread.h
     plant $folder/a.c '#include <sys/socket.h>' sys/socket.h
     plant $folder/a.c '#include <unistd.h>' unistd.h
-    plant $folder/a.c '#include "engine/driver.h"' engine/driver.h
+    plant $folder/a.c '#include "engine/driver/driver.h"' engine/driver/driver.h
 done
 plant replication/commit/a.c '#include "loader/plan/plan.h"' loader/plan/plan.h
 plant replication/held/a.c '#include "replication/transfer/transfer.h"' replication/transfer/transfer.h
 plant replication/tree/a.c '#include "replication/held/jobs.h"' replication/held/jobs.h
-plant engine/a.c '#include "client/link/a.h"' client/link/a.h
-plant engine/a.c '#include <jansson.h>' jansson.h
+plant engine/state/a.c '#include "client/link/a.h"' client/link/a.h
+plant engine/state/a.c '#include <jansson.h>' jansson.h
 plant client/link/a.c '#include "engine/engine.h"' engine/engine.h
 plant client/link/a.c '#include "transport/transport.h"' transport/transport.h
 plant cli/a.c '#include "loader/plan/plan.h"' loader/plan/plan.h
@@ -89,7 +89,7 @@ fine transport/ucx/a.c '#include <ucp/api/ucp.h>'
 fine replication/held/a.c '#include "transport/session/session.h"'
 fine core/torch/a.c '#include "core/torch/metadata_parts.h"'
 fine core/foreign/a.c '#include "core/torch/zip.h"'
-fine engine/a.c '#include <sys/socket.h>'
+fine engine/state/a.c '#include <sys/socket.h>'
 fine examples/a.c '#include <hearth/hearth.h>'
 fine examples/a.c '#include <mpi.h>'
 exit $bad

@@ -18,7 +18,7 @@ OPENS = "open open64 openat openat64 openat2 creat creat64 fopen fopen64 freopen
 PATHS = "stat lstat stat64 lstat64 access euidaccess statfs statvfs realpath readlink unlink remove rename mkdir rmdir " \
         "chmod lchmod chown lchown link symlink truncate mkfifo mknod utimes chdir chroot".split()
 ALLOWED = {
-    ("engine/key_watch.c", "lstat"): "the key file, as its administrator names it",
+    ("engine/driver/key_watch.c", "lstat"): "the key file, as its administrator names it",
     ("core/base/own_dir.c", "realpath"): "where the library is installed, an absolute path",
     ("client/link/command.c", "access"): "where the engine is installed",
     ("client/link/inside.c", "access"): "where the engine is installed",

@@ -5,7 +5,7 @@ set -eu
 lint=$1/tests/lint/opens.py
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-mkdir -p "$tmp/core/base" "$tmp/engine" "$tmp/cli"
+mkdir -p "$tmp/core/base" "$tmp/engine/driver" "$tmp/cli"
 echo 'int hth_open_named(const char *path, int flags) { return open(path, flags); }' >"$tmp/core/base/open.c"
 bad=0
 
@@ -44,7 +44,7 @@ refuses stat 'if (stat(path, &st))'
 refuses unlink '    unlink(path);'
 refuses rename '    rename("a//b", to);'
 echo 'int x;' >"$tmp/engine/a.c"
-echo 'int y;' >"$tmp/engine/key_watch.c"
+echo 'int y;' >"$tmp/engine/driver/key_watch.c"
 if "$lint" "$tmp" >"$tmp/said" || ! grep -qF 'key_watch.c calls no lstat() any more' "$tmp/said"; then
     echo "not noticed: a permission that nobody uses"
     bad=1

@@ -32,7 +32,7 @@ says() {
 page=docs/architecture.md
 says 'no row for core/torch/' $page '/^| `core\/torch\/`/d'
 says 'core/torch/ stands on core/base, not on core/base core/format' $page '/^| `core\/torch\/`/s/core\/base |$/core\/base, core\/format |/'
-says 'engine/ stands on' CMakeLists.txt 's/^hearth_folder(engine core /hearth_folder(engine client core /'
+says 'engine/state/ stands on' CMakeLists.txt 's/^hearth_folder(engine\/state core /hearth_folder(engine\/state client core /'
 says 'the picture lets core/base/ see core/format/' $page 's/core\/base ◄─ core\/format/core\/format ◄─ core\/base/'
 says 'client/save/ is not in the picture' $page 's/client\/save, client\/read$/client\/read/'
 says 'has no no_such()' $page 's/hearth_save_begin()/no_such()/'

@@ -11,7 +11,7 @@ bad=0
 # library FLAG...
 library() {
 	"$cc" -std=c17 -D_GNU_SOURCE -I"$root/include" -I"$root" "$@" -shared -fPIC -o "$tmp/lib.so" \
-		"$root/engine/stop_point.c"
+		"$root/engine/driver/stop_point.c"
 }
 
 expect() {

@@ -29,7 +29,7 @@ loader/plan/inventory.c         | s/HTH_DIGEST) == 0/HTH_DIGEST) != 0/
 loader/restore/carry.c          | s/hth_save_cmp(p->keep\[i\], save) == 0/hth_save_cmp(p->keep[i], save) != 0/
 loader/choice/candidate.c       | s/k->serial > ours->serial/k->serial < ours->serial/
 loader/recover.c                | s/hth_choice_join(r->choice);/(void)r->choice;/
-engine/find.c                   | s/id.epoch == n->epoch.epoch/id.epoch != n->epoch.epoch/
+engine/reads/find.c                   | s/id.epoch == n->epoch.epoch/id.epoch != n->epoch.epoch/
 daemon/main.c                   | s/EXIT_LOCKED = 3/EXIT_LOCKED = 0/
 client/base/text.c              | s/HEARTH_COPIED, "COPIED"/HEARTH_COPIED, "SEALED"/
 client/opts/told.c              | s/(const char \*)joined + told\[i\].told_at/(const char *)joined + told[i].at/
@@ -50,7 +50,7 @@ if ! { cmake --preset debug && cmake --build build/debug -j2; } >"$tmp/log" 2>&1
 fi
 
 # What a right file of each kind says: nothing.
-tests/run --quick core/base/set.c transport/ids.c loader/recover.c engine/find.c client/read/box.c cli/verify.c daemon/main.c \
+tests/run --quick core/base/set.c transport/ids.c loader/recover.c engine/reads/find.c client/read/box.c cli/verify.c daemon/main.c \
     include/hearth/version.h >"$tmp/right" 2>&1 || { echo "fails as it is:"; tail -n 20 "$tmp/right"; exit 1; }
 
 # found_by LOG: the tests that failed. What format, arrows and names say of a planted bug does not count.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Many small works on a few threads: each runs once and is done once, on the thread that
  * delivers; one thread keeps the order; stopping in the middle leaves what waits untouched. */
-#include "engine/hands.h"
+#include "engine/driver/hands.h"
 
 #include <poll.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Machines, engines, ranks and a launcher in virtual time on one thread. The engines are the real
- * ones (engine/node.h) on the loop transport and stores in plain memory; ranks speak the local
+ * ones (engine/state/node.h) on the loop transport and stores in plain memory; ranks speak the local
  * protocol with them. One seed, one history.
  *
  * A machine is memory that may hold an engine. A job is a list of machines, one per node; the
@@ -11,7 +11,7 @@
 #ifndef WORLD_H
 #define WORLD_H
 
-#include "engine/node.h"
+#include "engine/state/node.h"
 #include "transport/loop/loop.h"
 
 #define WORLD_WHY 400

@@ -5,7 +5,7 @@
 
 #include "content.h"
 
-#include "engine/attach.h"
+#include "engine/driver/attach.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -50,7 +50,8 @@ enum hth_message {
     HTH_MSG_BLOB_WANT = 41, /* child to parent: offer it again */
     HTH_MSG_BLOB_DONE = 42, /* child to parent: have it, revoke the grant */
     /* 64..79: between engines in no epoch */
-    HTH_MSG_TABLE_GET = 64, /* the ranks' table of a gather, from an offset on (engine/fetch.c) */
+    HTH_MSG_TABLE_GET =
+            64, /* the ranks' table of a gather, from an offset on (engine/job/fetch.c) */
     HTH_MSG_TABLE_PART = 65,
 };
 

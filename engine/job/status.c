@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* STATUS: the engine's state as one JSON object. */
+#include "status.h"
+
+#include "engine/state/answer.h"
+#include "engine/state/client.h"
+#include "engine/state/node_state.h"
+#include "engine/state/reply.h"
+
+#include "core/base/utf8.h"
+#include <stdio.h>
+#include <string.h>
+
+/* Jobs that have recovered save `at` and ended before their first begin, as far as they are counted. */
+static uint32_t status_tries(const struct hth_keep *k, uint32_t at)
+{
+    return hth_save_cmp(k->tried, k->save[at]) == 0 ? k->tries : 0;
+}
+
+/* Saves on the keep list, with what is known of them now; out[KEPT_JSON]. */
+#define KEPT_JSON (HTH_KEEP_MAX * (HTH_SAVE_TEXT + 136) + 4)
+static void status_kept_json(const struct hth_node *n, char *out)
+{
+    static const char *const words[] = { [HTH_KEPT_UNSURE] = "kept",
+        [HTH_KEPT_DEGRADED] = "degraded",
+        [HTH_KEPT_PROTECTED] = "protected" };
+    char save[HTH_SAVE_TEXT];
+    size_t len = 0;
+
+    out[len++] = '[';
+    for (uint32_t i = 0; i < n->ctx.keep.saves; i++) {
+        hth_save_text(n->ctx.keep.save[i], save);
+        len += (size_t)snprintf(out + len, KEPT_JSON - len,
+                "%s{\"save\": \"%s\", \"state\": \"%s\", \"pinned\": %s, \"bad\": %s, \"tries\": %" PRIu32
+                ", \"age_s\": %" PRIu64 "}",
+                i ? ", " : "", save, words[hth_commit_kept(n->commit, i)],
+                hth_keep_pinned(&n->ctx.keep, (int)i) ? "true" : "false",
+                hth_keep_is_bad(&n->ctx.keep, n->ctx.keep.save[i]) ? "true" : "false",
+                status_tries(&n->ctx.keep, i), hth_commit_kept_s(n->commit, i));
+    }
+    memcpy(out + len, "]", 2);
+}
+
+/* Members that the newest map known here calls lost. */
+static uint32_t status_lost(const struct hth_node *n)
+{
+    uint32_t lost = 0;
+
+    for (uint32_t i = 0; n->ctx.down && i < n->epoch.nodes; i++)
+        lost += n->ctx.down[i] != 0;
+    return lost;
+}
+
+/* As it stands between the quotes of a JSON string; out[STRING_JSON(bytes of the buffer that text is in)]. In what is
+ * no UTF-8, as a path may be and what was cut is, bytes that are not ASCII become '?'. */
+#define STRING_JSON(bytes) (6 * (bytes))
+static void status_string(const char *text, char *out)
+{
+    int whole = hth_utf8(text, strlen(text));
+
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+
+        if (c < ' ')
+            out += sprintf(out, "\\u%04x", c);
+        else if (c == '"' || c == '\\')
+            out += sprintf(out, "\\%c", c);
+        else
+            *out++ = c < 0x80 || whole ? (char)c : '?';
+    }
+    *out = '\0';
+}
+
+void status_ask(struct hth_node *n, uint32_t client, uint64_t request)
+{
+    char text[400], state[STRING_JSON(sizeof(text))], log[STRING_JSON(sizeof(n->env.log_path))];
+    char kept[KEPT_JSON], confined[STRING_JSON(HTH_CONFINED_TEXT)] = "";
+    char json[1600 + sizeof(kept) + sizeof(state) + sizeof(log) + sizeof(confined)];
+    char as_of[24] = "null";
+    uint64_t pulled = 0, ago_ms;
+    uint32_t saves = 0, still, busy;
+    int len;
+
+    hth_commit_text(n->commit, text, sizeof(text));
+    status_string(text, state);
+    status_string(n->env.log_path, log);
+    if (n->env.confined)
+        status_string(n->env.confined, confined);
+    status_kept_json(n, kept);
+    if (hth_commit_as_of(n->commit, &ago_ms) || ago_ms)
+        snprintf(as_of, sizeof(as_of), "%" PRIu64, ago_ms);
+    hth_transfer_pulled(&n->ctx, &pulled, NULL);
+    hth_session_late(n->ctx.session, &still, &busy);
+    for (struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next)
+        saves += !s->removed;
+    len = snprintf(json, sizeof(json),
+            "{\"job\": \"%s\", \"node\": \"%s\", \"epoch\": %" PRIu64 ", \"member\": %" PRIu32
+            ", \"members\": %" PRIu32 ", \"ranks_attached\": %" PRIu32 ", \"recovered\": %s"
+            ", \"saves\": %" PRIu32 ", \"connections\": %" PRIu32 ", \"pulled_bytes\": %" PRIu64
+            ", \"rearmed\": %" PRIu32 ", \"late\": %" PRIu32
+            ", \"coordinator\": \"%s\", \"as_of_ms\": %s, \"lost\": %" PRIu32
+            ", \"degraded\": %" PRIu32
+            ", \"kept\": %s, \"state\": \"%s\", \"confined\": \"%s\", \"log\": \"%s\"}",
+            n->ctx.opts.job, n->env.node, n->epoch.epoch, n->epoch.self, n->epoch.nodes,
+            client_count(n), n->recovered ? "true" : "false", saves,
+            hth_session_connections(n->ctx.session), pulled, still, busy,
+            n->epoch.nodes ? n->epoch.member[0].node : "", as_of, status_lost(n),
+            (uint32_t)__builtin_popcount(n->ctx.keep.degraded), kept, state, confined, log);
+    if (len > 0 && (size_t)len < sizeof(json))
+        answer_bytes_to(
+                n, client, request, &(struct answer_bytes){ .at = json, .len = (size_t)len });
+    else
+        reply_refusal(n, client, request, HEARTH_EIO, "the status does not fit");
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ranks read: MANIFEST, MAP, UNMAP, RANGE, COMMON_GET. */
+#ifndef HEARTH_ENGINE_READ_H
+#define HEARTH_ENGINE_READ_H
+
+#include "core/local/local.h"
+
+struct client;
+struct hth_node;
+
+void read_manifest(struct hth_node *n, struct client *c, const struct hth_local_map *m);
+void read_map(struct hth_node *n, struct client *c, const struct hth_local_map *m);
+void read_unmap(struct hth_node *n, struct client *c, const struct hth_local_unmap *m);
+void read_range(struct hth_node *n, struct client *c, const struct hth_local_map *m);
+void read_common(struct hth_node *n, struct client *c, const struct hth_local_common *m);
+/* Its leases end; what it waits for is forgotten when it comes. */
+void read_gone(struct hth_node *n, uint32_t client);
+/* What could not be brought yet, since its slot is being made. */
+void read_tick(struct hth_node *n, uint64_t now_ms);
+uint64_t read_due_ms(const struct hth_node *n);
+void read_close(struct hth_node *n);
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The commit record: what ranks handed over by COMMIT, of saves that are not decided. */
+#ifndef HEARTH_ENGINE_COMMITTED_H
+#define HEARTH_ENGINE_COMMITTED_H
+
+#include "core/format/handed.h"
+
+struct hth_node;
+struct loan;
+
+/* COMMIT was heard: on record. 0 when it is. */
+int committed_note(struct hth_node *n, const struct loan *l);
+/* What the engine before this one had on record. Errors: HEARTH_EUNSUPPORTED. */
+int committed_read(struct hth_node *n, struct hearth_error *err);
+/* The set of ranks that the record has for the save; NULL: none. */
+const struct hth_ranks *committed_ranks(const struct hth_node *n, struct hth_save_id save);
+void committed_forget(struct hth_node *n); /* all of it: its epoch is over */
+void committed_close(struct hth_node *n);
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a rank does with what it was lent: SEAL, COMMON, COMMIT, ABORT, CANCEL. */
+#ifndef HEARTH_ENGINE_HANDOVER_H
+#define HEARTH_ENGINE_HANDOVER_H
+
+#include "core/base/env.h"
+#include "core/local/local.h"
+
+struct client;
+struct hth_node;
+
+void handover_seal(struct hth_node *n, struct client *c, const struct hth_local_seal *m);
+/* Takes *content over where it needs it, and sets it to NULL. */
+void handover_common(struct hth_node *n, struct client *c, const struct hth_local_common *m,
+        struct hth_content **content);
+void handover_commit(struct hth_node *n, struct client *c, const struct hth_local_head *m);
+void handover_abort(struct hth_node *n, struct client *c, const struct hth_local_head *m);
+void handover_cancel(struct hth_node *n, struct client *c, const struct hth_local_head *m);
+/* After a restart in an epoch that goes on: what is on record is sealed. */
+void handover_resume(struct hth_node *n);
+void handover_gone(struct hth_node *n, uint32_t client);
+void handover_new_epoch(
+        struct hth_node *n); /* what is being written belongs to an epoch that is over */
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How much room a node's store makes ahead of the saves to come. */
+#ifndef HEARTH_ENGINE_RESERVE_H
+#define HEARTH_ENGINE_RESERVE_H
+
+#include "core/format/epoch.h"
+
+struct hth_node;
+struct hth_ranks;
+
+/* A new epoch: what each rank's part has, from the gather's table[world][HTH_GATHER] that the epoch was made
+ * of, or nothing known. Errors: HEARTH_ENOMEM. */
+int reserve_sizes(
+        struct hth_node *n, const unsigned char *table, uint32_t world, struct hearth_error *err);
+void reserve_no_sizes(struct hth_node *n);
+/* Bytes of its largest object; 0: it has said nothing. */
+uint64_t reserve_said(const struct hth_node *n, uint32_t rank);
+
+/* Asks the store for slots of those sizes. Errors: HEARTH_ENOMEM, the store's. */
+int reserve_slots(struct hth_node *n, struct hearth_error *err);
+/* At an epoch's first begin, of an object of so many bytes: is there room for keep + 1 saves, if
+ * ranks that have said no sizes have parts like this one? Errors: HEARTH_ENOSPC with the store's
+ * numbers; later calls: none. */
+int reserve_look(struct hth_node *n, uint64_t object, struct hearth_error *err);
+/* Is there room for saves of these sets[saves] of ranks (NULL: all), with our ranks' objects and
+ * the copies that we hold? `rank` has an object of `object` bytes. If a rank declared no sizes,
+ * those of its last save count. Errors: HEARTH_ENOSPC with the store's numbers. */
+int reserve_room(struct hth_node *n, uint32_t rank, uint64_t object,
+        const struct hth_ranks *const *sets, uint32_t saves, struct hearth_error *err);
+/* Slots for saves to come, as large as those of this one: where ranks have not said their sizes. */
+void reserve_ahead(struct hth_node *n, struct hth_save_id save);
+/* What was made for places that other nodes have again is given back. */
+void reserve_tick(struct hth_node *n, uint64_t now_ms);
+/* A rank is back, which had slots mapped: others may have been made beside them. */
+void reserve_look_again(struct hth_node *n);
+uint64_t reserve_due_ms(const struct hth_node *n);
+void reserve_close(struct hth_node *n);
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One engine: all state machines of a node behind three kinds of events. Requests of ranks come in
+ * as the bytes of core/local/local.h, the peers' messages through the session, time through tick. It never
+ * sleeps, reads a clock, starts a thread or touches a socket; engine/driver/driver.c does in production, the
+ * simulator's single thread in tests, with the same code.
+ */
+#ifndef HEARTH_ENGINE_NODE_H
+#define HEARTH_ENGINE_NODE_H
+
+#include "core/format/fabric.h"
+#include "core/local/local.h"
+#include "replication/held/ctx.h"
+
+struct hth_node;
+
+#define HTH_CONFINED_TEXT 400 /* bytes of hth_node_env.confined at most, with terminator */
+
+/* transport = auto: what this node may listen on, by the numbers of core/format/fabric.h. */
+struct hth_node_fabrics {
+    uint32_t
+            offered; /* bits, of what opens as far as is known; written by whoever finds that it does not */
+    uint32_t opened;
+    uint32_t first, last; /* of the record `.hearth/fabric`; written by the node */
+    /* An epoch was joined, or is gone on with, on `opened`: another one needs another engine.
+     * NULL: unused. */
+    void (*settled)(void *self);
+    void *self;
+};
+
+struct hth_node_env {
+    struct hth_clock clock;
+    struct hth_random random;
+    struct hth_workers workers;
+    struct hth_log log;
+    struct hth_points points;
+    struct hth_store *store;         /* borrowed until hth_node_close() */
+    struct hth_session_opts session; /* heartbeat, dead, stall; key; job */
+    struct hth_transport *(*transport)(void *self, const struct hth_transport_events *events,
+            struct hearth_error *err); /* called once by hth_node_open(): opens and gives away */
+    void *transport_self;
+    struct hth_node_fabrics *fabrics; /* borrowed until hth_node_close(); NULL: set by hand */
+    /* An answer or event for a client: bytes[len]; fd >= 0: a descriptor to pass on (borrowed during
+     * the call). */
+    void (*reply)(void *self, uint32_t client, const void *bytes, size_t len, int fd);
+    /* bytes[len] at `off` of a descriptor for reply(), which is made where *fd is -1, and the
+     * caller's to close; last: nobody can change it any more. Any thread, one at a time for a
+     * descriptor. -1 and errno. */
+    int (*attach)(void *self, int *fd, const void *bytes, uint64_t off, size_t len, int last);
+    /* The client's pid as this process counts it; 0: it has none. NULL: as the client says. */
+    uint32_t (*pid_of)(void *self, uint32_t client);
+    void *reply_self;
+    char node[HTH_NAME_MAX + 1]; /* this node's id */
+    const char *
+            confined; /* whether the process is, a sentence that changes; borrowed; NULL: not said */
+    char log_path[512]; /* told to clients, as are the next three */
+    char provider[32];
+    char bind[64];
+    char device[32];
+    int trusted;           /* network = trusted; ranks must say the same */
+    int strong;            /* integrity = strong, likewise */
+    uint32_t linger_s;     /* until ranks say another; 0: the default of linger_s */
+    uint32_t retry_ms;     /* 0: 500 */
+    uint32_t foreign_last; /* containers of others are recovered only while no save was PROTECTED */
+    uint32_t tree_degree;  /* 0: HTH_TREE_DEGREE; less in tests */
+    uint64_t breaks;       /* enum hth_break, tests */
+};
+
+/* Adopts what the store has. Where it has an epoch record whose job still runs (an engine that died
+ * under living ranks), listens to that epoch again and goes on with it. */
+int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct hearth_error *err);
+
+/* One packet of a client (any number > 0 that the server chose); content: of the descriptor that
+ * came with it, NULL: none; taken over. What is large of it is read by the workers, later. */
+void hth_node_request(struct hth_node *node, uint32_t client, const void *bytes, size_t len,
+        struct hth_content *content);
+
+/* Its connection ended or its process died: leases and loans of it end. */
+void hth_node_client_gone(struct hth_node *node, uint32_t client);
+
+struct hth_transport *hth_node_transport(struct hth_node *node); /* for progress and arm */
+/* 1: the engine is to end and to begin anew on another fabric. It answers no request any more. */
+int hth_node_ends(const struct hth_node *node);
+
+/* Time, and whatever the transport's progress left to do. Call when due and after any event. */
+void hth_node_tick(struct hth_node *node);
+uint64_t hth_node_due_ms(struct hth_node *node); /* store's background work included */
+
+/* This engine ends, though the job does not: whoever waits for an answer hears why, and so does whoever asks
+ * from now on. */
+/* env.session.key is another one now: how many connections are made anew for it. */
+uint32_t hth_node_rekeyed(struct hth_node *node);
+void hth_node_fail(struct hth_node *node, const struct hearth_error *why);
+
+uint32_t hth_node_clients(const struct hth_node *node); /* attached now */
+/* 1: the job was dropped, everywhere as far as we can tell, and no client is left: the engine may end. */
+int hth_node_done(const struct hth_node *node);
+
+/* What its memory is left for when the engine ends. */
+enum hth_leftover {
+    HTH_LEAVE_ALL,     /* the job goes on, or may */
+    HTH_LEAVE_RECORDS, /* it was dropped, and not every node is known to have heard */
+    HTH_LEAVE_NOTHING
+};
+enum hth_leftover hth_node_leftover(const struct hth_node *node);
+
+uint32_t hth_node_linger_s(const struct hth_node *node);
+
+/* For tests and the simulator. */
+struct hth_ctx *hth_node_ctx(struct hth_node *node);
+struct hth_slot *hth_node_lent(struct hth_node *node, uint64_t slot); /* in a rank's hands; NULL */
+
+void hth_node_close(struct hth_node *node); /* the transport too; the store stays */
+
+#endif
