@@ -9,10 +9,9 @@
 
 /* Before another thread is there. With transport = tcp this thread is confined on return, so
  * each that it starts is as well; with auto the engine does it when tcp is settled
- * (engine/driver/confined.h), by config->confining, which is set here and says why not where nothing
- * is
- * done. The process loads first all that it needs of the rest of the file system. For good: from
- * then on neither it nor its children open another file or run a program. */
+ * (engine/driver/confined.h), by config->confining, which is set here and says why not where
+ * nothing is done. The process loads first all that it needs of the rest of the file system. For
+ * good: from then on neither it nor its children open another file or run a program. */
 void daemon_confine(struct hth_config *config, int argc, char *const *argv);
 
 #endif
