@@ -212,7 +212,8 @@ static void seat_serve_more(struct party *p, uint32_t rank)
         const unsigned char *from = s->sent < HTH_ANSWER ? s->head + s->sent : body + at;
         size_t want = s->sent < HTH_ANSWER ? HTH_ANSWER - s->sent : whole - s->sent;
         ssize_t n = send(s->fd, from, want,
-                MSG_NOSIGNAL | MSG_DONTWAIT | (s->sent < HTH_ANSWER ? MSG_MORE : 0));
+                MSG_NOSIGNAL | MSG_DONTWAIT |
+                        (s->sent < HTH_ANSWER && whole > HTH_ANSWER ? MSG_MORE : 0));
 
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             break;
