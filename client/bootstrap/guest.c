@@ -144,6 +144,9 @@ static enum outcome visit_greet(struct visit *v)
     if (e)
         return visit_broke(v, e, "says nothing");
     keyed = hth_challenge_decode(v->talk.challenge);
+    if (keyed == HEARTH_EUNSUPPORTED)
+        return visit_not_rank_0(v, HEARTH_EPROTO,
+                "is a rank 0 with another version of Hearth: install one version on all nodes");
     if (keyed < 0)
         return visit_not_rank_0(v, HEARTH_EPROTO, "is not this job's rank 0");
     memcpy(hello.token, t->token, HTH_TOKEN);

@@ -111,7 +111,7 @@ void hth_bootstrap_mates(const struct hearth_bootstrap *bootstrap, const struct 
 void hth_bootstrap_tree_from(const struct hearth_bootstrap *bootstrap, uint64_t bytes);
 
 void hth_challenge_make(unsigned char out[HTH_CHALLENGE], const struct hth_knows *k);
-/* 1: there is a key, 0: none. Errors: HEARTH_EPROTO. */
+/* 1: there is a key, 0: none. Errors: HEARTH_EPROTO, HEARTH_EUNSUPPORTED another version's. */
 int hth_challenge_decode(const unsigned char in[HTH_CHALLENGE]);
 
 /* t->greeting, for the challenge that is in t->challenge. */

@@ -32,6 +32,8 @@ void hth_challenge_make(unsigned char out[HTH_CHALLENGE], const struct hth_knows
 
 int hth_challenge_decode(const unsigned char in[HTH_CHALLENGE])
 {
+    if (memcmp(in, magic, 7) == 0 && in[7] != magic[7])
+        return HEARTH_EUNSUPPORTED;
     if (memcmp(in, magic, 8) != 0 || hth_get32(in + 8) > 1 || hth_get32(in + 12))
         return HEARTH_EPROTO;
     return (int)hth_get32(in + 8);
