@@ -13,6 +13,7 @@
 #include "client/link/link.h"
 #include "core/base/auth.h"
 #include "core/base/file.h"
+#include "core/format/fabric.h"
 #include "joining.h"
 #include <string.h>
 #include <unistd.h>
@@ -109,11 +110,13 @@ static int meet_place(void *self, const void *row, struct hth_member *out)
     return HEARTH_OK;
 }
 
-/* Engines reach each other on one fabric only. Where not all have it yet, ranks meet again. */
+/* Engines reach each other on one fabric only. Where not all have it yet, or all are to take a
+ * better one, an engine ends as soon as a rank of its node has the table, and ranks meet again. */
 static int meet_alike(void *self, const void *table, uint32_t world)
 {
     const unsigned char *row = table;
     struct hth_gather first = { 0 }, g;
+    struct hth_fabric_choice choice;
 
     (void)self;
     for (uint32_t i = 0; i < world; i++, row += HTH_GATHER) {
@@ -126,7 +129,8 @@ static int meet_alike(void *self, const void *table, uint32_t world)
         if (strcmp(g.transport, first.transport) != 0 || strcmp(g.provider, first.provider) != 0)
             return HEARTH_EINVAL;
     }
-    return HEARTH_OK;
+    return !hth_fabric_choose(table, world, &choice, NULL) && !choice.settled ? HEARTH_EINVAL
+                                                                              : HEARTH_OK;
 }
 
 static void meet_mates(struct hearth *h, int absent)
