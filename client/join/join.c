@@ -26,7 +26,11 @@
 
 _Static_assert(HTH_OBJECTS_MAX == HTH_SIZES_OBJECTS, "of one save of a rank");
 
-#define MEETINGS 64u /* of one joining; each takes a fabric from a node's list, or is the last */
+/* An engine that ends for another fabric comes back by itself; a second one would be in its way,
+ * and might be started where that one ends with the trainer. */
+#define COMES_BACK_MS 3000u
+
+#define MEETINGS      64u /* of one joining; each takes a fabric from a node's list, or is the last */
 
 static uint64_t join_name_hash(const char *name)
 {
@@ -225,9 +229,10 @@ static int join_refit(struct hearth *h, uint32_t fabric, struct hearth_error *er
         .answer_len = sizeof(a),
         .wait_ms = h->opts.open_ms,
         .what = "take the fabric that all nodes have" };
-    int rc = hth_ask(h, &ask, err);
+    int rc;
 
-    if (rc)
+    hth_link_awaits(h, COMES_BACK_MS);
+    if ((rc = hth_ask(h, &ask, err)))
         return rc;
     if (a.addr_len > HTH_ADDR_MAX)
         return hth_fail(err, HEARTH_EPROTO, 0,

@@ -78,6 +78,8 @@ int hth_is_connected(const struct hearth *h);
 /* 1, until 0: this rank is about to join a new epoch. An engine that comes back meanwhile is not
  * asked to join the one before, which another rank of the node may have ended there. */
 void hth_link_joins(struct hearth *h, int on);
+/* For so long no engine is started in place of one that ends: it comes back by itself. */
+void hth_link_awaits(struct hearth *h, uint64_t ms);
 /* The engine made this epoch of what the ranks gathered. table_fd is kept, to join again with. */
 void hth_link_joined(struct hearth *h, const struct hth_local_joined *a, int table_fd);
 

@@ -8,6 +8,7 @@
  */
 #include "session.h"
 
+#include "client/base/clock.h"
 #include "client/opts/settings.h"
 #include "client/opts/told.h"
 #include "core/store/store_tmpfs.h"
@@ -209,6 +210,13 @@ void hth_link_joins(struct hearth *h, int on)
 {
     pthread_mutex_lock(&h->lock);
     h->link->joins = on;
+    pthread_mutex_unlock(&h->lock);
+}
+
+void hth_link_awaits(struct hearth *h, uint64_t ms)
+{
+    pthread_mutex_lock(&h->lock);
+    h->link->fallen.not_before_ms = hth_mono_ms() + ms;
     pthread_mutex_unlock(&h->lock);
 }
 
