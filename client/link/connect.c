@@ -122,16 +122,35 @@ static void engine_last_line(int fd, char *text, size_t len)
         memmove(text, line + 1, strlen(line + 1) + 1);
 }
 
+/* The line by which hearthd says how it ended. A library that it has loaded may print more after
+ * it. 0: there is none. */
+static int engine_end_line(int words, char text[WORDS])
+{
+    char all[8192];
+    off_t size = words >= 0 ? lseek(words, 0, SEEK_END) : 0;
+    ssize_t n = size > 0 ? pread(words, all, sizeof(all) - 1,
+                                   size < (off_t)sizeof(all) ? 0 : size - (off_t)sizeof(all) + 1)
+                         : 0;
+    const char *at;
+
+    all[n > 0 ? n : 0] = '\0';
+    at = strstr(all, HTH_END_LINE);
+    if (at)
+        snprintf(text, WORDS, "%.*s", (int)strcspn(at, "\n"), at);
+    return at != NULL;
+}
+
 /* What hearthd printed last, and the status that it ended with; -1: it does not say one. */
 static const char *engine_printed(int words, char text[WORDS], int *out_status)
 {
     size_t len = strlen(HTH_END_LINE);
     char *end;
 
-    engine_last_line(words, text, WORDS);
     *out_status = -1;
-    if (strncmp(text, HTH_END_LINE, len) != 0)
+    if (!engine_end_line(words, text)) {
+        engine_last_line(words, text, WORDS);
         return text;
+    }
     *out_status = (int)strtol(text + len, &end, 10);
     return end + strspn(end, ": ");
 }
