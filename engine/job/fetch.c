@@ -38,6 +38,7 @@
 
 struct fetch {
     uint32_t round, peer;
+    uint32_t was; /* round of the table that was here when it began */
     uint64_t until_ms;
     struct hth_buf *buf;
     size_t got, asked;           /* bytes */
@@ -89,6 +90,16 @@ static void fetch_fail(struct hth_node *n, int code, const char *why)
     hth_say(&n->ctx.log, HEARTH_LOG_WARN, "table-not-received", "%s", err.text);
     fetch_drop(n);
     meet_refuse(n, round, &err);
+}
+
+/* 1: it has ended, for a table that a rank of this node has brought since it began. */
+static int fetch_is_late(struct hth_node *n)
+{
+    if (meet_has(n, n->fetch->round))
+        fetch_drop(n);
+    else if (n->table_round != n->fetch->was)
+        fetch_fail(n, HEARTH_ECANCELED, "a rank of this node has brought another one since");
+    return !n->fetch;
 }
 
 static int fetch_get(struct hth_node *n, struct fetch *f, size_t off)
@@ -145,10 +156,10 @@ static void fetch_take(struct hth_node *n, const unsigned char *body, size_t len
     }
     memcpy(f->buf->at + f->got, body + PART_HEAD, part);
     f->got += part;
-    if (f->got == f->buf->len)
-        fetch_here(n);
-    else
+    if (f->got < f->buf->len)
         fetch_more(n);
+    else if (!fetch_is_late(n))
+        fetch_here(n);
 }
 
 void fetch_message(
@@ -180,6 +191,7 @@ static int fetch_begin(struct hth_node *n, const struct hth_ticket *t,
         return rc;
     }
     f->round = m->round;
+    f->was = n->table_round;
     f->until_ms = hth_now_ms(&n->ctx.clock) + wait_ms;
     memcpy(f->node, t->at.node, sizeof(f->node));
     n->fetch = f;
@@ -213,11 +225,7 @@ void fetch_ask(struct hth_node *n, struct client *c, const struct hth_local_fetc
 
 void fetch_tick(struct hth_node *n, uint64_t now_ms)
 {
-    if (!n->fetch)
-        return;
-    if (meet_has(n, n->fetch->round)) /* a rank of this node has brought it */
-        fetch_drop(n);
-    else if (now_ms >= n->fetch->until_ms)
+    if (n->fetch && !fetch_is_late(n) && now_ms >= n->fetch->until_ms)
         fetch_fail(n, HEARTH_ETIMEOUT, "its time is up");
 }
 
