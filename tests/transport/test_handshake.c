@@ -655,3 +655,64 @@ Test(handshake, a_connect_without_an_answer_is_tried_again)
     cr_assert(eq(int, w->node[1].messages[0], 1));
     net_world_close(w);
 }
+
+static int replayed(struct net_world *w, struct raw *r, const struct tape *tape)
+{
+    static hth_conn conn[50];
+
+    for (int k = 0; k < 22; k++) {
+        for (int i = 0; i < 50; i++)
+            must(r->t->ops->connect(r->t, w->member[0].addr, 4, &conn[i], NULL));
+        raw_run(w, r, 5);
+        for (int i = 0; i < 50; i++)
+            r->t->ops->send(r->t, conn[i], tape->bytes[0], tape->len[0]);
+        raw_run(w, r, 5);
+    }
+    must(net_send(w, 2, 0, 6));
+    raw_run(w, r, 100);
+    return w->node[0].messages[2];
+}
+
+static struct net_world *recorded(int outside, struct raw **r, struct tape *tape)
+{
+    struct hth_session_opts o = net_keyed(1);
+    struct net_world *w;
+    uint32_t node;
+
+    o.hello_ms = 2000;
+    w = net_world_open(3, &o);
+    *tape = (struct tape){ .count = 0 };
+    hth_loop_net_script(w->net, record, tape);
+    if (outside)
+        must(hth_session_visit(w->node[1].session, &w->member[2], &node));
+    else
+        must(net_send(w, 1, 2, 1));
+    net_run(w, 50);
+    cr_assert(ge(int, tape->count, 1));
+    hth_loop_net_script(w->net, NULL, NULL);
+    *r = raw_open(w, 1);
+    for (int i = 0; i < 3; i += 2) {
+        w->node[i].epoch.epoch += 100; /* later, another epoch */
+        hth_session_join(w->node[i].session, &w->node[i].epoch);
+    }
+    raw_run(w, *r, 50);
+    return w;
+}
+
+Test(handshake, a_recorded_hello_takes_no_place_in_another_epoch)
+{
+    static struct tape tape;
+    struct raw *r;
+    struct net_world *w = recorded(0, &r, &tape);
+
+    cr_expect(eq(int, replayed(w, r, &tape), 1));
+}
+
+Test(handshake, a_recorded_hello_outside_of_an_epoch_takes_no_place_either)
+{
+    static struct tape tape;
+    struct raw *r;
+    struct net_world *w = recorded(1, &r, &tape);
+
+    cr_expect(eq(int, replayed(w, r, &tape), 1));
+}

@@ -9,10 +9,9 @@
 #define STRANGERS_MAX \
     64u /* accepted and nothing proved, or as many as the epoch has members; more: the oldest goes */
 
-/* An ANSWERED one has said a hello with a mac of the job key. */
 static int link_has_proved_nothing(const struct hth_session *s, const struct link *link)
 {
-    return !link->dialled && (link->state == LINK_ACCEPTED || link->state == LINK_REFUSED) &&
+    return !link->dialled && hth_link_is_stranger(link) &&
            !(s->transport->ops->caps(s->transport) & HTH_CAP_PROVES);
 }
 

@@ -36,7 +36,7 @@ int hth_links_are_full(const struct hth_session *s)
     if (s->conns.len < s->opts.links_max)
         return 0;
     for (const struct link *l = s->links; l; l = l->next)
-        standing += l->state != LINK_ACCEPTED && l->state != LINK_REFUSED;
+        standing += !hth_link_is_stranger(l);
     return standing >= s->opts.links_max;
 }
 

@@ -133,6 +133,14 @@ static inline void hth_session_expect(struct hth_session *s, uint64_t ms)
         s->expect_ms = ms;
 }
 
+/* An ANSWERED one has sent a hello with a mac of the job key. Outside of an epoch that proves
+ * nothing yet: the same hello is good for each engine of the job, for as long as the key is. */
+static inline int hth_link_is_stranger(const struct link *link)
+{
+    return link->state == LINK_ACCEPTED || link->state == LINK_REFUSED ||
+           (link->state == LINK_ANSWERED && link->outside);
+}
+
 /* link.c */
 struct link *hth_link_new(struct hth_session *s, hth_conn conn, enum link_state state);
 /* One message, authenticated with the link's key (OPEN) or the job's. Codes of transport send(). */
