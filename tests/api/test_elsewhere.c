@@ -31,7 +31,7 @@ static void be_a_pod(void)
 
     snprintf(program, sizeof(program), "%s/hearthd", getenv("HEARTH_TEST_BIN"));
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) || unshare(CLONE_NEWNS | CLONE_NEWUTS) ||
-            sethostname("pod-b", 5) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+            sethostname("pod-b", 5) || mount(NULL, "/proc", NULL, MS_REC | MS_PRIVATE, NULL) ||
             mount("proc", "/proc", "proc", 0, NULL))
         _exit(126);
     execl(program, "hearthd", "--root", r.root, "--job", "job", "--transport", "tcp", "--linger",

@@ -28,13 +28,16 @@ static void on_line(void *arg, enum hearth_log_level level, const char *event, c
     close(fd);
 }
 
+/* Of the machine, where no cgroups are mounted, as in a chroot: not of the job. */
+#define OF_THE_MACHINE " limit-unseen "
+
 static void print_complaints(const char *path, const char *a, const char *b, unsigned *out_count)
 {
     char line[2048];
     FILE *f = fopen(path, "re");
 
     while (f && fgets(line, sizeof(line), f))
-        if (strstr(line, a) || strstr(line, b)) {
+        if ((strstr(line, a) || strstr(line, b)) && !strstr(line, OF_THE_MACHINE)) {
             printf("%s", line);
             ++*out_count;
         }
