@@ -30,7 +30,8 @@ _Static_assert(HTH_OBJECTS_MAX == HTH_SIZES_OBJECTS, "of one save of a rank");
  * and might be started where that one ends with the trainer. */
 #define COMES_BACK_MS 3000u
 
-#define MEETINGS      64u /* of one joining; each takes a fabric from a node's list, or is the last */
+/* Of one joining: each takes a fabric from a node's list, or is the last. */
+#define MEETINGS      64u
 
 static uint64_t join_name_hash(const char *name)
 {
