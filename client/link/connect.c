@@ -140,7 +140,7 @@ static int engine_end_line(int words, char text[WORDS])
     return at != NULL;
 }
 
-/* What hearthd printed last, and the status that it ended with; -1: it does not say one. */
+/* The last words of hearthd, and its exit status; -1: it printed none. */
 static const char *engine_printed(int words, char text[WORDS], int *out_status)
 {
     size_t len = strlen(HTH_END_LINE);
@@ -155,7 +155,7 @@ static const char *engine_printed(int words, char text[WORDS], int *out_status)
     return end + strspn(end, ": ");
 }
 
-/* What the engine said last: as it printed it, else in its log. */
+/* The last words of the engine: from its standard error, else from its log. */
 static const char *engine_last_words(const struct hearth *h, int words, char text[WORDS])
 {
     int records, log, status;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One engine: all state machines of a node behind three kinds of events. Requests of ranks come in
- * as the bytes of core/local/local.h, the peers' messages through the session, time through tick. It never
- * sleeps, reads a clock, starts a thread or touches a socket; engine/driver/driver.c does in production, the
- * simulator's single thread in tests, with the same code.
+ * as the bytes of core/local/local.h, the peers' messages through the session, time through tick.
+ * The engine never sleeps, reads a clock, starts a thread or touches a socket. Its caller does: in
+ * production engine/driver/driver.c, in tests the simulator's single thread.
  */
 #ifndef HEARTH_ENGINE_NODE_H
 #define HEARTH_ENGINE_NODE_H

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of one engine share. Filled by engine/node/node.c; everything is the engine's thread's. */
+/* The context that all parts of one engine share. engine/node/node.c fills it; only the engine's
+ * thread uses it. */
 #ifndef HEARTH_REPLICATION_CTX_H
 #define HEARTH_REPLICATION_CTX_H
 

@@ -341,7 +341,7 @@ Test(open, a_log_that_is_none_is_not_waited_for)
     rank_end(&r);
 }
 
-/* One that never answered is as one that is stopped or frozen: the kernel has accepted for it. */
+/* A stopped or frozen engine never answers either: the kernel accepts connections for it. */
 Test(open, a_silent_engine_is_a_timeout_that_names_it_and_its_log)
 {
     struct rank r;

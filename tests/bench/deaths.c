@@ -2,7 +2,7 @@
 /*
  * bench_deaths: when a transport reports a dead peer, and what each peer costs it. One transport,
  * the hub, connects to owners, each a process, and reads from each. The backends alternate, with a
- * process for each round. What is measured:
+ * process for each round. It measures:
  *
  *     killed, quiet     from SIGKILL of an owner until on_down(); the hub has nothing to do
  *     killed, reading   from SIGKILL until on_pull() of four pulls of 4 MiB
@@ -12,6 +12,7 @@
  *     per peer          descriptors and resident memory of the hub
  */
 #include "bench.h"
+#include "side.h"
 
 #include "transport/transport.h"
 #include <dirent.h>
@@ -58,18 +59,6 @@ struct owner {
 };
 
 /* ---- a transport ---- */
-
-static uint64_t clock_ms(void *self)
-{
-    (void)self;
-    return (uint64_t)(now_s() * 1e3);
-}
-
-static uint64_t wall_ms(void *self)
-{
-    (void)self;
-    return (uint64_t)time(NULL) * 1000;
-}
 
 static void accepted(void *self, hth_conn conn)
 {
@@ -120,10 +109,9 @@ static void pulled(void *self, uint64_t cookie, int code)
 static void hub_open(const char *name, const char *bind)
 {
     struct backend b = backend_of(name);
-    struct hth_transport_opts o = { .bind = bind,
-        .provider = b.provider,
-        .trusted = 1,
-        .clock = { .now_ms = clock_ms, .wall_ms = wall_ms } };
+    struct hth_transport_opts o = {
+        .bind = bind, .provider = b.provider, .trusted = 1, .clock = side_clock()
+    };
     struct hth_transport_events e = { NULL, accepted, up, down, message, writable, pulled };
     struct hearth_error err = { 0 };
 
@@ -144,7 +132,7 @@ static void turn(void)
     hub.longest_s = took > hub.longest_s ? took : hub.longest_s;
     if (n > 0 || !hub.t->ops->arm(hub.t, &p.fd, &due))
         return;
-    now = clock_ms(NULL);
+    now = side_ms(NULL);
     if (due < now + 100)
         ms = due > now ? (int)(due - now) : 0;
     poll(&p, 1, ms);

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static uint64_t clock_ms(void *self)
+uint64_t side_ms(void *self)
 {
     (void)self;
     return (uint64_t)(now_s() * 1e3);
@@ -20,6 +20,11 @@ static uint64_t wall_ms(void *self)
 {
     (void)self;
     return (uint64_t)time(NULL) * 1000;
+}
+
+struct hth_clock side_clock(void)
+{
+    return (struct hth_clock){ .now_ms = side_ms, .wall_ms = wall_ms };
 }
 
 static void side_on_accept(void *self, hth_conn conn)
@@ -77,7 +82,7 @@ void side_open(struct side *s, const char *backend, const char *bind)
         .trusted = b.trusted,
         .key = b.keyed ? &key : NULL,
         .library = !strcmp(b.transport, "ucx") ? getenv("HEARTH_UCX_LIBRARY") : NULL,
-        .clock = { .now_ms = clock_ms, .wall_ms = wall_ms } };
+        .clock = side_clock() };
     struct hth_transport_events e = { s, side_on_accept, side_on_up, side_on_down, side_on_message,
         side_on_writable, side_on_pull };
     struct hearth_error err = { 0 };
@@ -120,7 +125,7 @@ void side_dial(struct side *s, int in)
 /* Rounded up, as the engine does; what is due now is not slept for. */
 static int sleep_ms(uint64_t due_ms, double until_s)
 {
-    uint64_t now = clock_ms(NULL), most = 1000;
+    uint64_t now = side_ms(NULL), most = 1000;
 
     if (until_s > 0) {
         double left = (until_s - now_s()) * 1e3;

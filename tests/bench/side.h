@@ -16,6 +16,9 @@ struct side {
     void (*on_pull)(struct side *s, uint64_t cookie, int code); /* NULL: pulls are not used */
 };
 
+uint64_t side_ms(void *self); /* monotonic; self: unused */
+struct hth_clock side_clock(void);
+
 /* backend: TRANSPORT[:PROVIDER], as bench.h says. Die where it does not work. */
 void side_open(struct side *s, const char *backend, const char *bind);
 /* Opens on 127.0.0.1, writes the address to the descriptor and turns for ever. */

@@ -132,8 +132,8 @@ int node_engine_signal(struct world *w, uint32_t k, int sig); /* SIGKILL: until 
 /* The engine's thread that decides stands still for so long; its workers and its copy threads
  * run on. */
 int node_engine_block(struct world *w, uint32_t k, unsigned ms);
-/* With this variable in its environment, unless it is NULL (engine/driver/stop_point.h). SKIPPED: this
- * build's engines heed none. */
+/* With this variable in its environment, unless it is NULL (engine/driver/stop_point.h). SKIPPED:
+ * this build's engines heed none. */
 int node_engine_start(struct world *w, uint32_t k, const char *variable, const char *value);
 /* `hearth rm` of the job's save there, its exit status; an engine is killed before. */
 int node_remove(struct world *w, uint32_t k, uint64_t step, int *out_status);

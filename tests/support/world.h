@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Machines, engines, ranks and a launcher in virtual time on one thread. The engines are the real
- * ones (engine/state/node.h) on the loop transport and stores in plain memory; ranks speak the local
- * protocol with them. One seed, one history.
+ * ones (engine/state/node.h) on the loop transport and stores in plain memory; ranks speak the
+ * local protocol with them. One seed, one history.
  *
  * A machine is memory that may hold an engine. A job is a list of machines, one per node; the
  * launcher restarts it when a rank fails. What must be true is asked of a model that knows every
