@@ -5,9 +5,11 @@
 # hand-written mutant whose text is gone.
 set -u
 root=$1
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
+tmp=$(mktemp -d -p "$PWD") # not in /tmp, which each test finds empty
+hidden=$(mktemp -d /tmp/mutate.XXXXXX)
+trap 'rm -rf "$tmp" "$hidden"' EXIT
 cd "$tmp" || exit 2
+case $tmp in /tmp/* | /dev/shm/*) echo "skip: the build is below $tmp"; exit 77 ;; esac
 { command -v ninja && command -v python3; } >/dev/null || { echo "skip: no ninja or python3"; exit 77; }
 mkdir -p tree/core/base tree/tests/mutate/must
 cp "$root/tests/quick" tree/tests
@@ -69,6 +71,11 @@ ends 0 'a list with a function more' --list
 [ -z "$(cut -d' ' -f1 said | sort | comm -23 ids -)" ] || { echo "an edit elsewhere renames mutants"; cat said; bad=1; }
 planted >tree/core/base/planted.c
 
+ends 2 'a tree below /tmp' --all --root "$hidden"
+says 'is below /tmp, which each test finds empty'
+ln -s "$hidden" elsewhere
+ends 2 'a tree below /tmp by another name' --all --root "$tmp/elsewhere"
+says 'is below /tmp, which each test finds empty'
 ends 1 'survivors without a reason' --all --must
 says '^core:planted-by-hand .*: killed by core.planted in'
 says '^core:broken-by-hand .*: does not build'
