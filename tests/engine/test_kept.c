@@ -4,8 +4,11 @@
 #include "check.h"
 #include "world_parts.h"
 
+#include "core/base/bytes.h"
 #include "core/local/wish.h"
 #include "replication/held/holdings.h"
+#include "replication/tree/tree.h"
+#include "transport/session/frame.h"
 #include <hearth/read.h>
 
 #include <string.h>
@@ -223,6 +226,41 @@ Test(kept, a_node_that_is_new_gets_its_part_of_every_save_of_the_list)
     open_all();
     all_come_back();
     all_are_published();
+}
+
+/* The coordinator's decisions do not come to the new machine. */
+static struct hth_loop_verdict undecided(void *arg, enum hth_loop_kind kind, uint32_t from,
+        uint32_t to, const void *bytes, size_t len)
+{
+    struct hth_loop_verdict v = { HTH_LOOP_NONE, 0, 0 };
+    struct hth_frame f;
+
+    (void)arg, (void)from;
+    if (kind == HTH_LOOP_MESSAGE && to == w.machine[NODES].port &&
+            !hth_frame_decode(&f, bytes, len, NULL) &&
+            (f.type == HTH_MSG_DOWN
+                            ? hth_get16(f.body) == HTH_KIND_HEAD
+                            : f.type == HTH_MSG_TO && hth_get16(f.body + 4) == HTH_KIND_HEAD))
+        v.fault = HTH_LOOP_DROP;
+    return v;
+}
+
+Test(kept, a_save_of_the_list_is_waited_for_until_a_new_node_has_the_list)
+{
+    struct hth_local_find find = { .step = list.save[OLD].step, .wait_ms = 100 };
+
+    machine_lose(&w, w.member[1]);
+    w.member[1] = NODES;
+    hth_loop_net_script(w.net, undecided, NULL);
+    restart();
+    attach(1);
+    say(&find, sizeof(find), HTH_LOCAL_FIND, HTH_LOCAL_ERROR);
+    cr_assert(eq(int, heard.error.code, HEARTH_ETIMEOUT), "%s", heard.error.text);
+    cr_assert(ne(ptr, strstr(heard.error.text, "still on its way"), NULL), "%s", heard.error.text);
+    hth_loop_net_script(w.net, NULL, NULL);
+    find.wait_ms = SOON;
+    say(&find, sizeof(find), HTH_LOCAL_FIND, HTH_LOCAL_FOUND);
+    cr_assert(eq(u64, heard.found.save.step, list.save[OLD].step));
 }
 
 Test(kept, a_coordinator_that_is_new_finds_all_of_the_list)
@@ -505,6 +543,30 @@ Test(kept, a_job_that_has_begun_is_not_counted_nor_are_those_before_it)
     job_ends();
     for (uint32_t n = 0; n < NODES; n++)
         cr_assert(eq(u32, ctx_of(n)->keep.tries + ctx_of(n)->keep.trying, 0), "node %u", n);
+}
+
+/* The processes stay, as where another machine's were replaced, and join and recover once more. */
+static void recover_again(void)
+{
+    w.tabled = 0;
+    for (uint32_t r = 0; r < w.ranks; r++) {
+        w.rank[r].gathered.highest_epoch = w.rank[r].epoch;
+        w.rank[r].step = R_JOIN;
+        rank_due(&w.rank[r], w.now_ms + 1);
+    }
+    for (uint64_t until = w.now_ms + SOON; !hold_ranks() && w.now_ms < until && !w.why[0];)
+        world_advance(&w, w.now_ms + 1);
+    cr_assert(eq(int, hold_ranks(), 1));
+}
+
+Test(kept, ranks_that_recover_again_are_counted_as_one_job)
+{
+    w.opts.bad_after = 2;
+    restart();
+    for (int i = 0; i < 3; i++)
+        recover_again();
+    all_go_on_from(0, 0);
+    cr_assert(eq(u32, ctx_of(0)->keep.tries, 0));
 }
 
 Test(kept, a_mark_by_count_is_seen_when_the_job_has_ended_and_can_be_undone)
