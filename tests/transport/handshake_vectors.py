@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The handshake of transport tcp, as docs/security.md describes it, and its test vectors.
+"""The handshake of transport tcp, as docs/design/security.md describes it, and its test vectors.
 
     handshake_vectors.py FILE           the vectors in FILE are what this computes; exit status 1 if not
     handshake_vectors.py FILE --write   writes them
 
-Written from docs/security.md and the RFCs alone, with hashlib and hmac of Python and nothing of Hearth: X25519 of RFC 7748,
-HKDF of RFC 5869, ChaCha20-Poly1305 of RFC 8439.
+Written from docs/design/security.md and the RFCs alone, with hashlib and hmac of Python and nothing
+of Hearth: X25519 of RFC 7748, HKDF of RFC 5869, ChaCha20-Poly1305 of RFC 8439.
 """
 
 import hashlib

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The handshake and its records come out as tests/transport/handshake_vectors.py computes them from docs/security.md
- * and the RFCs alone. Ephemeral keys are drawn here and nowhere told, so those of the vectors are put in their place.
+ * The handshake and its records come out as tests/transport/handshake_vectors.py computes them from
+ * docs/design/security.md and the RFCs alone. Ephemeral keys are drawn here and nowhere told, so
+ * those of the vectors are put in their place.
  */
 #include "check.h"
 

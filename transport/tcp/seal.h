@@ -13,7 +13,7 @@
  * operation and before it answers: a stranger costs two hashes, and hears nothing. Whoever records a hello can say
  * it again, hears a hello in which nothing is that the job key went into, and proves nothing.
  * Whoever records a hello, or is dialled, can try job keys on its mac, offline: a job key is 32 random bytes.
- * docs/security.md has the handshake in the terms of the Noise framework, with test vectors.
+ * docs/design/security.md has the handshake in the terms of the Noise framework, with test vectors.
  *
  * A hello, little-endian, all of it in the proofs, so that nobody on the path turns down version or suite:
  *
