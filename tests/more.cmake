@@ -36,6 +36,11 @@ hearth_case(lint.headers_fails lint TIMEOUT 300
   COMMAND ${lint}/headers_test.sh ${lint}/headers.sh ${PROJECT_SOURCE_DIR}/include)
 hearth_case(lint.format lint COMMAND ${lint}/format.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.readme lint COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/consumer/readme.sh --check README.md adapters/pytorch/README.md)
+hearth_case(lint.pages lint COMMAND ${lint}/pages.py ${PROJECT_SOURCE_DIR})
+hearth_case(lint.pages_fails lint TIMEOUT 300
+  COMMAND ${lint}/pages_test.sh ${PROJECT_SOURCE_DIR})
+hearth_case(lint.spelling lint COMMAND ${lint}/spelling.sh ${PROJECT_SOURCE_DIR})
+hearth_case(lint.spelling_fails lint COMMAND ${lint}/spelling_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.spdx lint COMMAND ${lint}/spdx.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.scripts lint COMMAND ${lint}/scripts.sh ${PROJECT_SOURCE_DIR})
 if(NOT HEARTH_SANITIZE) # where all tests are there
