@@ -21,7 +21,7 @@ import re
 import subprocess
 import sys
 
-BINDING = "adapters/pytorch/hearth/_ffi.py"
+BINDING = "adapters/pytorch/hearth_checkpoint/_ffi.py"
 CTYPES = {"text": "STR", "address": "STR", "list": "P", "u32": "U32", "u64": "U64", "switch": "U32",
           "word": "U32", "count": "SIZE", "pointer": "P"}
 SKIP_DIRS = {".git", "build", "data", "corpus", "__pycache__"}

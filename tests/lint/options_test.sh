@@ -37,7 +37,8 @@ added() {
 }
 
 "$root/tests/lint/options.py" "$tmp" "$build" || { echo "the copy is not right to begin with"; exit 1; }
-man=docs/man/hearth_opts.3 daemon=docs/man/hearthd.8 python=adapters/pytorch/hearth/_ffi.py
+man=docs/man/hearth_opts.3 daemon=docs/man/hearthd.8
+python=adapters/pytorch/hearth_checkpoint/_ffi.py
 expect $man '/^\.BR keep /,/^\.TP/d' 'there is no option keep'
 expect $man 's/^\.BR keep /.BR keeps /' 'keeps is no option'
 expect $man 's/(1 to 8; default: 1)/(1 to 8; default: 10)/' "copies: 'default: 1' is not there"

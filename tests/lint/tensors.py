@@ -11,7 +11,7 @@ import ast
 import os
 import sys
 
-PACKAGE = "adapters/pytorch/hearth"
+PACKAGE = "adapters/pytorch/hearth_checkpoint"
 MAKERS = frozenset(
     "arange as_tensor asarray bartlett_window blackman_window empty empty_permuted empty_strided eye from_file full "
     "hamming_window hann_window kaiser_window linspace logspace ones rand randint randn randperm range scalar_tensor "

@@ -5,9 +5,9 @@ set -eu
 lint=$1/tests/lint/tensors.py
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-mkdir -p "$tmp/adapters/pytorch/hearth/torch"
-file=$tmp/adapters/pytorch/hearth/torch/a.py
-echo 'x = torch.zeros(1, dtype=d, device="cpu")' >"$tmp/adapters/pytorch/hearth/b.py"
+mkdir -p "$tmp/adapters/pytorch/hearth_checkpoint/torch"
+file=$tmp/adapters/pytorch/hearth_checkpoint/torch/a.py
+echo 'x = torch.zeros(1, dtype=d, device="cpu")' >"$tmp/adapters/pytorch/hearth_checkpoint/b.py"
 bad=0
 
 # takes TEXT: nothing is said of it.
@@ -22,7 +22,7 @@ refuses() {
     if "$lint" "$tmp" >"$tmp/said"; then
         echo "not noticed: $2"
         bad=1
-    elif ! grep -qF "hearth/torch/a.py:2: $1" "$tmp/said"; then
+    elif ! grep -qF "hearth_checkpoint/torch/a.py:2: $1" "$tmp/said"; then
         echo "noticed for the wrong reason: $2"
         cat "$tmp/said"
         bad=1

@@ -56,7 +56,7 @@ def train(turn: Any, args: argparse.Namespace, report: Reporter) -> None:
     from torch import nn
     from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-    from hearth.torch import HearthReader, async_save
+    from hearth_checkpoint.torch import HearthReader, async_save
 
     rank, world = turn.rank, turn.world
     torch.manual_seed(7)
@@ -130,7 +130,7 @@ def train(turn: Any, args: argparse.Namespace, report: Reporter) -> None:
 
 def PausingWriter(base: str, args: argparse.Namespace, rank: int) -> Any:
     """A writer that stops in the middle of a save, after its objects were sealed, to be killed."""
-    from hearth.torch import HearthWriter
+    from hearth_checkpoint.torch import HearthWriter
 
     class Pausing(HearthWriter):
         def begin(self, step: int) -> None:
@@ -184,7 +184,7 @@ class Reporter:
 def work(args: argparse.Namespace) -> None:
     import torch
 
-    from hearth.torch import elastic
+    from hearth_checkpoint.torch import elastic
 
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
@@ -217,7 +217,8 @@ class World:
         self.lost: set[str] = set()
         environment = {**os.environ, "PYTHONPATH": f"{HERE.parent}:{os.environ.get('PYTHONPATH', '')}"}
         self.launcher = subprocess.Popen(
-            [sys.executable, "-m", "hearth.torch.elastic", "--ranks", str(NODES), "--listen",
+            [sys.executable, "-m", "hearth_checkpoint.torch.elastic", "--ranks", str(NODES),
+             "--listen",
              "127.0.0.1:0", "--start-s", "120", "--settle-s", "20", "--spare-s", "60"],
             env=environment, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
             stderr=open(self.report / "launcher.log", "wb"), start_new_session=True)

@@ -99,7 +99,7 @@ def train(args: argparse.Namespace) -> None:
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
-    from hearth.torch import HearthReader, HearthWriter, group, latest
+    from hearth_checkpoint.torch import HearthReader, HearthWriter, group, latest
 
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
@@ -177,7 +177,7 @@ def train(args: argparse.Namespace) -> None:
 
 
 def finish(dist: Any, base: str) -> None:
-    from hearth.torch import leave
+    from hearth_checkpoint.torch import leave
 
     leave(base)
     dist.barrier()
@@ -197,7 +197,7 @@ class Reporter:
 
 def PausedWriter(base: str) -> Any:
     """A writer that stops in the middle of a save, after its objects were sealed, to be killed."""
-    from hearth.torch import HearthWriter
+    from hearth_checkpoint.torch import HearthWriter
 
     class Paused(HearthWriter):
         pause: Path | None = None

@@ -28,8 +28,8 @@ from torch.distributed._shard.sharded_tensor import ShardedTensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor
 
-import hearth.torch as ht
-from hearth.torch import HearthReader, HearthWriter
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint.torch import HearthReader, HearthWriter
 
 MODULES = ("behaviours_alone", "behaviours_planner", "behaviours_async", "behaviours_ranks",
            "behaviours_models", *(() if WHY["experimental"] else ("behaviours_rank_local",)))

@@ -370,7 +370,7 @@ def overwrite_false_refuses_a_second_save(at: Place) -> Any:
 
 
 @behaviour(differs="DCP chooses files by the look of an id; memory is chosen by naming "
-                   "HearthWriter, or by hearth.torch.dcp")
+                   "HearthWriter, or by hearth_checkpoint.torch.dcp")
 def a_writer_is_found_by_the_look_of_an_id(at: Place) -> Any:
     kinds = type(at.writer()), type(at.reader())
     return [kind.validate_checkpoint_id(name)

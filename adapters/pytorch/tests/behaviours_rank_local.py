@@ -28,7 +28,7 @@ from torch.distributed.checkpoint._experimental.staging import (
 )
 from torch.distributed.checkpoint._experimental.types import RankInfo
 
-from hearth.torch import experimental
+from hearth_checkpoint.torch import experimental
 
 DEADLINE_S = 60.0
 

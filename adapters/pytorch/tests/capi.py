@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hearth import _ffi
-from hearth._ffi import I64, P, SIZE, STR, U32, U64, Sized, call
-from hearth.job import Piece
+from hearth_checkpoint import _ffi
+from hearth_checkpoint._ffi import I64, P, SIZE, STR, U32, U64, Sized, call
+from hearth_checkpoint.job import Piece
 
 NONE, BOOL, INT, FLOAT, TEXT, BYTES, TUPLE, LIST, DICT, TORCH_SIZE, DTYPE, TENSOR = (
     1, 2, 3, 4, 5, 6, 10, 11, 12, 13, 14, 20)

@@ -57,7 +57,7 @@ def folder() -> Iterator[str]:
 @pytest.fixture
 def base(folder: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A job's base for this process alone; the job is over when the test is."""
-    from hearth.torch import _jobs
+    from hearth_checkpoint.torch import _jobs
 
     monkeypatch.setenv("HEARTH_ALLOW_DEGRADED", "1")
     monkeypatch.setenv("HEARTH_LINGER_S", "5")

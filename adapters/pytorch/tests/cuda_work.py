@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 from torch.distributed.fsdp import fully_shard
 
-from hearth.torch import HearthReader, HearthWriter, async_save
+from hearth_checkpoint.torch import HearthReader, HearthWriter, async_save
 
 
 def in_a_process(state: dict, **arguments: object) -> Any:

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
-from hearth.torch import HearthReader, HearthWriter, _recover, elastic
+from hearth_checkpoint.torch import HearthReader, HearthWriter, _recover, elastic
 
 told = []
 late = []

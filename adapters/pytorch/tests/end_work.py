@@ -28,8 +28,8 @@ import group_work  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
-import hearth.torch as ht  # noqa: E402
-from hearth.torch._whole import Saver  # noqa: E402
+import hearth_checkpoint.torch as ht  # noqa: E402
+from hearth_checkpoint.torch._whole import Saver  # noqa: E402
 
 dist.init_process_group("gloo")
 base = f"{folder}/node{rank}/job"

@@ -10,9 +10,9 @@ import rank_work as work
 import torch
 import torch.distributed as dist
 
-import hearth.torch as ht
-from hearth.errors import HearthError
-from hearth.torch._whole import Saver
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint.errors import HearthError
+from hearth_checkpoint.torch._whole import Saver
 
 
 def threads() -> list[str]:

@@ -10,8 +10,8 @@ import torch
 from torch.distributed.checkpoint._experimental.barriers import Barrier
 from torch.distributed.checkpoint._experimental.checkpoint_writer import WriterHook
 
-from hearth.errors import HearthNotFound
-from hearth.torch import _jobs, _names
+from hearth_checkpoint.errors import HearthNotFound
+from hearth_checkpoint.torch import _jobs, _names
 
 DEADLINE_S = 60
 

@@ -28,7 +28,7 @@ os.environ.update(HEARTH_NODE=f"node{rank}", HEARTH_MACHINE=f"node{rank}",
 
 import torch  # noqa: E402
 
-import hearth.torch as ht  # noqa: E402
+import hearth_checkpoint.torch as ht  # noqa: E402
 
 base, storage = f"{folder}/node{rank}/job", f"{folder}/storage"
 
@@ -75,7 +75,7 @@ def sharded(accelerator: Any = None) -> Any:
 
 
 def die_between_parts() -> None:
-    from hearth.torch import _recover
+    from hearth_checkpoint.torch import _recover
 
     real = _recover.async_save
     before: list[Any] = []
@@ -93,7 +93,7 @@ def die_between_parts() -> None:
 def with_accelerate() -> None:
     from accelerate import Accelerator
 
-    from hearth.accelerate import HearthState
+    from hearth_checkpoint.accelerate import HearthState
 
     accelerator = Accelerator(cpu=True) if kind == "accelerate" else sharded()
     if kind == "between":
@@ -124,7 +124,7 @@ def with_accelerate() -> None:
 def with_transformers() -> None:
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
-    from hearth.transformers import HearthCallback
+    from hearth_checkpoint.transformers import HearthCallback
 
     class Saying(Trainer):
         def training_step(self, *arguments: Any, **others: Any) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
-import hearth.torch as ht
+import hearth_checkpoint.torch as ht
 
 POINTS = ("met", "recovered", "saved")
 

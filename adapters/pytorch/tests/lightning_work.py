@@ -27,8 +27,8 @@ import torch  # noqa: E402
 from lightning.pytorch import LightningModule, Trainer  # noqa: E402
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint  # noqa: E402
 
-import hearth.torch as ht  # noqa: E402
-from hearth.lightning import (  # noqa: E402
+import hearth_checkpoint.torch as ht  # noqa: E402
+from hearth_checkpoint.lightning import (  # noqa: E402
     HearthCheckpoint,
     HearthCheckpointIO,
     HearthFSDPStrategy,

@@ -23,9 +23,9 @@ from megatron.core.dist_checkpointing.strategies.async_utils import AsyncCallsQu
 from megatron.core.model_parallel_config import ModelParallelConfig
 from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear
 
-import hearth.torch as ht
-from hearth import megatron
-from hearth.torch import _jobs
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint import megatron
+from hearth_checkpoint.torch import _jobs
 
 
 def on_cpu() -> None:

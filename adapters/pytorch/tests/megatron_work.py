@@ -21,8 +21,8 @@ os.environ.update(HEARTH_NODE=f"node{rank}", HEARTH_MACHINE=f"node{rank}",
 import torch.distributed as dist  # noqa: E402
 from megatron_parts import Trainer, queue  # noqa: E402
 
-import hearth.torch as ht  # noqa: E402
-from hearth.megatron import HearthSaveStrategy, load, newest, save  # noqa: E402
+import hearth_checkpoint.torch as ht  # noqa: E402
+from hearth_checkpoint.megatron import HearthSaveStrategy, load, newest, save  # noqa: E402
 
 base = f"{folder}/node{rank}/job"
 dist.init_process_group("gloo")

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
-import hearth.torch as ht
+import hearth_checkpoint.torch as ht
 
 _NEWNS, _BIND, _REC_PRIVATE = 0x20000, 0x1000, 0x4000 | 0x40000
 _theirs: dict[str, Any] = {}

@@ -19,8 +19,8 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
-import hearth.torch as ht
-from hearth.torch import HearthReader, HearthWriter, _jobs
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint.torch import HearthReader, HearthWriter, _jobs
 
 STUB = b'{"sharded_backend": ""}'
 
@@ -115,11 +115,11 @@ def recover(job: str) -> tuple[int | None, str | None, list[str], list[str]]:
     lines: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("hearth").addHandler(handler)
+    logging.getLogger("hearth_checkpoint").addHandler(handler)
     try:
         found = ht.recover(work.job_base(job))
     finally:
-        logging.getLogger("hearth").removeHandler(handler)
+        logging.getLogger("hearth_checkpoint").removeHandler(handler)
     if found is None:
         return None, None, [], lines
     return found.step, found.path, sorted(os.listdir(found.path)), lines

@@ -17,9 +17,9 @@ from ranks import RankFailed, World
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
-import hearth.torch as ht
-from hearth.errors import HearthError
-from hearth.torch import HearthReader, HearthWriter, _jobs, _recover, _stage, dcp
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint.errors import HearthError
+from hearth_checkpoint.torch import HearthReader, HearthWriter, _jobs, _recover, _stage, dcp
 
 BOTH = ("model", "optimizer")
 DEADLINE_S = 20.0

@@ -20,10 +20,10 @@ from torch.distributed.checkpoint import staging
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
-from hearth.errors import HearthError
-from hearth.job import Save
-from hearth.torch import HearthReader, HearthWriter, _jobs, _release, _stage
-from hearth.torch.writer import _carried
+from hearth_checkpoint.errors import HearthError
+from hearth_checkpoint.job import Save
+from hearth_checkpoint.torch import HearthReader, HearthWriter, _jobs, _release, _stage
+from hearth_checkpoint.torch.writer import _carried
 
 DEADLINE_S = 60.0
 

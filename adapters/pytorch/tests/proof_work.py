@@ -11,9 +11,9 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
-import hearth.torch as ht
-from hearth.torch import HearthReader, HearthWriter
-from hearth.torch import _write
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint.torch import HearthReader, HearthWriter
+from hearth_checkpoint.torch import _write
 
 
 def said(error: CheckpointException) -> str:

@@ -9,9 +9,13 @@ import rank_work as work
 import torch
 import torch.distributed as dist
 
-import hearth.torch as ht
-from hearth.torch import _jobs
-from hearth.torch.experimental import Reader, make_async_checkpointer, make_sync_checkpointer
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint.torch import _jobs
+from hearth_checkpoint.torch.experimental import (
+    Reader,
+    make_async_checkpointer,
+    make_sync_checkpointer,
+)
 
 BOTH = ("model", "optimizer")
 

@@ -12,10 +12,10 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
-import hearth.torch as ht
-from hearth.errors import HearthError
-from hearth.job import Job
-from hearth.torch import HearthReader, HearthWriter, _jobs, _stage
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint.errors import HearthError
+from hearth_checkpoint.job import Job
+from hearth_checkpoint.torch import HearthReader, HearthWriter, _jobs, _stage
 
 
 def base() -> str:
@@ -124,7 +124,7 @@ class Failing(HearthWriter):
 
 
 def _failing(hook: str) -> Any:
-    from hearth.torch.writer import _carried
+    from hearth_checkpoint.torch.writer import _carried
 
     real = getattr(HearthWriter, hook)
 
@@ -410,7 +410,7 @@ def read_raw(job: str, name: str, offset: int, length: int) -> bytes:
 
 def find_with_own_gather(job: str) -> str | None:
     """The ranks meet through a gather of the caller's, and no process group is asked."""
-    from hearth.job import Job
+    from hearth_checkpoint.job import Job
 
     asked = []
 
@@ -509,8 +509,8 @@ def calls_in_a_forked_child() -> dict[str, str]:
     import json
     import signal
 
-    import hearth.torch.dcp as ours
-    from hearth.torch import async_save, group, latest, load_latest, protection, recover
+    import hearth_checkpoint.torch.dcp as ours
+    from hearth_checkpoint.torch import async_save, group, latest, load_latest, protection, recover
 
     path = f"{base()}/step-1_ckpt"
     state = {f"w{dist.get_rank()}": torch.ones(3)}
@@ -528,8 +528,8 @@ def calls_in_a_forked_child() -> dict[str, str]:
         "dcp.save": lambda: dcp.save(state, checkpoint_id=path, storage_writer=writer),
         "dcp.load": lambda: dcp.load(state, checkpoint_id=path, storage_reader=reader),
         "a new reader": lambda: dcp.load(state, checkpoint_id=path, storage_reader=HearthReader()),
-        "hearth.torch.dcp.save": lambda: ours.save(state, checkpoint_id=path),
-        "hearth.torch.dcp.load": lambda: ours.load(state, checkpoint_id=path),
+        "hearth_checkpoint.torch.dcp.save": lambda: ours.save(state, checkpoint_id=path),
+        "hearth_checkpoint.torch.dcp.load": lambda: ours.load(state, checkpoint_id=path),
         "Job.open": lambda: Job.open(base(), rank=0, world=1),
     }
     reading, writing = os.pipe()

@@ -17,9 +17,9 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
-import hearth.torch as ht
-from hearth.torch import HearthReader, HearthWriter, _jobs
-from hearth.torch._pickles import load_metadata
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint.torch import HearthReader, HearthWriter, _jobs
+from hearth_checkpoint.torch._pickles import load_metadata
 from rank_work import base, job_base, meshes, path, whole
 
 
@@ -105,11 +105,11 @@ def latest_and_log(job: str) -> tuple[str | None, str]:
     lines: list[str] = []
     handler = logging.Handler(logging.ERROR)
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("hearth").addHandler(handler)
+    logging.getLogger("hearth_checkpoint").addHandler(handler)
     try:
         return ht.latest(job_base(job)), "\n".join(lines)
     finally:
-        logging.getLogger("hearth").removeHandler(handler)
+        logging.getLogger("hearth_checkpoint").removeHandler(handler)
 
 
 # ---- a model cut in several ways -----------------------------------------------------------------
@@ -222,7 +222,7 @@ def one_cannot_recover(folder: str, step: int,
     step or what was raised, and what the state has then."""
     from pathlib import Path
 
-    from hearth.torch import _recover
+    from hearth_checkpoint.torch import _recover
 
     state = {"w": torch.full((4,), float(step))}
     dcp.save(state, storage_writer=dcp.FileSystemWriter(f"{folder}/disk/{step}"))

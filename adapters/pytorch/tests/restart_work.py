@@ -8,8 +8,8 @@ import time
 
 import torch
 
-import hearth.torch as ht
-from hearth.torch import _rank_local
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint.torch import _rank_local
 
 
 def main(folder: str) -> None:

@@ -12,10 +12,10 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
-import hearth.torch as ht
-from hearth.errors import HearthBusy, HearthError
-from hearth.job import Handle, Job, Save
-from hearth.torch import HearthWriter, _parts, _recover
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint.errors import HearthBusy, HearthError
+from hearth_checkpoint.job import Handle, Job, Save
+from hearth_checkpoint.torch import HearthWriter, _parts, _recover
 
 SKIPPED = range(2, 10)
 DEADLINE_S = 60.0
@@ -59,11 +59,11 @@ def one_skips() -> dict[str, Any]:
 def one_fails_after_its_commit(how: str) -> list[int | None]:
     """Rank 1 hands its part of the second save over and then fails, before rank 0 does. A thread of
     its own saves next."""
-    import hearth.torch.dcp as hearth_dcp
+    import hearth_checkpoint.torch.dcp as hearth_dcp
 
     ht.recover(work.base())
     save = {"save": hearth_dcp.save, "async_save": hearth_dcp.async_save,
-            "hearth.torch.async_save": ht.async_save}[how]
+            "hearth_checkpoint.torch.async_save": ht.async_save}[how]
     wait, steps = Handle.wait, []
 
     def lost(self: Handle, *arguments: Any, **named: Any) -> Any:
@@ -124,7 +124,7 @@ def one_names_no_step() -> list[bool]:
 def one_is_refused_without_collectives(how: str) -> dict[str, Any]:
     """DCP's ranks exchange nothing. Rank 1's engine lacks room for the second save, which rank 0
     writes; the third is of the same step, the fourth of another."""
-    import hearth.torch.dcp as hearth_dcp
+    import hearth_checkpoint.torch.dcp as hearth_dcp
 
     ht.recover(work.base())
     parts = ("model", "optimizer") if how == "parts" else None

@@ -20,8 +20,8 @@ from hooks import DEADLINE_S, Hook, small_state
 from torch.distributed.checkpoint import _experimental as upstream
 from torch.distributed.checkpoint._experimental.checkpointer import Checkpointer
 
-from hearth.torch import _jobs
-from hearth.torch.experimental import (
+from hearth_checkpoint.torch import _jobs
+from hearth_checkpoint.torch.experimental import (
     AsyncCheckpointer,
     InlineProcess,
     Reader,

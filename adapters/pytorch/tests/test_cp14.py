@@ -28,10 +28,10 @@ from torch.distributed.checkpoint._experimental.checkpoint_process import (
 from torch.distributed.checkpoint._experimental.checkpoint_writer import CheckpointWriterConfig
 from torch.multiprocessing import ProcessExitedException
 
-from hearth.errors import HearthError, HearthRefused
-from hearth.torch import _jobs
-from hearth.torch._pickles import decode_item, encode_item
-from hearth.torch.experimental import (
+from hearth_checkpoint.errors import HearthError, HearthRefused
+from hearth_checkpoint.torch import _jobs
+from hearth_checkpoint.torch._pickles import decode_item, encode_item
+from hearth_checkpoint.torch.experimental import (
     Reader,
     StagedObject,
     Stager,
@@ -77,7 +77,7 @@ def test_CP14_a_failing_post_commit_is_heard_and_the_step_stays(base):
 
 
 def test_CP14_the_wait_has_the_configs_deadline(base, monkeypatch):
-    from hearth.job import Handle
+    from hearth_checkpoint.job import Handle
 
     waits = []
     monkeypatch.setattr(Handle, "wait", lambda self, level, timeout: waits.append((level, timeout)))
@@ -276,7 +276,7 @@ def test_objects_beyond_plain_ones_need_trust(base):
     {"kinds": [("float32", (-5,), "cpu", None)]}, {"kinds": [("float32", (5,), "nowhere", None)]},
     {"kinds": [("float32", (5, 1), "cpu", None)]}], ids=str)
 def test_a_damaged_skeleton_is_an_error(base, monkeypatch, change):
-    from hearth.torch import _skeleton
+    from hearth_checkpoint.torch import _skeleton
 
     honest = _skeleton.Skeleton.items
 

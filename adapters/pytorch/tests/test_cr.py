@@ -21,8 +21,8 @@ if WHY["experimental"]:
 
 from torch.distributed.checkpoint._experimental import CheckpointReader, RankInfo
 
-from hearth.torch import _ptfile
-from hearth.torch.experimental import Reader, Writer
+from hearth_checkpoint.torch import _ptfile
+from hearth_checkpoint.torch.experimental import Reader, Writer
 
 RANK0 = RankInfo(global_rank=0, global_world_size=1)
 Saved = Callable[[Any], "tuple[str, Reader]"]

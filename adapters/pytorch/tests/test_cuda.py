@@ -15,7 +15,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from test_elastic import ends, processes, serve, start  # noqa: F401 (fixtures)
 
-from hearth.torch import HearthReader, HearthWriter, async_save
+from hearth_checkpoint.torch import HearthReader, HearthWriter, async_save
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

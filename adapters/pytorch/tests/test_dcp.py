@@ -13,11 +13,11 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.testing._internal.two_tensor import TwoTensor
 
-import hearth.torch as ht
-from hearth.errors import HearthError
-from hearth.torch import HearthReader, HearthWriter, _jobs
-from hearth.torch import _stage
-from hearth.torch._pickles import load_metadata
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint.errors import HearthError
+from hearth_checkpoint.torch import HearthReader, HearthWriter, _jobs
+from hearth_checkpoint.torch import _stage
+from hearth_checkpoint.torch._pickles import load_metadata
 
 
 def state() -> dict:

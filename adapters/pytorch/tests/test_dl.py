@@ -16,10 +16,10 @@ from torch.distributed.checkpoint import state_dict_loader
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict_from_keys
 
-from hearth.torch import HearthReader, HearthWriter
+from hearth_checkpoint.torch import HearthReader, HearthWriter
 
-# torch 2.9 has an empty assertion where there is no metadata; hearth.torch.load() puts the error into
-# it, of its own rank.
+# torch 2.9 has an empty assertion where there is no metadata; hearth_checkpoint.torch.load() puts
+# the error into it, of its own rank.
 DCP_TELLS = "metadata is None" in inspect.getsource(state_dict_loader)
 
 
@@ -149,7 +149,7 @@ def test_DL12_the_id_is_an_attribute(saved):
 
 
 def test_DL13_what_read_metadata_found_wrong_is_in_the_error(saved):
-    import hearth.torch as ht
+    import hearth_checkpoint.torch as ht
 
     with pytest.raises(CheckpointException) as caught:
         ht.load({"n": 0}, checkpoint_id=f"{saved}/8")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hearth.torch.elastic: who becomes which rank, and a job whose survivors go on."""
+"""hearth_checkpoint.torch.elastic: who becomes which rank, and a job whose survivors go on."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ import types
 
 import pytest
 
-from hearth.errors import HearthTimeout
-from hearth.torch._launcher import Launcher, Line
+from hearth_checkpoint.errors import HearthTimeout
+from hearth_checkpoint.torch._launcher import Launcher, Line
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WAIT_S = 20.0
@@ -290,7 +290,7 @@ def test_each_turn_has_a_store_that_ends_with_it(serve):
 def test_who_comes_to_a_store_that_is_gone_leaves_the_turn():
     import torch.distributed as dist
 
-    from hearth.torch import elastic
+    from hearth_checkpoint.torch import elastic
 
     with socket.socket() as place:
         place.bind(("127.0.0.1", 0))  # nobody listens there
@@ -383,7 +383,7 @@ def test_a_reader_counts_what_other_nodes_give_it(base, monkeypatch):
     import torch
     import torch.distributed.checkpoint as dcp
 
-    from hearth.torch import HearthReader, HearthWriter
+    from hearth_checkpoint.torch import HearthReader, HearthWriter
 
     path = f"{base}/step-1_ckpt"
     dcp.save({"w": torch.ones(1000), "n": 1}, checkpoint_id=path,
@@ -412,8 +412,8 @@ def test_a_launcher_may_come_later_and_not_never():
 
 
 def test_torch_is_not_to_end_survivors(monkeypatch):
-    from hearth.errors import HearthError
-    from hearth.torch import elastic
+    from hearth_checkpoint.errors import HearthError
+    from hearth_checkpoint.torch import elastic
 
     name = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
     monkeypatch.setenv(name, "3")  # torch's default
@@ -432,7 +432,7 @@ def test_a_broken_turn_saves_nothing_and_is_aborted_until_it_is_left(base, monke
     import torch
     import torch.distributed.checkpoint as dcp
 
-    from hearth.torch import HearthWriter, elastic
+    from hearth_checkpoint.torch import HearthWriter, elastic
 
     def save(step):
         dcp.save({"w": torch.ones(10)}, checkpoint_id=f"{base}/step-{step}_ckpt",
@@ -468,7 +468,7 @@ def test_a_broken_turn_saves_nothing_and_is_aborted_until_it_is_left(base, monke
 
 def test_what_nccl_finds_broken_breaks_the_turn(monkeypatch):
     """Nobody raises: get_error() is asked. It fails where there is no group yet."""
-    from hearth.torch import elastic
+    from hearth_checkpoint.torch import elastic
 
     errors = iter(["no group", "SUCCESS", "TIMEOUT"])
 
@@ -502,7 +502,7 @@ def test_what_nccl_finds_broken_breaks_the_turn(monkeypatch):
 def test_what_one_does_about_a_loss_may_fail(monkeypatch):
     """on_lost raises, or comes late: collectives are aborted, and the next turn's job is not
     closed."""
-    from hearth.torch import elastic
+    from hearth_checkpoint.torch import elastic
 
     def on_lost():
         raise KeyError("made to fail")
@@ -527,7 +527,7 @@ def test_what_one_does_about_a_loss_may_fail(monkeypatch):
 
 def test_what_one_does_about_a_loss_is_done_before_the_next_turn(serve, monkeypatch):
     """Also where train() has left before it begins."""
-    from hearth.torch import elastic
+    from hearth_checkpoint.torch import elastic
 
     acts = []
 
@@ -671,7 +671,8 @@ def test_an_error_of_ones_own_ends_all_with_its_text(serve, folder, processes):
 def test_who_trains_to_the_end_without_the_launcher_has_its_result(folder, processes):
     """Nobody can say that all are done. The lines are cut in mid-training."""
     launcher = subprocess.Popen(
-        [sys.executable, "-m", "hearth.torch.elastic", "--ranks", "2", "--listen", "127.0.0.1:0"],
+        [sys.executable, "-m", "hearth_checkpoint.torch.elastic", "--ranks", "2",
+         "--listen", "127.0.0.1:0"],
         env={**os.environ, "PYTHONPATH": os.path.dirname(HERE)}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, text=True)
     processes.append(launcher)

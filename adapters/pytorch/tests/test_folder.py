@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from hearth.errors import HearthError
-from hearth.torch import _folder, _recover
+from hearth_checkpoint.errors import HearthError
+from hearth_checkpoint.torch import _folder, _recover
 
 HOLDS = """
 import sys, time
 sys.path[:0] = [{path!r}]
-from hearth.torch import _folder
+from hearth_checkpoint.torch import _folder
 with _folder.scratch() as made:
     print(made, flush=True)
     time.sleep(60)
@@ -57,7 +57,7 @@ def test_ranks_go_on_from_what_all_of_them_see(base, folder, monkeypatch, caplog
     monkeypatch.setattr(_recover, "gathered", lambda mine: [mine, others])
     for step in (3, 7):
         os.makedirs(f"{folder}/storage/checkpoint-{step}")
-    with caplog.at_level(logging.WARNING, "hearth"):
+    with caplog.at_level(logging.WARNING, "hearth_checkpoint"):
         assert _folder.newest(base, f"{folder}/storage", Path.exists) == (
             3, f"{folder}/storage/checkpoint-3", False)
     assert "checkpoint-9 is not seen by all ranks" in caplog.text

@@ -50,7 +50,7 @@ def test_saves_that_one_rank_skips_are_written_by_none_and_take_no_time(folder: 
             assert said["step"] == said["loaded"] == last
 
 
-@pytest.mark.parametrize("how", ["save", "async_save", "hearth.torch.async_save"])
+@pytest.mark.parametrize("how", ["save", "async_save", "hearth_checkpoint.torch.async_save"])
 def test_a_save_that_fails_on_another_rank_takes_no_room(folder: str, how: str) -> None:
     with World(2, 2, folder, HEARTH_KEEP="1") as world:
         assert world.run(skip_work.one_fails_after_its_commit, how) == [[1, 1, 3]] * 2

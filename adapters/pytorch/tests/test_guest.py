@@ -20,9 +20,9 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.planner import WriteItemType
 from torch.utils.data import DataLoader, Dataset
 
-from hearth.errors import HearthError
-from hearth.job import Handle, Job
-from hearth.torch import HearthReader, HearthWriter, _jobs
+from hearth_checkpoint.errors import HearthError
+from hearth_checkpoint.job import Handle, Job
+from hearth_checkpoint.torch import HearthReader, HearthWriter, _jobs
 
 
 def save(base: str, step: int, state: dict, **arguments) -> None:
@@ -39,10 +39,10 @@ def run_python(code: str, *arguments: str, **environment: str) -> subprocess.Com
 def test_import_does_nothing():
     done = run_python("""
         import sys, threading, os
-        import hearth, hearth.job
+        import hearth_checkpoint, hearth_checkpoint.job
         assert "torch" not in sys.modules and threading.active_count() == 1
         assert "libhearth" not in open("/proc/self/maps").read()
-        import hearth.torch
+        import hearth_checkpoint.torch
         assert "libhearth" not in open("/proc/self/maps").read()
     """)
     assert done.returncode == 0, done.stderr
@@ -51,7 +51,7 @@ def test_import_does_nothing():
 WAITS_IN_A_THREAD = """
     import contextlib, sys, time
     from concurrent.futures import ThreadPoolExecutor
-    from hearth import _lent, errors
+    from hearth_checkpoint import _lent, errors
 
     until = time.monotonic() + float(sys.argv[1])
 
@@ -87,11 +87,11 @@ def test_a_process_that_ends_as_it_should_waits_for_its_last_save():
 
 def test_without_the_library_the_error_says_what_to_do():
     done = run_python("""
-        import hearth.errors
-        from hearth.job import Job
+        import hearth_checkpoint.errors
+        from hearth_checkpoint.job import Job
         try:
             Job.open("/dev/shm/nowhere/job", rank=0, world=1)
-        except hearth.errors.HearthLibraryMissing as error:
+        except hearth_checkpoint.errors.HearthLibraryMissing as error:
             assert "HEARTH_LIBRARY" in str(error), error
         else:
             raise SystemExit("it opened")
@@ -203,7 +203,7 @@ def test_ctrl_c_in_a_save(base, monkeypatch):
         until = time.monotonic() + 30
         while time.monotonic() < until:  # as a level that is not reached
             try:
-                from hearth._ffi import LEVELS, call
+                from hearth_checkpoint._ffi import LEVELS, call
 
                 call("hearth_wait", self._pointer, LEVELS["PROTECTED"], 100)
                 time.sleep(0.05)
@@ -327,7 +327,7 @@ def test_a_view_is_mapped_until_the_process_ends(base):
     """Also for what reads it when the interpreter takes itself apart."""
     done = run_python("""
         import sys
-        from hearth.job import Job
+        from hearth_checkpoint.job import Job
         job = Job.open(sys.argv[1], rank=0, world=1)
         job.recover()
         save = job.begin(1, 1 << 20)

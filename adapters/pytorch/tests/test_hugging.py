@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accelerate and Hugging Face's Trainer with hearth.accelerate and hearth.transformers. They want
+"""Accelerate and Hugging Face's Trainer with hearth_checkpoint.accelerate and
+hearth_checkpoint.transformers. They want
 the packages: run_tests --callers installs them."""
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def test_a_rank_that_has_no_room_for_its_model_fails_the_save_and_not_the_traini
 def test_what_is_cut_in_another_way_is_refused_in_words(folder, kind, words):
     from accelerate import DistributedType
 
-    from hearth.accelerate import HearthState
+    from hearth_checkpoint.accelerate import HearthState
 
     accelerator = SimpleNamespace(distributed_type=DistributedType[kind], is_fsdp2=False)
     with pytest.raises(TypeError, match=words):
@@ -60,7 +61,7 @@ def test_what_is_cut_in_another_way_is_refused_in_words(folder, kind, words):
     ("is_distributed_loading_by_transformers", "is_distributed_loading_by_transformers"),
     ("is_fsdp_enabled", "version 2 alone")])
 def test_a_trainer_that_cuts_in_another_way_is_refused_in_words(folder, name, words):
-    from hearth.transformers import HearthCallback
+    from hearth_checkpoint.transformers import HearthCallback
 
     trainer = SimpleNamespace(accelerator=SimpleNamespace(is_fsdp2=False), **{name: True})
     with pytest.raises(TypeError, match=words):
@@ -100,7 +101,7 @@ def trainer(folder: str, steps: int, kind: Any = None, **more: Any) -> Any:
 
 
 def test_the_last_step_of_an_epoch_is_saved_with_the_epochs_evaluation(alone, folder):
-    from hearth.transformers import HearthCallback
+    from hearth_checkpoint.transformers import HearthCallback
 
     training = trainer(folder, 6, eval_strategy="epoch", metric_for_best_model="eval_loss")
     HearthCallback(training, alone, every_n_steps=4, on_error="raise")
@@ -117,7 +118,7 @@ def test_the_last_step_of_an_epoch_is_saved_with_the_epochs_evaluation(alone, fo
 def test_a_batch_that_is_too_large_goes_on_from_memory_again(alone, folder):
     from transformers import Trainer
 
-    from hearth.transformers import HearthCallback
+    from hearth_checkpoint.transformers import HearthCallback
 
     begun: list[int] = []
 
@@ -139,7 +140,7 @@ def test_a_batch_that_is_too_large_goes_on_from_memory_again(alone, folder):
 def test_a_folder_of_accelerates_is_whole_when_rank_0_has_written_its_last(alone, folder):
     from accelerate import Accelerator
 
-    from hearth.accelerate import HearthState
+    from hearth_checkpoint.accelerate import HearthState
 
     accelerator = Accelerator(cpu=True)
     accelerator.prepare(Small())

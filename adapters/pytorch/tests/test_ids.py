@@ -13,9 +13,9 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
-import hearth.torch as ht
-from hearth.errors import HearthError
-from hearth.torch import HearthReader, HearthWriter, _jobs, _rank_local
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint.errors import HearthError
+from hearth_checkpoint.torch import HearthReader, HearthWriter, _jobs, _rank_local
 
 
 def save(checkpoint_id: str, value: float = 1.0, **arguments: Any) -> None:

@@ -24,11 +24,11 @@ from torch.distributed.checkpoint.api import CheckpointException
 from capi import MetadataWriter, read_metadata, read_value
 from ranks import World
 
-import hearth.torch as ht
-from hearth import _ffi
-from hearth.job import Job, Piece, save_bytes
-from hearth.torch import HearthReader, _jobs
-from hearth.torch._pickles import decode_item, encode_item, load_metadata
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint import _ffi
+from hearth_checkpoint.job import Job, Piece, save_bytes
+from hearth_checkpoint.torch import HearthReader, _jobs
+from hearth_checkpoint.torch._pickles import decode_item, encode_item, load_metadata
 
 DATA = work.DATA
 BLOCK = 4096

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits for room of hearth.job, one rank: one attempt each, and Ctrl-C is heard."""
+"""Waits for room of hearth_checkpoint.job, one rank: one attempt each, and Ctrl-C is heard."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from hearth.errors import HearthBusy, HearthError
-from hearth.job import Job, Save
+from hearth_checkpoint.errors import HearthBusy, HearthError
+from hearth_checkpoint.job import Job, Save
 
 SIZE = 1 << 20
 DEADLINE_S = 60.0

@@ -26,10 +26,10 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
-import hearth.torch as ht
-from hearth.torch import HearthWriter
-from hearth.torch._places import Places
-from hearth.torch._pickles import (
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint.torch import HearthWriter
+from hearth_checkpoint.torch._places import Places
+from hearth_checkpoint.torch._pickles import (
     PREFIX,
     SUFFIX,
     GlobalRefused,
@@ -38,7 +38,7 @@ from hearth.torch._pickles import (
     encode_item,
     judge_item,
 )
-from hearth.torch._unpickle import Strict, Table
+from hearth_checkpoint.torch._unpickle import Strict, Table
 
 
 class Color(enum.Enum):

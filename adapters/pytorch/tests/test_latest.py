@@ -10,10 +10,10 @@ import torch
 import torch.distributed.checkpoint as torch_dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
-import hearth.torch as ht
-from hearth.errors import HearthLost
-from hearth.job import Checkpoint
-from hearth.torch import dcp
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint.errors import HearthLost
+from hearth_checkpoint.job import Checkpoint
+from hearth_checkpoint.torch import dcp
 
 BOTH = ("model", "optimizer")
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lightning's trainer with hearth.lightning. Wants the package: run_tests --callers installs it."""
+"""Lightning's trainer with hearth_checkpoint.lightning.
+Wants the package: run_tests --callers installs it."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ import pytest
 import torch
 import trained
 
-import hearth.torch as ht
-from hearth.errors import HearthError
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint.errors import HearthError
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("lightning") is None,
                                 reason="lightning is not installed: run_tests --callers does")
@@ -42,7 +43,7 @@ def checkpoint(step: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", ["HearthCheckpointIO", "HearthAsyncCheckpointIO"])
 def test_paths_below_the_base_are_memory_and_others_storage(base, folder, kind):
-    from hearth import lightning
+    from hearth_checkpoint import lightning
 
     plugin = getattr(lightning, kind)(base)
     for path in (f"{base}/epoch=0-step=4.ckpt", f"{folder}/epoch=0-step=4.ckpt"):
@@ -59,7 +60,7 @@ def test_paths_below_the_base_are_memory_and_others_storage(base, folder, kind):
 
 
 def test_a_save_of_one_rank_wants_a_job_that_all_have_joined(base, monkeypatch):
-    from hearth.lightning import HearthCheckpointIO
+    from hearth_checkpoint.lightning import HearthCheckpointIO
 
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(HearthError, match="newest"):
@@ -73,7 +74,7 @@ def test_lightnings_own_checkpoints_in_memory_are_rank_0s_and_all_go_on_from_the
 
 
 def test_the_newer_of_memory_and_storage(base, folder):
-    from hearth.lightning import HearthCheckpointIO, newest
+    from hearth_checkpoint.lightning import HearthCheckpointIO, newest
 
     storage = f"{folder}/storage"
     plugin = HearthCheckpointIO(base)
@@ -89,7 +90,7 @@ def test_the_newer_of_memory_and_storage(base, folder):
 
 
 def test_a_name_says_its_step_among_else_and_a_step_that_nobody_says_is_an_error(base, folder):
-    from hearth.lightning import newest
+    from hearth_checkpoint.lightning import newest
 
     storage = f"{folder}/storage"
     os.makedirs(storage)
@@ -107,7 +108,7 @@ def test_a_run_to_try_the_code_out_is_not_gone_on_from(base):
     from lightning.pytorch import Trainer
     from lightning.pytorch.demos.boring_classes import BoringModel
 
-    from hearth.lightning import HearthCheckpoint
+    from hearth_checkpoint.lightning import HearthCheckpoint
 
     for dry, found in ((4, None), (False, f"{base}/step-4_ckpt")):
         Trainer(accelerator="cpu", fast_dev_run=dry, max_steps=4, logger=False,
@@ -118,7 +119,7 @@ def test_a_run_to_try_the_code_out_is_not_gone_on_from(base):
 
 
 def test_a_folder_on_storage_counts_when_it_is_whole(base, folder):
-    from hearth.lightning import newest
+    from hearth_checkpoint.lightning import newest
 
     for step, whole in ((3, True), (9, False)):  # Lightning writes meta.pt last
         os.makedirs(f"{folder}/storage/epoch=0-step={step}.ckpt")
@@ -134,7 +135,7 @@ def set_up(base: str, strategy: Any, **more: Any) -> None:
     """Of the callback, in a trainer that has this strategy and no other part of it."""
     from lightning.pytorch import Trainer
 
-    from hearth.lightning import HearthCheckpoint
+    from hearth_checkpoint.lightning import HearthCheckpoint
 
     trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, **more)
     trainer.strategy.__class__ = strategy
@@ -142,9 +143,11 @@ def set_up(base: str, strategy: Any, **more: Any) -> None:
 
 
 @pytest.mark.parametrize("theirs, words", [
-    ("FSDPStrategy", "use hearth.lightning.HearthFSDPStrategy in its place"),
-    ("ModelParallelStrategy", "use hearth.lightning.HearthModelParallelStrategy in its place"),
-    ("DeepSpeedStrategy", "not for DeepSpeedStrategy: save sharded states with hearth.torch")])
+    ("FSDPStrategy", "use hearth_checkpoint.lightning.HearthFSDPStrategy in its place"),
+    ("ModelParallelStrategy",
+     "use hearth_checkpoint.lightning.HearthModelParallelStrategy in its place"),
+    ("DeepSpeedStrategy",
+     "not for DeepSpeedStrategy: save sharded states with hearth_checkpoint.torch")])
 def test_a_strategy_that_loads_from_storage_alone_is_refused(base, theirs, words):
     from lightning.pytorch import strategies
 
@@ -154,7 +157,7 @@ def test_a_strategy_that_loads_from_storage_alone_is_refused(base, theirs, words
 
 @pytest.mark.parametrize("where", [None, "elsewhere"])
 def test_a_strategy_finds_memory_by_the_plugin_alone(base, where):
-    from hearth.lightning import HearthCheckpointIO, HearthFSDPStrategy
+    from hearth_checkpoint.lightning import HearthCheckpointIO, HearthFSDPStrategy
 
     set_up(base, HearthFSDPStrategy, plugins=[HearthCheckpointIO(base)])
     plugins = [] if where is None else [HearthCheckpointIO(f"{os.path.dirname(base)}/{where}")]
@@ -163,7 +166,7 @@ def test_a_strategy_finds_memory_by_the_plugin_alone(base, where):
 
 
 def test_a_sharded_checkpoint_of_lightnings_own_is_not_for_memory(base):
-    from hearth.lightning import HearthCheckpointIO, HearthModelParallelStrategy
+    from hearth_checkpoint.lightning import HearthCheckpointIO, HearthModelParallelStrategy
 
     strategy = HearthModelParallelStrategy()
     strategy.checkpoint_io = HearthCheckpointIO(base)

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from hearth.errors import HearthError, HearthTimeout
-from hearth.torch import _jobs
-from hearth.torch._meeting import StoreGather
+from hearth_checkpoint.errors import HearthError, HearthTimeout
+from hearth_checkpoint.torch import _jobs
+from hearth_checkpoint.torch._meeting import StoreGather
 
 
 AT_ONCE_S = 8.0  # at the worst, on a machine that is busy with other tests; a call waits for 20

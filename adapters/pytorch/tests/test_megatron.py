@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Megatron-core's dist_checkpointing with hearth.megatron. Wants the package: run_tests --callers
+"""Megatron-core's dist_checkpointing with hearth_checkpoint.megatron.
+Wants the package: run_tests --callers
 installs it."""
 
 from __future__ import annotations

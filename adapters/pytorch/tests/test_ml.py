@@ -20,10 +20,10 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
-import hearth.torch as ht
-from hearth.errors import HearthCorrupt, HearthError
-from hearth.torch import HearthReader
-from hearth.torch._pickles import decode_item, load_metadata
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint.errors import HearthCorrupt, HearthError
+from hearth_checkpoint.torch import HearthReader
+from hearth_checkpoint.torch._pickles import decode_item, load_metadata
 
 DATA = work.DATA
 _numbers = itertools.count()

@@ -236,7 +236,7 @@ def test_there_and_back(pair, job):
     ({"common.pt": "text"}, TypeError, "and not bytes"),
     ([("common.pt", b"")], TypeError, "a mapping of names to bytes")])
 def test_what_cannot_be_given_to_all_nodes_is_refused_at_once(files, error, text):
-    from hearth.torch import HearthWriter
+    from hearth_checkpoint.torch import HearthWriter
 
     with pytest.raises(error, match=text):
         HearthWriter("/nowhere/job", common=files)

@@ -10,7 +10,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
-from hearth.torch import HearthReader, HearthWriter, _names
+from hearth_checkpoint.torch import HearthReader, HearthWriter, _names
 
 NAMES = ["step-12_ckpt", "12", "step-12", "step_12", "checkpoint-12", "global_step12",
          "epoch=3-step=12.ckpt", "iter_0000012", "step-012_ckpt"]

@@ -8,9 +8,9 @@ import torch
 import torch.distributed.checkpoint as dcp
 from lacks import needs
 
-import hearth.torch as ht
-from hearth.job import Job
-from hearth.torch import HearthReader, HearthWriter, _jobs, _rank_local
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint.job import Job
+from hearth_checkpoint.torch import HearthReader, HearthWriter, _jobs, _rank_local
 
 WRONG = [("copys", "copies"), ("timout_s", "timeout_s"), ("struct_size", "open_ms"),
          ("job", "bind"), ("bootstrap", "heartbeat_ms")]

@@ -16,17 +16,17 @@ from pathlib import Path
 
 import pytest
 
-import hearth
-from hearth import _ffi, errors
+import hearth_checkpoint
+from hearth_checkpoint import _ffi, errors
 
 SOURCE = Path(__file__).resolve().parents[1]
-FILES = sorted(SOURCE.glob("hearth/**/*.py"))
+FILES = sorted(SOURCE.glob("hearth_checkpoint/**/*.py"))
 
 WHOLE_PATH = """
     import os, sys
     import torch, torch.distributed.checkpoint as dcp
-    import hearth, hearth.torch as ht
-    from hearth import _ffi
+    import hearth_checkpoint, hearth_checkpoint.torch as ht
+    from hearth_checkpoint import _ffi
     base = sys.argv[1]
     dcp.save({"w": torch.arange(4.0)}, checkpoint_id=f"{base}/1",
              storage_writer=ht.HearthWriter(base), no_dist=True)
@@ -34,11 +34,11 @@ WHOLE_PATH = """
     dcp.load(state, checkpoint_id=f"{base}/1", storage_reader=ht.HearthReader(), no_dist=True)
     assert state["w"].tolist() == [0, 1, 2, 3]
     ht.leave(base, keep=False)
-    print(os.path.realpath(hearth.__file__), os.path.realpath(_ffi.library()._name))
+    print(os.path.realpath(hearth_checkpoint.__file__), os.path.realpath(_ffi.library()._name))
 """
 FIND = """
     import os
-    from hearth import _ffi
+    from hearth_checkpoint import _ffi
     print(os.path.realpath(_ffi.library()._name))
 """
 
@@ -57,7 +57,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(SOURCE / name, path)
-    shutil.copytree(SOURCE / "hearth", path / "hearth",
+    shutil.copytree(SOURCE / "hearth_checkpoint", path / "hearth_checkpoint",
                     ignore=shutil.ignore_patterns("__pycache__"))
     return path
 
@@ -104,7 +104,7 @@ def test_the_installed_package_works_with_a_library_that_is_named(installed, bas
     library = _ffi.library()._name
     where, used = run(WHOLE_PATH, installed, base, HEARTH_LIBRARY=library).split()
     assert where.startswith(str(installed)) and used == os.path.realpath(library)
-    assert (installed / "hearth" / "py.typed").exists()
+    assert (installed / "hearth_checkpoint" / "py.typed").exists()
 
 
 def test_the_installed_package_works_with_an_installed_prefix(installed, prefix, base):
@@ -117,7 +117,7 @@ def test_the_installed_package_works_with_an_installed_prefix(installed, prefix,
 def test_the_library_is_found_where_the_system_looks(installed, prefix):
     """A bare name, as /etc/ld.so.conf and LD_LIBRARY_PATH have it."""
     out = run("""
-        from hearth import _ffi
+        from hearth_checkpoint import _ffi
         assert _ffi.library()._name == "libhearth.so.0.1"
         with open("/proc/self/maps") as maps:
             print(next(line.split()[-1] for line in maps if "libhearth" in line))
@@ -137,9 +137,9 @@ def test_the_library_is_found_in_the_prefix_of_python(installed, prefix, tmp_pat
 def test_a_library_beside_the_package_comes_first(installed, prefix, tmp_path):
     site = tmp_path / "site"
     shutil.copytree(installed, site)
-    shutil.copy(library_of(prefix), site / "hearth" / "libhearth.so.0.1")
+    shutil.copy(library_of(prefix), site / "hearth_checkpoint" / "libhearth.so.0.1")
     out = run(FIND, site, PATH=f"{prefix}/bin:/usr/bin:/bin")
-    assert out == str((site / "hearth" / "libhearth.so.0.1").resolve())
+    assert out == str((site / "hearth_checkpoint" / "libhearth.so.0.1").resolve())
 
 
 def test_a_library_that_lacks_a_function_is_not_taken(installed, tmp_path):
@@ -153,7 +153,7 @@ def test_a_library_that_lacks_a_function_is_not_taken(installed, tmp_path):
     libc = next(line.split()[-1] for line in open("/proc/self/maps") if "libc.so" in line)
     shutil.copy(libc, folder / "libhearth.so.0.1")
     out = run("""
-        from hearth import _ffi, errors
+        from hearth_checkpoint import _ffi, errors
         try:
             _ffi.library()
         except errors.HearthLibraryMissing as error:
@@ -164,15 +164,15 @@ def test_a_library_that_lacks_a_function_is_not_taken(installed, tmp_path):
 
 def look_into(wheel: Path) -> None:
     """The package, its licence's text, and whose it is."""
-    assert wheel.name == f"hearth_checkpoint-{hearth.__version__}-py3-none-any.whl"
+    assert wheel.name == f"hearth_checkpoint-{hearth_checkpoint.__version__}-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-        folder = f"hearth_checkpoint-{hearth.__version__}.dist-info"
+        folder = f"hearth_checkpoint-{hearth_checkpoint.__version__}.dist-info"
         metadata = archive.read(f"{folder}/METADATA").decode()
         licence = archive.read(f"{folder}/licenses/LICENSE")
     assert {str(path.relative_to(SOURCE)) for path in FILES} <= names
-    assert "hearth/py.typed" in names
-    assert not [n for n in names if not n.startswith(("hearth/", "hearth_checkpoint-"))]
+    assert "hearth_checkpoint/py.typed" in names
+    assert not [n for n in names if not n.startswith(("hearth_checkpoint/", "hearth_checkpoint-"))]
     assert licence == (SOURCE / ".." / ".." / "LICENSE").read_bytes()
     for line in ("Name: hearth-checkpoint", "License-Expression: Apache-2.0",
                  "License-File: LICENSE", "Provides-Extra: torch"):
@@ -206,13 +206,13 @@ def test_a_wheel_is_built_of_a_source_distribution(tmp_path):
 
 def test_without_torch_the_extra_is_named(installed):
     out = run("""
-        import hearth, hearth.job
+        import hearth_checkpoint, hearth_checkpoint.job
         try:
-            import hearth.torch
+            import hearth_checkpoint.torch
         except ImportError as error:
             print(type(error).__name__, error)
     """, installed, flags=("-S",))
-    assert out == ("ImportError hearth.torch needs PyTorch: "
+    assert out == ("ImportError hearth_checkpoint.torch needs PyTorch: "
                    "pip install 'hearth-checkpoint[torch]'")
 
 
@@ -223,52 +223,20 @@ def test_experimental_says_which_torch_it_wants(installed):
         find = importlib.util.find_spec
         importlib.util.find_spec = lambda name: None if "_experimental" in name else find(name)
         torch.__version__ = "2.8.0"
-        from hearth.torch import *
-        import hearth.torch, hearth.torch._whole
-        assert "experimental" not in hearth.torch.__all__ and HearthWriter and dcp
+        from hearth_checkpoint.torch import *
+        import hearth_checkpoint.torch, hearth_checkpoint.torch._whole
+        assert "experimental" not in hearth_checkpoint.torch.__all__ and HearthWriter and dcp
         assert not [name for name in sys.modules if "checkpoint._experimental" in name]
-        for how in ("hearth.torch.experimental", "importlib.import_module('hearth.torch.experimental')"):
+        for how in ("hearth_checkpoint.torch.experimental",
+                    "importlib.import_module('hearth_checkpoint.torch.experimental')"):
             try:
                 eval(how)
             except ImportError as error:
                 print(error)
     """, installed)
     assert out.splitlines() == [
-        "hearth.torch.experimental wants torch.distributed.checkpoint._experimental, which is in "
-        "torch from 2.9 on, and this is torch 2.8.0"] * 2
-
-
-def test_another_package_of_the_same_name_is_noticed(installed, tmp_path):
-    """Whichever of the two was installed last, it has overwritten parts of the other."""
-    site = tmp_path / "site"
-    shutil.copytree(installed, site)
-    other = site / "hearth-0.4.2.dist-info"
-    other.mkdir()
-    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: hearth\nVersion: 0.4.2\n")
-    code = """
-        import warnings
-        warnings.simplefilter("error")
-        try:
-            import hearth.torch
-        except (ImportError, RuntimeWarning) as error:
-            print(type(error).__name__, error)
-    """
-    out = run(code, site)
-    assert out.startswith("RuntimeWarning") and "hearth 0.4.2" in out, out
-    assert "pip uninstall hearth" in out and "hearth-checkpoint" in out
-    (site / "hearth" / "__init__.py").write_text("data = {}\n")
-    out = run(code, site)
-    assert out.startswith("ImportError") and str(site / "hearth") in out, out
-    assert "pip uninstall hearth" in out and "hearth-checkpoint" in out
-
-
-def test_no_other_package_is_seen_where_there_is_none(installed):
-    assert run("""
-        import warnings
-        warnings.simplefilter("error")
-        import hearth, hearth.torch
-        print("fine")
-    """, installed) == "fine"
+        "hearth_checkpoint.torch.experimental wants torch.distributed.checkpoint._experimental, "
+        "which is in torch from 2.9 on, and this is torch 2.8.0"] * 2
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
@@ -283,7 +251,8 @@ def test_python_3_10_reads_it(path):
 def test_the_version_is_the_librarys():
     text = (SOURCE / ".." / ".." / "include" / "hearth" / "version.h").read_text()
     line = next(line for line in text.splitlines() if line.startswith("#define HEARTH_VERSION "))
-    assert hearth.__version__ == line.split('"')[1] == _ffi.library().hearth_version().decode()
+    version = line.split('"')[1]
+    assert hearth_checkpoint.__version__ == version == _ffi.library().hearth_version().decode()
 
 
 # Errors of arguments that the package never gives.

@@ -17,10 +17,10 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict_from_keys
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
-import hearth.torch as ht
-from hearth.errors import HearthError, HearthNotFound
-from hearth.torch import HearthReader, HearthWriter, _jobs, _parts, dcp
-from hearth.torch._pickles import load_metadata
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint.errors import HearthError, HearthNotFound
+from hearth_checkpoint.torch import HearthReader, HearthWriter, _jobs, _parts, dcp
+from hearth_checkpoint.torch._pickles import load_metadata
 
 BOTH = ("model", "optimizer")
 THREE = ("model", "optimizer", "data")
@@ -285,7 +285,7 @@ def test_a_part_written_again_begins_anew(base):
 def test_a_next_step_while_a_part_is_missing(base, caplog):
     save_all(base, 1)
     save(base, 2, "model")
-    with caplog.at_level(logging.ERROR, "hearth"):
+    with caplog.at_level(logging.ERROR, "hearth_checkpoint"):
         save_all(base, 3)
     assert "step 2 is not saved: its part optimizer was not written before part model of step 3" \
         in caplog.text
@@ -295,7 +295,7 @@ def test_a_next_step_while_a_part_is_missing(base, caplog):
 
 def test_a_save_without_parts_while_one_is_missing(base, caplog):
     save(base, 2, "model")
-    with caplog.at_level(logging.ERROR, "hearth"):
+    with caplog.at_level(logging.ERROR, "hearth_checkpoint"):
         dcp.save(model(3), checkpoint_id=f"{base}/3")
     assert "step 2 is not saved: its part optimizer was not written before a save of step 3" \
         in caplog.text
@@ -330,7 +330,7 @@ def test_an_error_in_a_part_fails_the_save(base, part, asynchronous, caplog):
     if part == "optimizer":
         write("model", model(2))
     refused(lambda: write(part, broken), "bad", "sparse")
-    with caplog.at_level(logging.ERROR, "hearth"):
+    with caplog.at_level(logging.ERROR, "hearth_checkpoint"):
         refused(lambda: write("optimizer", optimizer(2)), *(
             ["given up: part model: ", "sparse", "begin with the first of them"] if part == "model"
             else ["model was not written before it"]))
@@ -341,7 +341,7 @@ def test_an_error_in_a_part_fails_the_save(base, part, asynchronous, caplog):
 
 
 def test_warn_counts_saves_and_not_parts(base, caplog):
-    caplog.set_level(logging.WARNING, "hearth")
+    caplog.set_level(logging.WARNING, "hearth_checkpoint")
     broken = {"bad": torch.eye(3).to_sparse()}
     for step in (1, 2, 3):
         save(base, step, "model", on_error="warn")
@@ -374,7 +374,7 @@ def test_metadata_that_no_part_can_have():
 
 
 def test_a_proof_for_each_part(base, monkeypatch):
-    from hearth.torch import _proof, _write
+    from hearth_checkpoint.torch import _proof, _write
 
     save_all(base, 1)
     with monkeypatch.context() as patched:

@@ -20,10 +20,10 @@ import pytest
 import torch
 from torch.distributed.checkpoint import metadata as dcp
 
-from hearth.errors import HearthCorrupt, HearthError
-from hearth.torch import _pickles
-from hearth.torch._metadata import Spoiled
-from hearth.torch._pickles import PickleRefused, decode_item, encode_item, load_metadata
+from hearth_checkpoint.errors import HearthCorrupt, HearthError
+from hearth_checkpoint.torch import _pickles
+from hearth_checkpoint.torch._metadata import Spoiled
+from hearth_checkpoint.torch._pickles import PickleRefused, decode_item, encode_item, load_metadata
 
 HERE = Path(__file__).resolve().parent
 DATA = Path(os.environ.get("HEARTH_TEST_DATA", HERE.parents[2] / "tests" / "data"))
@@ -414,9 +414,9 @@ def test_flipped_items_never_do_more_than_raise():
 
 
 def test_nothing_is_loaded_or_started_by_the_import():
-    code = ("import sys, threading, hearth\n"
+    code = ("import sys, threading, hearth_checkpoint\n"
             "assert 'torch' not in sys.modules and threading.active_count() == 1\n"
-            "import hearth.torch._pickles as p, hearth._ffi as f\n"
+            "import hearth_checkpoint.torch._pickles as p, hearth_checkpoint._ffi as f\n"
             "assert f._library is None\n")
     env = {**os.environ, "PYTHONPATH": str(HERE.parent), "HEARTH_LIBRARY": "/nonexistent"}
     subprocess.run([sys.executable, "-c", code], check=True, env=env, timeout=120)
@@ -426,9 +426,9 @@ def test_nothing_is_loaded_or_started_by_the_import():
     ("2.7.1", True), ("2.8.0", False), ("2.13.0+cpu", False), ("2.15.0a0+git1", False),
     ("2.16.0", True), ("3.0", True)])
 def test_a_torch_that_nobody_tested_is_warned_of_once(version, warns, monkeypatch, caplog):
-    import hearth.torch
+    import hearth_checkpoint.torch
 
     monkeypatch.setattr(torch, "__version__", version)
-    hearth.torch._warn()
+    hearth_checkpoint.torch._warn()
     said = [record.getMessage() for record in caplog.records]
     assert [version in text and "2.15" in text for text in said] == [True] * warns

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hearth.torch.dcp, which names no writer; on_error="warn"; rolling back in a running job."""
+"""hearth_checkpoint.torch.dcp, which names no writer; on_error="warn";
+rolling back in a running job."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ from lacks import WHY, needs
 from torch.distributed.checkpoint import staging
 from torch.distributed.checkpoint.api import CheckpointException
 
-import hearth.torch as ht
-import hearth.torch.dcp as dcp
-from hearth.errors import HearthError, HearthNotFound
-from hearth.job import Save
-from hearth.torch import _weak
+import hearth_checkpoint.torch as ht
+import hearth_checkpoint.torch.dcp as dcp
+from hearth_checkpoint.errors import HearthError, HearthNotFound
+from hearth_checkpoint.job import Save
+from hearth_checkpoint.torch import _weak
 
 
 def state(value: float) -> dict[str, Any]:
@@ -96,7 +97,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 SAVES = {"save": lambda *a, **k: dcp.save(*a, **k),
          "async_save": lambda *a, **k: dcp.async_save(*a, **k).result(60),
-         "hearth.torch.async_save": lambda *a, **k: ht.async_save(*a, **k).result(60)}
+         "hearth_checkpoint.torch.async_save": lambda *a, **k: ht.async_save(*a, **k).result(60)}
 
 
 def staged_in_a_thread(*arguments: Any, **named: Any) -> Any:
@@ -116,7 +117,7 @@ if not WHY["async_stager"]:
 
 @pytest.mark.parametrize("how", SAVES)
 def test_a_failed_save_ends_training_or_is_a_warning(base, broken, caplog, how):
-    caplog.set_level(logging.WARNING, "hearth")
+    caplog.set_level(logging.WARNING, "hearth_checkpoint")
     broken.on = False
     SAVES[how](state(1), checkpoint_id=f"{base}/1", on_error="warn")
     broken.on = True
@@ -169,7 +170,7 @@ def test_a_copy_that_fails_beside_training_is_one_failure(base, broken):
 
 
 def test_it_is_said_once_a_minute_with_how_many(base, broken, caplog, monkeypatch):
-    caplog.set_level(logging.WARNING, "hearth")
+    caplog.set_level(logging.WARNING, "hearth_checkpoint")
     clock = [1000.0]
     monkeypatch.setattr(_weak.time, "monotonic", lambda: clock[0])
     for _ in range(5):
@@ -196,7 +197,7 @@ def test_rolling_back_in_a_running_job(base):
     for step in (1, 2, 3):
         dcp.save(state(step), checkpoint_id=f"{base}/{step}",
                  storage_writer=ht.HearthWriter(base, keep=3))
-    with pytest.raises(CheckpointException, match=r"hearth\.torch\.recover\(\)"):
+    with pytest.raises(CheckpointException, match=r"hearth_checkpoint\.torch\.recover\(\)"):
         dcp.save(state(2.5), checkpoint_id=f"{base}/2")
     with pytest.raises(HearthNotFound):
         ht.recover(base, step=7)
@@ -257,7 +258,7 @@ def test_settings_that_cannot_be_honoured_are_refused_at_once():
 
 def test_fewer_copies_than_asked_are_said_with_what_mends_it(base, caplog, monkeypatch):
     """A node alone, with allow_degraded: there is no other failure domain for a copy."""
-    caplog.set_level(logging.WARNING, "hearth")
+    caplog.set_level(logging.WARNING, "hearth_checkpoint")
     clock = [1000.0]
     dcp.save(state(1), checkpoint_id=f"{base}/1", on_error="warn")
     held = ht.protection(base)
@@ -302,11 +303,11 @@ def stopped(base):
     go_on()
 
 
-@pytest.mark.parametrize("how", ["save", "async_save", "hearth.torch.async_save"])
+@pytest.mark.parametrize("how", ["save", "async_save", "hearth_checkpoint.torch.async_save"])
 def test_training_goes_on_while_the_engine_stands_still(base, stopped, how):
     """Each call of the trainer's thread returns within blocked_ms, however many there are."""
     calls = {"save": dcp.save, "async_save": dcp.async_save,
-             "hearth.torch.async_save": ht.async_save}
+             "hearth_checkpoint.torch.async_save": ht.async_save}
     SAVES[how](state(1), checkpoint_id=f"{base}/1", on_error="warn")
     stopped.stop()
     longest, futures = 0.0, []

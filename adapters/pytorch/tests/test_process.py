@@ -17,8 +17,8 @@ from conftest import _folder
 from lacks import needs
 from ranks import World
 
-from hearth.errors import HearthError, HearthTimeout
-from hearth.torch import HearthWriter, _jobs, _process
+from hearth_checkpoint.errors import HearthError, HearthTimeout
+from hearth_checkpoint.torch import HearthWriter, _jobs, _process
 
 WRITTEN = {"elsewhere": True, "copied": 0}
 

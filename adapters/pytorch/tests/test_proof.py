@@ -17,9 +17,9 @@ from proof_work import Own
 from torch.distributed.checkpoint import metadata as dcp_metadata
 from torch.distributed.checkpoint.api import CheckpointException
 
-import hearth.torch as ht
-from hearth.errors import HearthError
-from hearth.torch import HearthReader, HearthWriter, _rank_local
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint.errors import HearthError
+from hearth_checkpoint.torch import HearthReader, HearthWriter, _rank_local
 
 
 def save(base: str, step: int, state: dict[str, Any], asynchronous: bool = False,
@@ -34,7 +34,8 @@ def save(base: str, step: int, state: dict[str, Any], asynchronous: bool = False
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     lines = [r.getMessage() for r in caplog.records
-             if r.name == "hearth" and r.levelno == logging.WARNING and "trust" in r.getMessage()]
+             if r.name == "hearth_checkpoint" and r.levelno == logging.WARNING
+            and "trust" in r.getMessage()]
     caplog.clear()
     return lines
 
@@ -75,7 +76,7 @@ def test_an_item_that_nobody_will_decode_fails_the_save_on_all_ranks(two, asynch
 
 def test_an_item_that_needs_trust_is_said_once_by_its_key(base, caplog):
     state = {"w": torch.ones(3), "mine": {"a": Own(1)}, "n": 4}
-    with caplog.at_level(logging.WARNING, "hearth"):
+    with caplog.at_level(logging.WARNING, "hearth_checkpoint"):
         save(base, 1, state)
         (line,) = warnings_of(caplog)
         assert "mine.a" in line and "Own" in line and "trust=True" in line
@@ -93,7 +94,7 @@ def test_an_item_that_needs_trust_is_said_once_by_its_key(base, caplog):
 
 
 def test_many_items_that_need_trust_are_one_line(base, caplog):
-    with caplog.at_level(logging.WARNING, "hearth"):
+    with caplog.at_level(logging.WARNING, "hearth_checkpoint"):
         save(base, 1, {f"k{i}": Own(i) for i in range(50)})
     (line,) = warnings_of(caplog)
     assert "k0" in line and "40 more" in line
@@ -102,7 +103,7 @@ def test_many_items_that_need_trust_are_one_line(base, caplog):
 @pytest.fixture
 def proofs(monkeypatch) -> dict[str, int]:
     """How often each reader was asked by a proof."""
-    from hearth.torch import _proof
+    from hearth_checkpoint.torch import _proof
 
     count = {"metadata": 0, "item": 0, "header": 0}
     for name, kind in (("load_metadata", "metadata"), ("judge_item", "item"),
@@ -184,7 +185,7 @@ class Raw(dcp.DefaultSavePlanner):
 
 def test_bytes_of_another_planner_are_said_and_kept(base, caplog):
     """HearthReader(trust=True) hands them to the planner as they are."""
-    with caplog.at_level(logging.WARNING, "hearth"):
+    with caplog.at_level(logging.WARNING, "hearth_checkpoint"):
         save(base, 1, {"w": torch.ones(3), "n": 1}, planner=Raw())
         (line,) = warnings_of(caplog)
         assert "n" in line.split() or "n:" in line or "n " in line
@@ -193,7 +194,7 @@ def test_bytes_of_another_planner_are_said_and_kept(base, caplog):
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_header_that_cannot_be_read_fails_the_save(base, monkeypatch, asynchronous):
     """What lies in the pool in front of a tensor is not what a reader wants."""
-    from hearth.torch import _proof
+    from hearth_checkpoint.torch import _proof
 
     real = _proof.read_header
 
@@ -259,7 +260,7 @@ def test_what_a_planner_stores_is_as_its_plan_says(base, view, asynchronous):
 
 def test_what_memory_has_afterwards_is_looked_at(base, monkeypatch):
     """The committed save is opened as a load would open it: here it gives another `.metadata`."""
-    from hearth.job import Checkpoint
+    from hearth_checkpoint.job import Checkpoint
 
     real = Checkpoint.common
     with monkeypatch.context() as patched:
@@ -275,7 +276,7 @@ def test_what_memory_has_afterwards_is_looked_at(base, monkeypatch):
 
 def test_the_rank_local_writer_proves_itself(base, caplog, monkeypatch):
     state = {"w": torch.ones(3), "deep": [{"o": Own(1)}], "n": 2}
-    with caplog.at_level(logging.WARNING, "hearth"):
+    with caplog.at_level(logging.WARNING, "hearth_checkpoint"):
         for step in (1, 2):
             _rank_local.Writer().write(f"{base}/{step}", state)
         (line,) = warnings_of(caplog)
@@ -283,7 +284,7 @@ def test_the_rank_local_writer_proves_itself(base, caplog, monkeypatch):
     with pytest.raises(HearthError, match=r"(?s)deep\[0\]\.o.*trust=True"):
         _rank_local.Reader().read(f"{base}/2", {"deep": None})
     assert _rank_local.Reader(trust=True).read(f"{base}/2", None)[0]["deep"][0]["o"].value == 1
-    from hearth.torch import _skeleton
+    from hearth_checkpoint.torch import _skeleton
 
     real = _skeleton.encode_item
     with monkeypatch.context() as patched:

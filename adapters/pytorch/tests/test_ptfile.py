@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import torch
 
-from hearth.torch._pickles import PREFIX, SUFFIX, decode_item
-from hearth.torch._rank_local import Reader
-from hearth.torch._unpickle import PickleRefused
+from hearth_checkpoint.torch._pickles import PREFIX, SUFFIX, decode_item
+from hearth_checkpoint.torch._rank_local import Reader
+from hearth_checkpoint.torch._unpickle import PickleRefused
 
 
 def _file(folder: str, state: Any, **how: Any) -> str:

@@ -17,9 +17,9 @@ if WHY["experimental"]:
 import rank_parts_work as work
 from hooks import DEADLINE_S, Gate, Hook
 
-from hearth.errors import HearthError, HearthNotFound
-from hearth.torch import _jobs
-from hearth.torch.experimental import (
+from hearth_checkpoint.errors import HearthError, HearthNotFound
+from hearth_checkpoint.torch import _jobs
+from hearth_checkpoint.torch.experimental import (
     Reader,
     Stager,
     Writer,
@@ -120,7 +120,7 @@ def test_beside_training(base, own):
 def test_a_later_step_gives_an_older_one_up_of_which_a_part_is_missing(base, caplog):
     for part in BOTH:
         save(base, 1, part)
-    with caplog.at_level(logging.ERROR, "hearth"):
+    with caplog.at_level(logging.ERROR, "hearth_checkpoint"):
         save(base, 2, "model")
         for part in BOTH:
             save(base, 3, part)

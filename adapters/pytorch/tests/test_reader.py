@@ -16,9 +16,9 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
-import hearth.torch as ht
-from hearth import errors
-from hearth.errors import (
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint import errors
+from hearth_checkpoint.errors import (
     HearthCorrupt,
     HearthError,
     HearthLost,
@@ -26,8 +26,8 @@ from hearth.errors import (
     HearthRefused,
     HearthTimeout,
 )
-from hearth.job import Checkpoint, Job
-from hearth.torch import HearthReader, HearthWriter, _jobs, _names
+from hearth_checkpoint.job import Checkpoint, Job
+from hearth_checkpoint.torch import HearthReader, HearthWriter, _jobs, _names
 
 
 def save(base: str, step: int, value: float, **arguments: Any) -> None:
@@ -312,7 +312,7 @@ def test_an_error_of_the_caller_is_no_reason_to_load_an_older_step(base, folder,
 
 def test_a_checkpoint_of_another_kind_is_no_reason_to_load_an_older_step(base, folder):
     """It is there, and newer; dcp has no part in it."""
-    from hearth.torch import _rank_local
+    from hearth_checkpoint.torch import _rank_local
 
     _rank_local.Writer().write(f"{base}/500", {"w": torch.ones(4)})
     disk(folder, 2, 2)

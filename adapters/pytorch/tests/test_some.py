@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import rank_work as work
 
-from hearth import _ffi
-from hearth.torch import HearthWriter
+from hearth_checkpoint import _ffi
+from hearth_checkpoint.torch import HearthWriter
 
 
 @pytest.mark.parametrize("rank", [0, 3])

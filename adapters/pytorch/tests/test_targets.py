@@ -14,12 +14,12 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
-from hearth import _ffi
-from hearth.errors import HearthError
-from hearth.torch import HearthReader, HearthWriter, _jobs, _whole
-from hearth.torch._partial import fill
-from hearth.torch._pickles import decode_item, encode_item
-from hearth.torch._skeleton import StoredState
+from hearth_checkpoint import _ffi
+from hearth_checkpoint.errors import HearthError
+from hearth_checkpoint.torch import HearthReader, HearthWriter, _jobs, _whole
+from hearth_checkpoint.torch._partial import fill
+from hearth_checkpoint.torch._pickles import decode_item, encode_item
+from hearth_checkpoint.torch._skeleton import StoredState
 
 SOURCE = {"a": torch.arange(12.0).reshape(3, 4), "c": torch.arange(6) * (1 + 2j)}
 

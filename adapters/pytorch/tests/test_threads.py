@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from hearth import _ffi
-from hearth.errors import HearthError
-from hearth.job import Handle, Job
+from hearth_checkpoint import _ffi
+from hearth_checkpoint.errors import HearthError
+from hearth_checkpoint.job import Handle, Job
 
 DEADLINE_S = 60.0
 _ENDS = {"hearth_close", "hearth_save_abort", "hearth_save_commit", "hearth_save_give",

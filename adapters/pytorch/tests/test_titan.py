@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchtitan's checkpoint manager with hearth.torchtitan. Wants the package: run_tests --callers
+"""torchtitan's checkpoint manager with hearth_checkpoint.torchtitan.
+Wants the package: run_tests --callers
 installs it. Its trainer takes no CPU: titan_parts.Trainer stands for it, and all else is
 torchtitan's own."""
 

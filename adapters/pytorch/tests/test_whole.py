@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A framework's checkpoint, whole on each rank: hearth.torch._whole."""
+"""A framework's checkpoint, whole on each rank: hearth_checkpoint.torch._whole."""
 
 from __future__ import annotations
 

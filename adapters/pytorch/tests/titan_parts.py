@@ -16,8 +16,8 @@ from torch.utils.data import IterableDataset
 from torchtitan.components.checkpoint import CheckpointManager
 from torchtitan.components.dataloader import ParallelAwareDataloader
 
-import hearth.torch as ht
-from hearth import torchtitan
+import hearth_checkpoint.torch as ht
+from hearth_checkpoint import torchtitan
 
 OLD = not hasattr(CheckpointManager, "Config")  # torchtitan 0.2
 

@@ -21,7 +21,7 @@ os.environ.update(HEARTH_NODE=f"node{rank}", HEARTH_MACHINE=f"node{rank}",
 import torch.distributed as dist  # noqa: E402
 from titan_parts import Trainer  # noqa: E402
 
-import hearth.torch as ht  # noqa: E402
+import hearth_checkpoint.torch as ht  # noqa: E402
 
 base = f"{folder}/node{rank}/job"
 dist.init_process_group("gloo")

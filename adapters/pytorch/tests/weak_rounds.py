@@ -50,7 +50,7 @@ MIB = 1 << 20
 FLOATS = MIB  # of a rank's state: 4 MiB
 TMPFS = 96 * MIB
 KINDS = ("kill", "gone", "stop", "full", "removed")
-SAVES = ("save", "async_save", "hearth.torch.async_save")
+SAVES = ("save", "async_save", "hearth_checkpoint.torch.async_save")
 
 
 @dataclass
@@ -85,7 +85,7 @@ def _state(rank: int, step: int) -> dict[str, Any]:
 
 def found(base: str) -> int | None:
     """The step that all ranks go on from; it is loaded and compared."""
-    import hearth.torch as ht
+    import hearth_checkpoint.torch as ht
 
     path = ht.latest(base)
     return None if path is None else _compared(path)
@@ -94,7 +94,7 @@ def found(base: str) -> int | None:
 def _compared(path: str) -> int:
     import torch.distributed as dist
 
-    import hearth.torch.dcp as dcp
+    import hearth_checkpoint.torch.dcp as dcp
 
     rank = dist.get_rank()
     state = _state(rank, -1)
@@ -110,11 +110,11 @@ def train(base: str, folder: str, how: str, step: int, within_s: float) -> Seen:
     import torch
     import torch.distributed as dist
 
-    import hearth.torch as ht
-    import hearth.torch.dcp as dcp
+    import hearth_checkpoint.torch as ht
+    import hearth_checkpoint.torch.dcp as dcp
 
     save = {"save": dcp.save, "async_save": dcp.async_save,
-            "hearth.torch.async_save": ht.async_save}[how]
+            "hearth_checkpoint.torch.async_save": ht.async_save}[how]
     rank, longest, noise, over, first, protected = dist.get_rank(), 0.0, 0.0, 0.0, 0, -1
     saved: float | None = None
     futures: list[Any] = []

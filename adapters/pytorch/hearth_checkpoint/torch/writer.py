@@ -1,0 +1,622 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HearthWriter: torch.distributed.checkpoint saves into peers' memory.
+
+    writer = HearthWriter("/mnt/hearth/job")
+    dcp.async_save(state, checkpoint_id="/mnt/hearth/job/step-10_ckpt", storage_writer=writer)
+
+The writer is its own stager. What each call of DCP does:
+
+    stage           (async) copy into a pool slot; the step is not known yet
+    storage_meta    every later hook's first: the save of this thread begins
+    write_data      what was not staged is copied, the objects are sealed; ends at COPIED
+    finish          (coordinator) `.metadata` to every node, commit, wait for the level asked for
+
+With parts= a save takes several such rows of calls, and the last one commits (_parts.py).
+
+The last two read back what they write (_proof.py), so that what could not be loaded fails the save.
+
+With AsyncCheckpointerType.PROCESS all but staging happens in DCP's checkpoint process, which takes
+the staged save over without a copy (_process.py).
+
+An error outside DCP's own wrappers would hang the other ranks, so staging and reset() keep theirs,
+and storage_meta() raises them: DCP then raises on every rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import pickle
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
+
+from .. import _calls
+from ..errors import HearthError
+from ..job import Handle, Job, Save, refuse_in_child, save_bytes
+from . import _container, _jobs, _names, _parts, _process, _proof, _stage
+from ._metadata import more_of
+from ._pickles import load_metadata
+from ._process import DcpSave, portable
+from ._write import Write, refuse_items, where_of
+
+_LEVELS = ("SEALED", "COPIED", "COMPLETE", "PROTECTED")
+_ARGUMENTS = ("base", "step", "step_of", "part", "parts", "level", "timeout_s", "overwrite",
+              "common", "ranks")
+_NAMED = 16  # of the ranks that an error lists
+_OURS = "hearth-"  # begins the save_id of saves that were written here
+
+
+def _carried(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """An exception that cannot be pickled would hang the other ranks: its text goes instead."""
+
+    @functools.wraps(hook)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return hook(*args, **kwargs)
+        except BaseException as error:
+            carried = portable(error)
+            if carried is not error:
+                raise carried from error
+            raise
+
+    return wrapper
+
+
+class Waiting:
+    """A future that ends when this rank's objects are COPIED. DCP uses wait() and value() alone;
+    torch's own Future would not hear Ctrl-C."""
+
+    def __init__(self, handle: Handle | None, level: str, timeout_s: float, value: Any) -> None:
+        self._handle, self._level, self._timeout_s = handle, level, timeout_s
+        self._value = value
+
+    @_carried
+    def wait(self) -> Any:
+        if self._handle is not None:
+            self._handle.wait(self._level, self._timeout_s)
+            self._handle.close()
+            self._handle = None
+        return self._value
+
+    def value(self) -> Any:
+        return self.wait()
+
+    def done(self) -> bool:
+        return self._handle is None
+
+
+class HearthWriter(StorageWriter):
+    """Writes DCP checkpoints into the memory of this job's nodes. A step has one id: it may be
+    saved again under that, and no other.
+
+    base       "<root>/<job>"; None: the folder of the checkpoint_id, or HEARTH_ROOT/HEARTH_JOB
+    step       of the save, where the checkpoint_id names none in a form of _names.FORMS
+    step_of    for ids of other forms: the step of the id's last component, or None. It goes along
+               to DCP's checkpoint process: a function of a module there
+    parts      names of what a save consists of, where each is written by a call of its own; the
+               same for all of them, on all ranks. The last one's call commits, the others return
+               when their bytes are in memory, at level SEALED at most
+    part       which of them this writer writes. None: the id says it, "<base>/step-10_ckpt/model".
+               A staged save needs it: DCP does not tell a stager the id
+    level      that save() and the upload future wait for: SEALED, COPIED, COMPLETE or PROTECTED
+    timeout_s  for each wait. Keep it below the process group's
+    overwrite  False: a step that exists already is refused
+    common     files that every node gets beside the objects, {name: bytes}, or a function that
+               gives them, called when the state is copied: of ml-flashpoint `common.pt`,
+               `metadata.json`. Rank 0's are taken, or those of the lowest of `ranks`
+    ranks      that save, where not all do, as (0,) for rank 0 alone: these alone call
+               dcp.save(..., no_dist=True), or have a process group of their own. All ranks have
+               joined the job before (recover()), and all recover what these have saved
+    opts       of hearth_checkpoint.job.Job.open(), when this is the first use of the job in the
+               process. A job
+               that is open already must have been opened with the same
+    """
+
+    def __init__(self, base: str | os.PathLike | None = None, *, step: int | None = None,
+                 step_of: _names.StepOf | None = None, part: str | None = None,
+                 parts: Sequence[str] | None = None, level: str = "PROTECTED",
+                 timeout_s: float = 600.0, overwrite: bool = True,
+                 common: Mapping[str, bytes] | Callable[[], Mapping[str, bytes]] | None = None,
+                 ranks: Iterable[int] | None = None, **opts: Any) -> None:
+        super().__init__()
+        _jobs.check(opts, _ARGUMENTS)
+        if level not in _LEVELS:
+            raise ValueError(f"level {level!r} is none of {', '.join(_LEVELS)}")
+        _container.check(common)
+        self._common = common
+        self._ranks = None if ranks is None else tuple(sorted(set(ranks)))
+        self._base = None if base is None else os.fspath(base)
+        self._step, self._level, self._timeout_s = step, level, timeout_s
+        self._step_of = step_of
+        self._part, self._parts = part, _parts.declared(part, parts)
+        self._overwrite, self._opts = overwrite, opts
+        self._boxes = _stage.Boxes()
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._staged: list[DcpSave] = []  # neither written nor sent to another process yet
+        self._rank: _jobs.Rank | None = None  # in another process: whom it helps
+        self._brought: BaseException | None = None  # there: what went wrong with common=
+        self._synchronize_after_execute = True
+        self.checkpoint_id: str | None = None
+
+    # ---- the stager -----------------------------------------------------------------------
+
+    @property
+    def should_synchronize_after_execute(self) -> bool:
+        """Staging is over when stage() returns."""
+        return self._synchronize_after_execute
+
+    def synchronize_staging(self) -> None:
+        """Nothing is left to wait for."""
+
+    def stage(self, state_dict: dict[str, Any]) -> _process.StagedState:
+        """A copy of the state in pool memory. An error is kept, for all ranks to hear of it."""
+        refuse_in_child()  # no other rank waits for a child
+        current = DcpSave()
+        staged: Any = state_dict
+        try:
+            current.base = _jobs.base_of(self._base)
+            job = self._member(current.base).job
+            if self._parts is None:
+                current.staged = _stage.stage(
+                    job, state_dict, self._boxes, begin=lambda nbytes: job.begin(
+                        None, nbytes, name=_stage.object_name(job.rank, 0),
+                        wait_s=self._timeout_s, ranks=self._ranks))
+            else:
+                self._stage_part(job, current, state_dict, self._parts)
+            assert current.staged is not None
+            staged = current.staged.state
+            current.common = self._common_of(job)
+        except BaseException as error:
+            if current.turn is not None:
+                current.turn.fail(f"{error}")
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            current.error = error
+        with self._lock:
+            self._staged.append(current)
+        return _process.StagedState(staged, current, functools.partial(self._pack, current))
+
+    @staticmethod
+    def failed(staged: _process.StagedState) -> BaseException | None:
+        """The error for which stage() has copied nothing, or None."""
+        return staged.current.error
+
+    def withdraw(self, staged: _process.StagedState) -> None:
+        """Give up a save that stage() has copied and that will not be written."""
+        with self._lock:
+            if staged.current in self._staged:
+                self._staged.remove(staged.current)
+        staged.current.drop()
+
+    def _stage_part(self, job: Job, current: DcpSave, state: dict[str, Any],
+                    parts: tuple[str, ...]) -> None:
+        """Into an object of the save that is open."""
+        if self._part is None:
+            raise ValueError("a stager is not told the checkpoint_id, which would name the part: "
+                             "give the HearthWriter of each part part=, or use "
+                             "hearth_checkpoint.torch.dcp.async_save()")
+        turn = current.turn = _parts.take(current.base, self._part, parts, None)
+        turn.join(parts, None, self._ranks)
+
+        def begin(nbytes: int) -> Save:
+            turn.object = turn.group.open_object(job, nbytes, self._timeout_s)
+            return turn.group.save
+
+        with turn.group.lock:
+            current.staged = _stage.stage(
+                job, state, self._boxes, begin=begin, path=(self._part,))
+            turn.span = current.staged.save.data()
+
+    def _pack(self, current: DcpSave, state: dict[str, Any]) -> bytes:
+        """A staged state for another process, where it is written then. Waits for the save before,
+        longer than that one may take."""
+        with self._lock:
+            if current in self._staged:
+                self._staged.remove(current)
+        self._local.packed = True
+        if current.turn is not None:
+            current.refuse(HearthError(
+                "parts of one save cannot be written in DCP's checkpoint process: the save cannot "
+                "be in two processes; use the thread (AsyncCheckpointerType.THREAD)"))
+        return _process.pack(
+            _jobs.open_member(current.base), current, state, 2 * self._timeout_s + 60)
+
+    def close(self) -> None:
+        """Give up what was staged and never written. Twice is harmless."""
+        with self._lock:
+            left, self._staged = self._staged, []
+        for current in left:
+            current.drop()
+            if current.turn is not None:
+                current.turn.over.set()
+
+    # ---- the writer -----------------------------------------------------------------------
+
+    def _member(self, base: str) -> _jobs.Membership:
+        if self._rank is not None and self._rank.base == base:
+            return _jobs.assist(self._rank)
+        return _jobs.membership(base, self._opts)
+
+    def _current(self) -> DcpSave:
+        return self._local.current
+
+    def _common_of(self, job: Job) -> dict[str, bytes]:
+        """What this rank gives to all nodes now."""
+        first = min(self._ranks) if self._ranks else 0
+        return _container.given(self._common) if job.rank == first else {}
+
+    def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
+        """A new save of this id; what is wrong with it is said in storage_meta()."""
+        refuse_in_child()
+        self._local.id, self._local.part = checkpoint_id, None
+        self.checkpoint_id = None if checkpoint_id is None else str(checkpoint_id)
+        self._local.refused = None
+        try:
+            self._local.id, named = _parts.split(
+                checkpoint_id, self._base, self._parts, self._step_of, self._step)
+            self._local.part = _parts.same(self._part, named)
+            if self._staged or _process.waits():
+                return  # joined before it was staged, or never
+            self._join(self._local.id, self._base)
+        except Exception as error:
+            self._local.refused = error
+
+    def _join(self, checkpoint_id: object, base: str | None) -> None:
+        """Join, which is collective, before whatever may fail on one rank, if the base is known."""
+        base = _jobs.known_base(checkpoint_id, base)
+        if base is not None:
+            self._member(base)
+
+    @_carried
+    def storage_meta(self) -> StorageMeta:
+        """What `.metadata` says of the save as a whole. The first call of every save."""
+        self.give_up()
+        _parts.leave()
+        current = self._begun() or _process.arrived() or DcpSave()
+        self._local.current = current
+        if current.turn is not None:
+            current.turn.enter(self._turn_s)
+        checkpoint_id = self._local.__dict__.pop("id", None)
+        self._local.save_id = f"{_OURS}{uuid.uuid4()}"
+        refused = self._local.__dict__.pop("refused", None) or self._brought
+        base = current.base or self._base
+        if current.error is not None:
+            return self._meta_of_failed(current, checkpoint_id, base, refused)
+        if refused is not None:
+            raise refused
+        self._join(checkpoint_id, base)
+        current.base, current.step = _jobs.resolve(
+            checkpoint_id, base, self._step, self._step_of)
+        current.name = _jobs.id_of(checkpoint_id, current.step)
+        if self._parts is None:
+            _parts.pass_by(current.base, current.step)
+        else:
+            self._take_turn(current, self._parts)
+        self._count_missed(current)
+        return self._meta(current)
+
+    def _meta_of_failed(self, current: DcpSave, checkpoint_id: object, base: str | None,
+                        refused: BaseException | None) -> StorageMeta:
+        """Of a save that stage() has refused: set_up_storage_writer() raises that, since it is told
+        whether other ranks hear of it. Raised here where this rank cannot name the step."""
+        assert current.error is not None
+        if refused is not None:
+            raise current.error
+        try:
+            current.base, current.step = _jobs.resolve(
+                checkpoint_id, base, self._step, self._step_of)
+        except ValueError:
+            raise current.error from None
+        current.name = _jobs.id_of(checkpoint_id, current.step)
+        return self._meta(current)
+
+    @property
+    def _turn_s(self) -> float:
+        """For the part before: longer than its waits may take."""
+        return _calls.limited(2 * self._timeout_s + 60)
+
+    def _take_turn(self, current: DcpSave, parts: tuple[str, ...]) -> None:
+        """The part joins the save of its step, if it was not staged there."""
+        part = self._local.__dict__.pop("part", None) or self._part
+        if part is None:
+            raise ValueError(f"part= is not given, nor does the checkpoint id name one of "
+                             f"{', '.join(parts)}")
+        turn = current.turn
+        if turn is None:
+            turn = current.turn = _parts.take(current.base, part, parts, current.step)
+            turn.enter(self._turn_s)
+            turn.join(parts, current.step, self._ranks)
+        try:
+            turn.named(current.step, current.name)
+        except HearthError as error:
+            turn.fail(f"{error}")
+            raise
+
+    def _begun(self) -> DcpSave | None:
+        """What was staged of the state that this thread saves."""
+        current = _process.begun()
+        with self._lock:
+            if current not in self._staged:
+                return None
+            self._staged.remove(current)
+        return current
+
+    def _meta(self, current: DcpSave) -> StorageMeta:
+        return StorageMeta(
+            checkpoint_id=f"{current.base}/{current.name}", save_id=self._local.save_id,
+            modules=list(self._parts or ()))
+
+    def give_up(self) -> None:
+        """Give up a save that this thread began and that never came to its end, as where it has
+        failed on another rank. Until then it takes the room of later ones. A save that is handed
+        over goes on."""
+        old: DcpSave | None = self._local.__dict__.pop("current", None)
+        if old is not None:
+            old.drop()
+
+    @_carried
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Which rank this is. A save that stage() has refused is refused here."""
+        current = self._current()
+        current.rank = kwargs.get("rank", 0)
+        current.use_collectives = kwargs.get("use_collectives", True)
+        current.commits_in_finish = is_coordinator or not current.use_collectives
+        if current.turn is not None:
+            current.turn.coordinates = current.commits_in_finish
+        if current.error is not None:
+            member = _jobs.open_member(current.base)
+            if member is not None and not current.use_collectives:
+                self._missed(member, current)
+            raise current.error
+
+    @_carried
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """The job is joined here at the latest. The step goes along, to be compared."""
+        current = self._current()
+        member = self._member(current.base)
+        job = member.job
+        if not self._overwrite and _exists(job, current.step):
+            raise RuntimeError(f"Checkpoint already exists: step {current.step} of {job.base}, "
+                               "and overwrite is False")
+        if current.commits_in_finish and not job.off:
+            ids = _jobs.ids_of(current.base)
+            ids.check(current.step, current.name, lambda: _recorded_id(job, current))
+        member.saves += 1
+        return dataclasses.replace(plan, storage_data=_Says(job.rank, current.step, member.saves))
+
+    @_carried
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """All ranks name one step. DCP may have kept a plan of an earlier save, with what was said
+        then: that is of another number."""
+        member = self._member(self._current().base)
+        said = [plan.storage_data for plan in plans if isinstance(plan.storage_data, _Says)
+                and plan.storage_data.number == member.saves]
+        steps: dict[int, list[int]] = {}
+        for rank, step, _ in said:
+            steps.setdefault(step, []).append(rank)
+        if len(steps) > 1:
+            raise HearthError(
+                "the ranks name different steps in one save: "
+                + "; ".join(f"step {step}: {_ranks(steps[step])}" for step in sorted(steps))
+                + ". Nothing was written; give all ranks the same checkpoint_id")
+        return plans
+
+    @_carried
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Waiting:
+        """Copy, seal. The future's value: where each item lies."""
+        current = self._current()
+        member = self._member(current.base)
+        job, turn = member.job, current.turn
+        if isinstance(plan.storage_data, _Says):  # a rank that has missed a save counts on with all
+            member.saves = max(member.saves, plan.storage_data.number)
+        if turn is None or turn.last:
+            member.wrote = current.step
+        try:
+            refuse_items(plan)
+            if current.common is None:
+                current.common = self._common_of(job)
+            if turn is None:
+                write = Write(job, current, plan, planner, self._ranks)
+                results = write.run()
+                current.save = write.save
+            else:
+                results = self._write_part(job, current, turn, plan, planner)
+                if not turn.last:
+                    return Waiting(None, "", 0, results)
+            current.staged = None
+            save = current.save if turn is None else turn.group.save
+            assert save is not None
+            save.seal()
+            for name, data in current.common.items():
+                save.put_common(name, data)
+            if current.commits_in_finish:
+                return Waiting(None, "", 0, results)
+            level = min(self._level, "COPIED", key=_LEVELS.index)
+            return Waiting(self._commit(current), level, self._timeout_s, results)
+        except BaseException as error:
+            self._missed(member, current)
+            if turn is not None:
+                turn.fail(f"{error}")
+            self.give_up()
+            raise
+
+    def _missed(self, member: _jobs.Membership, current: DcpSave) -> None:
+        """The others begin this step, and this rank has not. Where DCP does not tell them, it is
+        begun in vain: so it fails on all ranks at once."""
+        counted = current.counted if current.turn is None else current.turn.group.counted
+        if counted or member.job.off:
+            return
+        member.missed = current.step
+        if not current.use_collectives:
+            self._count_missed(current)
+            if current.turn is not None:
+                current.turn.group.counted = True
+
+    def _count_missed(self, current: DcpSave) -> None:
+        """The step again: the attempt that failed here before it was begun counts for this rank
+        too, so that all ranks are at the same one."""
+        member = _jobs.open_member(current.base)
+        missed = None if member is None else member.missed
+        if member is None or missed is None:
+            return
+        member.missed = None
+        if missed == current.step:
+            with contextlib.suppress(HearthError):  # one that is refused counts as well
+                member.job.begin(missed, save_bytes([]), ranks=self._ranks).abort()
+
+    def _write_part(self, job: Job, current: DcpSave, turn: _parts.Turn, plan: SavePlan,
+                    planner: SavePlanner) -> list[WriteResult]:
+        """One part into the save of all."""
+        group = turn.group
+        with group.lock:
+            group.check()
+            results = _parts.Results(
+                Write(job, current, plan, planner, self._ranks).run())
+            results.says = turn.says
+            group.headers.update(current.headers)
+            group.common.update(current.common or {})
+            turn.wrote()
+            current.staged = None
+            current.headers, current.common = group.headers, group.common
+        return results
+
+    @staticmethod
+    def _commit(current: DcpSave) -> Handle:
+        """Hand the save over."""
+        save, current.save = current.save, None
+        if current.turn is not None:
+            save = current.turn.group.taken()
+        assert save is not None
+        return save.commit()
+
+    @_carried
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """`.metadata` to every node, commit, and wait for the level."""
+        current = self._current()
+        if any(part is None for part in results):
+            raise HearthError(f"step {current.step}: a rank gave no results")
+        own: Metadata | None = dataclasses.replace(
+            metadata, storage_meta=self._meta(current),
+            storage_data={result.index: result.storage_data for part in results
+                          for result in part})
+        vars(own).update(more_of(metadata))
+        try:
+            _parts.compare(current.step, results)
+            own = own if current.turn is None else current.turn.finish(own)
+        except HearthError as error:
+            if current.turn is not None:
+                current.turn.fail(f"{error}")
+            self.give_up()
+            raise
+        if own is None:
+            return  # there are parts to come
+        name = _metadata_name(current)
+        job = self._member(current.base).job
+        where = where_of(current)
+        try:
+            save = current.save if current.turn is None else current.turn.group.save
+            assert save is not None
+            data = pickle.dumps(own)
+            proved = not job.off and _proof.of(current.base).metadata(
+                where, name, own, data)
+            save.put_common(name, data)
+            handle = self._commit(current)
+        except BaseException as error:
+            if current.turn is not None:
+                current.turn.fail(f"{error}")
+            self.give_up()
+            raise
+        try:
+            with _jobs.ids_of(current.base).noted(current.step, "" if job.off else current.name):
+                handle.wait(self._level, self._timeout_s)
+                if proved:
+                    _proof.of(current.base).after_commit(
+                        where, job, current.step, handle, name, data, current.headers)
+        finally:
+            handle.close()
+            job.log()
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
+        """Hearth is chosen by name, never by the look of an id."""
+        return False
+
+    # ---- to another process ----------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        keep = ("_base", "_step", "_step_of", "_part", "_parts", "_level", "_timeout_s",
+                "_overwrite", "_ranks")
+        member = _jobs.open_member(self._base)
+        return {**{name: self.__dict__[name] for name in keep},
+                "_opts": _jobs.for_others(self._opts),
+                "_common": self._common_to_send(member),
+                "_rank": None if member is None else member.rank}
+
+    def _common_to_send(self, member: _jobs.Membership | None) -> Any:
+        """common= as it is now, unless the staged state before it has brought it; or the error: one
+        that is raised here would hang the other ranks."""
+        if self._local.__dict__.pop("packed", False):
+            return None
+        try:
+            return _container.given(self._common) if member is None else self._common_of(member.job)
+        except BaseException as error:
+            return portable(error)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        rank, opts, common = state.pop("_rank"), state.pop("_opts"), state.pop("_common")
+        failed = isinstance(common, BaseException)
+        self.__init__(state["_base"], step=state["_step"], step_of=state["_step_of"],
+                      part=state["_part"], parts=state["_parts"], level=state["_level"],
+                      timeout_s=state["_timeout_s"], overwrite=state["_overwrite"],
+                      common=None if failed else common, ranks=state["_ranks"], **opts)
+        self._rank, self._brought = rank, common if failed else None
+
+
+class _Says(NamedTuple):
+    """What a rank's plan says of its save: number, as Membership.saves."""
+
+    rank: int
+    step: int
+    number: int
+
+
+def _ranks(ranks: list[int]) -> str:
+    names = ", ".join(map(str, ranks[:_NAMED]))
+    more = f" and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {names}{more}"
+
+
+def _exists(job: Job, step: int) -> bool:
+    try:
+        job.checkpoint(step).close()
+        return True
+    except FileNotFoundError:
+        return False
+
+
+def _metadata_name(current: DcpSave) -> str:
+    return ".metadata" if current.use_collectives else f"__{current.rank}.metadata"
+
+
+def _recorded_id(job: Job, current: DcpSave) -> str | None:
+    """The id of a save of this step that memory has: its `.metadata` says it."""
+    try:
+        checkpoint = job.checkpoint(current.step)
+        try:
+            meta = load_metadata(checkpoint.common(_metadata_name(current))).storage_meta
+        finally:
+            checkpoint.close()
+    except HearthError:  # there is none, or none that can be read
+        return None
+    if meta is None or not str(meta.save_id).startswith(_OURS):
+        return None
+    return os.path.basename(str(meta.checkpoint_id))
