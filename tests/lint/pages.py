@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """pages.py ROOT: what every page (*.md) keeps to.
 
-  columns  a line of text has at most 100 columns, of code and drawings 120; tables, and blocks of
-           sh that are typed as written, may have more
+  columns  a line of text has at most 100 columns, of code and drawings 120; tables, headings, and
+           blocks of sh that are typed as written, may have more
   lines    a page of docs/ has at most 250 lines, unless LONGER names it
   links    a link to a file of the tree leads to one, and its #anchor to a heading there
   orphans  README.md leads to every page of docs/, over however many links
@@ -15,7 +15,7 @@ import sys
 
 COLUMNS, CODE_COLUMNS, LINES = 100, 120, 250
 LATER = re.compile(  # pages whose lines are cut to COLUMNS when they are written anew
-    r"adapters/|docs/(api|architecture|decisions|failure-model|formats|protocol)\.md$|"
+    r"docs/(api|architecture|decisions|failure-model|formats|protocol)\.md$|"
     r"CONTRIBUTING\.md$|replication/commit/|tests/(on-demand|promises/README)\.md$")
 LONGER = {  # page: why it may have more lines
     "docs/protocol.md": "one protocol, read as one text",
@@ -68,7 +68,7 @@ def tracked(root, pattern):
 
 
 def kinds(text):
-    """(number, line, kind) of each line: text, table, code, typed (a block of sh)."""
+    """(number, line, kind) of each line: text, heading, table, code, typed (a block of sh)."""
     fence, before = None, ""
     for number, line in enumerate(text.split("\n"), 1):
         if line.startswith("```"):
@@ -78,6 +78,8 @@ def kinds(text):
             kind = "typed" if fence == "sh" else "code"
         elif line.startswith("|"):
             kind = "table"
+        elif line.startswith("#"):
+            kind = "heading"
         elif line.startswith("    ") and (not before.strip() or before.startswith("    code")):
             kind = "code"
         else:
@@ -91,7 +93,7 @@ def anchors(text):
     """Of each heading, as GitHub makes them."""
     found = set()
     for _, line, kind in kinds(text):
-        heading = re.match(r"#{1,6} (.*)", line) if kind == "text" else None
+        heading = re.match(r"#{1,6} (.*)", line) if kind == "heading" else None
         if heading:
             plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading.group(1)).replace("`", "")
             slug = re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-")
@@ -142,7 +144,7 @@ def sentences(paragraph):
 def form_of(page, text):
     for number, line, kind in kinds(text):
         most = CODE_COLUMNS if kind == "code" else COLUMNS
-        if kind not in ("table", "typed") and len(line) > most and not LATER.match(page):
+        if kind not in ("table", "heading", "typed") and len(line) > most and not LATER.match(page):
             yield f"{page}:{number}: {len(line)} columns, {most} are the most"
     count = text.count("\n")
     if page.startswith("docs/") and page not in LONGER and count > LINES:
