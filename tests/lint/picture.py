@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""picture.py ROOT: docs/architecture.md against the tree.
+"""picture.py ROOT: docs/design/architecture.md against the tree.
 
   folders  its table has each folder that has C files, once, and what CMakeLists.txt lets it see
   picture  `a ◄─ b` in an indented block: b may see a; every folder of CMakeLists.txt is there
@@ -32,7 +32,7 @@ def table(text):
 
 def main(root):
     bad = []
-    text = open(os.path.join(root, "docs/architecture.md"), encoding="utf-8").read()
+    text = open(os.path.join(root, "docs/design/architecture.md"), encoding="utf-8").read()
     groups, may = groups_and_arrows(root)
 
     def wide(names):

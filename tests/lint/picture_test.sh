@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# picture_test.sh ROOT: picture.py names what is wrong in copies of docs/architecture.md, and of the tree.
+# picture_test.sh ROOT: picture.py names what is wrong in copies of the page, and of the tree.
 # shellcheck disable=SC2016 # backquotes, as they stand in the page
 set -eu
 root=$1
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-git -C "$root" ls-files '*.c' CMakeLists.txt docs/architecture.md | (cd "$root" && tar -cT -) | tar -xC "$tmp"
+git -C "$root" ls-files '*.c' CMakeLists.txt docs/design/architecture.md |
+    (cd "$root" && tar -cT -) | tar -xC "$tmp"
 git -C "$tmp" init -q
 git -C "$tmp" add -A
-cp "$tmp/docs/architecture.md" "$tmp/page"
+cp "$tmp/docs/design/architecture.md" "$tmp/page"
 cp "$tmp/CMakeLists.txt" "$tmp/lists"
 bad=0
 
@@ -24,12 +25,12 @@ says() {
         cat "$tmp/said"
         bad=1
     fi
-    cp "$tmp/page" "$tmp/docs/architecture.md"
+    cp "$tmp/page" "$tmp/docs/design/architecture.md"
     cp "$tmp/lists" "$tmp/CMakeLists.txt"
 }
 
 "$root/tests/lint/picture.py" "$tmp" >"$tmp/said" 2>&1 || { echo "refused: the page as it is"; cat "$tmp/said"; bad=1; }
-page=docs/architecture.md
+page=docs/design/architecture.md
 says 'no row for core/torch/' $page '/^| `core\/torch\/`/d'
 says 'core/torch/ stands on core/base, not on core/base core/format' $page '/^| `core\/torch\/`/s/core\/base |$/core\/base, core\/format |/'
 says 'engine/state/ stands on' CMakeLists.txt 's/^hearth_folder(engine\/state core /hearth_folder(engine\/state client core /'
