@@ -7,7 +7,7 @@
   lines    a page of docs/ has at most 250 lines, unless LONGER names it
   links    a link to a file of the tree leads to one, and its #anchor to a heading there
   orphans  README.md leads to every page of docs/, over however many links
-  words    pages for users (PLAIN) have none of the constructions of WORDS"""
+  words    PLAIN pages have none of the constructions of WORDS"""
 import os
 import re
 import subprocess
@@ -22,7 +22,7 @@ LONGER = {  # page: why it may have more lines
     "docs/decisions.md": "each decision is searched for by its subject",
 }
 PLAIN = re.compile(
-    r"(README|SECURITY|CHANGELOG)\.md$|docs/(README\.md|(start|use|operate|reference)/)")
+    r"(README|SECURITY|CHANGELOG)\.md$|docs/(README\.md|(start|use|operate|reference|design)/)")
 
 THING = (r"\b(?:option|setting|variable|flag|message|row|line|record|file|table|page|header|error|"
          r"sentence|log|number|field|command|name|key|test|list|answer|status)s?")
@@ -56,7 +56,7 @@ WORDS = [
     (r"\b(?:gives? way|go(?:es)? home|at fault|left no word|gone with)\b",
      "the plain verb: moves, returns, ends, is freed",
      "Copies that moved go home when the node is well."),
-    (r"\bwants to\b|\bwould like\b|\bis happy\b", "a program does, requires or refuses",
+    (r"(?<!who )\bwants to\b|\bwould like\b|\bis happy\b", "a program does, requires or refuses",
      "The engine wants to lock its slots."),
 ]
 LINK = re.compile(r"(?<!!)\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s#]*)(#[^)\s]*)?\)")
