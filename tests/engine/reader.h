@@ -3,71 +3,9 @@
 #ifndef HEARTH_TESTS_ENGINE_READER_H
 #define HEARTH_TESTS_ENGINE_READER_H
 
-#include "check.h"
-#include "world_parts.h"
+#include "ours.h"
 
 #include "replication/held/holdings.h"
-
-#include <string.h>
-#include <unistd.h>
-
-#define OURS 99999u /* a client that is no rank of the world */
-#define SOON 4000u  /* ms: more than looking, telling and fetching take */
-
-static struct world w;
-static uint64_t request;
-static uint32_t node; /* where it asks */
-
-static union {
-    struct hth_local_head head;
-    struct hth_local_error error;
-    struct hth_local_mapped mapped;
-    struct hth_local_bytes bytes;
-    struct hth_local_lent lent;
-    struct hth_local_event event;
-} heard; /* the last answer */
-static uint32_t answers;
-
-static inline void hear(struct world *world, const struct letter *l)
-{
-    (void)world;
-    if (l->client != OURS || l->machine != node)
-        return;
-    memcpy(&heard, l->bytes, l->len < sizeof(heard) ? l->len : sizeof(heard));
-    answers++;
-}
-
-static inline void say(void *message, uint32_t len, enum hth_local_type type)
-{
-    struct hth_local_head head = { len, type, ++request, 0 };
-
-    memcpy(message, &head, sizeof(head));
-    heard.head = (struct hth_local_head){ 0 };
-    hth_node_request(world_node(&w, node), OURS, message, len, NULL);
-    machine_due(&w.machine[node], 0);
-    world_advance(&w, w.now_ms + 1);
-}
-
-static inline void wait_for(enum hth_local_type type)
-{
-    for (uint64_t until = w.now_ms + SOON; !heard.head.type && w.now_ms < until && !w.why[0];)
-        world_advance(&w, w.now_ms + 1);
-    cr_assert(eq(u32, heard.head.type, (uint32_t)type), "%s",
-            heard.head.type == HTH_LOCAL_ERROR ? heard.error.text : "nothing was heard");
-}
-
-static inline void attach(uint32_t at)
-{
-    struct hth_local_attach m = { .version = hth_version_written(HTH_FORMAT_LOCAL),
-        .rank = at,
-        .world = w.ranks,
-        .helper = 1,
-        .job = "sim" };
-
-    node = at;
-    say(&m, sizeof(m), HTH_LOCAL_ATTACH);
-    wait_for(HTH_LOCAL_ATTACHED);
-}
 
 /* One save is PROTECTED, and nobody begins another. */
 static inline void start_with(uint32_t data_max)
@@ -83,7 +21,6 @@ static inline void start_with(uint32_t data_max)
 
     alarm(60);
     world_open(&w, &o);
-    w.stranger = hear;
     while (!w.why[0] && (rest < w.ranks || w.count[WORLD_PROTECTED] < w.ranks)) {
         world_advance(&w, w.now_ms + 1);
         rest = 0;
@@ -99,12 +36,6 @@ static inline void start_with(uint32_t data_max)
 static inline void start(void)
 {
     start_with(100);
-}
-
-static inline void end(void)
-{
-    cr_assert(eq(int, w.why[0], 0), "%s", w.why);
-    world_close(&w);
 }
 
 static inline struct hth_held *object_at(uint32_t at, uint32_t owner, enum hth_object_kind kind)

@@ -1,38 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which save a rank may read, asked of an engine in virtual time that has not heard all there is. */
-#include "check.h"
-#include "world_parts.h"
+#include "ours.h"
 
-#include "core/base/bytes.h"
 #include "replication/tree/tree.h"
 #include "transport/session/frame.h"
 #include <hearth/read.h>
 
-#include <string.h>
-#include <unistd.h>
-
-#define OURS    99999u /* a client that is no rank of the world */
-#define NODE    1u     /* where it asks */
+#define NODE    1u /* where it asks */
 #define WAIT_MS 1500u
 
-static struct world w;
-static uint64_t request;
 static uint16_t unheard; /* kind of word that does not come to node `deaf`; 0: all do */
 static uint32_t deaf;
-
-/* The last answer to us; type 0: none yet. */
-static union {
-    struct hth_local_head head;
-    struct hth_local_found found;
-    struct hth_local_error error;
-} heard;
-
-static void hear(struct world *world, const struct letter *l)
-{
-    (void)world;
-    if (l->client == OURS && l->machine == NODE)
-        memcpy(&heard, l->bytes, l->len < sizeof(heard) ? l->len : sizeof(heard));
-}
 
 static struct hth_loop_verdict cut(void *arg, enum hth_loop_kind kind, uint32_t from, uint32_t to,
         const void *bytes, size_t len)
@@ -58,14 +36,6 @@ static int all_wait(void)
     return 1;
 }
 
-static void say(const void *bytes, size_t len)
-{
-    heard.head = (struct hth_local_head){ 0 };
-    hth_node_request(world_node(&w, NODE), OURS, bytes, len, NULL);
-    machine_due(&w.machine[NODE], 0);
-    world_advance(&w, w.now_ms + 1);
-}
-
 /* Once the save under way has come to its end the ranks go on with step 1. */
 static void again(void)
 {
@@ -84,28 +54,14 @@ static void start(void)
         .keep = 1,
         .run_ms = 60000,
         .data_max = 100 };
-    struct hth_local_attach m = { .head = { sizeof(m), HTH_LOCAL_ATTACH, ++request, 0 },
-        .version = hth_version_written(HTH_FORMAT_LOCAL),
-        .rank = NODE,
-        .world = o.nodes,
-        .helper = 1, /* of a rank that is there */
-        .job = "sim" };
 
     alarm(60);
     world_open(&w, &o);
     hth_loop_net_script(w.net, cut, NULL);
-    w.stranger = hear;
     again();
     while (!w.why[0] && w.count[WORLD_PROTECTED] < w.ranks)
         world_advance(&w, w.now_ms + 1);
-    say(&m, sizeof(m));
-    cr_assert(eq(u32, heard.head.type, HTH_LOCAL_ATTACHED));
-}
-
-static void end(void)
-{
-    cr_assert(eq(int, w.why[0], 0), "%s", w.why);
-    world_close(&w);
+    attach(NODE);
 }
 
 TestSuite(find, .init = start, .fini = end);
@@ -133,23 +89,19 @@ static void save_again_undecided(void)
 
 static void find(uint64_t step, uint32_t wait_ms)
 {
-    struct hth_local_find m = {
-        .head = { sizeof(m), HTH_LOCAL_FIND, ++request, 0 }, .step = step, .wait_ms = wait_ms
-    };
+    struct hth_local_find m = { .step = step, .wait_ms = wait_ms };
 
-    say(&m, sizeof(m));
+    say(&m, sizeof(m), HTH_LOCAL_FIND);
 }
 
 static void find_attempt(uint32_t attempt, uint32_t wait_ms)
 {
-    struct hth_local_find m = {
-        .head = { sizeof(m), HTH_LOCAL_FIND, ++request, 0 }, .step = 1, .wait_ms = wait_ms
-    };
+    struct hth_local_find m = { .wait_ms = wait_ms };
 
     m.save = hth_local_save_of(w.newest.id);
     m.save.step = 1;
     m.save.attempt = attempt;
-    say(&m, sizeof(m));
+    say(&m, sizeof(m), HTH_LOCAL_FIND);
 }
 
 static void found(uint32_t attempt)

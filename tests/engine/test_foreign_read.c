@@ -14,7 +14,6 @@ static void recovered(void)
     uint32_t rest = 0;
 
     container_open(&w, 0, NULL);
-    w.stranger = hear;
     while (!w.why[0] && rest < w.ranks && w.now_ms < 20000) {
         world_advance(&w, w.now_ms + 1);
         rest = 0;
@@ -38,7 +37,7 @@ static const struct hth_held *held_at(uint32_t at)
     return s ? hth_held_find(s, theirs.id) : NULL;
 }
 
-static void ask(uint64_t off, uint64_t len)
+static void ask_range(uint64_t off, uint64_t len)
 {
     struct hth_local_map m = { .object = theirs.id, .off = off, .len = len };
 
@@ -57,7 +56,7 @@ static void lose_it(uint32_t at)
 Test(foreign_reading, a_part_of_it_is_read_when_all_of_it_is_here)
 {
     cr_assert(eq(ptr, (void *)(uintptr_t)held_at(0), NULL));
-    ask(1, 2);
+    ask_range(1, 2);
     wait_for(HTH_LOCAL_BYTES);
     cr_assert(eq(u64, heard.bytes.len, 2));
     cr_assert(ne(ptr, (void *)(uintptr_t)held_at(0), NULL));
@@ -71,13 +70,13 @@ Test(foreign_reading, it_is_brought_once_for_all_who_ask_and_who_goes_is_answere
 
     w.slow_ms = 100;
     for (int i = 0; i < 3; i++)
-        ask(0, 4);
+        ask_range(0, 4);
     cr_assert(eq(u32, answers, none));
     world_advance(&w, w.now_ms + SOON);
     cr_assert(eq(u32, answers, none + 3));
     cr_assert(eq(u32, heard.head.type, HTH_LOCAL_BYTES), "%s", heard.error.text);
     lose_it(0);
-    ask(0, 4);
+    ask_range(0, 4);
     hth_node_client_gone(world_node(&w, 0), OURS);
     world_advance(&w, w.now_ms + SOON);
     cr_assert(eq(u32, answers, none + 3));
@@ -89,8 +88,8 @@ Test(foreign_reading, what_its_node_has_lost_is_an_error_for_all_who_wait)
     uint32_t before = answers;
 
     lose_it(1);
-    ask(0, 4);
-    ask(0, 4);
+    ask_range(0, 4);
+    ask_range(0, 4);
     for (int i = 0; i < 60 && answers < before + 2; i++)
         world_advance(&w, w.now_ms + 1000);
     cr_assert(eq(u32, answers, before + 2));
@@ -102,8 +101,8 @@ Test(foreign_reading, what_its_node_has_lost_is_an_error_for_all_who_wait)
 Test(foreign_reading, an_engine_ends_while_it_is_on_its_way)
 {
     w.slow_ms = 60000;
-    ask(0, 4);
-    ask(0, 4);
+    ask_range(0, 4);
+    ask_range(0, 4);
 }
 
 Test(foreign_reading, a_file_that_is_here_is_read_by_its_name)
@@ -146,8 +145,8 @@ Test(foreign_reading, a_slot_that_is_still_being_made_for_it_is_waited_for)
     uint32_t before = answers;
 
     slots_are_late(9);
-    ask(0, 4);
-    ask(1, 2);
+    ask_range(0, 4);
+    ask_range(1, 2);
     for (int i = 0; i < 500 && answers < before + 2; i++)
         world_advance(&w, w.now_ms + 1);
     cr_assert(eq(u32, answers, before + 2), "soon after the slot is there");
@@ -160,9 +159,9 @@ Test(foreign_reading, a_slot_that_never_comes_is_an_error_for_each_in_its_time)
     uint32_t before = answers, recover_ms = hth_node_ctx(world_node(&w, 0))->opts.recover_ms;
 
     slots_are_late(1000000000);
-    ask(0, 4);
+    ask_range(0, 4);
     world_advance(&w, w.now_ms + recover_ms / 2);
-    ask(0, 4);
+    ask_range(0, 4);
     world_advance(&w, w.now_ms + recover_ms / 2 - 100);
     cr_assert(eq(u32, answers, before), "message %u", heard.head.type);
     world_advance(&w, w.now_ms + 200);
@@ -178,7 +177,7 @@ Test(foreign_reading, who_goes_while_a_slot_is_made_is_waited_for_no_longer)
     uint32_t before = answers;
 
     slots_are_late(1000);
-    ask(0, 4);
+    ask_range(0, 4);
     hth_node_client_gone(world_node(&w, 0), OURS);
     world_advance(&w, w.now_ms + SOON);
     cr_assert(eq(u32, answers, before));

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Saves that are kept and are not the newest, in virtual time: found on every node after a restart, and
  * brought back when they have lost a copy. */
-#include "check.h"
-#include "world_parts.h"
+#include "ours.h"
 
-#include "core/base/bytes.h"
 #include "core/local/wish.h"
 #include "replication/held/holdings.h"
 #include "replication/tree/tree.h"
@@ -12,59 +10,14 @@
 #include <hearth/read.h>
 
 #include <string.h>
-#include <unistd.h>
 
-#define OURS  99999u /* a client that is no rank of the world */
 #define NODES 4u
 #define KEEP  3u
 #define OLD   2u     /* place on the list of the save that things happen to */
 #define IDLE  70000u /* ms: more than an idle connection lasts */
-#define SOON  6000u  /* ms: more than recovering, telling and fetching take */
 
-static struct world w;
-static uint64_t request;
-static uint32_t node; /* where it asks */
 static struct hth_keep list;
 static unsigned char written[KEEP][NODES][512]; /* by each rank */
-
-static union {
-    struct hth_local_head head;
-    struct hth_local_found found;
-    struct hth_local_error error;
-    struct hth_local_kept_list kept;
-} heard;
-
-static void hear(struct world *world, const struct letter *l)
-{
-    if (l->client == OURS && l->machine == world->member[node])
-        memcpy(&heard, l->bytes, l->len < sizeof(heard) ? l->len : sizeof(heard));
-}
-
-static void say(void *message, uint32_t len, enum hth_local_type type, enum hth_local_type answer)
-{
-    struct hth_local_head head = { len, type, ++request, 0 };
-
-    memcpy(message, &head, sizeof(head));
-    heard.head = (struct hth_local_head){ 0 };
-    hth_node_request(world_node(&w, node), OURS, message, len, NULL);
-    machine_due(&w.machine[w.member[node]], 0);
-    for (uint64_t until = w.now_ms + SOON; !heard.head.type && w.now_ms < until && !w.why[0];)
-        world_advance(&w, w.now_ms + 1);
-    cr_assert(eq(u32, heard.head.type, (uint32_t)answer), "node %u: %s", node,
-            heard.head.type == HTH_LOCAL_ERROR ? heard.error.text : "nothing was heard");
-}
-
-static void attach(uint32_t at)
-{
-    struct hth_local_attach m = { .version = hth_version_written(HTH_FORMAT_LOCAL),
-        .rank = at,
-        .world = w.ranks,
-        .helper = 1,
-        .job = "sim" };
-
-    node = at;
-    say(&m, sizeof(m), HTH_LOCAL_ATTACH, HTH_LOCAL_ATTACHED);
-}
 
 static struct hth_ctx *ctx_of(uint32_t at)
 {
@@ -133,12 +86,6 @@ static void start_chain(void)
     start_tree(1);
 }
 
-static void end(void)
-{
-    cr_assert(eq(int, w.why[0], 0), "%s", w.why);
-    world_close(&w);
-}
-
 TestSuite(kept, .init = start, .fini = end);
 TestSuite(chain, .init = start_chain, .fini = end);
 
@@ -192,11 +139,11 @@ static void open_all(void)
             struct hth_local_map manifest = { .off = 0 };
 
             by_id.save = manifest.save = hth_local_save_of(list.save[i]);
-            say(&by_id, sizeof(by_id), HTH_LOCAL_FIND, HTH_LOCAL_FOUND);
+            ask(&by_id, sizeof(by_id), HTH_LOCAL_FIND, HTH_LOCAL_FOUND);
             cr_assert(eq(u32, heard.found.level, HEARTH_PROTECTED));
-            say(&by_step, sizeof(by_step), HTH_LOCAL_FIND, HTH_LOCAL_FOUND);
+            ask(&by_step, sizeof(by_step), HTH_LOCAL_FIND, HTH_LOCAL_FOUND);
             cr_assert(eq(int, hth_save_cmp(hth_local_save_to(heard.found.save), list.save[i]), 0));
-            say(&manifest, sizeof(manifest), HTH_LOCAL_MANIFEST, HTH_LOCAL_BYTES);
+            ask(&manifest, sizeof(manifest), HTH_LOCAL_MANIFEST, HTH_LOCAL_BYTES);
         }
         hth_node_client_gone(world_node(&w, n), OURS);
     }
@@ -254,12 +201,12 @@ Test(kept, a_save_of_the_list_is_waited_for_until_a_new_node_has_the_list)
     hth_loop_net_script(w.net, undecided, NULL);
     restart();
     attach(1);
-    say(&find, sizeof(find), HTH_LOCAL_FIND, HTH_LOCAL_ERROR);
+    ask(&find, sizeof(find), HTH_LOCAL_FIND, HTH_LOCAL_ERROR);
     cr_assert(eq(int, heard.error.code, HEARTH_ETIMEOUT), "%s", heard.error.text);
     cr_assert(ne(ptr, strstr(heard.error.text, "still on its way"), NULL), "%s", heard.error.text);
     hth_loop_net_script(w.net, NULL, NULL);
     find.wait_ms = SOON;
-    say(&find, sizeof(find), HTH_LOCAL_FIND, HTH_LOCAL_FOUND);
+    ask(&find, sizeof(find), HTH_LOCAL_FIND, HTH_LOCAL_FOUND);
     cr_assert(eq(u64, heard.found.save.step, list.save[OLD].step));
 }
 
@@ -292,7 +239,7 @@ Test(kept, a_save_that_is_not_the_newest_is_degraded_until_its_lost_copy_is_back
     attach(1);
     h->slot->base[HTH_BLOCK + 9] ^= 1;
     m.save = find.save = hth_local_save_of(id);
-    say(&m, sizeof(m), HTH_LOCAL_BAD, HTH_LOCAL_OK);
+    ask(&m, sizeof(m), HTH_LOCAL_BAD, HTH_LOCAL_OK);
     for (uint64_t until = w.now_ms + SOON; w.now_ms < until && !w.why[0];) {
         for (uint32_t n = 0; n < NODES; n++) {
             seen |= degraded_at(n, id) << n;
@@ -303,7 +250,7 @@ Test(kept, a_save_that_is_not_the_newest_is_degraded_until_its_lost_copy_is_back
     cr_assert(eq(u32, seen, (1u << NODES) - 1)); /* every node has said so */
     all_come_back();
     cr_assert(eq(int, is_right(1, OLD, 1), 1));
-    say(&find, sizeof(find), HTH_LOCAL_FIND, HTH_LOCAL_FOUND);
+    ask(&find, sizeof(find), HTH_LOCAL_FIND, HTH_LOCAL_FOUND);
     cr_assert(eq(u32, heard.found.level, HEARTH_PROTECTED));
     cr_assert(eq(u32, heard.found.degraded, 0));
 }
@@ -342,7 +289,7 @@ static void wish(uint32_t what, struct hth_save_id id, int code)
     struct hth_local_wish m = { .wish = what };
 
     m.save = hth_local_save_of(id);
-    say(&m, sizeof(m), HTH_LOCAL_WISH, code ? HTH_LOCAL_ERROR : HTH_LOCAL_OK);
+    ask(&m, sizeof(m), HTH_LOCAL_WISH, code ? HTH_LOCAL_ERROR : HTH_LOCAL_OK);
     if (code)
         cr_assert(eq(int, heard.error.code, code), "%s", heard.error.text);
     world_advance(&w, w.now_ms + 100); /* until all have heard */
@@ -595,7 +542,7 @@ static uint32_t confirmed(uint32_t at)
     uint32_t n = 0;
 
     node = at;
-    say(&m, sizeof(m), HTH_LOCAL_KEPT, HTH_LOCAL_KEPT_LIST);
+    ask(&m, sizeof(m), HTH_LOCAL_KEPT, HTH_LOCAL_KEPT_LIST);
     for (uint32_t i = 0; i < heard.kept.count; i++)
         n += (heard.kept.kept[i].flags & HTH_KEPT_IS_CONFIRMED) != 0;
     return n;

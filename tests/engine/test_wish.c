@@ -1,33 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Wishes for kept saves, and the list of them, asked of an engine in virtual time that is not the
  * coordinator's, over a net that loses what it is told to. */
-#include "check.h"
 #include "saving.h"
 
-#include "core/base/bytes.h"
+#include "ours.h"
+
 #include "core/local/wish.h"
 #include "replication/tree/tree.h"
 #include "transport/session/frame.h"
 
-#include <string.h>
+enum { NODE = 1 };
 
-enum { OURS = 99999, NODE = 1, SOON = 5000 };
-
-static struct world w;
-static uint64_t request;
 static uint32_t lost, to_lose; /* messages with a wish */
-static union {
-    struct hth_local_head head;
-    struct hth_local_error error;
-    struct hth_local_kept_list list;
-} heard; /* the last answer */
-
-static void hear(struct world *world, const struct letter *l)
-{
-    (void)world;
-    if (l->client == OURS && l->machine == NODE)
-        memcpy(&heard, l->bytes, l->len < sizeof(heard) ? l->len : sizeof(heard));
-}
 
 static struct hth_loop_verdict lose(void *arg, enum hth_loop_kind kind, uint32_t from, uint32_t to,
         const void *bytes, size_t len)
@@ -44,39 +28,19 @@ static struct hth_loop_verdict lose(void *arg, enum hth_loop_kind kind, uint32_t
     return v;
 }
 
-static uint32_t ask(void *m, uint32_t len, enum hth_local_type type)
-{
-    struct hth_local_head head = { len, type, ++request, 0 };
-
-    memcpy(m, &head, sizeof(head));
-    heard.head = (struct hth_local_head){ 0 };
-    hth_node_request(world_node(&w, NODE), OURS, m, len, NULL);
-    machine_due(&w.machine[NODE], 0);
-    for (uint64_t until = w.now_ms + SOON; heard.head.request != request && w.now_ms < until;)
-        world_advance(&w, w.now_ms + 1);
-    return heard.head.request == request ? heard.head.type : 0;
-}
-
-static void attach(void)
-{
-    struct hth_local_attach m = { .version = hth_version_written(HTH_FORMAT_LOCAL),
-        .rank = NODE,
-        .world = 2,
-        .helper = 1,
-        .job = "sim" };
-
-    cr_assert(eq(u32, ask(&m, sizeof(m), HTH_LOCAL_ATTACH), HTH_LOCAL_ATTACHED));
-}
-
 /* 0: granted; else the code of the refusal, 1: nothing was heard. */
 static int wish(enum hth_wish what, uint64_t step, uint32_t wait_ms)
 {
     struct hth_local_wish m = {
         .wish = (uint32_t)what, .wait_ms = wait_ms, .save = { .step = step }
     };
-    uint32_t type = ask(&m, sizeof(m), HTH_LOCAL_WISH);
 
-    return type == HTH_LOCAL_OK ? 0 : type == HTH_LOCAL_ERROR ? heard.error.code : 1;
+    say(&m, sizeof(m), HTH_LOCAL_WISH);
+    for (uint64_t until = w.now_ms + SOON; heard.head.request != request && w.now_ms < until;)
+        world_advance(&w, w.now_ms + 1);
+    if (heard.head.request == request && heard.head.type == HTH_LOCAL_ERROR)
+        return heard.error.code;
+    return heard.head.request != request || heard.head.type != HTH_LOCAL_OK;
 }
 
 static const struct hth_keep *list(void)
@@ -87,20 +51,14 @@ static const struct hth_keep *list(void)
 static void start(void)
 {
     saving_open(&w, 1, 3);
-    w.stranger = hear;
     hth_loop_net_script(w.net, lose, NULL);
     lost = to_lose = 0;
-    attach();
+    attach(NODE);
     for (uint64_t until = w.now_ms + SOON; w.now_ms < until && list()->saves < 2;)
         world_advance(&w, w.now_ms + 1);
     cr_assert(ge(u32, list()->saves, 2));
     for (uint32_t r = 0; r < w.ranks; r++)
         rank_due(&w.rank[r], HTH_NEVER);
-}
-
-static void end(void)
-{
-    world_close(&w);
 }
 
 TestSuite(wish, .init = start, .fini = end);
@@ -116,15 +74,11 @@ Test(wish, that_was_lost_is_said_again)
 
 static void say_and_go_on(void)
 {
-    struct hth_local_wish m = { .head = { sizeof(m), HTH_LOCAL_WISH, ++request, 0 },
-        .wish = HTH_WISH_PIN,
-        .wait_ms = SOON,
-        .save = { .step = list()->save[1].step } };
+    struct hth_local_wish m = {
+        .wish = HTH_WISH_PIN, .wait_ms = SOON, .save = { .step = list()->save[1].step }
+    };
 
-    heard.head = (struct hth_local_head){ 0 };
-    hth_node_request(world_node(&w, NODE), OURS, &m, sizeof(m), NULL);
-    machine_due(&w.machine[NODE], 0);
-    world_advance(&w, w.now_ms + 1);
+    say(&m, sizeof(m), HTH_LOCAL_WISH);
 }
 
 Test(wish, of_who_has_gone_is_said_no_more)
@@ -167,7 +121,7 @@ static void ask_list(void)
 {
     struct hth_local_head m;
 
-    cr_assert(eq(u32, ask(&m, sizeof(m), HTH_LOCAL_KEPT), HTH_LOCAL_KEPT_LIST));
+    ask(&m, sizeof(m), HTH_LOCAL_KEPT, HTH_LOCAL_KEPT_LIST);
 }
 
 /* As hth_commit_kept() has it: engines that have not heard of the coordinator confirm nothing. */
@@ -179,19 +133,19 @@ Test(wish, the_list_says_what_is_pinned_bad_degraded_and_confirmed)
     must(wish(HTH_WISH_BAD, step, 0));
     world_advance(&w, w.now_ms + 100);
     ask_list();
-    cr_assert(eq(u32, heard.list.count, list()->saves));
-    cr_assert(eq(u64, heard.list.kept[1].save.step, step));
-    cr_assert(eq(u32, heard.list.kept[0].flags, HTH_KEPT_IS_CONFIRMED));
-    cr_assert(eq(u32, heard.list.kept[1].flags,
+    cr_assert(eq(u32, heard.kept.count, list()->saves));
+    cr_assert(eq(u64, heard.kept.kept[1].save.step, step));
+    cr_assert(eq(u32, heard.kept.kept[0].flags, HTH_KEPT_IS_CONFIRMED));
+    cr_assert(eq(u32, heard.kept.kept[1].flags,
             HTH_KEPT_IS_CONFIRMED | HTH_KEPT_IS_PINNED | HTH_KEPT_IS_BAD));
     hth_node_ctx(world_node(&w, NODE))->keep.degraded = 1;
     ask_list();
-    cr_assert(eq(u32, heard.list.kept[0].flags, HTH_KEPT_IS_CONFIRMED | HTH_KEPT_IS_DEGRADED));
+    cr_assert(eq(u32, heard.kept.kept[0].flags, HTH_KEPT_IS_CONFIRMED | HTH_KEPT_IS_DEGRADED));
     hth_node_ctx(world_node(&w, NODE))->keep.degraded = 0;
     world_silence(&w, 0, 1);
     world_advance(&w, w.now_ms + 4000); /* twice dead_ms */
     ask_list();
-    cr_assert(zero(u32, heard.list.kept[0].flags & HTH_KEPT_IS_CONFIRMED));
+    cr_assert(zero(u32, heard.kept.kept[0].flags & HTH_KEPT_IS_CONFIRMED));
 }
 
 /* Nobody has joined yet. */
@@ -203,12 +157,11 @@ static void start_alone(void)
 
     alarm(60);
     world_open(&w, &o);
-    w.stranger = hear;
     while (!w.why[0] && !w.machine[NODE].node)
         world_advance(&w, w.now_ms + 1);
     for (uint32_t r = 0; r < w.ranks; r++)
         rank_due(&w.rank[r], HTH_NEVER);
-    attach();
+    attach(NODE);
 }
 
 TestSuite(no_job, .init = start_alone, .fini = end);
