@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Slots that are lent before a rank asks, and saves that go from one process of a rank to another. Said
  * packet by packet to an engine in virtual time, by a process in the place of rank 0. */
-#include "check.h"
-#include "saving.h"
+#include "packets.h"
 
 #include "core/format/ranks.h"
 
@@ -13,19 +12,9 @@ enum { OURS = 99990, HELPER, PEER };
 #define STEP  100000u /* every rank of the world has long saved less */
 #define BYTES (3 * HTH_BLOCK)
 
-static struct world w;
-static struct hth_node *node; /* of at_machine */
-static uint32_t at_machine;
-static uint64_t request;
 static struct hth_local_lent ahead; /* the last that came unasked */
 static uint32_t aheads;
 static uint32_t lent_late; /* slots lent for requests that had to wait */
-static union {
-    struct hth_local_head head;
-    struct hth_local_error error;
-    struct hth_local_lent lent;
-    struct hth_local_given given;
-} heard; /* the last answer */
 
 static void hear(struct world *world, const struct letter *l)
 {
@@ -38,33 +27,6 @@ static void hear(struct world *world, const struct letter *l)
     } else if (l->client == OURS && l->machine == 0 && h->type == HTH_LOCAL_LENT) {
         lent_late++;
     }
-}
-
-/* 0: answered like this; else the code of the error that came, 1: something else, or nothing. */
-static int ask(uint32_t client, void *m, uint32_t len, uint32_t type, uint64_t token, uint32_t want)
-{
-    struct hth_local_head head = { len, type, ++request, token };
-    const struct hth_local_head *got = NULL;
-
-    memcpy(m, &head, sizeof(head));
-    hth_node_request(node, client, m, len, NULL);
-    for (const struct letter *l = w.letters; l; l = l->next)
-        if (l->client == client && l->machine == at_machine &&
-                ((const struct hth_local_head *)(const void *)l->bytes)->request == request) {
-            got = (const void *)l->bytes;
-            memcpy(&heard, l->bytes, l->len < sizeof(heard) ? l->len : sizeof(heard));
-        }
-    machine_due(&w.machine[at_machine], 0);
-    if (got && got->type == HTH_LOCAL_ERROR)
-        return heard.error.code;
-    return !got || got->type != want;
-}
-
-static int say(uint32_t type, uint64_t token, uint32_t want)
-{
-    struct hth_local_head m;
-
-    return ask(OURS, &m, sizeof(m), type, token, want);
 }
 
 static int attach(uint32_t client, uint64_t epoch, uint32_t helper)
@@ -117,17 +79,12 @@ static void start(void)
     must(attach(OURS, w.rank[0].epoch, 0));
 }
 
-static void end(void)
-{
-    world_close(&w);
-}
-
 TestSuite(ahead, .init = start, .fini = end);
 
 /* The engine knows from the first how large they are. */
 static void first_save(void)
 {
-    must(say(HTH_LOCAL_ABORT, begin(), HTH_LOCAL_OK));
+    must(say(OURS, HTH_LOCAL_ABORT, begin(), HTH_LOCAL_OK));
     cr_assert(eq(u32, lent_ahead(), 1));
 }
 
@@ -143,7 +100,7 @@ Test(ahead, who_writes_is_lent_no_other)
     uint64_t first = begin();
 
     (void)begin();
-    must(say(HTH_LOCAL_ABORT, first, HTH_LOCAL_OK));
+    must(say(OURS, HTH_LOCAL_ABORT, first, HTH_LOCAL_OK));
     cr_assert(zero(u32, lent_ahead()));
 }
 
@@ -159,7 +116,7 @@ Test(ahead, an_attempt_is_begun_once)
 {
     first_save();
     must(begin_of(ahead.head.token, STEP, BYTES, 1, HTH_LOCAL_SAVE_ID));
-    must(say(HTH_LOCAL_ABORT, ahead.head.token, HTH_LOCAL_OK));
+    must(say(OURS, HTH_LOCAL_ABORT, ahead.head.token, HTH_LOCAL_OK));
     cr_assert(eq(u32, lent_ahead(), 1));
     (void)begin_of(ahead.head.token, STEP, BYTES, 1, HTH_LOCAL_SAVE_ID);
     cr_assert(eq(int, heard.error.code, HEARTH_ESTATE), "%s", heard.error.text);
@@ -173,7 +130,7 @@ Test(ahead, what_a_rank_does_not_use_is_taken_back)
     slot = ahead.slot;
     (void)begin();
     cr_assert(heard.lent.slot == slot || hth_node_lent(node, slot) == NULL);
-    must(say(HTH_LOCAL_ABORT, heard.lent.head.token, HTH_LOCAL_OK));
+    must(say(OURS, HTH_LOCAL_ABORT, heard.lent.head.token, HTH_LOCAL_OK));
     must_fail(begin_of(ahead.head.token, STEP, BYTES, 1, HTH_LOCAL_SAVE_ID), HEARTH_ESTATE);
 }
 
@@ -186,7 +143,7 @@ static void hand_over(void)
     uint64_t token = heard.lent.head.token;
 
     must(ask(OURS, &m, sizeof(m), HTH_LOCAL_SEAL, token, HTH_LOCAL_OK));
-    (void)say(HTH_LOCAL_COMMIT, token, HTH_LOCAL_OK);
+    (void)say(OURS, HTH_LOCAL_COMMIT, token, HTH_LOCAL_OK);
 }
 
 /* Its first object has failed it. */
@@ -227,7 +184,7 @@ Test(ahead, a_rank_of_an_older_epoch_is_lent_nothing)
     first_save();
     hth_node_client_gone(node, OURS);
     must(attach(OURS, w.rank[0].epoch - 1, 0));
-    must(say(HTH_LOCAL_ABORT, begin(), HTH_LOCAL_OK)); /* its size is known again */
+    must(say(OURS, HTH_LOCAL_ABORT, begin(), HTH_LOCAL_OK)); /* its size is known again */
     cr_assert(zero(u32, lent_ahead()));
 }
 
@@ -244,7 +201,7 @@ Test(ahead, nothing_but_begin_makes_a_save_of_it)
             HEARTH_ESTATE);
     must_fail(ask(OURS, &seal, sizeof(seal), HTH_LOCAL_SEAL, ahead.head.token, HTH_LOCAL_OK),
             HEARTH_ESTATE);
-    must_fail(say(HTH_LOCAL_COMMIT, ahead.head.token, HTH_LOCAL_OK), HEARTH_ESTATE);
+    must_fail(say(OURS, HTH_LOCAL_COMMIT, ahead.head.token, HTH_LOCAL_OK), HEARTH_ESTATE);
     must(begin_of(ahead.head.token, STEP, BYTES, 1, HTH_LOCAL_SAVE_ID));
 }
 
@@ -332,7 +289,7 @@ Test(ahead, a_staged_save_that_ends_makes_room_for_the_next)
     must_fail(ask(OURS, &m, sizeof(m), HTH_LOCAL_BEGIN, 0, HTH_LOCAL_LENT), 1); /* not yet */
     world_advance(&w, w.now_ms + 300);
     lent_late = 0;
-    must(say(HTH_LOCAL_ABORT, token[0], HTH_LOCAL_OK));
+    must(say(OURS, HTH_LOCAL_ABORT, token[0], HTH_LOCAL_OK));
     world_advance(&w, w.now_ms + 300);
     cr_assert(eq(u32, lent_late, 1));
 }
@@ -364,7 +321,7 @@ Test(ahead, a_staged_save_of_some_ranks_takes_the_room_of_these_alone)
     room_for(8);
     of_all = stage_all(token);
     for (uint32_t i = 0; i < of_all; i++)
-        must(say(HTH_LOCAL_ABORT, token[i], HTH_LOCAL_OK));
+        must(say(OURS, HTH_LOCAL_ABORT, token[i], HTH_LOCAL_OK));
     cr_assert(gt(u32, stage_all_of(token, 1), of_all));
 }
 

@@ -1,54 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Slots in ranks' hands, said packet by packet to an engine in virtual time. */
-#include "check.h"
-#include "saving.h"
+#include "packets.h"
 
 #include <string.h>
 
 #define OURS 99999u /* a client that is no rank of the world */
 
-static struct world w;
-static struct hth_node *node;
-static uint64_t request;
-
-static struct hth_local_head head(uint32_t length, uint32_t type, uint64_t token)
-{
-    return (struct hth_local_head){ length, type, ++request, token };
-}
-
-/* The engine's last answer to us; 0: another than that. */
-static int ask(const void *bytes, size_t len, uint32_t want, void *out, size_t out_len)
-{
-    const struct hth_local_head *got = NULL;
-
-    hth_node_request(node, OURS, bytes, len, NULL);
-    for (const struct letter *l = w.letters; l; l = l->next)
-        if (l->client == OURS && l->machine == 0)
-            got = (const void *)l->bytes;
-    if (!got || got->type != want || got->request != request)
-        return 0;
-    if (out)
-        memcpy(out, got, out_len);
-    return 1;
-}
-
 /* A job that saves, and on its first node a second process of rank 0. */
 static void start(void)
 {
-    struct hth_local_attach m = { .head = head(sizeof(m), HTH_LOCAL_ATTACH, 0),
-        .version = hth_version_written(HTH_FORMAT_LOCAL),
-        .world = 2,
-        .helper = 1,
-        .job = "sim" };
+    struct hth_local_attach m = {
+        .version = hth_version_written(HTH_FORMAT_LOCAL), .world = 2, .helper = 1, .job = "sim"
+    };
 
     saving_open(&w, 1, 1);
     node = world_node(&w, 0);
-    cr_assert(eq(int, ask(&m, sizeof(m), HTH_LOCAL_ATTACHED, NULL, 0), 1));
-}
-
-static void end(void)
-{
-    world_close(&w);
+    must(ask(OURS, &m, sizeof(m), HTH_LOCAL_ATTACH, 0, HTH_LOCAL_ATTACHED));
 }
 
 TestSuite(lend, .init = start, .fini = end);
@@ -56,13 +23,13 @@ TestSuite(lend, .init = start, .fini = end);
 static int begin_next(
         uint64_t step, uint64_t token, uint32_t index, const char *name, struct hth_local_lent *out)
 {
-    struct hth_local_begin m = { .head = head(sizeof(m), HTH_LOCAL_BEGIN, token),
-        .step = step,
-        .bytes = 3 * HTH_BLOCK,
-        .index = index };
+    struct hth_local_begin m = { .step = step, .bytes = 3 * HTH_BLOCK, .index = index };
+    int rc;
 
     strcpy(m.name, name);
-    return ask(&m, sizeof(m), HTH_LOCAL_LENT, out, sizeof(*out));
+    rc = ask(OURS, &m, sizeof(m), HTH_LOCAL_BEGIN, token, HTH_LOCAL_LENT);
+    *out = heard.lent;
+    return rc;
 }
 
 static int begin(uint64_t step, uint64_t token, const char *name, struct hth_local_lent *out)
@@ -70,22 +37,15 @@ static int begin(uint64_t step, uint64_t token, const char *name, struct hth_loc
     return begin_next(step, token, token != 0, name, out);
 }
 
-static int say(enum hth_local_type type, uint64_t token, enum hth_local_type want)
-{
-    struct hth_local_head m = head(sizeof(m), type, token);
-
-    return ask(&m, sizeof(m), want, NULL, 0);
-}
-
 /* The rank may be writing into what it was lent before. */
 Test(lend, a_refused_further_object_leaves_the_rank_what_it_has)
 {
     struct hth_local_lent lent, none;
 
-    cr_assert(eq(int, begin(UINT64_MAX, 0, "first", &lent), 1));
-    cr_assert(eq(int, begin(UINT64_MAX, lent.head.token, "no/name", &none), 0));
+    must(begin(UINT64_MAX, 0, "first", &lent));
+    cr_assert(ne(int, begin(UINT64_MAX, lent.head.token, "no/name", &none), 0));
     cr_assert(ne(ptr, hth_node_lent(node, lent.slot), NULL));
-    cr_assert(eq(int, say(HTH_LOCAL_ABORT, lent.head.token, HTH_LOCAL_OK), 1));
+    must(say(OURS, HTH_LOCAL_ABORT, lent.head.token, HTH_LOCAL_OK));
     cr_assert(eq(ptr, hth_node_lent(node, lent.slot), NULL));
 }
 
@@ -94,16 +54,16 @@ Test(lend, a_further_object_that_the_rank_has_not_got_is_lent_again)
 {
     struct hth_local_lent first, lost, again;
 
-    cr_assert(eq(int, begin(UINT64_MAX, 0, "first", &first), 1));
-    cr_assert(eq(int, begin(UINT64_MAX, first.head.token, "second", &lost), 1));
-    cr_assert(eq(int, begin(UINT64_MAX, first.head.token, "second", &again), 1));
+    must(begin(UINT64_MAX, 0, "first", &first));
+    must(begin(UINT64_MAX, first.head.token, "second", &lost));
+    must(begin(UINT64_MAX, first.head.token, "second", &again));
     cr_assert(eq(u64, again.slot, lost.slot));
     cr_assert(ne(ptr, hth_node_lent(node, first.slot), NULL));
-    cr_assert(eq(int, begin_next(UINT64_MAX, first.head.token, 3, "fourth", &lost), 0));
-    cr_assert(eq(int, begin_next(UINT64_MAX, first.head.token, 2, "first", &lost), 0));
-    cr_assert(eq(int, begin_next(UINT64_MAX, first.head.token, 0, "none", &lost), 0));
+    cr_assert(ne(int, begin_next(UINT64_MAX, first.head.token, 3, "fourth", &lost), 0));
+    cr_assert(ne(int, begin_next(UINT64_MAX, first.head.token, 2, "first", &lost), 0));
+    cr_assert(ne(int, begin_next(UINT64_MAX, first.head.token, 0, "none", &lost), 0));
     cr_assert(ne(ptr, hth_node_lent(node, first.slot), NULL));
-    cr_assert(eq(int, say(HTH_LOCAL_ABORT, first.head.token, HTH_LOCAL_OK), 1));
+    must(say(OURS, HTH_LOCAL_ABORT, first.head.token, HTH_LOCAL_OK));
     cr_assert(eq(ptr, hth_node_lent(node, again.slot), NULL));
 }
 
@@ -113,7 +73,7 @@ Test(lend, a_slot_whose_writer_is_cut_off_is_let_go_by_all_others)
     struct hth_local_lent lent;
     uint64_t told = 0;
 
-    cr_assert(eq(int, begin(UINT64_MAX, 0, "first", &lent), 1));
+    must(begin(UINT64_MAX, 0, "first", &lent));
     hth_node_client_gone(node, OURS);
     for (const struct letter *l = w.letters; l; l = l->next) {
         const struct hth_local_let_go *m = (const void *)l->bytes;

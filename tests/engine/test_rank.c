@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a connection may ask for: as which rank it speaks, and what of that rank's it may touch. Said
  * packet by packet to an engine in virtual time, by processes that come beside the ranks there. */
-#include "check.h"
-#include "saving.h"
+#include "packets.h"
 
 #include "replication/held/holdings.h"
 #include <stdlib.h>
@@ -13,45 +12,6 @@ enum {
     OTHER,
     LATE
 }; /* clients: helpers of ranks 0 and 1, and one that comes later */
-
-static struct world w;
-static struct hth_node *node;
-static uint64_t request;
-static struct hth_local_error error; /* the last that was heard */
-
-static const void *answer_to(uint32_t client)
-{
-    const struct hth_local_head *got = NULL;
-
-    for (const struct letter *l = w.letters; l; l = l->next) {
-        const struct hth_local_head *head = (const void *)l->bytes;
-
-        if (l->client == client && l->machine == 0 && head->request == request)
-            got = head;
-    }
-    return got;
-}
-
-/* 0: answered like this; else the code of the error that came, 1: something else, or nothing. */
-static int ask(uint32_t client, void *m, uint32_t len, uint32_t type, uint64_t token, uint32_t want)
-{
-    struct hth_local_head head = { len, type, ++request, token };
-    const struct hth_local_head *got;
-
-    memcpy(m, &head, sizeof(head));
-    hth_node_request(node, client, m, len, NULL);
-    got = answer_to(client);
-    if (got && got->type == HTH_LOCAL_ERROR)
-        memcpy(&error, got, sizeof(error));
-    return !got ? 1 : got->type == want ? 0 : got->type == HTH_LOCAL_ERROR ? error.code : 1;
-}
-
-static int say(uint32_t client, uint32_t type, uint64_t token, uint32_t want)
-{
-    struct hth_local_head m;
-
-    return ask(client, &m, sizeof(m), type, token, want);
-}
 
 static struct hth_local_attach hello(uint32_t rank, uint32_t helper)
 {
@@ -77,11 +37,6 @@ static void start(void)
     must(attach(OTHER, hello(1, 1)));
 }
 
-static void end(void)
-{
-    world_close(&w);
-}
-
 TestSuite(rank, .init = start, .fini = end);
 
 static int begin(uint32_t client, uint64_t token, struct hth_local_lent *out)
@@ -90,7 +45,7 @@ static int begin(uint32_t client, uint64_t token, struct hth_local_lent *out)
     int rc = ask(client, &m, sizeof(m), HTH_LOCAL_BEGIN, token, HTH_LOCAL_LENT);
 
     if (!rc)
-        memcpy(out, answer_to(client), sizeof(*out));
+        *out = heard.lent;
     return rc;
 }
 
@@ -132,14 +87,6 @@ static int follow(uint32_t client, struct hth_local_save save)
     return ask(client, &m, sizeof(m), HTH_LOCAL_FOLLOW, 77, HTH_LOCAL_OK);
 }
 
-static struct hth_local_save save_id(uint32_t client)
-{
-    struct hth_local_save_id m;
-
-    memcpy(&m, answer_to(client), sizeof(m));
-    return m.save;
-}
-
 /* ---- the packet itself ----------------------------------------------------------------------- */
 
 Test(rank, a_name_that_does_not_end_in_its_field_is_no_request)
@@ -179,7 +126,7 @@ Test(rank, a_name_that_does_not_end_in_its_field_is_no_request)
         memset((char *)&m + fields[i].at, 'a', fields[i].bytes);
         cr_assert(eq(int, ask(LATE, &m, fields[i].len, fields[i].type, 0, 0), HEARTH_EPROTO),
                 "field %zu", i);
-        cr_assert(ne(ptr, strstr(error.text, "does not end"), NULL), "%s", error.text);
+        cr_assert(ne(ptr, strstr(heard.error.text, "does not end"), NULL), "%s", heard.error.text);
     }
 }
 
@@ -189,10 +136,10 @@ static int is_refused(uint32_t type, size_t len)
     unsigned char *m = calloc(1, len);
 
     cr_assert(ne(ptr, m, NULL));
-    error.text[0] = '\0';
+    heard.error.text[0] = '\0';
     ask(LATE, m, (uint32_t)len, type, 0, 0);
     free(m);
-    return strstr(error.text, "unknown type or length") != NULL;
+    return strstr(heard.error.text, "unknown type or length") != NULL;
 }
 
 Test(rank, each_request_has_the_length_of_its_type_and_no_other)
@@ -256,8 +203,8 @@ Test(rank, a_later_version_says_more_in_attach_and_is_refused_by_its_number)
 
     m.fixed.version++;
     cr_assert(lt(int, ask(LATE, &m, sizeof(m), HTH_LOCAL_ATTACH, 0, HTH_LOCAL_ATTACHED), 0));
-    cr_assert(ne(ptr, strstr(error.text, "version"), NULL), "%s", error.text);
-    cr_assert(eq(ptr, strstr(error.text, "unknown type"), NULL), "%s", error.text);
+    cr_assert(ne(ptr, strstr(heard.error.text, "version"), NULL), "%s", heard.error.text);
+    cr_assert(eq(ptr, strstr(heard.error.text, "unknown type"), NULL), "%s", heard.error.text);
 }
 
 Test(rank, recover_brings_as_many_names_as_it_says)
@@ -283,13 +230,13 @@ Test(rank, recover_brings_as_many_names_as_it_says)
 Test(rank, a_second_process_of_a_rank_comes_as_its_helper_or_after_it)
 {
     must_fail(attach(LATE, hello(0, 0)), HEARTH_EEXIST);
-    cr_assert(ne(ptr, strstr(error.text, "as its helper"), NULL), "%s", error.text);
+    cr_assert(ne(ptr, strstr(heard.error.text, "as its helper"), NULL), "%s", heard.error.text);
     must(attach(LATE, hello(0, 1)));
     hth_node_client_gone(node, LATE);
     hth_node_client_gone(node, w.rank[0].client); /* the first one dies */
     must(attach(LATE, hello(0, 0)));
     must_fail(attach(LATE + 1, hello(0, 0)), HEARTH_EEXIST);
-    cr_assert(ne(ptr, strstr(error.text, "4711"), NULL), "%s", error.text);
+    cr_assert(ne(ptr, strstr(heard.error.text, "4711"), NULL), "%s", heard.error.text);
 }
 
 Test(rank, a_connection_stays_what_it_said_it_is)
@@ -301,8 +248,8 @@ Test(rank, a_connection_stays_what_it_said_it_is)
     must_fail(ask(MINE, &join, sizeof(join), HTH_LOCAL_JOIN, 0, 0), HEARTH_ESTATE);
     must(attach(LATE, hello(2, 0)));
     must_fail(ask(LATE, &join, sizeof(join), HTH_LOCAL_JOIN, 0, 0), HEARTH_EINVAL);
-    cr_assert(ne(ptr, strstr(error.text, "rank 2 of 4 joins as rank 3 of 4"), NULL), "%s",
-            error.text);
+    cr_assert(ne(ptr, strstr(heard.error.text, "rank 2 of 4 joins as rank 3 of 4"), NULL), "%s",
+            heard.error.text);
 }
 
 Test(rank, rank_and_engine_say_the_same_of_their_network)
@@ -311,8 +258,8 @@ Test(rank, rank_and_engine_say_the_same_of_their_network)
 
     m.flags = HTH_LOCAL_TRUSTED;
     must_fail(attach(LATE, m), HEARTH_EINVAL);
-    cr_assert(ne(ptr, strstr(error.text, "network = hostile, and rank 2 says trusted"), NULL), "%s",
-            error.text);
+    cr_assert(ne(ptr, strstr(heard.error.text, "network = hostile, and rank 2 says trusted"), NULL),
+            "%s", heard.error.text);
 }
 
 Test(rank, rank_and_engine_say_the_same_of_integrity)
@@ -321,8 +268,8 @@ Test(rank, rank_and_engine_say_the_same_of_integrity)
 
     m.flags = HTH_LOCAL_STRONG;
     must_fail(attach(LATE, m), HEARTH_EINVAL);
-    cr_assert(ne(ptr, strstr(error.text, "integrity = crc32c, and rank 2 says strong"), NULL), "%s",
-            error.text);
+    cr_assert(ne(ptr, strstr(heard.error.text, "integrity = crc32c, and rank 2 says strong"), NULL),
+            "%s", heard.error.text);
 }
 
 Test(rank, a_host_name_that_does_not_end_is_cut)
@@ -351,12 +298,13 @@ Test(rank, a_helper_does_not_recover_before_its_rank)
         world_advance(&w, w.now_ms + 1);
         node = world_node(&w, 0);
         if (node && !attach(client, hello(0, 1)))
-            memcpy(&got, answer_to(client), sizeof(got));
+            memcpy(&got, &heard, sizeof(got));
         if (got.epoch)
             must_fail(ask(client, &m, sizeof(m), HTH_LOCAL_RECOVER, 0, 0), HEARTH_ESTATE);
     }
     cr_assert(zero(u32, got.recovered));
-    cr_assert(ne(ptr, strstr(error.text, "before its rank has"), NULL), "%s", error.text);
+    cr_assert(
+            ne(ptr, strstr(heard.error.text, "before its rank has"), NULL), "%s", heard.error.text);
 }
 
 /* By a rank that gave up waiting for the answer; one that has counted on since means another save. */
@@ -368,16 +316,17 @@ Test(rank, a_step_that_is_set_again_is_the_same_save)
 
     must(begin(MINE, 0, &lent));
     must(set_step(MINE, lent.head.token));
-    first = save_id(MINE);
+    first = heard.save_id.save;
     must(set_step(MINE, lent.head.token));
-    again = save_id(MINE);
+    again = heard.save_id.save;
     cr_assert(zero(int, memcmp(&first, &again, sizeof(first))));
     more.attempt = first.attempt + 1;
     must_fail(ask(MINE, &later, sizeof(later), HTH_LOCAL_SET_STEP, lent.head.token, 0),
             HEARTH_ESTATE);
     must_fail(
             ask(MINE, &more, sizeof(more), HTH_LOCAL_SET_STEP, lent.head.token, 0), HEARTH_ESTATE);
-    cr_assert(ne(ptr, strstr(error.text, "it is step 100000 "), NULL), "%s", error.text);
+    cr_assert(
+            ne(ptr, strstr(heard.error.text, "it is step 100000 "), NULL), "%s", heard.error.text);
 }
 
 /* ---- whose it is ----------------------------------------------------------------------------- */
@@ -467,7 +416,7 @@ Test(rank, a_save_in_somebodys_hands_is_not_ended_by_who_asks_about_it)
     must(attach(LATE, hello(0, 1)));
     must(begin(MINE, 0, &lent));
     must(set_step(MINE, lent.head.token));
-    save = save_id(MINE);
+    save = heard.save_id.save;
     must(follow(LATE, save));
     must(follow(MINE, save));
     old = save;
@@ -499,7 +448,7 @@ Test(rank, a_lease_is_given_back_by_who_has_it)
     map.object = h->object.id;
     before = h->slot->leases;
     must(ask(MINE, &map, sizeof(map), HTH_LOCAL_MAP, 0, HTH_LOCAL_MAPPED));
-    memcpy(&got, answer_to(MINE), sizeof(got));
+    memcpy(&got, &heard, sizeof(got));
     unmap.lease = got.lease;
     must(ask(OTHER, &unmap, sizeof(unmap), HTH_LOCAL_UNMAP, 0, HTH_LOCAL_OK));
     cr_assert(eq(u32, h->slot->leases, before + 1), "another's lease was ended");

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What ranks handed to an engine that is killed, or were writing: the commit record, and REGAIN. Said
  * packet by packet to an engine in virtual time, by a helper of rank 0. */
-#include "check.h"
-#include "saving.h"
+#include "packets.h"
 
 #include "core/format/handed.h"
 #include "replication/held/holdings.h"
@@ -13,39 +12,8 @@
 #define STEP 100000u /* every rank of the world has long saved less */
 #define OWN  (HTH_LOCAL_OWN | 7)
 
-static struct world w;
-static struct hth_node *node;
-static uint64_t request;
 static struct hth_local_lent lent;
 static struct hth_save_id save;
-
-static const void *answer(void)
-{
-    const struct hth_local_head *got = NULL;
-
-    for (const struct letter *l = w.letters; l; l = l->next)
-        if (l->client == OURS && l->machine == 0 &&
-                ((const struct hth_local_head *)(const void *)l->bytes)->request == request)
-            got = (const void *)l->bytes;
-    return got;
-}
-
-/* 0: answered like this; else the code of the error that came, 1: something else, or nothing. */
-static int ask(void *m, uint32_t len, uint32_t type, uint64_t token, uint32_t want)
-{
-    struct hth_local_head head = { len, type, ++request, token };
-    const struct hth_local_head *got;
-    struct hth_local_error error;
-
-    memcpy(m, &head, sizeof(head));
-    hth_node_request(node, OURS, m, len, NULL);
-    got = answer();
-    if (got && got->type == HTH_LOCAL_ERROR) {
-        memcpy(&error, got, sizeof(error));
-        return error.code;
-    }
-    return !got || got->type != want;
-}
 
 static void attach(void)
 {
@@ -56,7 +24,7 @@ static void attach(void)
         .job = "sim" };
 
     node = world_node(&w, 0);
-    must(ask(&m, sizeof(m), HTH_LOCAL_ATTACH, 0, HTH_LOCAL_ATTACHED));
+    must(ask(OURS, &m, sizeof(m), HTH_LOCAL_ATTACH, 0, HTH_LOCAL_ATTACHED));
 }
 
 /* Rank 0 has begun a save in a slot of this engine's. */
@@ -64,20 +32,13 @@ static void start(void)
 {
     struct hth_local_begin begin = { .step = UINT64_MAX, .bytes = 3 * HTH_BLOCK, .name = "object" };
     struct hth_local_set_step set = { .step = STEP };
-    struct hth_local_save_id id;
 
     saving_open(&w, 2, 1);
     attach();
-    must(ask(&begin, sizeof(begin), HTH_LOCAL_BEGIN, 0, HTH_LOCAL_LENT));
-    memcpy(&lent, answer(), sizeof(lent));
-    must(ask(&set, sizeof(set), HTH_LOCAL_SET_STEP, lent.head.token, HTH_LOCAL_SAVE_ID));
-    memcpy(&id, answer(), sizeof(id));
-    save = hth_local_save_to(id.save);
-}
-
-static void end(void)
-{
-    world_close(&w);
+    must(ask(OURS, &begin, sizeof(begin), HTH_LOCAL_BEGIN, 0, HTH_LOCAL_LENT));
+    lent = heard.lent;
+    must(ask(OURS, &set, sizeof(set), HTH_LOCAL_SET_STEP, lent.head.token, HTH_LOCAL_SAVE_ID));
+    save = hth_local_save_to(heard.save_id.save);
 }
 
 TestSuite(regain, .init = start, .fini = end);
@@ -94,14 +55,12 @@ static int seal(uint64_t token)
 {
     struct hth_local_seal m = { .slot = lent.slot, .generation = lent.generation, .data_len = 8 };
 
-    return ask(&m, sizeof(m), HTH_LOCAL_SEAL, token, HTH_LOCAL_OK);
+    return ask(OURS, &m, sizeof(m), HTH_LOCAL_SEAL, token, HTH_LOCAL_OK);
 }
 
 static int commit(uint64_t token)
 {
-    struct hth_local_head m;
-
-    return ask(&m, sizeof(m), HTH_LOCAL_COMMIT, token, HTH_LOCAL_SAVE_ID);
+    return say(OURS, HTH_LOCAL_COMMIT, token, HTH_LOCAL_SAVE_ID);
 }
 
 static int regain_as(uint32_t index, uint64_t token, uint64_t slot)
@@ -113,7 +72,7 @@ static int regain_as(uint32_t index, uint64_t token, uint64_t slot)
         .bytes = 3 * HTH_BLOCK,
         .name = "object" };
 
-    return ask(&m, sizeof(m), HTH_LOCAL_REGAIN, token, HTH_LOCAL_OK);
+    return ask(OURS, &m, sizeof(m), HTH_LOCAL_REGAIN, token, HTH_LOCAL_OK);
 }
 
 static int regain(uint64_t token, uint64_t slot)
@@ -184,8 +143,9 @@ Test(regain, what_is_sealed_and_committed_is_brought_to_its_end_by_the_next_engi
     const struct hth_keep *keep;
 
     hth_ranks_encode(&alone, begin.run);
-    must(ask(&begin, sizeof(begin.m) + sizeof(begin.run), HTH_LOCAL_BEGIN, 0, HTH_LOCAL_LENT));
-    memcpy(&lent, answer(), sizeof(lent));
+    must(ask(
+            OURS, &begin, sizeof(begin.m) + sizeof(begin.run), HTH_LOCAL_BEGIN, 0, HTH_LOCAL_LENT));
+    lent = heard.lent;
     save = hth_local_save_to(lent.save);
     must(seal(lent.head.token));
     until_sealed();
