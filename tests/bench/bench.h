@@ -40,7 +40,17 @@ struct row {
 };
 
 __attribute__((noreturn, format(printf, 1, 2))) void die(const char *format, ...);
+/* An option of a benchmark: where its value goes, or what takes it. */
+struct flag {
+    const char *name; /* NULL: the last one */
+    const char **text;
+    uint64_t *number;
+    unsigned *count;
+    void (*take)(const char *value);
+};
+void flags_take(const struct flag *known, int argc, char **argv); /* or status 2 */
 double now_s(void);
+double cpu_s(void); /* of this thread, so far */
 void nap_ms(unsigned ms);
 struct backend backend_of(const char *name);
 void series_add(struct series *s, double value);

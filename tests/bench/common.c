@@ -26,11 +26,41 @@ void die(const char *format, ...)
     exit(1);
 }
 
+void flags_take(const struct flag *known, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i += 2) {
+        const struct flag *f = known;
+
+        while (f->name && strcmp(f->name, argv[i]) != 0)
+            f++;
+        if (!f->name || i + 1 == argc) {
+            fprintf(stderr, "bench: %s: no such option, or it has no value\n", argv[i]);
+            exit(2);
+        }
+        if (f->text)
+            *f->text = argv[i + 1];
+        else if (f->number)
+            *f->number = strtoull(argv[i + 1], NULL, 10);
+        else if (f->count)
+            *f->count = (unsigned)strtoul(argv[i + 1], NULL, 10);
+        else
+            f->take(argv[i + 1]);
+    }
+}
+
 double now_s(void)
 {
     struct timespec t;
 
     clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+double cpu_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 

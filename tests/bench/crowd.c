@@ -16,7 +16,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +84,7 @@ static pid_t dumb_start(uint16_t *out_port)
 
 /* ---- strangers ------------------------------------------------------------------------------------ */
 
-static double cpu_s(void)
+static double used_s(void)
 {
     struct timespec t;
 
@@ -137,9 +136,9 @@ static void crowd_start(struct crowd *c, uint16_t port)
     if ((c->pid = peers_fork()) > 0)
         return;
     began = now_s();
-    used = cpu_s();
+    used = used_s();
     for (uint64_t n = 0;; n++) {
-        while (cpu_s() - used > (now_s() - began) * part)
+        while (used_s() - used > (now_s() - began) * part)
             nap_ms(1);
         stranger_comes(port, n);
         *c->came = n + 1;
@@ -194,27 +193,12 @@ static int say(const struct side_of *at_owner, const struct side_of *at_dumb)
 
 static void take_args(int argc, char **argv)
 {
-    static const struct option known[] = { { "base", 1, NULL, 'b' }, { "mib", 1, NULL, 'm' },
-        { "rounds", 1, NULL, 'n' }, { "percent", 1, NULL, 'p' }, { "json", 1, NULL, 'j' },
-        { "memory", 1, NULL, 'k' }, { NULL, 0, NULL, 0 } };
-    int c;
+    static const struct flag known[] = { { "--base", .text = &arg.base },
+        { "--mib", .number = &arg.mib }, { "--rounds", .count = &arg.rounds },
+        { "--percent", .count = &arg.percent }, { "--json", .text = &arg.json },
+        { "--memory", .text = &arg.memory }, { 0 } };
 
-    while ((c = getopt_long(argc, argv, "", known, NULL)) >= 0) {
-        if (c == 'b')
-            arg.base = optarg;
-        else if (c == 'm')
-            arg.mib = strtoull(optarg, NULL, 10);
-        else if (c == 'n')
-            arg.rounds = (unsigned)strtoul(optarg, NULL, 10);
-        else if (c == 'p')
-            arg.percent = (unsigned)strtoul(optarg, NULL, 10);
-        else if (c == 'j')
-            arg.json = optarg;
-        else if (c == 'k')
-            arg.memory = optarg;
-        else
-            exit(2);
-    }
+    flags_take(known, argc, argv);
     if (!arg.base || arg.mib < 16 || !arg.rounds || arg.rounds > ROUNDS_MAX || !arg.percent ||
             arg.percent > 100)
         die("usage: bench_crowd --base TMPFS [--mib N] [--rounds 1..%d] [--percent 1..100, of a "

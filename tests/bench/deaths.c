@@ -16,7 +16,6 @@
 
 #include "transport/transport.h"
 #include <dirent.h>
-#include <getopt.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -336,20 +335,19 @@ static struct {
     struct series said[BACKENDS_MAX][FIGURES];
 } arg = { .rounds = 5 };
 
+static void add_backend(const char *name)
+{
+    if (arg.count == BACKENDS_MAX)
+        die("--backend at most %d times", BACKENDS_MAX);
+    arg.backend[arg.count++] = name;
+}
+
 static void take_args(int argc, char **argv)
 {
-    static const struct option known[] = { { "backend", 1, NULL, 't' }, { "rounds", 1, NULL, 'n' },
-        { NULL, 0, NULL, 0 } };
-    int c;
+    static const struct flag known[] = { { "--backend", .take = add_backend },
+        { "--rounds", .count = &arg.rounds }, { 0 } };
 
-    while ((c = getopt_long(argc, argv, "", known, NULL)) >= 0) {
-        if (c == 't' && arg.count < BACKENDS_MAX)
-            arg.backend[arg.count++] = optarg;
-        else if (c == 'n')
-            arg.rounds = (unsigned)strtoul(optarg, NULL, 10);
-        else
-            exit(2);
-    }
+    flags_take(known, argc, argv);
     if (!arg.count || !arg.rounds || arg.rounds > ROUNDS_MAX)
         die("usage: bench_deaths --backend TRANSPORT[:PROVIDER]... (up to %d) [--rounds 1..%d]",
                 BACKENDS_MAX, ROUNDS_MAX);

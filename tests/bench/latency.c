@@ -13,7 +13,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <getopt.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -241,20 +240,19 @@ static struct {
     struct candidate candidate[BACKENDS_MAX + 1];
 } arg = { .rounds = 10, .count = 1, .candidate = { { .backend = "socket" } } };
 
+static void add_backend(const char *name)
+{
+    if (arg.count > BACKENDS_MAX)
+        die("--backend at most %d times", BACKENDS_MAX);
+    arg.candidate[arg.count++].backend = name;
+}
+
 static void take_args(int argc, char **argv)
 {
-    static const struct option known[] = { { "backend", 1, NULL, 't' }, { "rounds", 1, NULL, 'n' },
-        { NULL, 0, NULL, 0 } };
-    int c;
+    static const struct flag known[] = { { "--backend", .take = add_backend },
+        { "--rounds", .count = &arg.rounds }, { 0 } };
 
-    while ((c = getopt_long(argc, argv, "", known, NULL)) >= 0) {
-        if (c == 't' && arg.count <= BACKENDS_MAX)
-            arg.candidate[arg.count++].backend = optarg;
-        else if (c == 'n')
-            arg.rounds = (unsigned)strtoul(optarg, NULL, 10);
-        else
-            exit(2);
-    }
+    flags_take(known, argc, argv);
     if (arg.count < 2 || !arg.rounds || arg.rounds > ROUNDS_MAX)
         die("usage: bench_latency --backend TRANSPORT[:PROVIDER]... (up to %d) [--rounds 1..%d]",
                 BACKENDS_MAX, ROUNDS_MAX);

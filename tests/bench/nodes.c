@@ -15,7 +15,6 @@
  */
 #include "bench.h"
 
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -385,32 +384,23 @@ static int wanted(char part)
     return !arg.parts || arg.parts >> (strchr(parts, part) - parts) & 1;
 }
 
+static void add_part(const char *word)
+{
+    const char *at = strchr(parts, *word);
+
+    if (!at)
+        die("--part replicate|unsaid|loss|idle, not %s", word);
+    arg.parts |= 1u << (at - parts);
+}
+
 static void take_args(int argc, char **argv)
 {
-    static const struct option known[] = { { "base", 1, NULL, 'b' }, { "mib", 1, NULL, 'm' },
-        { "backend", 1, NULL, 't' }, { "json", 1, NULL, 'j' }, { "memory", 1, NULL, 'k' },
-        { "rounds", 1, NULL, 'n' }, { "part", 1, NULL, 'p' }, { NULL, 0, NULL, 0 } };
-    const char *at;
-    int c;
+    static const struct flag known[] = { { "--base", .text = &arg.base },
+        { "--mib", .number = &arg.mib }, { "--backend", .text = &arg.backend },
+        { "--json", .text = &arg.json }, { "--memory", .text = &arg.memory },
+        { "--rounds", .count = &arg.rounds }, { "--part", .take = add_part }, { 0 } };
 
-    while ((c = getopt_long(argc, argv, "", known, NULL)) >= 0) {
-        if (c == 'b')
-            arg.base = optarg;
-        else if (c == 'm')
-            arg.mib = strtoull(optarg, NULL, 10);
-        else if (c == 't')
-            arg.backend = optarg;
-        else if (c == 'j')
-            arg.json = optarg;
-        else if (c == 'k')
-            arg.memory = optarg;
-        else if (c == 'n')
-            arg.rounds = (unsigned)strtoul(optarg, NULL, 10);
-        else if (c == 'p' && (at = strchr(parts, *optarg)))
-            arg.parts |= 1u << (at - parts);
-        else
-            exit(2);
-    }
+    flags_take(known, argc, argv);
     if (!arg.base || arg.mib < 16 || arg.mib > 65536 || !arg.rounds || arg.rounds > ROUNDS_MAX)
         die("usage: bench_nodes --base TMPFS [--mib 16..65536] [--rounds 1..%d] [--backend NAME] "
             "[--part replicate|unsaid|loss|idle]... [--json LINES] [--memory WORD]",

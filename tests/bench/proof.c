@@ -6,27 +6,18 @@
 #include "core/base/sha256.h"
 #include "core/format/chunk.h"
 
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 static struct {
-    uint64_t chunks;
+    uint64_t mib, chunks;
     unsigned rounds;
     const char *json;
-} arg = { .chunks = 64, .rounds = 5 };
+} arg = { .mib = 256, .rounds = 5 };
 
 static unsigned char *data, *back;
 static struct hth_proof *proof;
-
-static double cpu_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void chunk_copied(uint64_t c)
 {
@@ -98,22 +89,14 @@ static void check_proofs(void)
 
 static void take_args(int argc, char **argv)
 {
-    static const struct option options[] = { { "mib", 1, NULL, 'm' }, { "rounds", 1, NULL, 'r' },
-        { "json", 1, NULL, 'j' }, { 0 } };
-    int c;
+    static const struct flag known[] = { { "--mib", .number = &arg.mib },
+        { "--rounds", .count = &arg.rounds }, { "--json", .text = &arg.json }, { 0 } };
 
-    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        if (c == 'm')
-            arg.chunks = strtoull(optarg, NULL, 10) / 4;
-        else if (c == 'r')
-            arg.rounds = (unsigned)strtoul(optarg, NULL, 10);
-        else if (c == 'j')
-            arg.json = optarg;
-        else
-            die("bench_proof [--mib N] [--rounds N] [--json FILE]");
-    }
+    flags_take(known, argc, argv);
+    arg.chunks = arg.mib / 4;
     if (!arg.chunks || !arg.rounds || arg.rounds > ROUNDS_MAX)
-        die("bench_proof: --mib at least 4, --rounds 1 to %d", ROUNDS_MAX);
+        die("usage: bench_proof [--mib N] [--rounds 1..%d] [--json FILE]: --mib at least 4",
+                ROUNDS_MAX);
 }
 
 int main(int argc, char **argv)

@@ -6,7 +6,6 @@
  */
 #include "bench.h"
 
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,31 +102,21 @@ static void candidate_say(struct candidate *c)
     rates_say(name, &c->pull, "copy, one thread", &copies);
 }
 
+static void add_backend(const char *name)
+{
+    if (arg.backends == BACKENDS_MAX)
+        die("--backend at most %d times", BACKENDS_MAX);
+    arg.backend[arg.backends++] = name;
+}
+
 static void take_args(int argc, char **argv)
 {
-    static const struct option known[] = { { "base", 1, NULL, 'b' }, { "mib", 1, NULL, 'm' },
-        { "backend", 1, NULL, 't' }, { "json", 1, NULL, 'j' }, { "memory", 1, NULL, 'k' },
-        { "rounds", 1, NULL, 'n' }, { "limit", 1, NULL, 'l' }, { NULL, 0, NULL, 0 } };
-    int c;
+    static const struct flag known[] = { { "--base", .text = &arg.base },
+        { "--mib", .number = &arg.mib }, { "--backend", .take = add_backend },
+        { "--json", .text = &arg.json }, { "--memory", .text = &arg.memory },
+        { "--rounds", .count = &arg.rounds }, { "--limit", .text = &arg.limit }, { 0 } };
 
-    while ((c = getopt_long(argc, argv, "", known, NULL)) >= 0) {
-        if (c == 'b')
-            arg.base = optarg;
-        else if (c == 'm')
-            arg.mib = strtoull(optarg, NULL, 10);
-        else if (c == 't' && arg.backends < BACKENDS_MAX)
-            arg.backend[arg.backends++] = optarg;
-        else if (c == 'j')
-            arg.json = optarg;
-        else if (c == 'k')
-            arg.memory = optarg;
-        else if (c == 'n')
-            arg.rounds = (unsigned)strtoul(optarg, NULL, 10);
-        else if (c == 'l')
-            arg.limit = optarg;
-        else
-            exit(2);
-    }
+    flags_take(known, argc, argv);
     if (!arg.base || arg.mib < 1 || !arg.rounds || arg.rounds > ROUNDS_MAX || !arg.backends)
         die("usage: bench_pulls --base TMPFS --backend TRANSPORT[:PROVIDER]... (up to %d) [--mib N] "
             "[--rounds 1..%d] [--limit SCRIPT] [--json LINES] [--memory WORD]",

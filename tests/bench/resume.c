@@ -14,7 +14,6 @@
  */
 #include "bench.h"
 
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,22 +123,11 @@ static int show(struct series took[PHASES])
 
 static void take_args(int argc, char **argv)
 {
-    static const struct option known[] = { { "base", 1, NULL, 'b' }, { "mib", 1, NULL, 'm' },
-        { "backend", 1, NULL, 't' }, { "rounds", 1, NULL, 'n' }, { NULL, 0, NULL, 0 } };
-    int c;
+    static const struct flag known[] = { { "--base", .text = &arg.base },
+        { "--mib", .number = &arg.mib }, { "--backend", .text = &arg.backend },
+        { "--rounds", .count = &arg.rounds }, { 0 } };
 
-    while ((c = getopt_long(argc, argv, "", known, NULL)) >= 0) {
-        if (c == 'b')
-            arg.base = optarg;
-        else if (c == 'm')
-            arg.mib = strtoull(optarg, NULL, 10);
-        else if (c == 't')
-            arg.backend = optarg;
-        else if (c == 'n')
-            arg.rounds = (unsigned)strtoul(optarg, NULL, 10);
-        else
-            exit(2);
-    }
+    flags_take(known, argc, argv);
     if (!arg.base || !arg.mib || !arg.rounds || arg.rounds > ROUNDS_MAX)
         die("usage: bench_resume --base TMPFS [--mib N] [--rounds 1..%d] [--backend NAME]",
                 ROUNDS_MAX);

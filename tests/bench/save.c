@@ -8,7 +8,6 @@
  */
 #include "bench.h"
 
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -274,27 +273,12 @@ static void strided(void)
 
 static void take_args(int argc, char **argv)
 {
-    static const struct option known[] = { { "root", 1, NULL, 'r' }, { "mib", 1, NULL, 'm' },
-        { "backend", 1, NULL, 't' }, { "json", 1, NULL, 'j' }, { "memory", 1, NULL, 'k' },
-        { "rounds", 1, NULL, 'n' }, { NULL, 0, NULL, 0 } };
-    int c;
+    static const struct flag known[] = { { "--root", .text = &arg.root },
+        { "--mib", .number = &arg.mib }, { "--backend", .text = &arg.backend },
+        { "--json", .text = &arg.json }, { "--memory", .text = &arg.memory },
+        { "--rounds", .count = &arg.rounds }, { 0 } };
 
-    while ((c = getopt_long(argc, argv, "", known, NULL)) >= 0) {
-        if (c == 'r')
-            arg.root = optarg;
-        else if (c == 'm')
-            arg.mib = strtoull(optarg, NULL, 10);
-        else if (c == 't')
-            arg.backend = optarg;
-        else if (c == 'j')
-            arg.json = optarg;
-        else if (c == 'k')
-            arg.memory = optarg;
-        else if (c == 'n')
-            arg.rounds = (unsigned)strtoul(optarg, NULL, 10);
-        else
-            exit(2);
-    }
+    flags_take(known, argc, argv);
     if (!arg.root || arg.mib < 16 || arg.mib > 65536 || !arg.rounds || arg.rounds > ROUNDS_MAX)
         die("usage: bench_save --root TMPFS [--mib 16..65536] [--rounds 1..%d] [--backend NAME] "
             "[--json LINES] [--memory WORD]",

@@ -6,7 +6,6 @@
 #include "transport/tcp/seal.h"
 #include "transport/tcp/seal_cipher.h"
 
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -14,24 +13,16 @@
 #define STRIDE (HTH_SEAL_PLAIN + HTH_SEAL_MORE)
 
 static struct {
-    uint64_t records;
+    uint64_t mib, records;
     unsigned rounds;
     const char *json;
-} arg = { .records = 4096, .rounds = 5 };
+} arg = { .mib = 256, .rounds = 5 };
 
 static unsigned char *plain, *sealed, *back;
 
 struct pair {
     struct hth_seal *from, *to;
 };
-
-static double cpu_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static struct pair pair_open(uint32_t suite, enum hth_cipher_lib lib)
 {
@@ -155,22 +146,14 @@ static void handshakes(void)
 
 static void take_args(int argc, char **argv)
 {
-    static const struct option options[] = { { "mib", 1, NULL, 'm' }, { "rounds", 1, NULL, 'r' },
-        { "json", 1, NULL, 'j' }, { 0 } };
-    int c;
+    static const struct flag known[] = { { "--mib", .number = &arg.mib },
+        { "--rounds", .count = &arg.rounds }, { "--json", .text = &arg.json }, { 0 } };
 
-    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        if (c == 'm')
-            arg.records = strtoull(optarg, NULL, 10) << 20 >> 16;
-        else if (c == 'r')
-            arg.rounds = (unsigned)strtoul(optarg, NULL, 10);
-        else if (c == 'j')
-            arg.json = optarg;
-        else
-            die("bench_seal [--mib N] [--rounds N] [--json FILE]");
-    }
+    flags_take(known, argc, argv);
+    arg.records = arg.mib << 20 >> 16;
     if (!arg.records || !arg.rounds || arg.rounds > ROUNDS_MAX)
-        die("bench_seal: --mib at least 1, --rounds 1 to %d", ROUNDS_MAX);
+        die("usage: bench_seal [--mib N] [--rounds 1..%d] [--json FILE]: --mib at least 1",
+                ROUNDS_MAX);
 }
 
 int main(int argc, char **argv)
