@@ -144,22 +144,37 @@ Test(metadata_bounds, memory_of_hostile_input_is_a_small_multiple_of_it)
     }
 }
 
+/* A name of 1 MiB, always the same. */
+static void put_mib(struct text *t)
+{
+    static char name[1 << 20];
+    const uint32_t len = sizeof(name);
+
+    memset(name, 'n', len);
+    PUT(t, "X");
+    put(t, (const char *)&len, 4);
+    put(t, name, len);
+}
+
+static void must_be_read(struct text *t)
+{
+    struct hearth_metadata *md;
+
+    cr_assert(eq(int, finish(t, &md), 0), "%s", err.text);
+    hearth_metadata_close(md);
+    free(t->at);
+}
+
 /* What is shared is looked at once. Were it looked at each time, the processor time would end. */
 Test(metadata_bounds, time_is_linear_in_what_is_shared)
 {
-    struct hearth_metadata *md = NULL;
     struct text t = { 0 };
-    char *name = malloc(1 << 20);
-    uint32_t len = 1 << 20;
 
-    memset(name, 'n', len);
     head(&t); /* 200000 places of a name of 1 MiB, and a path of planner_data with it */
     PUT(&t, "}");
     classes(&t);
     put_text(&t, "w");
-    PUT(&t, "X");
-    put(&t, (char *)&len, 4);
-    put(&t, name, len);
+    put_mib(&t);
     PUT(&t, "\x94");
     put_text(&t, "planner_data");
     PUT(&t, "}h\x04(");
@@ -171,10 +186,7 @@ Test(metadata_bounds, time_is_linear_in_what_is_shared)
     for (uint32_t i = 0; i < 50000; i++)
         PUT(&t, "}h\x04h\x05sa");
     places_of_memo_4(&t, 200000);
-    cr_assert(eq(int, finish(&t, &md), 0), "%s", err.text);
-    hearth_metadata_close(md);
-    free(t.at);
-    free(name);
+    must_be_read(&t);
 }
 
 /* Two tuples of 60,000 elements, memo numbers 0 and 1; the second one ends with an object of an
@@ -182,7 +194,6 @@ Test(metadata_bounds, time_is_linear_in_what_is_shared)
  * 300,000 times. */
 Test(metadata_bounds, time_is_linear_in_tuples_that_are_shared)
 {
-    struct hearth_metadata *md = NULL;
     struct text t = { 0 };
 
     head(&t);
@@ -206,31 +217,22 @@ Test(metadata_bounds, time_is_linear_in_tuples_that_are_shared)
     PUT(&t, "}");
     for (uint32_t i = 0; i < 300000; i++)
         PUT(&t, "\x8c\x01kh\x01s");
-    cr_assert(eq(int, finish(&t, &md), 0), "%s", err.text);
-    hearth_metadata_close(md);
-    free(t.at);
+    must_be_read(&t);
 }
 
 /* 300,000 paths with an unknown class in them, all of one name of 1 MiB, which is an entry's
  * name too. */
 Test(metadata_bounds, time_is_linear_in_names_of_what_is_not_known)
 {
-    struct hearth_metadata *md = NULL;
     struct text t = { 0 };
-    char *name = malloc(1 << 20);
-    uint32_t len = 1 << 20;
 
-    memset(name, 'n', len);
     head(&t);
-    PUT(&t, "}X");
-    put(&t, (char *)&len, 4);
-    put(&t, name, len);
+    PUT(&t, "}");
+    put_mib(&t);
     put_global(&t, D, "BytesStorageMetadata");
     PUT(&t, ")\x81s");
     put_text(&t, "later");
-    PUT(&t, "X");
-    put(&t, (char *)&len, 4);
-    put(&t, name, len);
+    put_mib(&t);
     PUT(&t, "\x94");
     put_text(&t, "tuple");
     put_text(&t, "n");
@@ -240,16 +242,12 @@ Test(metadata_bounds, time_is_linear_in_names_of_what_is_not_known)
     PUT(&t, "}");
     for (uint32_t i = 0; i < 300000; i++)
         PUT(&t, "h\x00h\x01s");
-    cr_assert(eq(int, finish(&t, &md), 0), "%s", err.text);
-    hearth_metadata_close(md);
-    free(t.at);
-    free(name);
+    must_be_read(&t);
 }
 
 /* A chunk of no dimensions is memo number 5; a list of them is in as many tensors. */
 Test(metadata_bounds, time_is_linear_in_tensors_that_share_their_chunks)
 {
-    struct hearth_metadata *md = NULL;
     struct text t = { 0 };
     char name[16];
 
@@ -287,9 +285,7 @@ Test(metadata_bounds, time_is_linear_in_tensors_that_share_their_chunks)
         put_text(&t, "chunks");
         PUT(&t, "h\x06ubs");
     }
-    cr_assert(eq(int, finish(&t, &md), 0), "%s", err.text);
-    hearth_metadata_close(md);
-    free(t.at);
+    must_be_read(&t);
 }
 
 /* That there is a tensor of more than 2^63 bytes has its places summed up: by their names, each of
@@ -298,10 +294,7 @@ Test(metadata_bounds, time_is_linear_in_places_beside_a_huge_tensor)
 {
     struct hearth_metadata *md = NULL;
     struct text t = { 0 };
-    char *name = malloc(1 << 20);
-    uint32_t len = 1 << 20;
 
-    memset(name, 'n', len);
     head(&t);
     PUT(&t, "}");
     put_text(&t, "huge");
@@ -323,15 +316,12 @@ Test(metadata_bounds, time_is_linear_in_places_beside_a_huge_tensor)
     PUT(&t, "]ubs");
     classes(&t);
     put_text(&t, "w");
-    PUT(&t, "X");
-    put(&t, (char *)&len, 4);
-    put(&t, name, len);
+    put_mib(&t);
     PUT(&t, "\x94");
     places_of_memo_4(&t, 400000);
     cr_assert(eq(int, finish(&t, &md), HEARTH_ECORRUPT));
     cr_assert(ne(ptr, strstr(err.text, "more than 2^63 bytes"), NULL), "%s", err.text);
     free(t.at);
-    free(name);
 }
 
 /* Read, with the first `len` bytes of `key` in front of a value in a dict that nobody asks for. */
