@@ -65,7 +65,7 @@ static int list_of(struct hearth_opts *o, const struct hth_option *option, const
 
     if (!list)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %s", option->variable);
-    memcpy(list->text, value, strlen(value) + 1);
+    memcpy(list->text, value, strlen(value));
     for (char *p = strtok_r(list->text, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
         if (list->count == HTH_DOMAINS_MAX) {
             free(list);

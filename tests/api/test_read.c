@@ -546,6 +546,10 @@ Test(read, an_object_is_a_descriptor_to_map)
     munmap(p, offset + bytes);
     close(fd);
     must_fail(hearth_object_fd(c, "third", &fd, &offset, &bytes, NULL), HEARTH_ENOENT);
+    must_fail(hearth_object_fd(c, NULL, &fd, &offset, &bytes, NULL), HEARTH_EINVAL);
+    must_fail(hearth_object_fd(c, "second", NULL, &offset, &bytes, NULL), HEARTH_EINVAL);
+    must_fail(hearth_object_fd(c, "second", &fd, NULL, &bytes, NULL), HEARTH_EINVAL);
+    must_fail(hearth_object_fd(c, "second", &fd, &offset, NULL, NULL), HEARTH_EINVAL);
     hearth_checkpoint_close(c);
     rank_end(&r);
 }

@@ -79,6 +79,12 @@ Test(rest, sealed_slots_are_not_mapped_where_a_limit_is_near_and_keep_their_byte
     s->ops->rest(s);
     cr_expect(eq(long, mapped_kib(slot), 0));
     cr_expect(eq(ptr, strstr(strstr(said, "slots-unmapped") + 1, "slots-unmapped"), NULL));
+    left("0\n");
+    s->ops->rest(s);
+    left("1072693248\n");
+    s->ops->rest(s);
+    cr_expect(ne(ptr, strstr(strstr(said, "slots-unmapped") + 1, "slots-unmapped"), NULL), "%s",
+            said);
 }
 
 Test(rest, where_there_is_room_all_slots_stay_mapped)

@@ -27,6 +27,22 @@ static union {
     unsigned char bytes[HTH_LOCAL_MAX];
 } heard; /* the last answer */
 
+/* As it is. 1: it was answered, and the answer was heard. */
+static inline int ask_as_is(uint32_t client, const void *m, uint32_t len)
+{
+    int answered = 0;
+
+    hth_node_request(node, client, m, len, NULL);
+    for (const struct letter *l = w.letters; l; l = l->next)
+        if (l->client == client && l->machine == at_machine &&
+                ((const struct hth_local_head *)(const void *)l->bytes)->request == request) {
+            memcpy(&heard, l->bytes, l->len);
+            answered = 1;
+        }
+    machine_due(&w.machine[at_machine], 0);
+    return answered;
+}
+
 /* 0: answered like this; else the code of the error that came, 1: something else, or nothing. */
 static inline int ask(
         uint32_t client, void *m, uint32_t len, uint32_t type, uint64_t token, uint32_t want)
@@ -34,16 +50,11 @@ static inline int ask(
     struct hth_local_head head = { len, type, ++request, token };
 
     memcpy(m, &head, sizeof(head));
-    hth_node_request(node, client, m, len, NULL);
-    for (const struct letter *l = w.letters; l; l = l->next)
-        if (l->client == client && l->machine == at_machine &&
-                ((const struct hth_local_head *)(const void *)l->bytes)->request == request)
-            memcpy(&heard, l->bytes, l->len);
-    machine_due(&w.machine[at_machine], 0);
-    if (heard.head.request != request ||
-            (heard.head.type != want && heard.head.type != HTH_LOCAL_ERROR))
+    if (!ask_as_is(client, m, len))
         return 1;
-    return heard.head.type == want ? 0 : heard.error.code;
+    if (heard.head.type == want)
+        return 0;
+    return heard.head.type == HTH_LOCAL_ERROR ? heard.error.code : 1;
 }
 
 static inline int say(uint32_t client, uint32_t type, uint64_t token, uint32_t want)

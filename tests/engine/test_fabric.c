@@ -206,6 +206,7 @@ Test(fabric, before_any_epoch_the_next_engine_takes_another_one)
     cr_assert(eq(u32, b.fabrics, a.fabrics), "it could go back");
     cr_assert(zero(u32, b.first_fabric), "the job has run on none");
     r = refit(WORSE); /* the next rank of the node */
+    must_say(r.transport, "loop");
     cr_assert(eq(int, memcmp(r.addr, b.addr, sizeof(r.addr)), 0));
     refit(31); /* none that there is */
     refit(77);

@@ -167,6 +167,14 @@ Test(find, what_this_node_has_not_handed_over_is_not_waited_for)
     found(1);
 }
 
+Test(find, what_is_not_decided_is_not_said_to_be_there)
+{
+    save_again_undecided();
+    find(4711, 0);
+    refused(HEARTH_ENOENT, "there is: 1");
+    cr_assert(eq(ptr, strstr(heard.error.text, "1, 1"), NULL), "%s", heard.error.text);
+}
+
 Test(find, an_id_is_of_one_attempt_alone)
 {
     save_again_undecided();

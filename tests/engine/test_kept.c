@@ -208,6 +208,9 @@ Test(kept, a_save_of_the_list_is_waited_for_until_a_new_node_has_the_list)
     find.wait_ms = SOON;
     ask(&find, sizeof(find), HTH_LOCAL_FIND, HTH_LOCAL_FOUND);
     cr_assert(eq(u64, heard.found.save.step, list.save[OLD].step));
+    find.step = 4711; /* the list is here, and says that there is none */
+    ask(&find, sizeof(find), HTH_LOCAL_FIND, HTH_LOCAL_ERROR);
+    cr_assert(eq(int, heard.error.code, HEARTH_ENOENT), "%s", heard.error.text);
 }
 
 Test(kept, a_coordinator_that_is_new_finds_all_of_the_list)

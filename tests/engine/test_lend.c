@@ -2,6 +2,8 @@
 /* Slots in ranks' hands, said packet by packet to an engine in virtual time. */
 #include "packets.h"
 
+#include "engine/saves/reserve.h"
+
 #include <string.h>
 
 #define OURS 99999u /* a client that is no rank of the world */
@@ -92,4 +94,19 @@ Test(lend, slots_for_saves_to_come_are_asked_for_as_soon_as_one_has_shown_their_
 {
     for (uint32_t m = 0; m < 2; m++) /* its own and a copy, for keep + 1 saves */
         cr_assert(eq(sz, hth_store_mem_foreseen(w.machine[m].store), 4), "node %u", m);
+}
+
+/* The map is not settled while a node is lost and there is nobody in its place. */
+Test(lend, what_cannot_be_given_back_yet_is_looked_at_later)
+{
+    uint32_t soon = 0;
+
+    world_silence(&w, 1, 1);
+    for (uint64_t until = w.now_ms + 10000; w.now_ms < until && !w.why[0];) {
+        world_advance(&w, w.now_ms + 10);
+        w.restart_ms = HTH_NEVER; /* the job waits */
+        cr_assert(gt(u64, reserve_due_ms(node), w.now_ms));
+        soon += reserve_due_ms(node) != HTH_NEVER;
+    }
+    cr_assert(gt(u32, soon, 0), "it looks for nothing to give back");
 }

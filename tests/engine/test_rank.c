@@ -194,6 +194,18 @@ Test(rank, each_request_has_the_length_of_its_type_and_no_other)
     }
 }
 
+Test(rank, a_request_that_says_another_length_than_it_has_is_refused)
+{
+    struct hth_local_head m = { sizeof(m), HTH_LOCAL_STATUS, ++request, 0 };
+
+    for (int more = -1; more < 2; more += 2) {
+        m.length = (uint32_t)((int)sizeof(m) + more);
+        cr_assert(eq(int, ask_as_is(LATE, &m, sizeof(m)), 1));
+        cr_assert(eq(u32, heard.head.type, HTH_LOCAL_ERROR), "%d", more);
+        cr_assert(eq(int, heard.error.code, HEARTH_EPROTO));
+    }
+}
+
 Test(rank, a_later_version_says_more_in_attach_and_is_refused_by_its_number)
 {
     struct {

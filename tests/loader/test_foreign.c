@@ -4,6 +4,7 @@
 
 #include "core/foreign/foreign.h"
 #include "loader/plan/plan.h"
+#include "loader/restore/restore_state.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -243,4 +244,19 @@ Test(foreign, objects_of_one_kind_are_in_no_manifest_of_the_other)
     cr_assert(not(decodes(own, HTH_OBJECT_RAW, 0, 1)));
     cr_assert(not(hth_save_foreign(own)));
     cr_assert(not(hth_save_foreign((struct hth_save_id){ 1, 0, 7, 1 })));
+}
+
+Test(foreign, a_file_that_was_not_looked_at_is_not_told_as_here)
+{
+    struct hth_held good = { .object = { .id = 2 }, .state = HTH_HELD_SEALED, .verified = 1 };
+    struct hth_held unseen = {
+        .next = &good, .object = { .id = 1 }, .state = HTH_HELD_SEALED, .verified = 0
+    };
+    struct hth_held_save save = { .id = hth_save_of_foreign(7), .held = &unseen };
+    struct hth_inventory inv = { .saves = 1, .save = calloc(1, sizeof(*inv.save)) };
+
+    must(foreign_see(&save, inv.save));
+    cr_assert(eq(u32, inv.save->objects, 1));
+    cr_assert(eq(u64, inv.save->object[0].id, 2));
+    hth_inventory_fini(&inv);
 }

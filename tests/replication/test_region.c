@@ -5,6 +5,7 @@
 
 #include "replication/commit/release.h"
 #include "replication/held/region.h"
+#include "replication/held/slots.h"
 #include <string.h>
 
 #define LONG_MS 3000u /* to register; longer than dead_ms */
@@ -414,4 +415,51 @@ Test(region, a_save_freed_under_a_reading_card_keeps_its_slot_until_that_is_thro
     pair_run(p, 1000);
     cr_assert(eq(u32, slot->leases, 0));
     cr_assert(eq(int, pair_logged(p, 1, "grant-cut"), 0));
+}
+
+/* ---- Room ------------------------------------------------------------------------------------ */
+
+static int refusal; /* code of the first answer */
+static uint32_t reserves;
+static struct hth_slot *unwanted; /* NULL: none */
+
+static int refuse_first(
+        struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err)
+{
+    (void)s, (void)bytes, (void)count;
+    return reserves++ ? HEARTH_OK : hth_fail(err, refusal, 0, "refused at first");
+}
+
+static struct hth_slot *give_unwanted(struct hth_store *s)
+{
+    struct hth_slot *slot = unwanted;
+
+    (void)s;
+    unwanted = NULL;
+    return slot;
+}
+
+Test(region, a_reservation_is_tried_again_where_slots_that_nothing_wants_made_room_for_it)
+{
+    struct hth_ctx *c = &p->node[0].ctx;
+    struct hth_slot *slot = pair_seal(p, 0, save, 5, MIB, 1)->slot;
+    const struct hth_store_ops *own = c->store->ops;
+    struct hth_store_ops ops = *own;
+    const uint64_t bytes = MIB;
+
+    ops.reserve = refuse_first;
+    ops.surplus = give_unwanted;
+    c->store->ops = &ops;
+    refusal = HEARTH_ENOSPC;
+    unwanted = slot;
+    must(hth_slots_reserve(c, &bytes, 1, NULL));
+    cr_assert(eq(u32, reserves, 2));
+    reserves = 0;
+    must_fail(hth_slots_reserve(c, &bytes, 1, NULL), HEARTH_ENOSPC);
+    reserves = 0;
+    refusal = HEARTH_EIO;
+    unwanted = slot;
+    must_fail(hth_slots_reserve(c, &bytes, 1, NULL), HEARTH_EIO);
+    cr_assert(eq(u32, reserves, 1));
+    c->store->ops = own;
 }

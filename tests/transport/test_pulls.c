@@ -220,3 +220,47 @@ Test(pulls, pulls_end_with_the_connection_the_epoch_and_the_owner)
     cr_assert(eq(int, t.code, HEARTH_EPEER));
     net_world_close(x.w);
 }
+
+/* Node 0 says nothing more, and its memory is still read. */
+static struct hth_loop_verdict mute(void *arg, enum hth_loop_kind kind, uint32_t from, uint32_t to,
+        const void *bytes, size_t len)
+{
+    (void)to, (void)bytes, (void)len;
+    return (struct hth_loop_verdict){ .fault = kind == HTH_LOOP_MESSAGE && from == *(uint32_t *)arg
+                                                       ? HTH_LOOP_DROP
+                                                       : HTH_LOOP_NONE };
+}
+
+static uint32_t caps; /* of node 1's transport */
+
+static uint32_t says_caps(struct hth_transport *t)
+{
+    (void)t;
+    return caps;
+}
+
+Test(pulls, one_that_ends_shows_that_its_owner_runs_unless_the_hardware_serves_it)
+{
+    static struct wire x;
+    struct hth_transport_ops ops;
+    const struct hth_transport_ops *own;
+    uint32_t node = 0;
+    struct tried t;
+
+    for (int hardware = 0; hardware < 2; hardware++) {
+        wire_open(&x);
+        own = x.w->node[1].transport->ops;
+        ops = *own;
+        ops.caps = says_caps;
+        caps = hardware ? HTH_CAP_ONE_SIDED : 0;
+        x.w->node[1].transport->ops = &ops;
+        hth_loop_net_script(x.w->net, mute, &node);
+        for (int i = 0; i < 20; i++) {
+            (void)wire_pull(&x, &t);
+            net_run(x.w, 500);
+        }
+        cr_expect(eq(int, x.w->node[1].downs[0], hardware));
+        x.w->node[1].transport->ops = own;
+        net_world_close(x.w);
+    }
+}
