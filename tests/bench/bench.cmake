@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# tests/bench/run builds and runs the benchmarks; only what it asserts about page faults is a test.
+# tests/bench/run builds and runs the benchmarks.
 set(bench ${CMAKE_CURRENT_LIST_DIR})
 add_library(bench_common STATIC
   ${bench}/common.c ${bench}/copy.c ${bench}/engine.c ${bench}/job.c
   ${bench}/peers.c ${bench}/raw.c ${bench}/side.c ${bench}/tool.c ${bench}/wire.c ${seal})
 target_link_libraries(bench_common PUBLIC support PRIVATE hearth_build)
-foreach(program save nodes resume plan pulls latency faults crowd deaths)
+foreach(program save nodes resume plan pulls latency crowd deaths)
   add_executable(bench_${program} ${bench}/${program}.c)
   target_link_libraries(bench_${program} PRIVATE bench_common hearth_build)
   foreach(needed hearthd hearth_tcp_module hearth_ofi_module hearth_ucx hearth_ucx_impl strictfi)
@@ -20,6 +20,3 @@ add_executable(bench_proof ${bench}/proof.c)
 target_link_libraries(bench_proof PRIVATE bench_common hearth_core hearth_build)
 add_executable(bench_metadata ${bench}/metadata.c) # for metadata.py
 target_link_libraries(bench_metadata PRIVATE hearth_core hearth_build)
-if(NOT HEARTH_SANITIZE) # a sanitizer's own memory faults
-  hearth_case(bench.faults unit COMMAND bench_faults)
-endif()

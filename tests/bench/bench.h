@@ -67,12 +67,7 @@ int file_open(
         const char *root, const char *name, uint64_t bytes, void **out); /* with its descriptor */
 
 /* ---- engine.c: the process beside us ---- */
-struct engine_use {
-    uint64_t faults; /* minor, since it started */
-    double cpu_s;
-};
-pid_t engine_pid(const char *root); /* 0: none */
-int engine_use(pid_t pid, struct engine_use *out);
+pid_t engine_pid(const char *root);   /* 0: none */
 void engine_settle(const char *root); /* until it has prepared all it wants to, or die */
 void engine_end(const char *root);    /* SIGKILL; all that is under root goes */
 
@@ -100,7 +95,6 @@ struct said { /* what a rank answers */
     double blocked_s;             /* save: begin, add, commit */
     double sealed_s, protected_s; /* save: from commit's return */
     double sealing_cpu_s;         /* save: of its engine, from there to SEALED */
-    uint64_t faults;              /* save: minor, of this rank, begin to PROTECTED */
     double recover_s;
     struct hearth_recovery recovery; /* step 0: from scratch */
 };

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -138,14 +137,6 @@ static int rank_recover(struct said *out, struct hearth_error *err)
     return rc;
 }
 
-static uint64_t my_faults(void)
-{
-    struct rusage u;
-
-    getrusage(RUSAGE_SELF, &u);
-    return (uint64_t)u.ru_minflt;
-}
-
 static int rank_save(uint64_t step, struct said *out, struct hearth_error *err)
 {
     struct hearth_begin_opts o = { .struct_size = sizeof(o), .wait_ms = WAIT_MS };
@@ -155,12 +146,10 @@ static int rank_save(uint64_t step, struct said *out, struct hearth_error *err)
     struct hearth_handle *handle;
     struct hearth_save *save;
     pid_t engine = engine_pid(me.root);
-    uint64_t faults;
     double begin, written, used;
     int rc;
 
     fill(me.data, me.bytes, seed_of(me.rank, step));
-    faults = my_faults();
     begin = now_s();
     if ((rc = hearth_save_begin(me.h, step, hearth_save_bytes(&p, 1, NULL, 0), &o, &save, err)) ||
             (rc = hearth_save_add(save, &p, 1, err)) ||
@@ -174,7 +163,6 @@ static int rank_save(uint64_t step, struct said *out, struct hearth_error *err)
     out->sealing_cpu_s = cpu_of(engine) - used;
     if (!rc && !(rc = hearth_wait(handle, HEARTH_PROTECTED, WAIT_MS, err)))
         out->protected_s = now_s() - written;
-    out->faults = my_faults() - faults;
     hearth_handle_close(handle);
     return rc;
 }
