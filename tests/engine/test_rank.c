@@ -368,6 +368,19 @@ Test(rank, nobody_touches_a_save_of_another_connection)
     must(say(MINE, HTH_LOCAL_COMMIT, token, HTH_LOCAL_SAVE_ID));
 }
 
+Test(rank, what_a_rank_has_given_no_other_one_takes)
+{
+    struct hth_local_lent lent;
+    struct hth_local_take take = { .secret = { 0 } };
+
+    must(begin(MINE, 0, &lent));
+    must(give(MINE, lent.head.token));
+    memcpy(take.secret, heard.given.secret, sizeof(take.secret));
+    must_fail(ask(OTHER, &take, sizeof(take), HTH_LOCAL_TAKE, lent.head.token, HTH_LOCAL_TAKEN),
+            HEARTH_ENOENT);
+    must(ask(MINE, &take, sizeof(take), HTH_LOCAL_TAKE, lent.head.token, HTH_LOCAL_TAKEN));
+}
+
 Test(rank, a_slot_is_sealed_by_the_save_that_was_lent_it)
 {
     struct hth_local_lent mine, theirs, mixed;

@@ -24,8 +24,6 @@
 #include <unistd.h>
 
 #define SILENT      1000
-#define RATE        500 /* connections a second ... */
-#define RATE_S      12  /* ... for so long */
 #define MORE_FILES  300 /* descriptors that strangers may cost an engine: 256, and some in passing */
 #define MORE_KIB    16384
 #define HELLO       128
@@ -205,21 +203,6 @@ static void frames_of_libraries(void)
 
 /* ---- crowds -------------------------------------------------------------------------------------- */
 
-static void crowd(int fd[SILENT], const unsigned char *say, size_t len, uint32_t k)
-{
-    for (int i = 0; i < SILENT; i++) {
-        fd[i] = come(k);
-        if (len)
-            (void)!send(fd[i], say, len, MSG_NOSIGNAL);
-    }
-}
-
-static void crowd_leaves(int fd[SILENT])
-{
-    for (int i = 0; i < SILENT; i++)
-        close(fd[i]);
-}
-
 static void must_hold_few(uint32_t k)
 {
     unsigned now = engine_files(k);
@@ -234,83 +217,17 @@ static void thousand_silent(void)
     uint64_t until;
 
     job_open();
-    crowd(fd, NULL, 0, 0);
+    for (int i = 0; i < SILENT; i++)
+        fd[i] = come(0);
     party_save(&p, 2, 2);
     must_hold_few(0);
     until = now_ms() + 8000; /* they have 2 s */
     while (engine_files(0) > files[0] + 20 && now_ms() < until)
         nap_ms(50);
     CHECK(engine_files(0) <= files[0] + 20, "the silent ones are still there");
-    crowd_leaves(fd);
+    for (int i = 0; i < SILENT; i++)
+        close(fd[i]);
     job_must_be_well(3);
-}
-
-static void half_a_greeting(void)
-{
-    static const size_t halves[] = { 4, 64, HELLO - 1 };
-    static int fd[SILENT];
-    unsigned char hello[HELLO];
-
-    job_open();
-    hello_make(hello);
-    for (uint64_t i = 0; i < sizeof(halves) / sizeof(halves[0]); i++) {
-        crowd(fd, hello, halves[i], (uint32_t)i % 2);
-        party_save(&p, 2 + i, 2 + i);
-        must_hold_few((uint32_t)i % 2);
-        crowd_leaves(fd);
-    }
-    job_must_be_well(10);
-}
-
-/* Each with a whole hello, whose mac the engine has to look at. */
-static void flood(uint32_t k)
-{
-    static int fd[RATE * 2];
-    uint64_t began = now_ms();
-    unsigned char hello[HELLO];
-
-    for (uint64_t i = 0; i < RATE * RATE_S; i++) {
-        int *place = &fd[i % (RATE * 2)];
-
-        while (now_ms() - began < i * 1000 / RATE)
-            nap_ms(1);
-        if (*place)
-            close(*place);
-        hello_make(hello);
-        *place = come(k);
-        (void)!send(*place, hello, sizeof(hello), MSG_NOSIGNAL);
-    }
-}
-
-static void five_hundred_a_second(void)
-{
-    uint64_t began, step = 2;
-    unsigned cpu;
-    pid_t child;
-    int status;
-
-    job_open();
-    cpu = engine_cpu_ms(0);
-    began = now_ms();
-    fflush(NULL);
-    child = fork();
-    if (!child) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        flood(0);
-        _exit(0);
-    }
-    while (now_ms() - began < RATE_S * 1000) {
-        party_save(&p, step, step);
-        must_hold_few(0);
-        step++;
-        nap_ms(500);
-    }
-    printf("%llu saves meanwhile; engine n0 took %u ms of CPU time in %llu ms\n",
-            (unsigned long long)step - 2, engine_cpu_ms(0) - cpu,
-            (unsigned long long)(now_ms() - began));
-    CHECK(waitpid(child, &status, 0) == child && status == 0, "the flood ended with %x", status);
-    CHECK(step > 4, "only %llu saves", (unsigned long long)step - 2);
-    job_must_be_well(step);
 }
 
 /* ---- a flood --------------------------------------------------------------------------------- */
@@ -418,25 +335,6 @@ static void flood_above_a_core(void)
     CHECK(f.gap_ms < GAP_MS, "no save for %u ms", f.gap_ms);
     must_hold_few(0);
     job_must_be_well(step);
-}
-
-/* A hello whose mac is anything is not answered, nor is a proof behind it. */
-static void guessed_proofs(void)
-{
-    unsigned char hello[HELLO], got[256];
-
-    job_open();
-    for (int i = 0; i < 400; i++) {
-        int fd = come((uint32_t)i % 2);
-
-        hello_make(hello);
-        CHECK(getrandom(hello + 96, 32, 0) == 32, "no random bytes");
-        CHECK(send(fd, hello, sizeof(hello), MSG_NOSIGNAL) == HELLO, "%s", strerror(errno));
-        (void)!send(fd, hello + 96, 32, MSG_NOSIGNAL);
-        CHECK(recv(fd, got, sizeof(got), 0) <= 0, "a hello that no key made was answered");
-        close(fd);
-    }
-    job_must_be_well(2);
 }
 
 /* A reset in the middle of whatever. */
@@ -556,10 +454,7 @@ int main(int argc, char **argv)
     static const struct party_case cases[] = { /* clang-format off */
     CASE(frames_of_libraries)
     CASE(thousand_silent)
-    CASE(half_a_greeting)
-    CASE(five_hundred_a_second)
     CASE(flood_above_a_core)
-    CASE(guessed_proofs)
     CASE(resets)
     CASE(another_user)
         /* clang-format on */

@@ -105,18 +105,6 @@ static void memory_comes_back_in_mid_save(void)
     must_be_gone(1);
 }
 
-static void one_node(void)
-{
-    start(1, 2);
-    run_two_steps();
-    party_all(&p, do_close, HEARTH_DROP, 0, 0);
-    must_be_gone(0);
-    party_kill_ranks(&p);
-    run_two_steps();
-    party_all(&p, do_close, HEARTH_DROP, 0, 0);
-    must_be_gone(0);
-}
-
 static void in_process(void)
 {
     start(1, 1);
@@ -337,7 +325,6 @@ int main(int argc, char **argv)
     static const struct party_case cases[] = { /* clang-format off */
     CASE(memory_comes_back)
     CASE(memory_comes_back_in_mid_save)
-    CASE(one_node)
     CASE(in_process)
     CASE(one_that_keeps_keeps_all)
     CASE(one_that_died_keeps_all)

@@ -394,15 +394,6 @@ static void spoil(uint32_t k, struct wanted w, int cut)
         damage_flip(found_path, st.st_size / 2);
 }
 
-/* Of objects: block, table, payload. */
-static void spoil_object(uint32_t k, int which)
-{
-    char path[256];
-
-    party_path(&p, k, "step-2_ckpt/__1__0_src1.distcp", path, sizeof(path));
-    damage_flip(path, which == 0 ? 100 : which == 1 ? damage_table(path) : 4096 + 123456);
-}
-
 /* Whose memory it is cannot be told any more: the node says so, and is a fresh one afterwards. */
 static void say_damaged_store(uint32_t k)
 {
@@ -464,27 +455,6 @@ static void records(void)
         party_start(&p);
         party_recover(&p, 2, 2);
         wait_protected(2);
-    }
-    party_save(&p, 3, 3);
-}
-
-static void objects(void)
-{
-    party_open(&p, 2, 2, 128);
-    party_start(&p);
-    party_recover(&p, 0, 0);
-    party_save(&p, 2, 2);
-    for (int i = 0; i < 6; i++) {
-        char path[256];
-
-        party_kill_ranks(&p);
-        party_kill_engine(&p, 0);
-        party_kill_engine(&p, 1);
-        spoil_object((uint32_t)i % 2, i / 2);
-        party_start(&p);
-        party_recover(&p, 2, 2);
-        party_path(&p, (uint32_t)i % 2, "step-2_ckpt/__1__0_src1.distcp", path, sizeof(path));
-        damage_wait_whole(path, p.bytes);
     }
     party_save(&p, 3, 3);
 }
@@ -649,7 +619,6 @@ int main(int argc, char **argv)
     CASE(unwritable_root)
     CASE(peers)
     CASE(records)
-    CASE(objects)
     CASE(noise_on_the_local_socket)
     CASE(stranger_at_the_rendezvous)
         /* clang-format on */

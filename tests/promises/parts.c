@@ -4,9 +4,7 @@
 #include "party.h"
 
 #include <signal.h>
-#include <stdatomic.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -70,76 +68,6 @@ static void sealed_and_not_committed_is_no_save(void)
     party_all(&p, do_seal, 2, 2, 0);
     party_restart(&p);
     party_recover(&p, 1, 1);
-    party_save(&p, 3, 3);
-}
-
-/* ---- several objects ------------------------------------------------------------------------ */
-
-static const char extra[] = "of the second object";
-
-/* step, tag. What the last refused call said is in err. */
-static void do_save_with_refusals(struct me *me, const uint64_t arg[3], struct answer *out)
-{
-    struct hearth_bytes more = { .struct_size = sizeof(more), .key = "note", .key_len = 4 };
-    struct hearth_save *save;
-    int far, same, odd;
-
-    more.data = (char *)(uintptr_t)extra, more.len = sizeof(extra);
-    do_begin(me, (uint64_t[3]){ arg[0], 15000, 0 }, out);
-    if (out->rc)
-        return;
-    save = me->save;
-    far = hearth_save_next_object(save, "far", UINT64_C(1) << 40, NULL);
-    do_write(me, arg, out);
-    odd = hearth_save_next_object(save, "no/name", 8192, NULL);
-    if (!out->rc)
-        out->rc = hearth_save_next_object(save, me->rank ? "b1" : "b0", 8192, &out->err);
-    if (!out->rc)
-        out->rc = hearth_save_add_bytes(save, &more, 1, &out->err);
-    same = hearth_save_next_object(save, me->rank ? "b1" : "b0", 8192, NULL);
-    out->v[0] = (uint64_t)-far;
-    out->v[1] = (uint64_t)-same;
-    out->v[2] = (uint64_t)-odd;
-    if (!out->rc)
-        do_commit(me, arg, out);
-}
-
-static void do_read_note(struct me *me, const uint64_t arg[3], struct answer *out)
-{
-    struct hearth_item item[2] = { { .struct_size = sizeof(item[0]) } };
-    char got[sizeof(extra)] = "";
-    size_t count = 0;
-
-    (void)arg;
-    out->rc = hearth_item_find(me->ckpt, "note", 4, item, 2, &count, &out->err);
-    for (size_t i = 0; i < count && i < 2 && !out->rc; i++) {
-        out->rc = hearth_read_bytes(me->ckpt, &item[i], 0, got, sizeof(got), &out->err);
-        if (!out->rc && memcmp(got, extra, sizeof(got)) != 0)
-            out->rc = 1;
-    }
-    out->v[0] = count;
-}
-
-static void a_refused_further_object_leaves_the_save_as_it_was(void)
-{
-    struct answer a;
-
-    start(2, 2);
-    party_save(&p, 1, 1);
-    for (uint32_t r = 0; r < 2; r++)
-        party_tell(&p, r, do_save_with_refusals, 2, 2, 0);
-    for (uint32_t r = 0; r < 2; r++) {
-        a = party_hear(&p, r, 20000);
-        CHECK(a.rc == 0, "rank %u: %s", r, a.err.text);
-        CHECK(a.v[0] == (uint64_t)-HEARTH_ENOSPC, "too far: %d", -(int)a.v[0]);
-        CHECK(a.v[1] == (uint64_t)-HEARTH_EEXIST, "a name that is taken: %d", -(int)a.v[1]);
-        CHECK(a.v[2] == (uint64_t)-HEARTH_EINVAL, "no name: %d", -(int)a.v[2]);
-    }
-    party_all(&p, do_wait, 2, HEARTH_PROTECTED, 15000);
-    party_restart(&p);
-    party_recover(&p, 2, 2);
-    a = party_ask(&p, 0, do_read_note, 0, 0, 0);
-    CHECK(a.rc == 0 && a.v[0] == 2, "%u notes: %s", (unsigned)a.v[0], a.err.text);
     party_save(&p, 3, 3);
 }
 
@@ -233,78 +161,6 @@ static void a_step_of_this_epoch_is_read_by_any_rank(void)
     CHECK(remote == 3, "%u of 9 reads were of another node's object, and 3 were due", remote);
     a = party_ask(&p, 0, do_look, 2, 2, 0);
     party_must_fail(&a, HEARTH_ENOENT, "no PROTECTED step 2", "there is: 1");
-}
-
-/* What rank 0 tells the others without asking any engine. */
-static struct told {
-    _Atomic uint64_t tag; /* that is PROTECTED */
-    struct hearth_save_id id;
-} * told;
-
-/* step, tag. */
-static void do_save_and_tell(struct me *me, const uint64_t arg[3], struct answer *out)
-{
-    struct hearth_save_id id;
-
-    do_save(me, arg, out);
-    if (!out->rc)
-        out->rc = hearth_handle_id(me->handle[arg[0] % 16], &id, &out->err);
-    if (!out->rc)
-        do_wait(me, (uint64_t[3]){ arg[0], HEARTH_PROTECTED, 15000 }, out);
-    if (out->rc)
-        return;
-    told->id = id;
-    told->tag = arg[1];
-}
-
-/* step, tag, 1: by id. Waits for nothing of its own but that it is told. */
-static void do_save_and_look(struct me *me, const uint64_t arg[3], struct answer *out)
-{
-    struct hearth_find_opts by_id = { .struct_size = sizeof(by_id), .save = &told->id };
-    struct hearth_checkpoint *c = NULL;
-    uint64_t until = now_ms() + 15000;
-
-    do_save(me, arg, out);
-    while (!out->rc && told->tag != arg[1])
-        out->rc = now_ms() < until ? 0 : HEARTH_ETIMEOUT;
-    if (!out->rc)
-        out->rc = hearth_checkpoint_find(me->h, arg[0], arg[2] ? &by_id : NULL, &c, &out->err);
-    if (!out->rc)
-        read_box(me, c, (uint64_t[3]){ arg[0], arg[1], me->rank }, out);
-    hearth_checkpoint_close(c);
-}
-
-static void a_step_saved_again_is_the_new_one_for_whoever_is_told(void)
-{
-    struct answer a;
-
-    told = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(told != MAP_FAILED, "no memory");
-    start(4, 4);
-    for (uint64_t tag = 1; tag <= 150; tag++) {
-        party_tell(&p, 0, do_save_and_tell, 1, tag, 0);
-        for (uint32_t r = 1; r < 4; r++)
-            party_tell(&p, r, do_save_and_look, 1, tag, tag % 4 == 0);
-        for (uint32_t r = 0; r < 4; r++) {
-            a = party_hear(&p, r, 20000);
-            CHECK(a.rc == 0, "rank %u, time %u: %d %s", r, (unsigned)tag, a.rc, a.err.text);
-        }
-    }
-}
-
-static void ones_own_object_needs_no_other_node(void)
-{
-    struct answer a;
-    pid_t other;
-
-    start(2, 2);
-    party_save(&p, 1, 1);
-    other = party_engine(&p, 1);
-    kill(other, SIGSTOP);
-    a = party_ask(&p, 0, do_look, 1, 1, 0);
-    kill(other, SIGCONT);
-    CHECK(a.rc == 0, "%s", a.err.text);
-    CHECK(a.v[0] == 1, "rank 0's own object is not on its node");
 }
 
 static void an_open_step_stays_as_far_as_it_was_read(void)
@@ -457,70 +313,6 @@ static void what_was_taken_outlives_its_giver(void)
     party_recover(&p, 1, 1);
 }
 
-/* A ticket in a file: for whoever looks for it. */
-static void ticket_path(char out[128])
-{
-    snprintf(out, 128, "%s/ticket", p.base);
-}
-
-static void do_give_to_nobody(struct me *me, const uint64_t arg[3], struct answer *out)
-{
-    char path[128];
-    FILE *f;
-
-    ticket_path(path);
-    f = fopen(path, "we");
-    if (!f || stage_and_give(me, arg[0], fileno(f), out))
-        out->rc = out->rc ? out->rc : 1;
-    if (f)
-        fclose(f);
-}
-
-/* 1: with one bit of the secret wrong. */
-static void do_take(struct me *me, const uint64_t arg[3], struct answer *out)
-{
-    struct hearth_ticket ticket = { .bytes = "" };
-    char path[128];
-    FILE *f;
-
-    ticket_path(path);
-    f = fopen(path, "re");
-    out->rc = f && fread(&ticket, sizeof(ticket), 1, f) == 1 ? 0 : 1;
-    if (f)
-        fclose(f);
-    ticket.bytes[20] ^= (unsigned char)arg[0];
-    if (!out->rc)
-        out->rc = hearth_save_take(me->h, &ticket, &me->save, &out->err);
-    if (!out->rc)
-        do_abort(me, arg, out);
-}
-
-static void a_ticket_is_good_once_and_for_its_rank(void)
-{
-    struct answer a;
-
-    start(1, 2);
-    for (uint64_t step = 1; step < 5; step++) { /* and its slot comes back */
-        a = party_ask(&p, 0, do_give_to_nobody, step, 0, 0);
-        CHECK(a.rc == 0, "%s", a.err.text);
-        a = party_ask(&p, 1, do_take, 0, 0, 0);
-        party_must_fail(&a, HEARTH_ENOENT, "of this rank", NULL);
-        a = party_ask(&p, 0, do_take, 1, 0, 0);
-        party_must_fail(&a, HEARTH_ENOENT, "ticket", NULL);
-        a = party_ask(&p, 0, do_take, 0, 0, 0);
-        CHECK(a.rc == 0, "%s", a.err.text);
-        a = party_ask(&p, 0, do_take, 0, 0, 0);
-        party_must_fail(&a, HEARTH_ENOENT, "it was taken", NULL);
-    }
-    a = party_ask(&p, 0, do_give_to_nobody, 5, 0, 0);
-    CHECK(a.rc == 0, "%s", a.err.text);
-    party_restart(&p);
-    party_recover(&p, 0, 0);
-    a = party_ask(&p, 0, do_take, 0, 0, 0); /* it went with the process that gave it */
-    party_must_fail(&a, HEARTH_ENOENT, "ticket", NULL);
-    party_save(&p, 6, 6);
-}
-
 #define CASE(name) { #name, name },
 
 int main(int argc, char **argv)
@@ -528,14 +320,10 @@ int main(int argc, char **argv)
     static const struct party_case cases[] = { /* clang-format off */
     CASE(sealed_copies_travel_before_commit)
     CASE(sealed_and_not_committed_is_no_save)
-    CASE(a_refused_further_object_leaves_the_save_as_it_was)
     CASE(a_step_of_this_epoch_is_read_by_any_rank)
-    CASE(a_step_saved_again_is_the_new_one_for_whoever_is_told)
-    CASE(ones_own_object_needs_no_other_node)
     CASE(an_open_step_stays_as_far_as_it_was_read)
     CASE(a_helper_finishes_what_its_rank_has_staged)
     CASE(what_was_taken_outlives_its_giver)
-    CASE(a_ticket_is_good_once_and_for_its_rank)
         /* clang-format on */
         { NULL, NULL }
     };

@@ -28,15 +28,3 @@ foreach(program ten ways input parts told joining dropping settings attacks name
     hearth_case(${program}.${case} promises TIMEOUT 90 COMMAND promises_${program} ${case})
   endforeach()
 endforeach()
-
-# The whole interface from Python, standard library only: a shared library of its own for that.
-find_program(PYTHON3 python3)
-if(PYTHON3 AND NOT HEARTH_SANITIZE) # a sanitizer wants to be in the program
-  add_library(hearth_ctypes SHARED ${HEARTH_CORE_OBJECTS} ${HEARTH_CLIENT_OBJECTS})
-  target_link_libraries(hearth_ctypes PRIVATE hearth_build ${HEARTH_CORE_LIBRARIES})
-  target_link_options(hearth_ctypes PRIVATE -Wl,--version-script=${HEARTH_MAP})
-  set_target_properties(hearth_ctypes PROPERTIES LINKER_LANGUAGE C)
-  add_dependencies(party hearth_ctypes)
-  hearth_case(ways.from_python promises TIMEOUT 90 COMMAND ${PYTHON3}
-    ${CMAKE_CURRENT_SOURCE_DIR}/promises/ctypes_api.py $<TARGET_FILE:hearth_ctypes>)
-endif()

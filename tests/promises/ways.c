@@ -190,48 +190,6 @@ static void two_jobs_on_a_node(void)
     party_recover(&q, 0, 0); /* what was dropped is gone */
 }
 
-static void do_two_jobs(struct me *me, const uint64_t arg[3], struct answer *out)
-{
-    struct me other = *me;
-    uint64_t step[3] = { 7, 1, 0 }, wait[3] = { 7, HEARTH_PROTECTED, 10000 };
-    struct me *both[] = { me, &other };
-    uint32_t start = (uint32_t)arg[0];
-
-    me->opts.start = other.opts.start = start;
-    other.opts.job = "other";
-    other.data = calloc(1, other.bytes);
-    for (int i = 0; i < 2 && !out->rc; i++) {
-        do_open(both[i], arg, out);
-        if (!out->rc)
-            do_recover(both[i], (uint64_t[3]){ 0 }, out);
-    }
-    for (int i = 0; i < 2 && !out->rc; i++) {
-        step[1] = (uint64_t)i + 1;
-        do_save(both[i], step, out);
-    }
-    for (int i = 0; i < 2 && !out->rc; i++)
-        do_wait(both[i], wait, out);
-    for (int i = 0; i < 2 && !out->rc; i++) {
-        step[1] = (uint64_t)i + 1;
-        do_recover(both[i], (uint64_t[3]){ 0 }, out);
-        if (!out->rc)
-            do_verify(both[i], step, out);
-        do_close(both[i], (uint64_t[3]){ HEARTH_DROP }, &(struct answer){ 0 });
-    }
-}
-
-static void two_jobs_in_one_process(void)
-{
-    struct answer a;
-
-    one(1, 1);
-    party_start_rank(&p, 0);
-    a = party_ask(&p, 0, do_two_jobs, HEARTH_START_AUTO, 0, 0);
-    CHECK(a.rc == 0, "%s", a.err.text);
-    a = party_ask(&p, 0, do_two_jobs, HEARTH_START_IN_PROCESS, 0, 0);
-    CHECK(a.rc == 0, "in_process: %s", a.err.text);
-}
-
 static void do_open_helper(struct me *me, const uint64_t arg[3], struct answer *out)
 {
     me->opts.helper = 1;
@@ -463,69 +421,6 @@ static void without_root(void)
     }
 }
 
-/* What the child finds: 0, or which check failed. */
-static int in_the_child(struct me *me, const unsigned char *view)
-{
-    struct hearth_error err = { 0 };
-    struct hearth_status now = { .struct_size = sizeof(now) };
-    struct hearth_save *save;
-    struct hearth_checkpoint *ckpt;
-
-    for (size_t i = 0; i < me->bytes; i++)
-        if (view[i] != me->data[i])
-            return 1;
-    if (hearth_save_begin(me->h, 9, 8192, NULL, &save, &err) != HEARTH_EFORK)
-        return 2;
-    if (!strstr(err.text, "fork"))
-        return 3;
-    if (hearth_recover(me->h, NULL, &ckpt, &err) != HEARTH_EFORK)
-        return 4;
-    if (hearth_test(me->handle[1], &now, &err) != HEARTH_EFORK)
-        return 5;
-    hearth_close(me->h, HEARTH_DROP); /* of a child: nothing */
-    return 0;
-}
-
-static void do_fork(struct me *me, const uint64_t arg[3], struct answer *out)
-{
-    struct hearth_item item = { .struct_size = sizeof(item) };
-    struct hearth_view view = { .struct_size = sizeof(view) };
-    size_t found = 0;
-    int status = -1;
-    pid_t pid;
-
-    (void)arg;
-    fill(me->data, me->bytes, seed_of(1, 1, 0));
-    out->rc = hearth_item_find(me->ckpt, &me->rank, sizeof(me->rank), &item, 1, &found, &out->err);
-    if (!out->rc)
-        out->rc = hearth_view_open(me->ckpt, &item, &view, &out->err);
-    if (out->rc)
-        return;
-    pid = fork();
-    if (pid == 0)
-        _exit(in_the_child(me, view.data));
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        continue;
-    out->v[0] = (uint64_t)status;
-    hearth_view_close(me->h, &view);
-}
-
-static void forked_child(void)
-{
-    struct answer a;
-
-    one(1, 1);
-    party_start(&p);
-    party_recover(&p, 0, 0);
-    party_save(&p, 1, 1);
-    a = party_ask(&p, 0, do_recover, 0, 0, 0);
-    CHECK(a.rc == 0 && a.v[0] == 1, "%s", a.err.text);
-    a = party_ask(&p, 0, do_fork, 0, 0, 0);
-    CHECK(a.rc == 0 && a.v[0] == 0, "the child's check %d failed; %s", (int)(a.v[0] >> 8),
-            a.err.text);
-    party_save(&p, 2, 2); /* the parent has noticed nothing */
-}
-
 static void do_guest(struct me *me, const uint64_t arg[3], struct answer *out)
 {
     struct sigaction before[65], after;
@@ -575,57 +470,6 @@ static void guest_touches_nothing(void)
     CHECK(!sched_getaffinity(party_engine(&p, 0), sizeof(engine), &engine) &&
                     CPU_COUNT(&engine) >= CPU_COUNT(&all),
             "the engine is pinned like the rank that started it");
-}
-
-static void switched_off(const struct party *x, struct me *me)
-{
-    (void)x;
-    me->opts.off = 1;
-}
-
-static void do_poll_log(struct me *me, const uint64_t arg[3], struct answer *out)
-{
-    char text[1500];
-    uint32_t level = 0;
-
-    (void)arg;
-    while (hearth_log_poll(me->h, &level, text, sizeof(text))) {
-        out->v[0]++;
-        out->v[1] |= level == HEARTH_LOG_INFO && strstr(text, "copies") && strstr(text, "root");
-        out->v[2] += strstr(text, "switched off") != NULL;
-        snprintf(out->err.text, sizeof(out->err.text), "%.400s", text);
-    }
-}
-
-static void kill_switch(void)
-{
-    struct answer a;
-
-    one(2, 2);
-    p.adjust = switched_off;
-    for (uint32_t r = 0; r < 2; r++)
-        party_start_rank(&p, r);
-    party_all(&p, do_open, port_keep(), 0, 0);
-    party_recover(&p, 0, 0);
-    party_all(&p, do_save, 1, 1, 0);
-    party_all(&p, do_wait, 1, HEARTH_PROTECTED, 1000);
-    a = party_ask(&p, 0, do_test, 1, 0, 0);
-    CHECK(a.rc == 0 && a.v[0] == HEARTH_OFF, "level %d: %s", (int)a.v[0], a.err.text);
-    a = party_ask(&p, 0, do_poll_log, 0, 0, 0);
-    CHECK(a.v[2] == 1, "it is said once that Hearth is off, not %d times", (int)a.v[2]);
-    CHECK(!party_engine(&p, 0), "an engine runs");
-}
-
-static void log_poll(void)
-{
-    struct answer a;
-
-    one(1, 1);
-    party_start(&p);
-    a = party_ask(&p, 0, do_poll_log, 0, 0, 0);
-    CHECK(a.v[0] && a.v[1], "no line with the settings at open: %s", a.err.text);
-    a = party_ask(&p, 0, do_poll_log, 0, 0, 0);
-    CHECK(a.v[0] == 0, "a line came twice: %s", a.err.text);
 }
 
 /* ---- PMIx --------------------------------------------------------------------------------------- */
@@ -758,7 +602,6 @@ int main(int argc, char **argv)
     CASE(begin_without_room)
     CASE(begin_waits_for_room)
     CASE(two_jobs_on_a_node)
-    CASE(two_jobs_in_one_process)
     CASE(helper_of_a_rank)
     CASE(start_auto)
     CASE(start_never)
@@ -767,10 +610,7 @@ int main(int argc, char **argv)
     CASE(ipv6)
     CASE(host_file)
     CASE(without_root)
-    CASE(forked_child)
     CASE(guest_touches_nothing)
-    CASE(kill_switch)
-    CASE(log_poll)
     CASE(pmix)
         /* clang-format on */
         { NULL, NULL }

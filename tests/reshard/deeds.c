@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "deeds.h"
 
-#include "cli.h" /* engine_status() */
 #include "model.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
 
 #define STATE_BYTES(rank) (1000u + 37u * (rank))
 
@@ -174,129 +171,6 @@ static void read_box(struct me *me, const struct hearth_item *item, uint32_t ten
     part_free(&p);
 }
 
-static void check_ranges(struct me *me, const struct hearth_item *item, uint32_t rank,
-        uint64_t step, struct answer *out)
-{
-    static const uint64_t from[] = { 0, 1, 999, 500, 3 }, to[] = { 1000, 1000, 1000, 501, 3 };
-    unsigned char want[2000], got[2000];
-
-    state_fill(want, rank, step);
-    for (size_t i = 0; i < sizeof(from) / sizeof(from[0]) && !out->rc; i++) {
-        memset(got, 0, sizeof(got));
-        out->rc = hearth_read_bytes(me->ckpt, item, from[i], got, to[i] - from[i], &out->err);
-        if (!out->rc && memcmp(want + from[i], got, to[i] - from[i]) != 0)
-            fail(out, "bytes %u to %u of rank %u are wrong", (unsigned)from[i], (unsigned)to[i],
-                    rank);
-    }
-    if (!out->rc && hearth_read_bytes(me->ckpt, item, 1, got, item->bytes, NULL) != HEARTH_EINVAL)
-        fail(out, "bytes past the end of an item were not refused");
-}
-
-static void check_remote(
-        struct me *me, const struct hearth_item *big, uint64_t step, struct answer *out)
-{
-    const int64_t rows = big->shape[0], cols = big->shape[1];
-    const int64_t offset[3][2] = { { rows - 3, 1 }, { 1, cols - 1 }, { rows / 2, 0 } };
-    const int64_t shape[3][2] = { { 3, 5 }, { rows - 1, 1 }, { rows / 4, cols } };
-    const int64_t beyond[2] = { rows, 0 };
-    struct hearth_view view = { .struct_size = sizeof(view) };
-
-    for (int i = 0; i < 3 && !out->rc; i++)
-        read_box(me, big, BIG, step, offset[i], shape[i], (enum layout)((i + 1) % 3), out);
-    if (!out->rc &&
-            hearth_read_box(me->ckpt, big, beyond, shape[0], me->data, NULL, NULL) != HEARTH_EINVAL)
-        fail(out, "a box beyond the piece was not refused");
-    if (!out->rc && hearth_view_open(me->ckpt, big, &view, NULL) != HEARTH_ENOENT)
-        fail(out, "a view of what is elsewhere was not refused");
-}
-
-void find_all(struct me *me, const uint64_t arg[3], struct answer *out)
-{
-    uint32_t by = (uint32_t)arg[1], remote = 0;
-    struct hearth_item big, state;
-    char key[32];
-
-    for (uint32_t r = 0; r < by && !out->rc; r++) {
-        if (!find(me, "big", r, &big, out))
-            return;
-        snprintf(key, sizeof(key), "state.%u", r);
-        if (!find(me, key, r, &state, out))
-            return;
-        if (state.kind != 20 || state.bytes != STATE_BYTES(r) || state.local != big.local)
-            fail(out, "%s is kind %u with %u bytes", key, state.kind, (unsigned)state.bytes);
-        if (!big.local)
-            check_remote(me, &big, arg[0], out);
-        check_ranges(me, &state, r, arg[0], out);
-        remote += !big.local;
-    }
-    if (remote != arg[2])
-        fail(out, "%u pieces of big are elsewhere, and %u were due", remote, (unsigned)arg[2]);
-}
-
-/* Once nothing is on its way any more. */
-static uint64_t pulled(const struct me *me)
-{
-    uint64_t until = now_ms() + 5000, seen = 1, last = 0;
-    char dir[200];
-    int job;
-
-    snprintf(dir, sizeof(dir), "%s/%s", me->opts.root, me->opts.job);
-    job = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    CHECK(job >= 0, "%s cannot be opened", dir);
-    for (int same = 0; same < 4 && now_ms() < until; same = seen == last ? same + 1 : 0) {
-        char *text = engine_status(job);
-        const char *at = text ? strstr(text, "\"pulled_bytes\": ") : NULL;
-
-        CHECK(at, "the engine does not say what it has pulled");
-        last = seen;
-        seen = strtoull(at + strlen("\"pulled_bytes\": "), NULL, 10);
-        free(text);
-        nap_ms(40);
-    }
-    close(job);
-    return seen;
-}
-
-void small(struct me *me, const uint64_t arg[3], struct answer *out)
-{
-    const int64_t shape[2] = { 2, 9 };
-    struct hearth_item item;
-    uint64_t before;
-
-    if (!find(me, "big", (uint32_t)arg[1], &item, out))
-        return;
-    if (item.local)
-        fail(out, "rank %u: the piece of rank %u is on this node", me->rank, (unsigned)arg[1]);
-    before = pulled(me);
-    if (!out->rc) {
-        const int64_t offset[2] = { item.shape[0] / 2, 77 };
-
-        read_box(me, &item, BIG, arg[0], offset, shape, LAYOUT_GAPS, out);
-    }
-    out->v[0] = pulled(me) - before;
-    out->v[1] = item.bytes;
-}
-
-void ahead(struct me *me, const uint64_t arg[3], struct answer *out)
-{
-    struct hearth_item item;
-    uint64_t before, between;
-
-    if (!find(me, "cube", (uint32_t)arg[1], &item, out))
-        return;
-    before = pulled(me);
-    out->rc = hearth_prefetch(me->ckpt, &item, 1, &out->err);
-    nap_ms(200);
-    between = pulled(me);
-    if (!out->rc) {
-        const int64_t zero[DIMS] = { 0 };
-
-        read_box(me, &item, 2, arg[0], zero, item.shape, LAYOUT_C, out);
-    }
-    out->v[0] = between - before;
-    out->v[1] = pulled(me) - between;
-}
-
 void whole(struct me *me, const uint64_t arg[3], struct answer *out)
 {
     struct hearth_item item;
@@ -313,51 +187,6 @@ void recover_and_read(struct me *me, const uint64_t arg[3], struct answer *out)
     do_recover(me, no_arg, out);
     if (!out->rc)
         whole(me, arg, out);
-}
-
-/* ---- what is not there ------------------------------------------------------------------------ */
-
-void partial(struct me *me, const uint64_t arg[3], struct answer *out)
-{
-    struct part part[3];
-    struct hearth_piece piece[3];
-    struct hearth_report *report = NULL;
-    size_t len = 0;
-    const void *key;
-
-    for (uint32_t i = 0; i < 3; i++) {
-        part_make(&part[i], i, CUT_WHOLE, 0, 1, 0, LAYOUT_C);
-        piece[i] = part[i].piece;
-    }
-    piece[1].key = "no such";
-    piece[1].key_len = 7;
-    out->rc = hearth_load(me->ckpt, piece, 3, 0, NULL, &out->err);
-    if (out->rc != HEARTH_ENOENT || !strstr(out->err.text, "no such"))
-        out->rc = 0, fail(out, "no key is missed: %.300s", out->err.text);
-    else
-        out->rc = hearth_load(me->ckpt, piece, 3, HEARTH_LOAD_PARTIAL, &report, &out->err);
-    key = hearth_report_key(report, 0, &len);
-    if (!out->rc && (hearth_report_missing(report) != 1 || len != 7 || memcmp(key, "no such", 7)))
-        fail(out, "the report misses %zu keys", hearth_report_missing(report));
-    if (!out->rc && (!part_right(&part[0], arg[0]) || !part_right(&part[2], arg[0])))
-        fail(out, "what is there was not loaded");
-    hearth_report_close(report);
-    for (uint32_t i = 0; i < 3; i++)
-        part_free(&part[i]);
-}
-
-/* The error is the answer. */
-void wrong(struct me *me, const uint64_t arg[3], struct answer *out)
-{
-    struct part p;
-
-    part_make(&p, 0, CUT_WHOLE, 0, 1, 0, LAYOUT_C);
-    if (arg[0] == 0)
-        p.piece.dtype = HEARTH_INT16;
-    else
-        p.global[0] = 128;
-    out->rc = hearth_load(me->ckpt, &p.piece, 1, HEARTH_LOAD_PARTIAL, NULL, &out->err);
-    part_free(&p);
 }
 
 /* ---- held over saves ------------------------------------------------------------------------- */
@@ -435,9 +264,13 @@ void reader_start(struct me *me, const uint64_t arg[3], struct answer *out)
 {
     reader.me = me;
     reader.step = arg[0];
-    if (!find(me, "big", (uint32_t)arg[1], &reader.item, out))
-        return;
-    if (pthread_create(&reader.thread, NULL, reading, &reader))
+    reader.item.local = 1;
+    for (uint32_t r = 0; r < me->world && reader.item.local; r++)
+        if (!find(me, "big", r, &reader.item, out))
+            return;
+    if (reader.item.local)
+        fail(out, "no piece is elsewhere for rank %u", me->rank);
+    else if (pthread_create(&reader.thread, NULL, reading, &reader))
         fail(out, "no thread");
 }
 

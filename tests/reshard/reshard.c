@@ -13,7 +13,6 @@
 #include <string.h>
 
 #define MIB   (UINT64_C(1) << 20)
-#define CHUNK (4 * MIB)
 
 #define TURNS 3 /* of six ways to cut: as saved, and two others */
 
@@ -102,67 +101,6 @@ static void another_world_ucx(void)
     worlds(&p);
 }
 
-/* Four machines with two copies: half of the objects are elsewhere. */
-static void elsewhere(void)
-{
-    static struct party p;
-
-    start(&p, 4, 4, 9 * MIB);
-    world(&p, 4, 4);
-    recover(&p, 1);
-    party_all(&p, find_all, 1, 4, 2);
-    party_all(&p, partial, 1, 0, 0);
-    party_all(&p, get, 1, 5, 4);
-}
-
-static uint32_t remote_of(struct party *p, uint32_t rank, deed *what, struct answer *out)
-{
-    for (uint32_t r = 0; r < p->ranks; r++) {
-        *out = party_ask(p, rank, what, 1, r, 0);
-        if (out->rc <= 0 || !strstr(out->err.text, "is on this node"))
-            return r;
-    }
-    CHECK(0, "no piece is elsewhere for rank %u", rank);
-    return 0;
-}
-
-/* What is pulled is about the box: its chunk and its object's table, not the object. */
-static void only_the_box(void)
-{
-    struct answer a, read;
-    uint32_t owner;
-    static struct party p;
-
-    start(&p, 4, 4, 24 * MIB);
-    world(&p, 4, 4);
-    recover(&p, 1);
-    for (uint32_t r = 0; r < p.ranks; r += 3) {
-        owner = remote_of(&p, r, small, &a);
-        CHECK(a.rc == 0, "rank %u: %s", r, a.err.text);
-        CHECK(a.v[1] == 24 * MIB, "the piece has %u bytes", (unsigned)a.v[1]);
-        CHECK(a.v[0] > 0 && a.v[0] <= 2 * CHUNK + MIB, "%u bytes were pulled for a box of 72",
-                (unsigned)a.v[0]);
-        read = party_ask(&p, r, ahead, 1, owner, 0);
-        CHECK(read.rc == 0, "rank %u: %s", r, read.err.text);
-        CHECK(read.v[0] > 0, "prefetch pulled nothing");
-        CHECK(read.v[1] == 0, "%u bytes were pulled after a prefetch", (unsigned)read.v[1]);
-    }
-}
-
-static void wrong_kinds(void)
-{
-    struct answer a;
-    static struct party p;
-
-    start(&p, 2, 2, MIB);
-    world(&p, 1, 1);
-    recover(&p, 1);
-    a = party_ask(&p, 0, wrong, 0, 0, 0);
-    party_must_fail(&a, HEARTH_EINVAL, "matrix", "int16");
-    a = party_ask(&p, 0, wrong, 1, 0, 0);
-    party_must_fail(&a, HEARTH_EINVAL, "matrix", "128");
-}
-
 static void held_view(void)
 {
     static struct party p;
@@ -181,16 +119,13 @@ static void held_view(void)
  * is freed there, and an error from then on: never others' bytes. */
 static void held_pull(void)
 {
-    uint32_t owner;
     struct answer a;
     static struct party p;
 
     start(&p, 4, 4, 12 * MIB);
     world(&p, 4, 4);
     recover(&p, 1);
-    owner = remote_of(&p, 0, small, &a);
-    CHECK(a.rc == 0, "%s", a.err.text);
-    a = party_ask(&p, 0, reader_start, 1, owner, 0);
+    a = party_ask(&p, 0, reader_start, 1, 0, 0);
     CHECK(a.rc == 0, "%s", a.err.text);
     nap_ms(50);
     for (uint32_t k = 0; k < 4; k++) { /* whoever is pulling or sending: it stands for a while */
@@ -332,9 +267,6 @@ int main(int argc, char **argv)
         /* clang-format off */
     CASE(another_world)
     CASE(another_world_ucx)
-    CASE(elsewhere)
-    CASE(only_the_box)
-    CASE(wrong_kinds)
     CASE(held_view)
     CASE(held_pull)
     CASE(rotten_copy)
