@@ -88,19 +88,6 @@ static void another_world(void)
     worlds(&p);
 }
 
-static void another_world_ucx(void)
-{
-    static struct party p;
-
-    party_open(&p, 2, 4, 768);
-    p.opts.transport = "ucx";
-    p.opts.network = HEARTH_NETWORK_TRUSTED; /* UCX obeys any user of this machine */
-    party_start(&p);
-    recover(&p, 0);
-    save(&p, 1);
-    worlds(&p);
-}
-
 static void held_view(void)
 {
     static struct party p;
@@ -266,7 +253,6 @@ int main(int argc, char **argv)
     static const struct party_case cases[] = {
         /* clang-format off */
     CASE(another_world)
-    CASE(another_world_ucx)
     CASE(held_view)
     CASE(held_pull)
     CASE(rotten_copy)
