@@ -125,7 +125,6 @@ target_sources(test_transport_providers PRIVATE ${PROJECT_SOURCE_DIR}/transport/
 
 include(core/metadata.cmake OPTIONAL)
 include(transport/conformance.cmake OPTIONAL)
-include(transport/slices.cmake OPTIONAL)
 include(sim/sim.cmake OPTIONAL)
 include(cluster/cluster.cmake OPTIONAL)
 include(api/api.cmake OPTIONAL)
