@@ -246,26 +246,6 @@ Test(strictfi, a_forgiven_access_fails_as_on_hardware, .timeout = 60)
     both_close();
 }
 
-Test(strictfi, an_endpoint_that_hangs_leaves_operations_open, .timeout = 60)
-{
-    struct strictfi_stats *s = stats_open();
-    struct side_card card;
-    struct side_slot *slot;
-    uint32_t id;
-
-    profile_choose("cxi", "1");
-    both_open();
-    side_card(&b, &card);
-    memcpy(&id, card.addr, sizeof(id));
-    atomic_store(&s->hang_endpoint, id);
-    slot = read_post(4096, a.key);
-    cr_expect(zero(int, read_ends(slot, 1)));
-    atomic_store(&s->hang_endpoint, 0);
-    cr_expect(eq(int, read_ends(slot, 1), 1));
-    both_close();
-    stats_close();
-}
-
 static uint64_t now_ms(void)
 {
     struct timespec t;

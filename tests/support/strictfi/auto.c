@@ -31,7 +31,7 @@ static long auto_turn(struct pollfd fds[WATCHED], nfds_t *out_count)
         if (!automatic(ep))
             continue;
         sfi_progress(ep);
-        if (n < WATCHED && !sfi_hangs(ep))
+        if (n < WATCHED)
             fds[n++] = (struct pollfd){ .fd = ep->sock, .events = POLLIN };
         if (sfi_restless(ep))
             wait = 200000;

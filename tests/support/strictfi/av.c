@@ -87,7 +87,6 @@ static int av_insert(struct fid_av *fid, const void *addr, size_t count, fi_addr
         av->ids[av->count++] = id;
         n++;
     }
-    sfi_count(&sfi_stats()->addresses, (uint64_t)n);
     sfi_leave(av->domain);
     return rc ? rc : n;
 }

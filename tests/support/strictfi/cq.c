@@ -67,7 +67,6 @@ void sfi_cq_part(struct sfi_cq *cq, struct sfi_ep *ep)
             continue;
         cq_unlink(cq, op);
         cq->unread--;
-        sfi_count(&sfi_stats()->discarded, 1);
         sfi_op_free(op);
     }
 }
@@ -131,7 +130,6 @@ static struct fi_cq_tagged_entry entry_of(const struct sfi_op *op)
 static void cq_poll(struct sfi_cq *cq)
 {
     cq->turn++;
-    sfi_count(&sfi_stats()->polls, 1);
     for (struct sfi_ep *ep = sfi_eps(), *next; ep; ep = next) {
         next = ep->next;
         if (ep->tx_cq != cq && ep->rx_cq != cq)
@@ -169,7 +167,6 @@ static size_t cq_take(struct sfi_cq *cq, unsigned char *out, size_t count, fi_ad
 static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *src)
 {
     struct sfi_cq *cq = sfi_of(fid, struct sfi_cq, fid);
-    struct strictfi_stats *s = sfi_stats();
     size_t n = 0;
     ssize_t rc;
 
@@ -179,8 +176,6 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_
         n = cq_take(cq, buf, count, src);
     rc = n ? (ssize_t)n : cq->error ? -FI_EAVAIL : -FI_EAGAIN;
     sfi_leave(cq->domain);
-    sfi_count(&s->completions, n);
-    sfi_count(&s->empty_polls, rc == -FI_EAGAIN);
     return rc;
 }
 
@@ -213,7 +208,6 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *out, uint6
         cq->error = NULL;
         cq->unread--;
         sfi_op_free(op);
-        sfi_count(&sfi_stats()->errors, 1);
     }
     sfi_leave(cq->domain);
     return op ? 1 : -FI_EAGAIN;
@@ -301,10 +295,8 @@ int sfi_cqs_ripen(void)
             continue;
         cq->turn++;
         held = 1;
-        if (cq->event_fd >= 0 && cq->head->due_turn <= cq->turn) {
+        if (cq->event_fd >= 0 && cq->head->due_turn <= cq->turn)
             eventfd_write(cq->event_fd, 1);
-            sfi_count(&sfi_stats()->wakes, 1);
-        }
     }
     return held;
 }

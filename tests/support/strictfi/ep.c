@@ -44,7 +44,6 @@ static void ops_discard(struct sfi_ops_list *list)
         sfi_list_take(list, op);
         if (op->cq)
             op->cq->expected--;
-        sfi_count(&sfi_stats()->discarded, 1);
         sfi_op_free(op);
     }
 }
@@ -106,7 +105,6 @@ static int ep_close(struct fid *fid)
     ep_unbind(ep);
     sfi_wire_close(ep);
     d->children--;
-    sfi_count(&sfi_stats()->endpoints_closed, 1);
     sfi_leave(d);
     return 0;
 }
@@ -400,7 +398,6 @@ int sfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep *
     ep->next = open_eps;
     open_eps = ep;
     d->children++;
-    sfi_count(&sfi_stats()->endpoints, 1);
     sfi_leave(d);
     *out = &ep->fid;
     return 0;

@@ -25,7 +25,6 @@ void sfi_eq_put(struct sfi_eq *eq, uint32_t event, struct fid *fid, struct fi_in
     eq->end = &e->next;
     if (eq->event_fd >= 0)
         eventfd_write(eq->event_fd, 1);
-    sfi_count(&sfi_stats()->wakes, 1);
 }
 
 static void eq_drop_first(struct sfi_eq *eq)

@@ -44,8 +44,6 @@ static int fabric_trywait(struct fid_fabric *fabric, struct fid **fids, int coun
             rc = sfi_cq_trywait(sfi_of(fids[i], struct sfi_cq, fid.fid));
         else if (fids[i]->fclass == FI_CLASS_EQ)
             rc = sfi_eq_trywait(sfi_of(fids[i], struct sfi_eq, fid.fid));
-    if (!rc)
-        sfi_count(&sfi_stats()->trywaits, 1);
     sfi_unlock();
     return rc;
 }

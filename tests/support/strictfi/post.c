@@ -134,20 +134,6 @@ static int op_fill(struct sfi_op *op, const struct ask *a)
     return a->flags & FI_INJECT ? op_copy(op) : 0;
 }
 
-static void ask_counted(const struct ask *a, size_t len)
-{
-    struct strictfi_stats *s = sfi_stats();
-
-    if (a->kind == SFI_READ) {
-        sfi_count(&s->reads, 1);
-        sfi_count(&s->read_bytes, len);
-    } else if (a->kind == SFI_RECV) {
-        sfi_count(&s->receives, 1);
-    } else {
-        sfi_count(a->flags & FI_INJECT ? &s->injects : &s->sends, 1);
-    }
-}
-
 static uint32_t ask_peer(const struct sfi_ep *ep, const struct ask *a)
 {
     uint32_t peer = ep->peer;
@@ -174,10 +160,8 @@ static ssize_t ask_post(struct sfi_ep *ep, const struct ask *a)
     if (a->kind != SFI_RECV)
         peer = ask_peer(ep, a);
     rc = ask_room(ep, a);
-    if (rc) {
-        sfi_count(&sfi_stats()->again, 1);
+    if (rc)
         return rc;
-    }
     op = sfi_op_new(ep, a->kind, a->context);
     if (!op)
         return -FI_ENOMEM;
@@ -193,7 +177,6 @@ static ssize_t ask_post(struct sfi_ep *ep, const struct ask *a)
         sfi_cq_expect(op->cq);
     }
     sfi_list_put(a->kind == SFI_RECV ? &ep->rx : &ep->tx, op);
-    ask_counted(a, op->len);
     sfi_auto_nudge();
     return 0;
 }

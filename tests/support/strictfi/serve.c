@@ -7,15 +7,6 @@
 
 #include <string.h>
 
-int sfi_hangs(const struct sfi_ep *ep)
-{
-    struct strictfi_stats *s = sfi_stats();
-    uint32_t who = atomic_load(&s->hang_endpoint);
-    uint64_t after = sfi_setting("STRICTFI_HANG_AFTER", UINT64_MAX);
-
-    return who == STRICTFI_ALL || who == ep->id || atomic_load(&s->served_reads) >= after;
-}
-
 void sfi_serve(struct sfi_ep *ep, const struct sfi_wire *ask)
 {
     struct sfi_wire answer = { .word = SFI_WORD_GO, .op = ask->op, .len = ask->len };
@@ -37,7 +28,5 @@ void sfi_serve(struct sfi_ep *ep, const struct sfi_wire *ask)
         sfi_wire_answer(ep, ask->from, &answer, both, (size_t)n);
         return;
     }
-    sfi_count(&sfi_stats()->served_reads, 1);
-    sfi_count(&sfi_stats()->served_bytes, ask->len);
     sfi_wire_answer(ep, ask->from, &answer, NULL, 0);
 }

@@ -432,7 +432,6 @@ void sfi_progress(struct sfi_ep *ep);
 int sfi_restless(const struct sfi_ep *ep);
 void sfi_match(struct sfi_ep *ep);
 void sfi_serve(struct sfi_ep *ep, const struct sfi_wire *ask);
-int sfi_hangs(const struct sfi_ep *ep);
 
 /* ---- auto.c: a thread for FI_PROGRESS_AUTO ---- */
 

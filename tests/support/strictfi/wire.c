@@ -95,7 +95,7 @@ int sfi_wire_open(struct sfi_ep *ep)
     do {
         ep->id = (uint32_t)sfi_unique();
         id_name(ep->id, name);
-        ep->sock = ep->id && ep->id != STRICTFI_ALL ? sfi_wire_bind(name) : -EADDRINUSE;
+        ep->sock = ep->id ? sfi_wire_bind(name) : -EADDRINUSE;
     } while (ep->sock == -EADDRINUSE);
     return ep->sock < 0 ? ep->sock : 0;
 }
