@@ -732,14 +732,17 @@ static void drop_inside(const struct conform_backend *backend, enum hook where)
 void conform_close(const struct conform_backend *backend)
 {
     struct world *w;
+    int files;
 
     conform_needs_guard(backend);
-    for (int owner = 0; owner < 2; owner++)
-        leave_amid(backend, owner);
+    leave_amid(backend, 0);
+    files = open_files(); /* what the library keeps is among them */
+    leave_amid(backend, 1);
     for (int where = HOOK_ACCEPT; where <= HOOK_DOWN; where++)
         drop_inside(backend, (enum hook)where);
     w = dial_open(backend, HOOK_NONE, HOOK_NONE); /* close while connecting */
     side_close(B);
     pump_for(w, 20);
     world_close(w);
+    CHECK(open_files() <= files + 4);
 }
