@@ -11,6 +11,8 @@ part is what DCP makes of {"model": state}: its keys begin with "model.", their 
 Whatever fails in one call fails the save; a part that is written again begins the save anew. Ranks
 come to that each by itself, and what they think they are writing goes along with their results:
 rank 0 compares.
+
+A save without parts is a Group as well, of one call: alone() makes it, and no other part joins it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from typing import Any
 
 from torch.distributed.checkpoint.metadata import Metadata
 
-from .._calls import NotCalled
+from .._calls import NotCalled, limited
 from ..errors import HearthBusy, HearthError, HearthNotFound, HearthTimeout
 from ..job import Job, Save
 from . import _names, _stage
@@ -186,7 +188,14 @@ def _say(says: tuple[Any, ...] | None) -> str:
 
 
 class Group:
-    """One save of several parts. Its lock is held by whoever writes into it."""
+    """One save, of several parts or of one call (parts is empty). Its lock is held by the thread
+    that writes into it.
+
+    common   files for all nodes
+    headers  of the tensors written here one of each (dtype, dimensions): object and offset
+    object   that is open: the last one begun
+    counted  the engine has heard of this rank's attempt at the step, or is to hear of it
+    """
 
     def __init__(self, base: str, parts: tuple[str, ...]) -> None:
         self.base, self.parts = base, parts
@@ -194,12 +203,12 @@ class Group:
         self.step: int | None = None
         self.name = ""
         self.error: str | None = None
-        self.turns: dict[str, Turn] = {}
+        self.came: set[str] = set()
         self.ranks: tuple[int, ...] | None = None  # that take part, where not all do
         self.headers: dict[Any, tuple[str, int]] = {}
         self.common: dict[str, bytes] = {}
-        self.object = ""  # that is open: the last one begun
-        self.counted = False  # as an attempt of this rank at the step
+        self.object = ""
+        self.counted = False
         self._save: Save | None = None
         self._has_step = False
         self._objects = 0
@@ -211,8 +220,9 @@ class Group:
     def check(self) -> None:
         """HearthError where it was given up."""
         if self.error is not None:
-            raise HearthError(f"{self.where()}, of parts {', '.join(self.parts)}, was given up: "
-                              f"{self.error}; begin with the first of them again")
+            of = f", of parts {', '.join(self.parts)}," if self.parts else ""
+            first = "with the first of them" if self.parts else "it"
+            raise HearthError(f"{self.where()}{of} was given up: {self.error}; begin {first} again")
 
     @property
     def save(self) -> Save:
@@ -251,6 +261,15 @@ class Group:
             self.object = name
             return name
 
+    def adopt(self, save: Save, name: str) -> None:
+        """The save was begun in another process, with this object."""
+        self._save, self.object, self._objects = save, name, 1
+
+    def restart(self) -> None:
+        """Give up what the save has, and begin it anew with the next object."""
+        save, self._save, self.object, self._objects = self.save, None, "", 0
+        save.abort()
+
     def has_step(self) -> Save:
         """The save, which the engine is told the step of by now."""
         with self.lock:
@@ -258,7 +277,11 @@ class Group:
             if not self._has_step:
                 assert self.step is not None
                 self.counted = True
-                save.set_step(self.step)
+                try:
+                    save.set_step(self.step)
+                except NotCalled:
+                    self.counted = False
+                    raise
                 self._has_step = True
             return save
 
@@ -281,8 +304,8 @@ class Group:
     def unfinished(self) -> list[str]:
         """Parts that nobody has begun, where this rank knows that all others went well."""
         with _lock:
-            known = self.error is None and set(self._metadata) == set(self.turns)
-            return [name for name in self.parts if name not in self.turns] if known else []
+            known = self.error is None and set(self._metadata) == self.came
+            return [name for name in self.parts if name not in self.came] if known else []
 
 
 def _of(ranks: tuple[int, ...] | None) -> str:
@@ -290,7 +313,7 @@ def _of(ranks: tuple[int, ...] | None) -> str:
 
 
 def _next_object(save: Save, name: str, nbytes: int) -> None:
-    until = time.monotonic() + _ROOM_S
+    until = time.monotonic() + limited(_ROOM_S)
     while True:
         try:
             return save.next_object(name, nbytes)
@@ -303,14 +326,16 @@ def _next_object(save: Save, name: str, nbytes: int) -> None:
 class Turn:
     """One part's writing, from the call that brings it to the end of that call.
 
+    part    None: the save has no parts
     staged  the call stages, and another thread writes
     object  the name of what is staged; span: where it lies, address and bytes
     over    that thread has ended
     """
 
-    def __init__(self, group: Group, part: str, staged: bool, before: Turn | None) -> None:
+    def __init__(self, group: Group, part: str | None, staged: bool, before: Turn | None) -> None:
         self.group, self.part, self.staged = group, part, staged
-        self.last = part == group.parts[-1]
+        self.path = () if part is None else (part,)  # in front of all names in it
+        self.last = part is None or part == group.parts[-1]
         self.object, self.span = "", (0, 0)
         self.over = threading.Event()
         self.coordinates = False  # finish() is this rank's
@@ -325,25 +350,29 @@ class Turn:
         group.check()
         if group.step is None:
             group.step = step
-        if not group.turns:
+        if not group.came:
             group.ranks = ranks
         elif ranks != group.ranks:
             group.fail(f"the parts before are of {_of(group.ranks)}, and part {self.part} is of "
                        f"{_of(ranks)}")
+        if self.part is None:
+            return
         if parts != group.parts:
             group.fail(f"its parts were declared as {', '.join(group.parts)}, and with part "
                        f"{self.part} as {', '.join(parts)}")
-        missing = [name for name in group.parts if name not in group.turns and name != self.part]
+        missing = [name for name in group.parts if name not in group.came and name != self.part]
         if self.last and missing:
             group.fail(f"{self.part} is the last part that is declared, and "
                        f"{' and '.join(missing)} was not written before it")
         group.check()
-        group.turns[self.part] = self
-        self._so_far = tuple(sorted(group.turns))
+        group.came.add(self.part)
+        self._so_far = tuple(sorted(group.came))
 
     def enter(self, timeout_s: float) -> None:
         """This thread is in the call: after the one before, whose thread may be in collectives of
         the same process group."""
+        if self.part is None:
+            return
         _mine.token = _Token(self)
         before, self._before = self._before, None
         if before is not None and not before.over.wait(timeout_s):
@@ -365,10 +394,10 @@ class Turn:
         group.check()
 
     @property
-    def says(self) -> tuple[Any, ...]:
+    def says(self) -> tuple[Any, ...] | None:
         """For compare(). Parts that have come since, while this one is being written, may be
         further on one rank than on another."""
-        return self.part, self.group.parts, self._so_far
+        return None if self.part is None else (self.part, self.group.parts, self._so_far)
 
     def wrote(self) -> None:
         """The part's bytes are in the save."""
@@ -379,6 +408,10 @@ class Turn:
         """The metadata of the save, of its last part; None: there are more to come, or each rank's
         parts need none."""
         group = self.group
+        if self.part is None:
+            group.check()
+            self.finished = True
+            return metadata
         own = None if metadata is None else _prefixed(self.part, metadata)
         with _lock:
             group.check()
@@ -393,7 +426,7 @@ class Turn:
 
     def fail(self, why: str) -> None:
         """The part, and with it the save, has failed."""
-        self.group.fail(f"part {self.part}: {why}")
+        self.group.fail(why if self.part is None else f"part {self.part}: {why}")
 
     def drop(self) -> None:
         """The call is over, for better or worse. Twice is harmless."""
@@ -436,7 +469,7 @@ def take(base: str, part: str, parts: tuple[str, ...], step: int | None) -> Turn
     with _lock:
         line = _lines.setdefault(base, _Line())
         group, gone = line.open, None
-        if group is not None and (part in group.turns or (
+        if group is not None and (part in group.came or (
                 step is not None and group.step not in (None, step))):
             group, gone = None, group
         if group is None:
@@ -446,6 +479,11 @@ def take(base: str, part: str, parts: tuple[str, ...], step: int | None) -> Turn
     if gone is not None:
         _give_up(gone, f"part {part} of {'another save' if step is None else f'step {step}'}")
     return turn
+
+
+def alone(base: str) -> Turn:
+    """The turn of a save without parts."""
+    return Turn(Group(base, ()), None, False, None)
 
 
 def pass_by(base: str, step: int) -> None:

@@ -47,9 +47,7 @@ class DcpSave:
 
     name     what its id is called in the base
     common   files for all nodes, as they were when the state was copied; None: not asked yet
-    headers  of the tensors written here one of each (dtype, dimensions): object and offset
-    turn     of a part: the save is the turn's group's until its last part has written
-    counted  the engine has heard of this rank's attempt at the step, or is to hear of it
+    turn     whose group has the save; None: not begun
     """
 
     staged: _stage.StagedCopy | None = None
@@ -58,23 +56,15 @@ class DcpSave:
     base: str = ""
     name: str = ""
     common: dict[str, bytes] | None = None
-    headers: dict[tuple[torch.dtype, int], tuple[str, int]] = dataclasses.field(
-        default_factory=dict)
-    save: Save | None = None
     commits_in_finish: bool = False
     rank: int = 0
     use_collectives: bool = True
     turn: _parts.Turn | None = None
-    counted: bool = False
 
     def drop(self) -> None:
         """Give it up, unless it is handed over. Twice is harmless."""
-        if self.save is not None:
-            self.save.abort()
         if self.turn is not None:
             self.turn.drop()
-        elif self.staged is not None:
-            self.staged.save.abort()
 
     def refuse(self, error: BaseException) -> None:
         """Give up a part that this thread was to write, whose call raises this."""
@@ -224,6 +214,8 @@ def pack(member: _jobs.Membership | None, current: DcpSave, state: dict[str, Any
             raise current.error
         if staged is None or member is None:
             raise HearthError("this staged state was written, sent or given up already")
+        assert current.turn is not None
+        current.turn.group.taken()
         return _pack(member, staged, current.common, state)
     except BaseException as error:
         if staged is not None:
@@ -287,10 +279,15 @@ def _receive(stream: io.BytesIO, current: DcpSave) -> dict[str, Any]:
     threading.Thread(target=_watch, args=(header.over, current), name="hearth-over",
                      daemon=True).start()
     current.base, current.common = header.rank.base, header.common
-    save = _jobs.assist(header.rank).job.take(header.ticket)
+    job = _jobs.assist(header.rank).job
+    save = job.take(header.ticket)
+    turn = current.turn = _parts.alone(header.rank.base)
+    turn.object = _stage.object_name(job.rank, 0)
+    turn.group.adopt(save, turn.object)
     current.staged = _stage.StagedCopy({}, save, {}, header.room)
     state = _Unpickler(stream, save).load()
-    base, _ = save.data()
+    turn.span = save.data()
+    base, _ = turn.span
     places = {base + distance: place for distance, place in header.places.items()}
     current.staged = _stage.StagedCopy(state, save, places, header.room)
     return state

@@ -19,7 +19,7 @@ from . import _jobs, _names, _parts, _proof, _stage
 from ._partial import fill
 from ._ptfile import PtFile
 from ._skeleton import StoredState, StoredParts
-from ._staged import StagedObject, object_name, parts_of, stage, stage_part
+from ._staged import StagedObject, object_name, parts_of, stage
 
 _log = getLogger(__name__)
 _WAIT_S = 600.0
@@ -108,13 +108,10 @@ class Stager:
         self.close()
         job = self._job or _job_of(
             None, _jobs.base_of(self._base or self._path_base), self._opts)
-        if self._parts is None:
-            staged = stage(
-                job, state_dict, self._rank, self._boxes, self._wait_s, None, self._ranks)
-        else:
-            turn = _parts.take(job.base, self._told(), self._parts, None)
-            staged = stage_part(job, state_dict, self._rank, self._boxes, self._wait_s, turn,
-                                self._parts, self._ranks)
+        turn = (_parts.alone(job.base) if self._parts is None
+                else _parts.take(job.base, self._told(), self._parts, None))
+        staged = stage(job, state_dict, self._rank, self._boxes, self._wait_s, turn, self._parts,
+                       self._ranks)
         self._last = weakref.ref(staged)
         return staged
 
@@ -192,58 +189,45 @@ class Writer:
             folder = _staged_in(state, folder, path)
         name = _jobs.id_of(whole, step)
         _jobs.ids_of(folder).check(step, name)
-        if self._parts is None:
-            if isinstance(state, StagedObject) and state.turn is not None:
-                raise ValueError(f"{path}: this state was staged as part {state.turn.part}")
-            _parts.pass_by(folder, step)
-            self._write(path, name, state, folder, step, kwargs)
-            return
-        if isinstance(state, StagedObject):
-            job, turn = None, state.turn
-            if turn is None:
-                raise ValueError(f"{path}: this state was staged as a save without parts")
-        elif part is None:
-            raise ValueError(f"part= is not given, nor does the path name one of "
-                             f"{', '.join(self._parts)}")
-        else:
-            job = _job_of(self._job, folder, self._opts)
-            turn = _parts.take(job.base, part, self._parts, step)
+        turn, job = self._turn_of(path, state, folder, step, part)
         try:
-            self._write_part(turn, path, name, state, job, step, kwargs)
+            self._write(turn, path, name, state, job, step, kwargs)
         finally:
             _parts.leave()
 
-    def _write(self, path: str, name: str, state: Any, folder: str, step: int,
-               kwargs: dict[str, Any]) -> None:
-        staged = state
-        if not isinstance(state, StagedObject):
-            staged = stage(_job_of(self._job, folder, self._opts), state,
-                           self._rank, self._boxes, self._timeout, step)
-        save = staged.take()
-        try:
-            if staged.step is None:
-                save.set_step(step)  # what fails from here on fails on all ranks
-            prove(save.job, path, staged)
-            save.add_bytes(staged.items_left)
-            self._seal(save, path, kwargs)
-        except BaseException:
-            save.abort()
-            raise
-        self._commit(save, path, name, step, kwargs)
+    def _turn_of(self, path: str, state: Any, folder: str, step: int,
+                 part: str | None) -> tuple[_parts.Turn, Job | None]:
+        """The turn that writes the state, and the job that the state is to be staged in; None: it
+        is staged already."""
+        staged = state.turn if isinstance(state, StagedObject) else None
+        if staged is not None and (staged.part is None) != (self._parts is None):
+            raise ValueError(f"{path}: this state was staged as " + (
+                "a save without parts" if staged.part is None else f"part {staged.part}"))
+        if self._parts is None:
+            _parts.pass_by(folder, step)
+        if staged is not None:
+            return staged, None
+        if self._parts is not None and part is None:
+            raise ValueError(f"part= is not given, nor does the path name one of "
+                             f"{', '.join(self._parts)}")
+        job = _job_of(self._job, folder, self._opts)
+        if self._parts is None:
+            return _parts.alone(job.base), job
+        assert part is not None
+        return _parts.take(job.base, part, self._parts, step), job
 
-    def _write_part(self, turn: _parts.Turn, path: str, name: str, state: Any, job: Job | None,
-                    step: int, kwargs: dict[str, Any]) -> None:
-        """Into the save of all parts. What fails gives it up. job: None for what is staged."""
+    def _write(self, turn: _parts.Turn, path: str, name: str, state: Any, job: Job | None,
+               step: int, kwargs: dict[str, Any]) -> None:
+        """Into the turn's save; after the last part, commit it. What fails gives it up."""
         try:
             turn.enter(2 * self._timeout + 60)
             staged = state
             if job is not None:
-                assert self._parts is not None
-                staged = stage_part(job, state, self._rank, self._boxes,
-                                    self._timeout, turn, self._parts, None, step)
-            turn.named(step, name)
+                staged = stage(job, state, self._rank, self._boxes, self._timeout, turn,
+                               self._parts, None, step)
             save = staged.take()
-            turn.group.has_step()
+            turn.named(step, name)
+            turn.group.has_step()  # what fails from here on fails on all ranks
             prove(save.job, path, staged)
             turn.wrote()
             turn.finish(None)

@@ -37,9 +37,8 @@ class _Writer(HearthWriter):
 
     make: Make
 
-    def _stage_part(self, job: Job, current: DcpSave, state: dict[str, Any],
-                    parts: tuple[str, ...]) -> None:
-        super()._stage_part(job, current, self.make(), parts)
+    def _stage(self, job: Job, current: DcpSave, state: dict[str, Any]) -> None:
+        super()._stage(job, current, self.make())
 
 
 class Saver(_weak.Saves):

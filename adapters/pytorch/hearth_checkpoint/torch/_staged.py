@@ -35,21 +35,18 @@ class StagedObject(dict):
     """A state's copy in pool memory, with the save that it belongs to. To others it is a dict,
     whose tensors are readable until it is written or given up; it is empty then.
 
-    base  of the job that the copy is in
-    turn  of a part: the save is its group's, and what gives the copy up fails all of it
+    base   of the job that the copy is in
+    turn   whose group has the save: what gives the copy up fails all of that
+    blobs  to be proved before it is committed
     """
 
-    def __init__(self, state: dict, save: Save, items: list[tuple[bytes, bytes]],
-                 step: int | None, blobs: list[_proof.Blob],
-                 turn: _parts.Turn | None = None) -> None:
+    def __init__(self, state: dict, save: Save, blobs: list[_proof.Blob],
+                 turn: _parts.Turn) -> None:
         super().__init__(state)
-        self.blobs = blobs  # to be proved before it is committed
         self._lock = threading.Lock()
         self._save: Save | None = save
-        self.items_left = items  # to be added when the step is known
-        self.base, self.step, self.turn = save.job.base, step, turn
-        self._end = (weakref.finalize(self, Save.abort, save) if turn is None
-                     else weakref.finalize(self, _drop, turn))
+        self.base, self.blobs, self.turn = save.job.base, blobs, turn
+        self._end = weakref.finalize(self, _drop, turn)
         self._end.atexit = False
 
     def take(self) -> Save:
@@ -75,41 +72,22 @@ class StagedObject(dict):
 
 
 def _drop(turn: _parts.Turn) -> None:
-    """A part that was staged is not written."""
+    """What was staged is not written."""
     turn.drop()
     turn.over.set()
 
 
-def stage(job: Job, state: Any, rank: int, boxes: _stage.Boxes, wait_s: float,
-          step: int | None, ranks: tuple[int, ...] | None = None) -> StagedObject:
-    """Copy a state into a new save: one call copies all tensors. step None: it is said later, and
-    the copy can be read."""
-    skeleton = Skeleton(state, boxes)
-    pieces = _stage.pieces_of(skeleton.sources)
-    items = skeleton.items()
-    save = job.begin(step, save_bytes(pieces, items), name=object_name(rank), wait_s=wait_s,
-                     ranks=ranks)
-    try:
-        addresses = save.stage(pieces) if pieces else []
-        items = with_places(items, save.places())
-        return StagedObject(
-            _copy(skeleton, addresses, step), save, items, step, skeleton.blobs(items))
-    except BaseException:
-        save.abort()
-        raise
-
-
-def stage_part(job: Job, state: Any, rank: int, boxes: _stage.Boxes, wait_s: float,
-               turn: _parts.Turn, parts: tuple[str, ...], ranks: tuple[int, ...] | None,
-               step: int | None = None) -> StagedObject:
-    """The same into one more object of the save that is open, whole: the next part's comes behind
-    it."""
+def stage(job: Job, state: Any, rank: int, boxes: _stage.Boxes, wait_s: float, turn: _parts.Turn,
+          parts: tuple[str, ...] | None, ranks: tuple[int, ...] | None,
+          step: int | None = None) -> StagedObject:
+    """Copy a state into one more object of the turn's save: one call copies all tensors. step None:
+    it is said later, and the copy can be read."""
     group = turn.group
     try:
-        turn.join(parts, step, ranks)
+        turn.join(parts or (), step, ranks)
         skeleton = Skeleton(state, boxes, turn.part)
         pieces = _stage.pieces_of(
-            source._replace(path=(turn.part, *source.path)) for source in skeleton.sources)
+            source._replace(path=(*turn.path, *source.path)) for source in skeleton.sources)
         items = skeleton.items()
         with group.lock:
             group.open_object(job, save_bytes(pieces, items), wait_s, object_name(rank, turn.part))
@@ -118,7 +96,7 @@ def stage_part(job: Job, state: Any, rank: int, boxes: _stage.Boxes, wait_s: flo
             items = with_places(items, save.places())
             save.add_bytes(items)
         return StagedObject(
-            _copy(skeleton, addresses, step), save, [], step, skeleton.blobs(items), turn)
+            _copy(skeleton, addresses, step), save, skeleton.blobs(items), turn)
     except BaseException as error:
         turn.fail(f"{error}")
         turn.over.set()

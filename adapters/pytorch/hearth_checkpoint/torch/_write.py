@@ -14,7 +14,6 @@ from torch.distributed.checkpoint.planner import (
 )
 from torch.distributed.checkpoint.storage import WriteResult
 
-from .. import _calls
 from ..errors import HearthError
 from ..job import Job, Piece, Save, save_bytes
 from . import _parts, _proof, _stage
@@ -23,7 +22,8 @@ from ._process import DcpSave
 
 
 def where_of(current: DcpSave) -> str:
-    part = f", part {current.turn.part}" if current.turn is not None else ""
+    turn = current.turn
+    part = f", part {turn.part}" if turn is not None and turn.part is not None else ""
     return f"step {current.step} ({current.base}/{current.name}{part})"
 
 
@@ -63,22 +63,21 @@ def _refuse_unplanned(item: WriteItem, tensor: torch.Tensor) -> None:
 class Write:
     """One rank's write_data."""
 
-    def __init__(self, job: Job, current: DcpSave, plan: SavePlan, planner: SavePlanner,
-                 ranks: tuple[int, ...] | None) -> None:
+    def __init__(self, job: Job, current: DcpSave, turn: _parts.Turn, plan: SavePlan,
+                 planner: SavePlanner) -> None:
         self._job, self._current, self._planner = job, current, planner
-        self._ranks = ranks
         self._tensors = [i for i in plan.items if i.type != WriteItemType.BYTE_IO]
         self._bytes = [i for i in plan.items if i.type == WriteItemType.BYTE_IO]
         self._results: list[WriteResult] = []
         self._headers: list[_proof.Header] = []
-        self._turn = current.turn
-        self._in = (current.turn.part,) if current.turn is not None else ()  # in front of keys
+        self._turn, self._group = turn, turn.group
+        self._name = turn.object  # that items are written into
         self.save: Save
 
     def run(self) -> list[WriteResult]:
         fresh = self._staged_results([(i, self._tensor(i)) for i in self._tensors])
         self._prove_headers()  # while their object is mapped
-        sources = [_stage.Source((*self._in, item.index.fqn), tensor, *_box(item))
+        sources = [_stage.Source((*self._turn.path, item.index.fqn), tensor, *_box(item))
                    for item, tensor in fresh]
         pieces = _stage.pieces_of(sources, again=self._current.staged is not None)
         stock = is_stock(self._planner)
@@ -110,7 +109,7 @@ class Write:
 
     def _blob(self, item: WriteItem, stock: bool) -> _proof.Blob:
         """A byte item; with a stock planner, without its torch.save."""
-        key = ".".join((*self._in, item.index.fqn)) if self._in else item.index.fqn
+        key = ".".join((*self._turn.path, item.index.fqn))
         if stock:
             value = self._planner.lookup_object(item.index)
             return _proof.Blob(key, encode_item(value), type(value))
@@ -121,11 +120,8 @@ class Write:
     ) -> list[tuple[WriteItem, torch.Tensor]]:
         """Note those that lie in the staged save; the others come back."""
         staged = self._current.staged
-        self._name = _stage.object_name(self._job.rank, 0)
         if staged is None:
             return tensors
-        if self._turn is not None:
-            self._name = self._turn.object
         fresh = []
         for item, tensor in tensors:
             place = staged.places.get(tensor.data_ptr()) if tensor.nbytes else None
@@ -133,41 +129,21 @@ class Write:
                 fresh.append((item, tensor))
             else:
                 self._tensor_result(staged.save, item, tensor, place.offset, place.length)
-        if self._turn is not None:
-            return fresh  # its object stays in the save, also where nothing of it is asked for
-        if tensors and not self._results and not _stage.lies_in(staged.save, [t for _, t in fresh]):
-            staged.save.abort()  # nothing of it is written, nor read from it
-            self._current.staged = None
+        if (self._turn.part is None and tensors and not self._results
+                and not _stage.lies_in(staged.save, [t for _, t in fresh])):
+            self._group.restart()  # nothing of it is written, nor read from it
+            self._current.staged, self._turn.object = None, ""
         return fresh
 
     def _make_room(self, pieces: list[Piece], blobs: list[tuple[bytes, bytes]]) -> None:
-        """A save of this step with room for what is to come."""
+        """A save of this step with room for what is to come: behind what was staged, if that is
+        still the open object, else in one more."""
         need = save_bytes(pieces, blobs)
-        staged = self._current.staged
-        if self._turn is not None:
-            self._make_room_in(self._turn, need, staged.room if staged is not None else -1)
-            return
-        self._current.counted = True
-        try:
-            if staged is None:
-                self.save = self._current.save = self._job.begin(
-                    self._current.step, need, name=self._name, wait_s=60.0, ranks=self._ranks)
-                return
-            self.save = staged.save
-            self.save.set_step(self._current.step)
-        except _calls.NotCalled:
-            self._current.counted = False
-            raise
-        if need > staged.room:
-            self._name = _stage.object_name(self._job.rank, 1)
-            self.save.next_object(self._name, need)
-
-    def _make_room_in(self, turn: _parts.Turn, need: int, left: int) -> None:
-        """The same in a save of parts: behind what was staged, if that is still the open object,
-        else in one more. left: bytes there, -1 where nothing was staged."""
-        group = turn.group
-        if left >= 0 and group.object == turn.object:
-            more = need > left
+        group, staged = self._group, self._current.staged
+        if group.object:
+            group.has_step()
+        if staged is not None and group.object == self._turn.object:
+            more = need > staged.room
         else:
             more = need > 0 or not group.object
         if more:
@@ -184,10 +160,9 @@ class Write:
         """The item, and where its header lies while the object is being written."""
         self._result(item, self._name, offset, length)
         known = tensor.dtype, tensor.dim()
-        if known not in self._current.headers and not self._job.off:
-            self._current.headers[known] = self._name, offset
-            in_stage = self._turn is not None and self._name == self._turn.object
-            base, _ = self._turn.span if in_stage else save.data()
+        if known not in self._group.headers and not self._job.off:
+            self._group.headers[known] = self._name, offset
+            base, _ = self._turn.span if self._name == self._turn.object else save.data()
             self._headers.append(_proof.Header(
                 item.index.fqn, tensor.dtype, tuple(tensor.shape), base + offset))
 

@@ -165,16 +165,10 @@ class HearthWriter(StorageWriter):
         try:
             current.base = _jobs.base_of(self._base)
             job = self._member(current.base).job
-            if self._parts is None:
-                current.staged = _stage.stage(
-                    job, state_dict, self._boxes, begin=lambda nbytes: job.begin(
-                        None, nbytes, name=_stage.object_name(job.rank, 0),
-                        wait_s=self._timeout_s, ranks=self._ranks))
-            else:
-                self._stage_part(job, current, state_dict, self._parts)
+            self._stage(job, current, state_dict)
+            current.common = self._common_of(job)
             assert current.staged is not None
             staged = current.staged.state
-            current.common = self._common_of(job)
         except BaseException as error:
             if current.turn is not None:
                 current.turn.fail(f"{error}")
@@ -197,15 +191,13 @@ class HearthWriter(StorageWriter):
                 self._staged.remove(staged.current)
         staged.current.drop()
 
-    def _stage_part(self, job: Job, current: DcpSave, state: dict[str, Any],
-                    parts: tuple[str, ...]) -> None:
-        """Into an object of the save that is open."""
-        if self._part is None:
+    def _stage(self, job: Job, current: DcpSave, state: dict[str, Any]) -> None:
+        """Into an object of the save that the state is of."""
+        if self._parts is not None and self._part is None:
             raise ValueError("a stager is not told the checkpoint_id, which would name the part: "
                              "give the HearthWriter of each part part=, or use "
                              "hearth_checkpoint.torch.dcp.async_save()")
-        turn = current.turn = _parts.take(current.base, self._part, parts, None)
-        turn.join(parts, None, self._ranks)
+        turn = self._turn_of(current, self._part, None)
 
         def begin(nbytes: int) -> Save:
             turn.object = turn.group.open_object(job, nbytes, self._timeout_s)
@@ -213,8 +205,18 @@ class HearthWriter(StorageWriter):
 
         with turn.group.lock:
             current.staged = _stage.stage(
-                job, state, self._boxes, begin=begin, path=(self._part,))
+                job, state, self._boxes, begin=begin, path=turn.path)
             turn.span = current.staged.save.data()
+
+    def _turn_of(self, current: DcpSave, part: str | None, step: int | None) -> _parts.Turn:
+        """Of a part, or of a save without parts; a part joins the save that is open."""
+        turn = current.turn = (
+            _parts.alone(current.base) if self._parts is None or part is None
+            else _parts.take(current.base, part, self._parts, step))
+        if step is not None:
+            turn.enter(self._turn_s)
+        turn.join(self._parts or (), step, self._ranks)
+        return turn
 
     def _pack(self, current: DcpSave, state: dict[str, Any]) -> bytes:
         """A staged state for another process, where it is written then. Waits for the save before,
@@ -223,7 +225,7 @@ class HearthWriter(StorageWriter):
             if current in self._staged:
                 self._staged.remove(current)
         self._local.packed = True
-        if current.turn is not None:
+        if self._parts is not None and current.turn is not None:
             current.refuse(HearthError(
                 "parts of one save cannot be written in DCP's checkpoint process: the save cannot "
                 "be in two processes; use the thread (AsyncCheckpointerType.THREAD)"))
@@ -248,6 +250,11 @@ class HearthWriter(StorageWriter):
 
     def _current(self) -> DcpSave:
         return self._local.current
+
+    def _turn(self) -> _parts.Turn:
+        turn = self._current().turn
+        assert turn is not None
+        return turn
 
     def _common_of(self, job: Job) -> dict[str, bytes]:
         """What this rank gives to all nodes now."""
@@ -299,8 +306,7 @@ class HearthWriter(StorageWriter):
         current.name = _jobs.id_of(checkpoint_id, current.step)
         if self._parts is None:
             _parts.pass_by(current.base, current.step)
-        else:
-            self._take_turn(current, self._parts)
+        self._take_turn(current)
         self._count_missed(current)
         return self._meta(current)
 
@@ -324,17 +330,15 @@ class HearthWriter(StorageWriter):
         """For the part before: longer than its waits may take."""
         return _calls.limited(2 * self._timeout_s + 60)
 
-    def _take_turn(self, current: DcpSave, parts: tuple[str, ...]) -> None:
+    def _take_turn(self, current: DcpSave) -> None:
         """The part joins the save of its step, if it was not staged there."""
         part = self._local.__dict__.pop("part", None) or self._part
-        if part is None:
+        if part is None and self._parts is not None:
             raise ValueError(f"part= is not given, nor does the checkpoint id name one of "
-                             f"{', '.join(parts)}")
-        turn = current.turn
-        if turn is None:
-            turn = current.turn = _parts.take(current.base, part, parts, current.step)
-            turn.enter(self._turn_s)
-            turn.join(parts, current.step, self._ranks)
+                             f"{', '.join(self._parts)}")
+        turn = current.turn or self._turn_of(current, part, current.step)
+        if part is None:
+            turn.group.ranks = self._ranks  # of a save that came from another process, too
         try:
             turn.named(current.step, current.name)
         except HearthError as error:
@@ -413,53 +417,51 @@ class HearthWriter(StorageWriter):
     @_carried
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Waiting:
         """Copy, seal. The future's value: where each item lies."""
-        current = self._current()
+        current, turn = self._current(), self._turn()
+        group = turn.group
         member = self._member(current.base)
-        job, turn = member.job, current.turn
         if isinstance(plan.storage_data, _Says):  # a rank that has missed a save counts on with all
             member.saves = max(member.saves, plan.storage_data.number)
-        if turn is None or turn.last:
+        if turn.last:
             member.wrote = current.step
         try:
             refuse_items(plan)
             if current.common is None:
-                current.common = self._common_of(job)
-            if turn is None:
-                write = Write(job, current, plan, planner, self._ranks)
-                results = write.run()
-                current.save = write.save
-            else:
-                results = self._write_part(job, current, turn, plan, planner)
-                if not turn.last:
-                    return Waiting(None, "", 0, results)
-            current.staged = None
-            save = current.save if turn is None else turn.group.save
-            assert save is not None
+                current.common = self._common_of(member.job)
+            with group.lock:
+                group.check()
+                results = _parts.Results(Write(member.job, current, turn, plan, planner).run())
+                results.says = turn.says
+                group.common.update(current.common)
+                turn.wrote()
+                current.staged = None
+            if not turn.last:
+                return Waiting(None, "", 0, results)
+            save = group.save
             save.seal()
-            for name, data in current.common.items():
+            for name, data in group.common.items():
                 save.put_common(name, data)
             if current.commits_in_finish:
                 return Waiting(None, "", 0, results)
             level = min(self._level, "COPIED", key=_LEVELS.index)
-            return Waiting(self._commit(current), level, self._timeout_s, results)
+            return Waiting(group.taken().commit(), level, self._timeout_s, results)
         except BaseException as error:
             self._missed(member, current)
-            if turn is not None:
-                turn.fail(f"{error}")
+            turn.fail(f"{error}")
             self.give_up()
             raise
 
     def _missed(self, member: _jobs.Membership, current: DcpSave) -> None:
         """The others begin this step, and this rank has not. Where DCP does not tell them, it is
         begun in vain: so it fails on all ranks at once."""
-        counted = current.counted if current.turn is None else current.turn.group.counted
-        if counted or member.job.off:
+        group = None if current.turn is None else current.turn.group
+        if (group is not None and group.counted) or member.job.off:
             return
         member.missed = current.step
         if not current.use_collectives:
             self._count_missed(current)
-            if current.turn is not None:
-                current.turn.group.counted = True
+            if group is not None:
+                group.counted = True
 
     def _count_missed(self, current: DcpSave) -> None:
         """The step again: the attempt that failed here before it was begun counts for this rank
@@ -473,35 +475,11 @@ class HearthWriter(StorageWriter):
             with contextlib.suppress(HearthError):  # one that is refused counts as well
                 member.job.begin(missed, save_bytes([]), ranks=self._ranks).abort()
 
-    def _write_part(self, job: Job, current: DcpSave, turn: _parts.Turn, plan: SavePlan,
-                    planner: SavePlanner) -> list[WriteResult]:
-        """One part into the save of all."""
-        group = turn.group
-        with group.lock:
-            group.check()
-            results = _parts.Results(
-                Write(job, current, plan, planner, self._ranks).run())
-            results.says = turn.says
-            group.headers.update(current.headers)
-            group.common.update(current.common or {})
-            turn.wrote()
-            current.staged = None
-            current.headers, current.common = group.headers, group.common
-        return results
-
-    @staticmethod
-    def _commit(current: DcpSave) -> Handle:
-        """Hand the save over."""
-        save, current.save = current.save, None
-        if current.turn is not None:
-            save = current.turn.group.taken()
-        assert save is not None
-        return save.commit()
-
     @_carried
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """`.metadata` to every node, commit, and wait for the level."""
-        current = self._current()
+        current, turn = self._current(), self._turn()
+        group = turn.group
         if any(part is None for part in results):
             raise HearthError(f"step {current.step}: a rank gave no results")
         own: Metadata | None = dataclasses.replace(
@@ -509,30 +487,21 @@ class HearthWriter(StorageWriter):
             storage_data={result.index: result.storage_data for part in results
                           for result in part})
         vars(own).update(more_of(metadata))
-        try:
-            _parts.compare(current.step, results)
-            own = own if current.turn is None else current.turn.finish(own)
-        except HearthError as error:
-            if current.turn is not None:
-                current.turn.fail(f"{error}")
-            self.give_up()
-            raise
-        if own is None:
-            return  # there are parts to come
         name = _metadata_name(current)
         job = self._member(current.base).job
         where = where_of(current)
         try:
-            save = current.save if current.turn is None else current.turn.group.save
-            assert save is not None
+            _parts.compare(current.step, results)
+            own = turn.finish(own)
+            if own is None:
+                return  # there are parts to come
             data = pickle.dumps(own)
             proved = not job.off and _proof.of(current.base).metadata(
                 where, name, own, data)
-            save.put_common(name, data)
-            handle = self._commit(current)
+            group.save.put_common(name, data)
+            handle = group.taken().commit()
         except BaseException as error:
-            if current.turn is not None:
-                current.turn.fail(f"{error}")
+            turn.fail(f"{error}")
             self.give_up()
             raise
         try:
@@ -540,7 +509,7 @@ class HearthWriter(StorageWriter):
                 handle.wait(self._level, self._timeout_s)
                 if proved:
                     _proof.of(current.base).after_commit(
-                        where, job, current.step, handle, name, data, current.headers)
+                        where, job, current.step, handle, name, data, group.headers)
         finally:
             handle.close()
             job.log()
