@@ -43,7 +43,7 @@ from ._lent import (
     save_bytes,
 )
 
-__all__ = ["Box", "Checkpoint", "Gather", "Handle", "Item", "Job", "Kept", "Piece", "Save",
+__all__ = ["Box", "Checkpoint", "Gather", "Handle", "Item", "Job", "KeptSave", "Piece", "Save",
            "items_by_key", "save_bytes"]
 
 _LEAVE_S = 10.0  # that close() waits for calls of other threads; the last of them leaves then
@@ -78,7 +78,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class Kept(NamedTuple):
+class KeptSave(NamedTuple):
     """A save that is kept."""
 
     step: int
@@ -380,7 +380,7 @@ class Job:
                     raise
                 time.sleep(0.01)
 
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[KeptSave]:
         """The saves that are kept, newest first, as this node knows them."""
         rows = (_ffi.Kept * _KEPT_MAX)()
         rows[0].struct_size = c.sizeof(_ffi.Kept)
@@ -391,7 +391,7 @@ class Job:
                 call("hearth_keep_list", pointer, rows, len(rows), c.byref(count))
 
         patient(ask, self)
-        return [Kept(row.id.step, row.id.attempt, row.id.epoch, row.since_ms / 1000,
+        return [KeptSave(row.id.step, row.id.attempt, row.id.epoch, row.since_ms / 1000,
                      bool(row.degraded), bool(row.confirmed), row.copies, bool(row.pinned),
                      bool(row.bad)) for row in rows[:count.value]]
 

@@ -258,7 +258,7 @@ class _Dumped:
     def write(self, folder: str) -> None:
         """All else, as the last."""
         data = encode_item(self._rest)
-        _proof.of(self._base).items(f"step {self._step}", [_proof.Blob(_REST, data, dict)])
+        _proof.proof_of(self._base).items(f"step {self._step}", [_proof.Blob(_REST, data, dict)])
         Path(folder, _REST).write_bytes(data)
 
 

@@ -128,7 +128,7 @@ def one_is_refused_without_collectives(how: str) -> dict[str, Any]:
 
     ht.recover(work.base())
     parts = ("model", "optimizer") if how == "parts" else None
-    begin, open_object = Job.begin, _parts.Group.open_object
+    begin, open_object = Job.begin, _parts.OpenSave.open_object
     number, took, done = 0, [], []
 
     def refused(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -138,7 +138,7 @@ def one_is_refused_without_collectives(how: str) -> dict[str, Any]:
             raise HearthBusy("no room for its copy", -109, "HEARTH_EBUSY")
         return real(self, *arguments, **named)
 
-    Job.begin = _parts.Group.open_object = refused  # type: ignore[method-assign]
+    Job.begin = _parts.OpenSave.open_object = refused  # type: ignore[method-assign]
     try:
         for number, step in enumerate((1, 2, 2, 3), 1):
             begun = time.monotonic()
@@ -153,7 +153,7 @@ def one_is_refused_without_collectives(how: str) -> dict[str, Any]:
             done.append(result is not None)
             dist.barrier()
     finally:
-        Job.begin, _parts.Group.open_object = begin, open_object  # type: ignore[method-assign]
+        Job.begin, _parts.OpenSave.open_object = begin, open_object  # type: ignore[method-assign]
     held = ht.protection(work.base())
     work.leave()
     return {"done": done, "longest_s": max(took), "step": held.step}

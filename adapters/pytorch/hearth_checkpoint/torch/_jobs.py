@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from .. import _calls
 from ..errors import HearthError
-from ..job import Checkpoint, Gather, Job, Kept, check_options, refuse_in_child
+from ..job import Checkpoint, Gather, Job, KeptSave, check_options, refuse_in_child
 from . import _container, _names, _parts
 from ._group import OwnGroup
 from ._meeting import StoreGather
@@ -49,7 +49,7 @@ class Membership:
     joined: str = field(default_factory=lambda: uuid.uuid4().hex)
     wrote: int = -1
     missed: int | None = None
-    newest: Kept | None = None
+    newest: KeptSave | None = None
     saves: int = 0
 
     @property

@@ -12,7 +12,8 @@ Whatever fails in one call fails the save; a part that is written again begins t
 come to that each by itself, and what they think they are writing goes along with their results:
 rank 0 compares.
 
-A save without parts is a Group as well, of one call: alone() makes it, and no other part joins it.
+A save without parts is an OpenSave as well, of one call: alone() makes it, and no other call joins
+it.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ def view(metadata: Metadata, part: str, where: str) -> Metadata:
             for index, info in stored.items() if index.fqn.startswith(begin)})
 
 
-# ---- a save, and whose turn it is ----------------------------------------------------------------
+# ---- a save, and the calls that write its parts --------------------------------------------------
 
 
 class NoPart(HearthNotFound):
@@ -187,7 +188,7 @@ def _say(says: tuple[Any, ...] | None) -> str:
     return f"part {part} of {', '.join(parts)} (so far {', '.join(so_far)})"
 
 
-class Group:
+class OpenSave:
     """One save, of several parts or of one call (parts is empty). Its lock is held by the thread
     that writes into it.
 
@@ -323,22 +324,24 @@ def _next_object(save: Save, name: str, nbytes: int) -> None:
             time.sleep(0.01)
 
 
-class Turn:
+class PartCall:
     """One part's writing, from the call that brings it to the end of that call.
 
+    whole   the save that the part is of
     part    None: the save has no parts
     staged  the call stages, and another thread writes
     object  the name of what is staged; span: where it lies, address and bytes
     over    that thread has ended
     """
 
-    def __init__(self, group: Group, part: str | None, staged: bool, before: Turn | None) -> None:
-        self.group, self.part, self.staged = group, part, staged
+    def __init__(self, whole: OpenSave, part: str | None, staged: bool,
+                 before: PartCall | None) -> None:
+        self.whole, self.part, self.staged = whole, part, staged
         self.path = () if part is None else (part,)  # in front of all names in it
-        self.last = part is None or part == group.parts[-1]
+        self.last = part is None or part == whole.parts[-1]
         self.object, self.span = "", (0, 0)
         self.over = threading.Event()
-        self.coordinates = False  # finish() is this rank's
+        self.coordinates = False  # finish(), which commits, is this rank's
         self.written = self.finished = False
         self._so_far: tuple[str, ...] = ()  # parts that have come, with this one
         self._before = before if before is not None and before.staged else None
@@ -346,27 +349,27 @@ class Turn:
     def join(self, parts: tuple[str, ...], step: int | None,
              ranks: tuple[int, ...] | None) -> None:
         """It is one of the save that is open. HearthError where it cannot be."""
-        group = self.group
-        group.check()
-        if group.step is None:
-            group.step = step
-        if not group.came:
-            group.ranks = ranks
-        elif ranks != group.ranks:
-            group.fail(f"the parts before are of {_of(group.ranks)}, and part {self.part} is of "
+        whole = self.whole
+        whole.check()
+        if whole.step is None:
+            whole.step = step
+        if not whole.came:
+            whole.ranks = ranks
+        elif ranks != whole.ranks:
+            whole.fail(f"the parts before are of {_of(whole.ranks)}, and part {self.part} is of "
                        f"{_of(ranks)}")
         if self.part is None:
             return
-        if parts != group.parts:
-            group.fail(f"its parts were declared as {', '.join(group.parts)}, and with part "
+        if parts != whole.parts:
+            whole.fail(f"its parts were declared as {', '.join(whole.parts)}, and with part "
                        f"{self.part} as {', '.join(parts)}")
-        missing = [name for name in group.parts if name not in group.came and name != self.part]
+        missing = [name for name in whole.parts if name not in whole.came and name != self.part]
         if self.last and missing:
-            group.fail(f"{self.part} is the last part that is declared, and "
+            whole.fail(f"{self.part} is the last part that is declared, and "
                        f"{' and '.join(missing)} was not written before it")
-        group.check()
-        group.came.add(self.part)
-        self._so_far = tuple(sorted(group.came))
+        whole.check()
+        whole.came.add(self.part)
+        self._so_far = tuple(sorted(whole.came))
 
     def enter(self, timeout_s: float) -> None:
         """This thread is in the call: after the one before, whose thread may be in collectives of
@@ -376,57 +379,57 @@ class Turn:
         _mine.token = _Token(self)
         before, self._before = self._before, None
         if before is not None and not before.over.wait(timeout_s):
-            raise HearthTimeout(f"part {before.part} of {before.group.where()} is still being "
+            raise HearthTimeout(f"part {before.part} of {before.whole.where()} is still being "
                                 f"written after {timeout_s:g} s; part {self.part} waits for it")
 
     def named(self, step: int, name: str) -> None:
         """What its id says. HearthError where it is another than that of the parts before."""
-        group = self.group
+        whole = self.whole
         with _lock:
-            if group.step not in (None, step):
+            if whole.step not in (None, step):
                 raise HearthError(f"part {self.part} is of step {step}, and the save that it was "
-                                  f"staged for is of step {group.step}: all parts of a step come "
+                                  f"staged for is of step {whole.step}: all parts of a step come "
                                   "before the first of the next")
-            if group.name not in ("", name):
+            if whole.name not in ("", name):
                 raise HearthError(f"step {step}: part {self.part} is saved as {name}, and the "
-                                  f"parts before as {group.name}: a step has one id")
-            group.step, group.name = step, name
-        group.check()
+                                  f"parts before as {whole.name}: a step has one id")
+            whole.step, whole.name = step, name
+        whole.check()
 
     @property
     def says(self) -> tuple[Any, ...] | None:
         """For compare(). Parts that have come since, while this one is being written, may be
         further on one rank than on another."""
-        return None if self.part is None else (self.part, self.group.parts, self._so_far)
+        return None if self.part is None else (self.part, self.whole.parts, self._so_far)
 
     def wrote(self) -> None:
         """The part's bytes are in the save."""
-        self.group.check()
+        self.whole.check()
         self.written = True
 
     def finish(self, metadata: Metadata | None) -> Metadata | None:
         """The metadata of the save, of its last part; None: there are more to come, or each rank's
         parts need none."""
-        group = self.group
+        whole = self.whole
         if self.part is None:
-            group.check()
+            whole.check()
             self.finished = True
             return metadata
         own = None if metadata is None else _prefixed(self.part, metadata)
         with _lock:
-            group.check()
-            group._metadata[self.part] = own
+            whole.check()
+            whole._metadata[self.part] = own
             self.finished = True
             if not self.last:
                 return None
-            parts = [group._metadata[name] for name in group.parts]
-            group._metadata.clear()
+            parts = [whole._metadata[name] for name in whole.parts]
+            whole._metadata.clear()
         known = [part for part in parts if part is not None]
         return _merged(known) if known else None
 
     def fail(self, why: str) -> None:
         """The part, and with it the save, has failed."""
-        self.group.fail(why if self.part is None else f"part {self.part}: {why}")
+        self.whole.fail(why if self.part is None else f"part {self.part}: {why}")
 
     def drop(self) -> None:
         """The call is over, for better or worse. Twice is harmless."""
@@ -437,14 +440,14 @@ class Turn:
 class _Token:
     """Lives as long as the thread is in the call, or until it comes to the next one."""
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn, self._pid = turn, os.getpid()
+    def __init__(self, call: PartCall) -> None:
+        self._call, self._pid = call, os.getpid()
 
     def __del__(self) -> None:
         if sys.is_finalizing() or os.getpid() != self._pid:
             return
-        self._turn.drop()
-        self._turn.over.set()
+        self._call.drop()
+        self._call.over.set()
 
 
 def leave() -> None:
@@ -453,56 +456,56 @@ def leave() -> None:
 
 
 class _Line:
-    """The saves of one base: the one that parts may still come to, and whose turn was last."""
+    """The saves of one base: the one that parts may still come to, and the last call."""
 
     def __init__(self) -> None:
-        self.open: Group | None = None
-        self.last: Turn | None = None
+        self.open: OpenSave | None = None
+        self.last: PartCall | None = None
 
 
-def take(base: str, part: str, parts: tuple[str, ...], step: int | None) -> Turn:
-    """The turn of a part that comes now, to join() the save that is open, or a new one.
+def take(base: str, part: str, parts: tuple[str, ...], step: int | None) -> PartCall:
+    """The call of a part that comes now, to join() the save that is open, or a new one.
 
     step  None: it is staged, and named later
     """
     leave()
     with _lock:
         line = _lines.setdefault(base, _Line())
-        group, gone = line.open, None
-        if group is not None and (part in group.came or (
-                step is not None and group.step not in (None, step))):
-            group, gone = None, group
-        if group is None:
-            group = Group(base, parts)
-        turn = line.last = Turn(group, part, step is None, line.last)
-        line.open = None if turn.last else group
+        whole, gone = line.open, None
+        if whole is not None and (part in whole.came or (
+                step is not None and whole.step not in (None, step))):
+            whole, gone = None, whole
+        if whole is None:
+            whole = OpenSave(base, parts)
+        call = line.last = PartCall(whole, part, step is None, line.last)
+        line.open = None if call.last else whole
     if gone is not None:
         _give_up(gone, f"part {part} of {'another save' if step is None else f'step {step}'}")
-    return turn
+    return call
 
 
-def alone(base: str) -> Turn:
-    """The turn of a save without parts."""
-    return Turn(Group(base, ()), None, False, None)
+def alone(base: str) -> PartCall:
+    """The call of a save without parts."""
+    return PartCall(OpenSave(base, ()), None, False, None)
 
 
 def pass_by(base: str, step: int) -> None:
     """A save without parts begins: of an older step no part will come any more."""
     with _lock:
         line = _lines.get(base)
-        group = line.open if line is not None else None
-        if line is None or group is None or group.step is None or group.step > step:
+        whole = line.open if line is not None else None
+        if line is None or whole is None or whole.step is None or whole.step > step:
             return
         line.open = None
-    _give_up(group, f"a save of step {step}")
+    _give_up(whole, f"a save of step {step}")
 
 
-def _give_up(group: Group, because: str) -> None:
-    missing = group.unfinished()
-    group.fail(f"{because} came before all of its parts were written")
+def _give_up(whole: OpenSave, because: str) -> None:
+    missing = whole.unfinished()
+    whole.fail(f"{because} came before all of its parts were written")
     if missing:
-        _log.error("hearth: %s: %s is not saved: its part %s was not written before %s", group.base,
-                   group.where(), " and part ".join(missing), because)
+        _log.error("hearth: %s: %s is not saved: its part %s was not written before %s", whole.base,
+                   whole.where(), " and part ".join(missing), because)
 
 
 def forget(base: str) -> None:

@@ -47,7 +47,7 @@ class DcpSave:
 
     name     what its id is called in the base
     common   files for all nodes, as they were when the state was copied; None: not asked yet
-    turn     whose group has the save; None: not begun
+    call     what writes it; None: not begun
     """
 
     staged: _stage.StagedCopy | None = None
@@ -56,22 +56,21 @@ class DcpSave:
     base: str = ""
     name: str = ""
     common: dict[str, bytes] | None = None
-    commits_in_finish: bool = False
     rank: int = 0
     use_collectives: bool = True
-    turn: _parts.Turn | None = None
+    call: _parts.PartCall | None = None
 
     def drop(self) -> None:
         """Give it up, unless it is handed over. Twice is harmless."""
-        if self.turn is not None:
-            self.turn.drop()
+        if self.call is not None:
+            self.call.drop()
 
     def refuse(self, error: BaseException) -> None:
         """Give up a part that this thread was to write, whose call raises this."""
-        assert self.turn is not None
+        assert self.call is not None
         with contextlib.suppress(HearthTimeout):  # the error will do
-            self.turn.enter(0.0)
-        self.turn.fail(f"{error}")
+            self.call.enter(0.0)
+        self.call.fail(f"{error}")
         self.staged, self.error = None, self.error or error
 
 
@@ -214,8 +213,8 @@ def pack(member: _jobs.Membership | None, current: DcpSave, state: dict[str, Any
             raise current.error
         if staged is None or member is None:
             raise HearthError("this staged state was written, sent or given up already")
-        assert current.turn is not None
-        current.turn.group.taken()
+        assert current.call is not None
+        current.call.whole.taken()
         return _pack(member, staged, current.common, state)
     except BaseException as error:
         if staged is not None:
@@ -281,13 +280,13 @@ def _receive(stream: io.BytesIO, current: DcpSave) -> dict[str, Any]:
     current.base, current.common = header.rank.base, header.common
     job = _jobs.assist(header.rank).job
     save = job.take(header.ticket)
-    turn = current.turn = _parts.alone(header.rank.base)
-    turn.object = _stage.object_name(job.rank, 0)
-    turn.group.adopt(save, turn.object)
+    call = current.call = _parts.alone(header.rank.base)
+    call.object = _stage.object_name(job.rank, 0)
+    call.whole.adopt(save, call.object)
     current.staged = _stage.StagedCopy({}, save, {}, header.room)
     state = _Unpickler(stream, save).load()
-    turn.span = save.data()
-    base, _ = turn.span
+    call.span = save.data()
+    base, _ = call.span
     places = {base + distance: place for distance, place in header.places.items()}
     current.staged = _stage.StagedCopy(state, save, places, header.room)
     return state

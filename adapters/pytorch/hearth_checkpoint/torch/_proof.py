@@ -280,7 +280,7 @@ _proofs: dict[str, Proof] = {}
 _lock = threading.Lock()
 
 
-def of(base: str) -> Proof:
+def proof_of(base: str) -> Proof:
     """The proofs of a job's saves."""
     with _lock:
         return _proofs.setdefault(base, Proof())

@@ -92,7 +92,7 @@ class Stager:
         self._next = part
         self._path_base: str | None = None  # that the last path says
         self._opts = _jobs.own_options(job, opts)
-        self._boxes = _stage.Boxes()
+        self._shards = _stage.ShardOffsets()
         self._last: weakref.ref[StagedObject] | None = None
 
     def for_path(self, path: str) -> None:
@@ -108,9 +108,9 @@ class Stager:
         self.close()
         job = self._job or _job_of(
             None, _jobs.base_of(self._base or self._path_base), self._opts)
-        turn = (_parts.alone(job.base) if self._parts is None
+        call = (_parts.alone(job.base) if self._parts is None
                 else _parts.take(job.base, self._told(), self._parts, None))
-        staged = stage(job, state_dict, self._rank, self._boxes, self._wait_s, turn, self._parts,
+        staged = stage(job, state_dict, self._rank, self._shards, self._wait_s, call, self._parts,
                        self._ranks)
         self._last = weakref.ref(staged)
         return staged
@@ -142,7 +142,7 @@ def _staged_in(staged: StagedObject, folder: str, path: str) -> str:
 def prove(job: Job, path: str, staged: StagedObject) -> None:
     """What could not be read again is not written."""
     if not job.off:
-        _proof.of(job.base).items(path, staged.blobs)
+        _proof.proof_of(job.base).items(path, staged.blobs)
 
 
 # ---- writing ----------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class Writer:
         self._barrier, self._commit_hook = barrier, commit_hook
         self._job, self._level, self._opts = job, level, _jobs.own_options(job, opts)
         self._part, self._parts = part, _parts.declared(part, parts)
-        self._boxes = _stage.Boxes()
+        self._shards = _stage.ShardOffsets()
 
     def write(self, path: Any, state_dict: Any, **kwargs: Any) -> None:
         """Copy, hand over, wait for the level. Path and state come in either order; keywords go to
@@ -189,17 +189,17 @@ class Writer:
             folder = _staged_in(state, folder, path)
         name = _jobs.id_of(whole, step)
         _jobs.ids_of(folder).check(step, name)
-        turn, job = self._turn_of(path, state, folder, step, part)
+        call, job = self._call_of(path, state, folder, step, part)
         try:
-            self._write(turn, path, name, state, job, step, kwargs)
+            self._write(call, path, name, state, job, step, kwargs)
         finally:
             _parts.leave()
 
-    def _turn_of(self, path: str, state: Any, folder: str, step: int,
-                 part: str | None) -> tuple[_parts.Turn, Job | None]:
-        """The turn that writes the state, and the job that the state is to be staged in; None: it
+    def _call_of(self, path: str, state: Any, folder: str, step: int,
+                 part: str | None) -> tuple[_parts.PartCall, Job | None]:
+        """The call that writes the state, and the job that the state is to be staged in; None: it
         is staged already."""
-        staged = state.turn if isinstance(state, StagedObject) else None
+        staged = state.call if isinstance(state, StagedObject) else None
         if staged is not None and (staged.part is None) != (self._parts is None):
             raise ValueError(f"{path}: this state was staged as " + (
                 "a save without parts" if staged.part is None else f"part {staged.part}"))
@@ -216,27 +216,27 @@ class Writer:
         assert part is not None
         return _parts.take(job.base, part, self._parts, step), job
 
-    def _write(self, turn: _parts.Turn, path: str, name: str, state: Any, job: Job | None,
+    def _write(self, call: _parts.PartCall, path: str, name: str, state: Any, job: Job | None,
                step: int, kwargs: dict[str, Any]) -> None:
-        """Into the turn's save; after the last part, commit it. What fails gives it up."""
+        """Into the call's save; after the last part, commit it. What fails gives it up."""
         try:
-            turn.enter(2 * self._timeout + 60)
+            call.enter(2 * self._timeout + 60)
             staged = state
             if job is not None:
-                staged = stage(job, state, self._rank, self._boxes, self._timeout, turn,
+                staged = stage(job, state, self._rank, self._shards, self._timeout, call,
                                self._parts, None, step)
             save = staged.take()
-            turn.named(step, name)
-            turn.group.has_step()  # what fails from here on fails on all ranks
+            call.named(step, name)
+            call.whole.has_step()  # what fails from here on fails on all ranks
             prove(save.job, path, staged)
-            turn.wrote()
-            turn.finish(None)
-            if not turn.last:
+            call.wrote()
+            call.finish(None)
+            if not call.last:
                 return
             self._seal(save, path, kwargs)
-            turn.group.taken()
+            call.whole.taken()
         except BaseException as error:
-            turn.fail(f"{error}")
+            call.fail(f"{error}")
             raise
         self._commit(save, path, name, step, kwargs)
 

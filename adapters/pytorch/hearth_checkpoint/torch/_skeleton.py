@@ -46,10 +46,10 @@ Kind = tuple[str, tuple[int, ...], str, "tuple[int, ...] | None"]
 class Skeleton:
     """A state taken apart. sources: its tensors, in order, for the library."""
 
-    def __init__(self, state: Any, boxes: _stage.Boxes, part: str | None = None) -> None:
+    def __init__(self, state: Any, shards: _stage.ShardOffsets, part: str | None = None) -> None:
         self._keys = _keys(part)
         self.sources: list[_stage.Source] = []
-        self._boxes = boxes
+        self._shards = shards
         self._kinds: dict[Kind, int] = {}
         self._tensors: list[int] = []
         self._objects: list[Blob] = []
@@ -95,7 +95,8 @@ class Skeleton:
         are two."""
         local = value._local_tensor if isinstance(value, DTensor) else value
         _stage.refuse(path, local)
-        whole, offset = self._boxes.of(value) if isinstance(value, DTensor) else (None, None)
+        whole, offset = (self._shards.shape_and_offset(value) if isinstance(value, DTensor)
+                         else (None, None))
         same = (local.data_ptr() or id(local), local.dtype, local.shape, local.stride(),
                 local.device, local.is_conj(), local.is_neg(), whole)
         known = self._index.get(same)

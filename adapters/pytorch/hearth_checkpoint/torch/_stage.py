@@ -130,13 +130,13 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype)[6:]
 
 
-class Boxes:
+class ShardOffsets:
     """Where a DTensor's local part lies in the whole, remembered by mesh and placements."""
 
     def __init__(self) -> None:
         self._known: dict[tuple, tuple] = {}
 
-    def of(self, tensor: DTensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def shape_and_offset(self, tensor: DTensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
         spec = tensor._spec
         key = (id(spec.mesh), spec.placements, tuple(spec.shape))
         if key not in self._known:
@@ -151,8 +151,8 @@ class Boxes:
 class _Walk:
     """Both walks over a state: they meet the same leaves in the same order."""
 
-    def __init__(self, boxes: Boxes) -> None:
-        self.boxes = boxes
+    def __init__(self, shards: ShardOffsets) -> None:
+        self.shards = shards
         self.sources: list[Source] = []
         self.leaves = 0
         self.size = 0  # of strings among the leaves
@@ -196,7 +196,7 @@ class _Walk:
         local = value
         if isinstance(value, DTensor):
             local = value._local_tensor
-            whole, offset = self.boxes.of(value)
+            whole, offset = self.shards.shape_and_offset(value)
         refuse(path, local)
         self.sources.append(Source(path, on_host(local.detach()), whole, offset))
 
@@ -320,14 +320,14 @@ def tensor_over(memory: memoryview | None, offset: int | None, dtype: torch.dtyp
     return flat.view(shape)
 
 
-def stage(job: Job, state: Any, boxes: Boxes, *, begin: Callable[[int], Save],
+def stage(job: Job, state: Any, shards: ShardOffsets, *, begin: Callable[[int], Save],
           path: Path = ()) -> StagedCopy:
     """Copy a state into a new object of a save.
 
     begin  makes it, of that many bytes; the save is given up where the copy fails
     path   in front of the names of what is in it
     """
-    walk = _Walk(boxes)
+    walk = _Walk(shards)
     walk.note(state, path)
     pieces = pieces_of(walk.sources)
     room = walk.leaves * _BYTES_PER_LEAF + walk.size + _SLACK

@@ -36,17 +36,17 @@ class StagedObject(dict):
     whose tensors are readable until it is written or given up; it is empty then.
 
     base   of the job that the copy is in
-    turn   whose group has the save: what gives the copy up fails all of that
+    call   that wrote it: what gives the copy up fails the whole save
     blobs  to be proved before it is committed
     """
 
     def __init__(self, state: dict, save: Save, blobs: list[_proof.Blob],
-                 turn: _parts.Turn) -> None:
+                 call: _parts.PartCall) -> None:
         super().__init__(state)
         self._lock = threading.Lock()
         self._save: Save | None = save
-        self.base, self.blobs, self.turn = save.job.base, blobs, turn
-        self._end = weakref.finalize(self, _drop, turn)
+        self.base, self.blobs, self.call = save.job.base, blobs, call
+        self._end = weakref.finalize(self, _drop, call)
         self._end.atexit = False
 
     def take(self) -> Save:
@@ -71,35 +71,35 @@ class StagedObject(dict):
         return dict, (dict(self),)
 
 
-def _drop(turn: _parts.Turn) -> None:
+def _drop(call: _parts.PartCall) -> None:
     """What was staged is not written."""
-    turn.drop()
-    turn.over.set()
+    call.drop()
+    call.over.set()
 
 
-def stage(job: Job, state: Any, rank: int, boxes: _stage.Boxes, wait_s: float, turn: _parts.Turn,
-          parts: tuple[str, ...] | None, ranks: tuple[int, ...] | None,
+def stage(job: Job, state: Any, rank: int, shards: _stage.ShardOffsets, wait_s: float,
+          call: _parts.PartCall, parts: tuple[str, ...] | None, ranks: tuple[int, ...] | None,
           step: int | None = None) -> StagedObject:
-    """Copy a state into one more object of the turn's save: one call copies all tensors. step None:
-    it is said later, and the copy can be read."""
-    group = turn.group
+    """Copy a state into one more object of a save, at once for all tensors. step None: it is said
+    later, and the copy can be read."""
+    whole = call.whole
     try:
-        turn.join(parts or (), step, ranks)
-        skeleton = Skeleton(state, boxes, turn.part)
+        call.join(parts or (), step, ranks)
+        skeleton = Skeleton(state, shards, call.part)
         pieces = _stage.pieces_of(
-            source._replace(path=(*turn.path, *source.path)) for source in skeleton.sources)
+            source._replace(path=(*call.path, *source.path)) for source in skeleton.sources)
         items = skeleton.items()
-        with group.lock:
-            group.open_object(job, save_bytes(pieces, items), wait_s, object_name(rank, turn.part))
-            save = group.save
+        with whole.lock:
+            whole.open_object(job, save_bytes(pieces, items), wait_s, object_name(rank, call.part))
+            save = whole.save
             addresses = save.stage(pieces) if pieces else []
             items = with_places(items, save.places())
             save.add_bytes(items)
         return StagedObject(
-            _copy(skeleton, addresses, step), save, skeleton.blobs(items), turn)
+            _copy(skeleton, addresses, step), save, skeleton.blobs(items), call)
     except BaseException as error:
-        turn.fail(f"{error}")
-        turn.over.set()
+        call.fail(f"{error}")
+        call.over.set()
         raise
 
 

@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from .. import _calls, _ffi
 from ..errors import HearthBusy, HearthError
-from ..job import Kept
+from ..job import KeptSave
 from . import _jobs
 
 ON_ERROR = ("raise", "warn")
@@ -108,7 +108,7 @@ def protection(base: str | os.PathLike | None = None) -> Protection:
                       _MEND.format(copies=newest.copies))
 
 
-def _newest(base: str | None) -> Kept | None:
+def _newest(base: str | None) -> KeptSave | None:
     member = _jobs.open_member(base) if base is not None else None
     if member is None:
         return None

@@ -22,8 +22,8 @@ from ._process import DcpSave
 
 
 def where_of(current: DcpSave) -> str:
-    turn = current.turn
-    part = f", part {turn.part}" if turn is not None and turn.part is not None else ""
+    call = current.call
+    part = f", part {call.part}" if call is not None and call.part is not None else ""
     return f"step {current.step} ({current.base}/{current.name}{part})"
 
 
@@ -63,27 +63,27 @@ def _refuse_unplanned(item: WriteItem, tensor: torch.Tensor) -> None:
 class Write:
     """One rank's write_data."""
 
-    def __init__(self, job: Job, current: DcpSave, turn: _parts.Turn, plan: SavePlan,
+    def __init__(self, job: Job, current: DcpSave, call: _parts.PartCall, plan: SavePlan,
                  planner: SavePlanner) -> None:
         self._job, self._current, self._planner = job, current, planner
         self._tensors = [i for i in plan.items if i.type != WriteItemType.BYTE_IO]
         self._bytes = [i for i in plan.items if i.type == WriteItemType.BYTE_IO]
         self._results: list[WriteResult] = []
         self._headers: list[_proof.Header] = []
-        self._turn, self._group = turn, turn.group
-        self._name = turn.object  # that items are written into
+        self._call, self._whole = call, call.whole
+        self._name = call.object  # that items are written into
         self.save: Save
 
     def run(self) -> list[WriteResult]:
         fresh = self._staged_results([(i, self._tensor(i)) for i in self._tensors])
         self._prove_headers()  # while their object is mapped
-        sources = [_stage.Source((*self._turn.path, item.index.fqn), tensor, *_box(item))
+        sources = [_stage.Source((*self._call.path, item.index.fqn), tensor, *_box(item))
                    for item, tensor in fresh]
         pieces = _stage.pieces_of(sources, again=self._current.staged is not None)
         stock = is_stock(self._planner)
         made = [self._blob(item, stock) for item in self._bytes]
         if not self._job.off:
-            _proof.of(self._current.base).items(where_of(self._current), made)
+            _proof.proof_of(self._current.base).items(where_of(self._current), made)
         keys = _stage.keys_of(blob.key for blob in made)
         blobs = [(key, blob.data) for key, blob in zip(keys, made)]
         self._make_room(pieces, blobs)
@@ -109,7 +109,7 @@ class Write:
 
     def _blob(self, item: WriteItem, stock: bool) -> _proof.Blob:
         """A byte item; with a stock planner, without its torch.save."""
-        key = ".".join((*self._turn.path, item.index.fqn))
+        key = ".".join((*self._call.path, item.index.fqn))
         if stock:
             value = self._planner.lookup_object(item.index)
             return _proof.Blob(key, encode_item(value), type(value))
@@ -129,26 +129,26 @@ class Write:
                 fresh.append((item, tensor))
             else:
                 self._tensor_result(staged.save, item, tensor, place.offset, place.length)
-        if (self._turn.part is None and tensors and not self._results
+        if (self._call.part is None and tensors and not self._results
                 and not _stage.lies_in(staged.save, [t for _, t in fresh])):
-            self._group.restart()  # nothing of it is written, nor read from it
-            self._current.staged, self._turn.object = None, ""
+            self._whole.restart()  # nothing of it is written, nor read from it
+            self._current.staged, self._call.object = None, ""
         return fresh
 
     def _make_room(self, pieces: list[Piece], blobs: list[tuple[bytes, bytes]]) -> None:
         """A save of this step with room for what is to come: behind what was staged, if that is
         still the open object, else in one more."""
         need = save_bytes(pieces, blobs)
-        group, staged = self._group, self._current.staged
-        if group.object:
-            group.has_step()
-        if staged is not None and group.object == self._turn.object:
+        whole, staged = self._whole, self._current.staged
+        if whole.object:
+            whole.has_step()
+        if staged is not None and whole.object == self._call.object:
             more = need > staged.room
         else:
-            more = need > 0 or not group.object
+            more = need > 0 or not whole.object
         if more:
-            self._name = group.open_object(self._job, need, 60.0)
-        self.save = group.has_step()
+            self._name = whole.open_object(self._job, need, 60.0)
+        self.save = whole.has_step()
 
     def _result(self, item: WriteItem, name: str, offset: int, length: int) -> None:
         self._results.append(WriteResult(
@@ -160,14 +160,14 @@ class Write:
         """The item, and where its header lies while the object is being written."""
         self._result(item, self._name, offset, length)
         known = tensor.dtype, tensor.dim()
-        if known not in self._group.headers and not self._job.off:
-            self._group.headers[known] = self._name, offset
-            base, _ = self._turn.span if self._name == self._turn.object else save.data()
+        if known not in self._whole.headers and not self._job.off:
+            self._whole.headers[known] = self._name, offset
+            base, _ = self._call.span if self._name == self._call.object else save.data()
             self._headers.append(_proof.Header(
                 item.index.fqn, tensor.dtype, tuple(tensor.shape), base + offset))
 
     def _prove_headers(self) -> None:
-        _proof.of(self._current.base).headers(where_of(self._current), self._headers)
+        _proof.proof_of(self._current.base).headers(where_of(self._current), self._headers)
         self._headers.clear()
 
 

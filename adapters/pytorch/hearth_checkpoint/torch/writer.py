@@ -138,7 +138,7 @@ class HearthWriter(StorageWriter):
         self._step_of = step_of
         self._part, self._parts = part, _parts.declared(part, parts)
         self._overwrite, self._opts = overwrite, opts
-        self._boxes = _stage.Boxes()
+        self._shards = _stage.ShardOffsets()
         self._lock = threading.Lock()
         self._local = threading.local()
         self._staged: list[DcpSave] = []  # neither written nor sent to another process yet
@@ -170,8 +170,8 @@ class HearthWriter(StorageWriter):
             assert current.staged is not None
             staged = current.staged.state
         except BaseException as error:
-            if current.turn is not None:
-                current.turn.fail(f"{error}")
+            if current.call is not None:
+                current.call.fail(f"{error}")
             if isinstance(error, KeyboardInterrupt):
                 raise
             current.error = error
@@ -197,26 +197,26 @@ class HearthWriter(StorageWriter):
             raise ValueError("a stager is not told the checkpoint_id, which would name the part: "
                              "give the HearthWriter of each part part=, or use "
                              "hearth_checkpoint.torch.dcp.async_save()")
-        turn = self._turn_of(current, self._part, None)
+        call = self._call_of(current, self._part, None)
 
         def begin(nbytes: int) -> Save:
-            turn.object = turn.group.open_object(job, nbytes, self._timeout_s)
-            return turn.group.save
+            call.object = call.whole.open_object(job, nbytes, self._timeout_s)
+            return call.whole.save
 
-        with turn.group.lock:
+        with call.whole.lock:
             current.staged = _stage.stage(
-                job, state, self._boxes, begin=begin, path=turn.path)
-            turn.span = current.staged.save.data()
+                job, state, self._shards, begin=begin, path=call.path)
+            call.span = current.staged.save.data()
 
-    def _turn_of(self, current: DcpSave, part: str | None, step: int | None) -> _parts.Turn:
+    def _call_of(self, current: DcpSave, part: str | None, step: int | None) -> _parts.PartCall:
         """Of a part, or of a save without parts; a part joins the save that is open."""
-        turn = current.turn = (
+        call = current.call = (
             _parts.alone(current.base) if self._parts is None or part is None
             else _parts.take(current.base, part, self._parts, step))
         if step is not None:
-            turn.enter(self._turn_s)
-        turn.join(self._parts or (), step, self._ranks)
-        return turn
+            call.enter(self._before_s)
+        call.join(self._parts or (), step, self._ranks)
+        return call
 
     def _pack(self, current: DcpSave, state: dict[str, Any]) -> bytes:
         """A staged state for another process, where it is written then. Waits for the save before,
@@ -225,7 +225,7 @@ class HearthWriter(StorageWriter):
             if current in self._staged:
                 self._staged.remove(current)
         self._local.packed = True
-        if self._parts is not None and current.turn is not None:
+        if self._parts is not None and current.call is not None:
             current.refuse(HearthError(
                 "parts of one save cannot be written in DCP's checkpoint process: the save cannot "
                 "be in two processes; use the thread (AsyncCheckpointerType.THREAD)"))
@@ -238,8 +238,8 @@ class HearthWriter(StorageWriter):
             left, self._staged = self._staged, []
         for current in left:
             current.drop()
-            if current.turn is not None:
-                current.turn.over.set()
+            if current.call is not None:
+                current.call.over.set()
 
     # ---- the writer -----------------------------------------------------------------------
 
@@ -251,10 +251,10 @@ class HearthWriter(StorageWriter):
     def _current(self) -> DcpSave:
         return self._local.current
 
-    def _turn(self) -> _parts.Turn:
-        turn = self._current().turn
-        assert turn is not None
-        return turn
+    def _call(self) -> _parts.PartCall:
+        call = self._current().call
+        assert call is not None
+        return call
 
     def _common_of(self, job: Job) -> dict[str, bytes]:
         """What this rank gives to all nodes now."""
@@ -290,8 +290,8 @@ class HearthWriter(StorageWriter):
         _parts.leave()
         current = self._begun() or _process.arrived() or DcpSave()
         self._local.current = current
-        if current.turn is not None:
-            current.turn.enter(self._turn_s)
+        if current.call is not None:
+            current.call.enter(self._before_s)
         checkpoint_id = self._local.__dict__.pop("id", None)
         self._local.save_id = f"{_OURS}{uuid.uuid4()}"
         refused = self._local.__dict__.pop("refused", None) or self._brought
@@ -306,7 +306,7 @@ class HearthWriter(StorageWriter):
         current.name = _jobs.id_of(checkpoint_id, current.step)
         if self._parts is None:
             _parts.pass_by(current.base, current.step)
-        self._take_turn(current)
+        self._join_part(current)
         self._count_missed(current)
         return self._meta(current)
 
@@ -326,23 +326,23 @@ class HearthWriter(StorageWriter):
         return self._meta(current)
 
     @property
-    def _turn_s(self) -> float:
+    def _before_s(self) -> float:
         """For the part before: longer than its waits may take."""
         return _calls.limited(2 * self._timeout_s + 60)
 
-    def _take_turn(self, current: DcpSave) -> None:
+    def _join_part(self, current: DcpSave) -> None:
         """The part joins the save of its step, if it was not staged there."""
         part = self._local.__dict__.pop("part", None) or self._part
         if part is None and self._parts is not None:
             raise ValueError(f"part= is not given, nor does the checkpoint id name one of "
                              f"{', '.join(self._parts)}")
-        turn = current.turn or self._turn_of(current, part, current.step)
+        call = current.call or self._call_of(current, part, current.step)
         if part is None:
-            turn.group.ranks = self._ranks  # of a save that came from another process, too
+            call.whole.ranks = self._ranks  # of a save that came from another process, too
         try:
-            turn.named(current.step, current.name)
+            call.named(current.step, current.name)
         except HearthError as error:
-            turn.fail(f"{error}")
+            call.fail(f"{error}")
             raise
 
     def _begun(self) -> DcpSave | None:
@@ -373,9 +373,8 @@ class HearthWriter(StorageWriter):
         current = self._current()
         current.rank = kwargs.get("rank", 0)
         current.use_collectives = kwargs.get("use_collectives", True)
-        current.commits_in_finish = is_coordinator or not current.use_collectives
-        if current.turn is not None:
-            current.turn.coordinates = current.commits_in_finish
+        if current.call is not None:
+            current.call.coordinates = is_coordinator or not current.use_collectives
         if current.error is not None:
             member = _jobs.open_member(current.base)
             if member is not None and not current.use_collectives:
@@ -391,7 +390,7 @@ class HearthWriter(StorageWriter):
         if not self._overwrite and _exists(job, current.step):
             raise RuntimeError(f"Checkpoint already exists: step {current.step} of {job.base}, "
                                "and overwrite is False")
-        if current.commits_in_finish and not job.off:
+        if self._call().coordinates and not job.off:
             ids = _jobs.ids_of(current.base)
             ids.check(current.step, current.name, lambda: _recorded_id(job, current))
         member.saves += 1
@@ -417,51 +416,51 @@ class HearthWriter(StorageWriter):
     @_carried
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Waiting:
         """Copy, seal. The future's value: where each item lies."""
-        current, turn = self._current(), self._turn()
-        group = turn.group
+        current, call = self._current(), self._call()
+        whole = call.whole
         member = self._member(current.base)
         if isinstance(plan.storage_data, _Says):  # a rank that has missed a save counts on with all
             member.saves = max(member.saves, plan.storage_data.number)
-        if turn.last:
+        if call.last:
             member.wrote = current.step
         try:
             refuse_items(plan)
             if current.common is None:
                 current.common = self._common_of(member.job)
-            with group.lock:
-                group.check()
-                results = _parts.Results(Write(member.job, current, turn, plan, planner).run())
-                results.says = turn.says
-                group.common.update(current.common)
-                turn.wrote()
+            with whole.lock:
+                whole.check()
+                results = _parts.Results(Write(member.job, current, call, plan, planner).run())
+                results.says = call.says
+                whole.common.update(current.common)
+                call.wrote()
                 current.staged = None
-            if not turn.last:
+            if not call.last:
                 return Waiting(None, "", 0, results)
-            save = group.save
+            save = whole.save
             save.seal()
-            for name, data in group.common.items():
+            for name, data in whole.common.items():
                 save.put_common(name, data)
-            if current.commits_in_finish:
+            if call.coordinates:
                 return Waiting(None, "", 0, results)
             level = min(self._level, "COPIED", key=_LEVELS.index)
-            return Waiting(group.taken().commit(), level, self._timeout_s, results)
+            return Waiting(whole.taken().commit(), level, self._timeout_s, results)
         except BaseException as error:
             self._missed(member, current)
-            turn.fail(f"{error}")
+            call.fail(f"{error}")
             self.give_up()
             raise
 
     def _missed(self, member: _jobs.Membership, current: DcpSave) -> None:
         """The others begin this step, and this rank has not. Where DCP does not tell them, it is
         begun in vain: so it fails on all ranks at once."""
-        group = None if current.turn is None else current.turn.group
-        if (group is not None and group.counted) or member.job.off:
+        whole = None if current.call is None else current.call.whole
+        if (whole is not None and whole.counted) or member.job.off:
             return
         member.missed = current.step
         if not current.use_collectives:
             self._count_missed(current)
-            if group is not None:
-                group.counted = True
+            if whole is not None:
+                whole.counted = True
 
     def _count_missed(self, current: DcpSave) -> None:
         """The step again: the attempt that failed here before it was begun counts for this rank
@@ -478,8 +477,8 @@ class HearthWriter(StorageWriter):
     @_carried
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """`.metadata` to every node, commit, and wait for the level."""
-        current, turn = self._current(), self._turn()
-        group = turn.group
+        current, call = self._current(), self._call()
+        whole = call.whole
         if any(part is None for part in results):
             raise HearthError(f"step {current.step}: a rank gave no results")
         own: Metadata | None = dataclasses.replace(
@@ -492,24 +491,24 @@ class HearthWriter(StorageWriter):
         where = where_of(current)
         try:
             _parts.compare(current.step, results)
-            own = turn.finish(own)
+            own = call.finish(own)
             if own is None:
                 return  # there are parts to come
             data = pickle.dumps(own)
-            proved = not job.off and _proof.of(current.base).metadata(
+            proved = not job.off and _proof.proof_of(current.base).metadata(
                 where, name, own, data)
-            group.save.put_common(name, data)
-            handle = group.taken().commit()
+            whole.save.put_common(name, data)
+            handle = whole.taken().commit()
         except BaseException as error:
-            turn.fail(f"{error}")
+            call.fail(f"{error}")
             self.give_up()
             raise
         try:
             with _jobs.ids_of(current.base).noted(current.step, "" if job.off else current.name):
                 handle.wait(self._level, self._timeout_s)
                 if proved:
-                    _proof.of(current.base).after_commit(
-                        where, job, current.step, handle, name, data, group.headers)
+                    _proof.proof_of(current.base).after_commit(
+                        where, job, current.step, handle, name, data, whole.headers)
         finally:
             handle.close()
             job.log()
