@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From joining to GO: inventory, choice, plan, pull, verify, vote; on a member and at the
- * coordinator. The rules are in docs/protocol.md, Recovery.
+ * coordinator. The rules are in docs/design/recovery.md.
  */
 #ifndef HEARTH_LOADER_RECOVER_H
 #define HEARTH_LOADER_RECOVER_H

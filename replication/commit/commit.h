@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A save from its first begin to PROTECTED or CANCELLED, on a node and at the coordinator.
- * The rules: docs/protocol.md, Commit.
+ * The rules: docs/design/commit.md.
  */
 #ifndef HEARTH_REPLICATION_COMMIT_H
 #define HEARTH_REPLICATION_COMMIT_H

@@ -31,10 +31,10 @@ missing() {
 
 ctest --test-dir "$build" -N | sed -n 's/.*Test *#[0-9]*: //p' >"$tmp/tests"
 "$root/tests/cluster/run" --build "$build" --list | sed 's,/.*,,' | sort -u >"$tmp/scenarios"
-for name in $(quoted "$docs/failure-model.md" '[a-z]+(\.[a-z0-9_*-]+)+'); do
+for name in $(quoted "$docs/design/failure-model.md" '[a-z]+(\.[a-z0-9_*-]+)+'); do
 	none_in "$tmp/tests" "$name" && missing failure-model.md "test $name"
 done
-for name in $(quoted "$docs/failure-model.md" '[a-z0-9*]+(-[a-z0-9*]+)+'); do
+for name in $(quoted "$docs/design/failure-model.md" '[a-z0-9*]+(-[a-z0-9*]+)+'); do
 	none_in "$tmp/scenarios" "$name" && missing failure-model.md "scenario $name"
 done
 

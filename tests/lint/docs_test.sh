@@ -9,7 +9,8 @@ bad=0
 
 # expect FILE LINE WORDS: with this line added, the lint says so
 expect() {
-	cp "$root/docs/api.md" "$root/docs/failure-model.md" "$tmp"
+	cp "$root/docs/api.md" "$tmp"
+	cp "$root/docs/design/failure-model.md" "$tmp/design"
 	printf '%s\n' "$2" >>"$tmp/$1"
 	"$root/tests/lint/docs.sh" "$root" "$build" "$tmp" >"$tmp/said" 2>&1 && rc=0 || rc=1
 	if [ "$rc" = 0 ] || ! grep -q "no $3" "$tmp/said"; then
@@ -19,14 +20,14 @@ expect() {
 	fi
 }
 
-mkdir "$tmp/man"
+mkdir "$tmp/man" "$tmp/design"
 sed '/^\.BI inspect/d' "$root/docs/man/hearth.1" >"$tmp/man/hearth.1"
 expect api.md '' 'command inspect'
 cp "$root/docs/man/hearth.1" "$tmp/man"
 # shellcheck disable=SC2016 # what is quoted is text
 {
-	expect failure-model.md '`ten.no_such_test`' 'test ten.no_such_test'
-	expect failure-model.md '`lose-nothing-*`' 'scenario lose-nothing-'
+	expect design/failure-model.md '`ten.no_such_test`' 'test ten.no_such_test'
+	expect design/failure-model.md '`lose-nothing-*`' 'scenario lose-nothing-'
 	expect api.md '`hearth_no_such_call()`' 'call hearth_no_such_call'
 	expect api.md 'HEARTH_NO_SUCH_CODE' 'HEARTH_NO_SUCH_CODE'
 	expect api.md '    opts.no_such = 1' 'option no_such'

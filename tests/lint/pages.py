@@ -15,12 +15,8 @@ import sys
 
 COLUMNS, CODE_COLUMNS, LINES = 100, 120, 250
 LATER = re.compile(  # pages whose lines are cut to COLUMNS when they are written anew
-    r"docs/(api|decisions|failure-model|formats|protocol)\.md$|"
-    r"replication/commit/|tests/(on-demand|promises/README)\.md$")
-LONGER = {  # page: why it may have more lines
-    "docs/protocol.md": "one protocol, read as one text",
-    "docs/decisions.md": "each decision is searched for by its subject",
-}
+    r"tests/(on-demand|promises/README)\.md$")
+LONGER = {"docs/api.md": "it names every call"}  # page: why it may have more lines
 PLAIN = re.compile(
     r"(README|SECURITY|CHANGELOG)\.md$|docs/(README\.md|(start|use|operate|reference|design)/)")
 

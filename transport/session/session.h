@@ -119,7 +119,7 @@ int hth_session_visit(struct hth_session *s, const struct hth_member *at, uint32
 void hth_session_leave(struct hth_session *s, uint32_t node);
 
 /* Queue for the peer, connecting where needed. Order is kept while the connection lives; what
- * was queued when a peer goes down is lost (callers repeat themselves, see docs/protocol.md).
+ * was queued when a peer goes down is lost (callers repeat it: docs/design/protocol.md).
  * Errors: HEARTH_EBUSY queue full, HEARTH_EINVAL too long or not a member (or ourselves). */
 int hth_session_send(
         struct hth_session *s, uint32_t node, uint16_t type, const void *body, size_t len);
