@@ -46,7 +46,7 @@ hearth_case(lint.scripts lint COMMAND ${lint}/scripts.sh ${PROJECT_SOURCE_DIR})
 if(NOT HEARTH_SANITIZE) # where all tests are there
   foreach(script docs docs_test)
     string(REPLACE docs_test docs_fails name ${script})
-    hearth_case(lint.${name} lint
+    hearth_case(lint.${name} lint TIMEOUT 300
       COMMAND ${lint}/${script}.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
   endforeach()
   hearth_case(lint.options lint
