@@ -64,6 +64,18 @@ def test_no_writer_and_no_reader_is_named(base):
     assert loaded(f"{base}/step-3", no_dist=True) == 3
 
 
+def test_a_function_may_give_the_state(base):
+    def fails() -> dict[str, Any]:
+        raise ValueError("there is no state")
+
+    ht.async_save(lambda: state(1), checkpoint_id=f"{base}/1").result(60)
+    assert loaded(f"{base}/1") == 1
+    with pytest.raises(CheckpointException, match="there is no state"):
+        ht.async_save(fails, checkpoint_id=f"{base}/2").result(60)
+    ht.async_save(lambda: state(3), checkpoint_id=f"{base}/3").result(60)
+    assert loaded(f"{base}/3") == 3
+
+
 def test_a_writer_that_is_named_is_taken(base, folder):
     dcp.save(state(4), checkpoint_id=f"{folder}/files/4",
              storage_writer=theirs.FileSystemWriter(f"{folder}/files/4"))

@@ -133,7 +133,8 @@ def forget_group() -> None:
 _executor: concurrent.futures.ThreadPoolExecutor | None = None
 
 
-def async_save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None = None,
+def async_save(state_dict: dict[str, Any] | Callable[[], dict[str, Any]], *,
+               checkpoint_id: str | os.PathLike | None = None,
                storage_writer: HearthWriter | None = None, planner: Any = None,
                process_group: Any = None,
                no_dist: bool = False, on_error: str = "raise",
@@ -141,6 +142,7 @@ def async_save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike |
     """dcp.async_save() for large flat states: the same result, without DCP's walk over all keys
     before the copy. Saves are written one after another, in a group of their own.
 
+    state_dict  or a function that gives it: what that raises is an error of all ranks
     on_error    "warn": a save that fails is counted and said in the log (protection()), and its
                 future gives None
     blocked_ms  with "warn": that this call waits for this node's engine; then the save is skipped,
@@ -155,8 +157,9 @@ def async_save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike |
                         "it is the stager as well; dcp.async_save() takes any")
     if process_group is None and not no_dist:
         process_group = group()
-    state = {key: value.state_dict() if isinstance(value, Stateful) else value
-             for key, value in state_dict.items()}
+    state = state_dict if callable(state_dict) else {
+        key: value.state_dict() if isinstance(value, Stateful) else value
+        for key, value in state_dict.items()}
     whole, _ = _parts.split(checkpoint_id, writer._base, writer._parts, writer._step_of,
                             writer._step)
     ends = writer._parts is None or writer._part == writer._parts[-1]

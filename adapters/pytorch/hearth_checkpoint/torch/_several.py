@@ -22,23 +22,12 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
-from ..job import Job
 from . import _folder, _jobs, _recover, _weak
-from ._process import DcpSave
 from .reader import HearthReader
 from .writer import HearthWriter
 
 FILES = "files"
 Make = Callable[[], dict[str, Any]]
-
-
-class _Writer(HearthWriter):
-    """Stages what make() gives, and no other state; what that raises is an error of all ranks."""
-
-    make: Make
-
-    def _stage(self, job: Job, current: DcpSave, state: dict[str, Any]) -> None:
-        super()._stage(job, current, self.make())
 
 
 class Saver(_weak.Saves):
@@ -48,7 +37,7 @@ class Saver(_weak.Saves):
                  level: str = "PROTECTED", **opts: Any) -> None:
         super().__init__(base, on_error)
         self._level, self._opts = level, opts
-        self._writers: dict[tuple[str, ...], dict[str, _Writer]] = {}
+        self._writers: dict[tuple[str, ...], dict[str, HearthWriter]] = {}
 
     def save(self, step: int, states: Mapping[str, Make],
              write: Callable[[str], Any]) -> Future[Any]:
@@ -63,20 +52,19 @@ class Saver(_weak.Saves):
         with _folder.scratch() as folder:
             made = {name: _made(make) for name, make in states.items()}
             made[FILES] = _made(lambda: _written(write, folder))
-            futures = []
-            for name, writer in self._writers_of(parts).items():
-                writer.make = made[name]
-                futures.append(_recover.async_save(
-                    {}, checkpoint_id=f"{self.base}/step-{step}_ckpt/{name}",
-                    storage_writer=writer))
-                writer.make = made[name] = _nothing
+            futures = [
+                _recover.async_save(
+                    made.pop(name), checkpoint_id=f"{self.base}/step-{step}_ckpt/{name}",
+                    storage_writer=writer)
+                for name, writer in self._writers_of(parts).items()]
         return _first_error(futures)
 
-    def _writers_of(self, parts: tuple[str, ...]) -> dict[str, _Writer]:
+    def _writers_of(self, parts: tuple[str, ...]) -> dict[str, HearthWriter]:
         known = self._writers.get(parts)
         if known is None:
             known = self._writers[parts] = {
-                name: _Writer(self.base, part=name, parts=parts, level=self._level, **self._opts)
+                name: HearthWriter(
+                    self.base, part=name, parts=parts, level=self._level, **self._opts)
                 for name in parts}
         return known
 
@@ -88,10 +76,6 @@ class Saver(_weak.Saves):
             for writers in self._writers.values():
                 for writer in writers.values():
                     writer.close()
-
-
-def _nothing() -> dict[str, Any]:
-    return {}
 
 
 def _made(make: Make) -> Make:

@@ -157,15 +157,17 @@ class HearthWriter(StorageWriter):
     def synchronize_staging(self) -> None:
         """Nothing is left to wait for."""
 
-    def stage(self, state_dict: dict[str, Any]) -> _process.StagedState:
-        """A copy of the state in pool memory. An error is kept, for all ranks to hear of it."""
+    def stage(self, state_dict: dict[str, Any] | Callable[[], dict[str, Any]]
+              ) -> _process.StagedState:
+        """A copy of the state, or of that which a function gives, in pool memory. An error is kept,
+        for all ranks to hear of it."""
         refuse_in_child()  # no other rank waits for a child
         current = DcpSave()
-        staged: Any = state_dict
+        staged: Any = {} if callable(state_dict) else state_dict
         try:
             current.base = _jobs.base_of(self._base)
             job = self._member(current.base).job
-            self._stage(job, current, state_dict)
+            self._stage(job, current, state_dict() if callable(state_dict) else state_dict)
             current.common = self._common_of(job)
             assert current.staged is not None
             staged = current.staged.state
