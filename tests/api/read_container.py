@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read what examples/write_container.c wrote, by its .metadata alone: read_container.py CORE DIRECTORY"""
+"""Read what examples/write_container.c wrote, by its .metadata alone: read_container.py DIRECTORY"""
+import os
 import pickle
 import struct
 import sys
 import types
 
-sys.path.insert(0, sys.argv[1])
-import metadata_standin
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+
+import standin  # noqa: E402
 
 
 class TensorHeader:
@@ -14,7 +16,6 @@ class TensorHeader:
 
 
 def main(directory):
-    metadata_standin.modules()
     header = types.ModuleType("ml_flashpoint.core.tensor_header")
     header.TensorHeader = TensorHeader
     sys.modules.update({"ml_flashpoint": header, "ml_flashpoint.core": header, header.__name__: header})
@@ -26,13 +27,13 @@ def main(directory):
         assert data[8:16] == b"MLF_TENS" and info.offset + info.length <= struct.unpack("<Q", data[:8])[0]
         item = data[4096 + info.offset:4096 + info.offset + info.length]
         entry = md.state_dict_metadata[index.fqn]
-        if type(entry) is metadata_standin.BytesStorageMetadata:
+        if type(entry) is standin.BytesStorageMetadata:
             items[index.fqn] = item
             continue
         length, = struct.unpack("<I", item[:4])
         tensor = pickle.loads(item[4:4 + length])
-        assert (tensor.dtype, tensor.shape) == (entry.properties.dtype, entry.size), index.fqn
-        form = {"float32": "f", "int64": "q"}[tensor.dtype]
+        assert (tensor.dtype, tensor.shape) == (entry.properties.fields[0], entry.size), index.fqn
+        form = {"float32": "f", "int64": "q"}[tensor.dtype.name]
         items[index.fqn] = [x for x, in struct.iter_unpack("<" + form, item[4 + length:])]
     assert items["model.weight"] == [i / 2 for i in range(12)], items
     assert items["step"] == [1], items
@@ -41,4 +42,4 @@ def main(directory):
                                "optimizer.lr": ("optimizer", "lr")}, md.planner_data
 
 
-main(sys.argv[2])
+main(sys.argv[1])

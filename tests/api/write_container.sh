@@ -9,4 +9,4 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 said=$(HEARTH_START=in_process HEARTH_ANY_ROOT=1 "$1" "$tmp" job)
 [ "$said" = "$tmp/job/step-1_ckpt" ] || { echo "said: $said"; exit 1; }
-python3 -B "$here/read_container.py" "$here/../core" "$said"
+python3 -B "$here/read_container.py" "$said"
