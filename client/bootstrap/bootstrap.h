@@ -13,7 +13,4 @@ int hth_bootstrap_check(uint32_t rank, uint32_t world, uint32_t deadline_ms,
 /* A variable of the environment. Errors: HEARTH_ENOENT, HEARTH_EINVAL. */
 int hth_env_number(const char *name, uint32_t most, uint32_t *out, struct hearth_error *err);
 
-/* "3, 7-9, ...": those whose there[rank] is 0. */
-void hth_ranks_text(char *out, size_t len, const unsigned char *there, uint32_t world);
-
 #endif

@@ -10,6 +10,8 @@
  */
 #include "bootstrap.h"
 
+#include "meeting/meeting.h"
+
 #if __has_include(<pmix.h>)
 
 #include "core/base/bytes.h"

@@ -1,30 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bootstrap over TCP, as its two sides see it. */
-/* For this folder alone. */
+/*
+ * The bootstrap over TCP: a place where the ranks of a job meet (meeting/meeting.h). A rank with an
+ * engine gives its row to that engine, with what is here. A rank without one meets by itself: an
+ * all-gather that the caller begins, or a rank whose engine cannot start, so that the others hear
+ * why.
+ */
 #ifndef HEARTH_CLIENT_TCP_H
 #define HEARTH_CLIENT_TCP_H
 
-#include "bootstrap.h"
-#include "rendezvous.h"
-#include <sys/socket.h>
-
-#define HTH_SAID_MAX  HEARTH_ERROR_TEXT
-#define HTH_GRACE_MS  1000u /* so that rank 0's error arrives before our own deadline */
-#define HTH_LISTENERS 32u
+#include "meeting/meeting.h"
+#include <hearth/bootstrap.h>
 
 struct hth_tcp {
     struct hearth_bootstrap base;
-    struct hth_knows knows;
-    struct hth_mates mates;
-    uint64_t tree_from; /* bytes; 0: TREE_FROM */
-    char host[256], port[8];
+    struct hth_meeting_keys keys;
+    char host[HTH_MEETING_HOST];
+    uint16_t port;
     uint32_t rank, world, deadline_ms;
-    uint32_t round; /* of the last table that this rank received; rank 0: of its newest gather */
-    unsigned char token[HTH_TOKEN];
-    struct sockaddr_storage good; /* the address that the last table came from */
-    unsigned listeners;
-    int listener[HTH_LISTENERS];
-    int narrow; /* rank 0: hth_listen_wider() may add addresses */
+    uint64_t tree_from;                     /* 0 but in tests: see meeting/meeting.h */
+    unsigned char token[HTH_MEETING_TOKEN]; /* of this process */
+    struct hth_meeting *meeting;            /* for ranks without an engine; NULL: none yet */
+    struct gather *gather;                  /* tcp.c, while it lasts */
 };
+
+/* NULL: a bootstrap of another kind, or the caller's own. */
+struct hth_tcp *hth_tcp_of(const struct hearth_bootstrap *bootstrap);
+
+/* What hearth_open() knows of who may take part: it is proved from here on. A bootstrap of the
+ * caller's own is left alone. */
+void hth_bootstrap_tell(
+        const struct hearth_bootstrap *bootstrap, const struct hth_meeting_keys *keys);
+/* For tests, whose jobs have no table that is so large. */
+void hth_bootstrap_tree_from(const struct hearth_bootstrap *bootstrap, uint64_t bytes);
+
+/* The addresses of the place. If it has none, the resolver is asked again until `until` (of
+ * hth_mono_ms()): a pod's record may appear after the pod. The resolver's own timeouts come on top.
+ * Errors: HEARTH_EINVAL. */
+int hth_tcp_resolve(const struct hth_tcp *t, uint64_t until, struct hth_meeting_place *out,
+        struct hearth_error *err);
+
+/* This rank comes by itself. */
+int hth_tcp_meet(
+        struct hth_tcp *t, const void *mine, size_t len, void *all, struct hearth_error *err);
+/* Its port is free again, for an engine. */
+void hth_tcp_rest(struct hth_tcp *t);
 
 #endif

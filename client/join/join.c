@@ -30,6 +30,9 @@ _Static_assert(HTH_OBJECTS_MAX == HTH_SIZES_OBJECTS, "of one save of a rank");
  * and might be started where that one ends with the trainer. */
 #define COMES_BACK_MS 3000u
 
+/* That may end, one after the other, while they meet the others for a rank. */
+#define ENGINES       4u
+
 /* Of one joining: each takes a fabric from a node's list, or is the last. */
 #define MEETINGS      64u
 
@@ -251,15 +254,52 @@ static int join_refit(struct hearth *h, uint32_t fabric, struct hearth_error *er
     return HEARTH_OK;
 }
 
-static int join_meet_once(struct hearth *h, unsigned char *table, struct hth_fabric_choice *out,
-        struct hearth_error *err)
+/* This rank's row of the table names the engine that runs now, not one that has ended. */
+static int join_find_engine(struct hearth *h, struct hearth_error *err)
+{
+    struct hearth_error why;
+    int rc;
+
+    pthread_mutex_lock(&h->lock);
+    hth_hear_locked(h); /* the end of one that is gone */
+    rc = hth_connected_locked(h, hth_until_ms(h->opts.open_ms), &why);
+    if (!rc) { /* recovery may want them, and slots of other sizes */
+        hth_ahead_back_locked(h);
+        hth_slots_let_go_all_locked(h);
+    }
+    pthread_mutex_unlock(&h->lock);
+    hth_slots_let_go(h);
+    if (!rc)
+        return HEARTH_OK;
+    hth_join_absent(h, &why);
+    if (err)
+        *err = why;
+    return rc;
+}
+
+/* The engine may end while it meets the others: the row is of the next one then. If it has not
+ * ended, the error is another rank's. */
+static int join_gather(struct hearth *h, unsigned char *table, struct hearth_error *err)
 {
     unsigned char own[HTH_GATHER];
     int rc;
 
-    join_own_row(h, own);
-    h->joining->rounds++;
-    rc = hth_meet(h, 0, own, table, err);
+    for (unsigned left = ENGINES;; left--) {
+        join_own_row(h, own);
+        h->joining->rounds++;
+        rc = hth_meet(h, 0, own, table, err);
+        if (rc != HEARTH_EENGINE || hth_is_connected(h) || left == 1)
+            return rc;
+        if ((rc = join_find_engine(h, err)))
+            return rc;
+    }
+}
+
+static int join_meet_once(struct hearth *h, unsigned char *table, struct hth_fabric_choice *out,
+        struct hearth_error *err)
+{
+    int rc = join_gather(h, table, err);
+
     rc = rc ? rc : hth_loopback_check(table, h->opts.world, err);
     return rc ? rc : hth_fabric_choose(table, h->opts.world, out, err);
 }
@@ -292,29 +332,6 @@ static int join_meet(struct hearth *h, unsigned char *table, struct hearth_error
     hth_line_add(&h->lines, HEARTH_LOG_INFO, "fabric", "job %s rank %u: %s", h->opts.job,
             h->opts.rank, text);
     return HEARTH_OK;
-}
-
-/* This rank's row of the table names the engine that runs now, not one that has ended. */
-static int join_find_engine(struct hearth *h, struct hearth_error *err)
-{
-    struct hearth_error why;
-    int rc;
-
-    pthread_mutex_lock(&h->lock);
-    hth_hear_locked(h); /* the end of one that is gone */
-    rc = hth_connected_locked(h, hth_until_ms(h->opts.open_ms), &why);
-    if (!rc) { /* recovery may want them, and slots of other sizes */
-        hth_ahead_back_locked(h);
-        hth_slots_let_go_all_locked(h);
-    }
-    pthread_mutex_unlock(&h->lock);
-    hth_slots_let_go(h);
-    if (!rc)
-        return HEARTH_OK;
-    hth_join_absent(h, &why);
-    if (err)
-        *err = why;
-    return rc;
 }
 
 int hth_join(struct hearth *h, struct hearth_error *err)

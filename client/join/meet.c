@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The all-gather of a joining, over whichever bootstrap. Over TCP one rank of a node receives the
- * table, and the others receive it from their engine. Each row is proved with a key of the
- * job's, so that no bootstrap, of ours or the caller's own, need be believed: a row without that
- * proof ends the joining by name. The job key itself is read, used and forgotten, for each joining anew: it may have
- * been changed, and two are taken meanwhile.
+ * The all-gather of a joining, over whichever bootstrap. Over TCP the node's engine meets the
+ * others for its ranks; a rank without one meets them by itself. Each row is proved with a key of
+ * the job's, so that no bootstrap, of ours or the caller's own, need be believed: a row without
+ * that proof ends the joining by name. The job key itself is read, used and forgotten, for each
+ * joining anew: it may have been changed, and two are taken meanwhile.
  */
 #include "meet.h"
 
-#include "client/base/memfd.h"
-#include "client/bootstrap/rendezvous.h"
+#include "client/base/clock.h"
+#include "client/bootstrap/tcp.h"
 #include "client/link/link.h"
 #include "core/base/auth.h"
 #include "core/base/file.h"
-#include "core/format/fabric.h"
+#include "core/format/rows.h"
 #include "joining.h"
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define MEET_MORE_MS 10000u /* beyond the gather's own deadlines: the engine is busy */
 
 static int meet_key(struct hearth *h, struct hearth_error *err)
 {
@@ -36,116 +40,110 @@ static int meet_key(struct hearth *h, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-static int meet_bring(void *self, uint32_t round, const void *packed, size_t len)
+/* The packed table that the engine's answer has. Errors: HEARTH_EPROTO, HEARTH_ENOMEM. */
+static int meet_unpack(
+        struct hearth *h, int fd, uint64_t len, unsigned char *table, struct hearth_error *err)
 {
-    struct hth_local_meet m = { .round = round };
-    struct hth_ask tell = { .msg = &m,
-        .len = sizeof(m),
-        .type = HTH_LOCAL_BRING,
-        .fd = hth_memfd("hearth-table", packed, len, NULL),
-        .what = "give the ranks' table to this node's other ranks" };
-    int rc = tell.fd < 0 ? HEARTH_ENOMEM : hth_tell(self, &tell, NULL);
+    unsigned char *packed = NULL;
+    int rc = HEARTH_EPROTO;
 
-    if (tell.fd >= 0)
-        close(tell.fd);
-    return rc;
+    if (fd >= 0 && len && len <= hth_rows_most(HTH_GATHER, h->opts.world))
+        packed = malloc((size_t)len);
+    if (packed && !hth_file_fill(fd, packed, (size_t)len, 0))
+        rc = hth_rows_unpack(table, HTH_GATHER, h->opts.world, packed, (size_t)len);
+    free(packed);
+    return rc ? hth_fail(err, rc, 0, "the ranks' table from the engine is not valid") : HEARTH_OK;
 }
 
-/* ask: its answer is the table. */
-static int meet_ask_table(
-        struct hearth *h, struct hth_ask *ask, uint64_t wait_ms, void *out, size_t len)
+/* With the addresses that the place has now. HEARTH_ENOENT: none of them answers. */
+static int meet_at_engine_once(struct hearth *h, const struct hth_tcp *t, uint64_t until,
+        struct hth_local_meet *m, unsigned char *table, struct hearth_error *err)
 {
     struct hth_local_bytes a;
-    int fd = -1, rc;
+    int fd = -1, rc = hth_tcp_resolve(t, until, &m->place, err);
+    uint64_t now = hth_mono_ms();
+    struct hth_ask ask = { .msg = m,
+        .len = sizeof(*m),
+        .type = HTH_LOCAL_MEET,
+        .want = HTH_LOCAL_BYTES,
+        .fd = -1,
+        .answer = &a,
+        .answer_len = sizeof(a),
+        .out_fd = &fd,
+        .what = "meet the other ranks" };
 
-    ask->want = HTH_LOCAL_BYTES;
-    ask->answer = &a;
-    ask->answer_len = sizeof(a);
-    ask->out_fd = &fd;
-    ask->wait_ms = wait_ms + 1;
-    rc = hth_ask(h, ask, NULL);
-    if (!rc)
-        rc = a.len == len && fd >= 0 && !hth_file_fill(fd, out, len, 0) ? HEARTH_OK : HEARTH_EPROTO;
+    if (rc)
+        return rc;
+    m->left_ms = until > now ? (uint32_t)(until - now) : 0;
+    ask.wait_ms = m->left_ms + (uint64_t)t->deadline_ms + MEET_MORE_MS;
+    rc = hth_ask(h, &ask, err);
+    rc = rc ? rc : meet_unpack(h, fd, a.len, table, err);
     if (fd >= 0)
         close(fd);
+    if (!rc && now < until && memcmp(table + (size_t)t->rank * HTH_GATHER, m->row, HTH_GATHER) != 0)
+        rc = HEARTH_ENOENT; /* of a gather that this rank's process came too late for */
     return rc;
 }
 
-static int meet_take(void *self, uint32_t round, uint64_t wait_ms, void *out, size_t len)
+/* This rank's engine meets the others for it. */
+static int meet_at_engine(struct hearth *h, struct hth_tcp *t, const unsigned char own[HTH_GATHER],
+        unsigned char *table, struct hearth_error *err)
 {
-    struct hth_local_meet m = { .round = round, .wait_ms = (uint32_t)wait_ms };
-    struct hth_ask ask = { .msg = &m,
-        .len = sizeof(m),
-        .type = HTH_LOCAL_MEET,
-        .fd = -1,
-        .what = "receive the ranks' table from this node's engine" };
+    uint64_t until = hth_until_ms(t->deadline_ms);
+    struct hth_local_meet *m = calloc(1, sizeof(*m));
+    struct hearth_error why;
+    int rc;
 
-    return meet_ask_table(self, &ask, wait_ms, out, len);
+    if (!m)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to meet the other ranks");
+    m->deadline_ms = t->deadline_ms;
+    m->tree_from = t->tree_from;
+    memcpy(m->token, t->token, sizeof(m->token));
+    memcpy(m->row, own, HTH_GATHER);
+    hth_tcp_rest(t);
+    while ((rc = meet_at_engine_once(h, t, until, m, table, &why)) == HEARTH_ENOENT)
+        continue; /* the engine ends it in time */
+    free(m);
+    if (rc && err)
+        *err = why;
+    return rc;
 }
 
-static int meet_fetch(void *self, uint32_t round, uint64_t wait_ms,
-        const unsigned char ticket[HTH_TICKET], void *out, size_t len)
+static void meet_tell(const struct hearth *h)
 {
-    struct hth_local_fetch m = { .round = round, .wait_ms = (uint32_t)wait_ms };
-    struct hth_ask ask = { .msg = &m,
-        .len = sizeof(m),
-        .type = HTH_LOCAL_FETCH,
-        .fd = -1,
-        .what = "receive the ranks' table from another node's engine" };
+    const struct hth_joining *j = h->joining;
+    struct hth_meeting_keys k = {
+        .told = 1, .trusted = h->opts.network == HEARTH_NETWORK_TRUSTED, .keyed = j->keyed
+    };
 
-    memcpy(m.ticket, ticket, HTH_TICKET);
-    return meet_ask_table(self, &ask, wait_ms, out, len);
+    snprintf(k.job, sizeof(k.job), "%s", h->opts.job);
+    memcpy(k.key, j->key, sizeof(k.key));
+    hth_bootstrap_tell(h->opts.bootstrap, &k);
+    hth_wipe(&k, sizeof(k));
 }
 
-static int meet_place(void *self, const void *row, struct hth_member *out)
+static int meet_gather(struct hearth *h, int absent, const unsigned char own[HTH_GATHER],
+        unsigned char *table, struct hearth_error *err)
 {
-    struct hth_gather g;
+    const struct hearth_bootstrap *b = h->opts.bootstrap;
+    struct hth_tcp *t = hth_tcp_of(b);
+    int rc;
 
-    (void)self;
-    if (hth_gather_decode(&g, row, NULL) || (g.flags & HTH_GATHER_ABSENT) || !g.addr_len)
-        return HEARTH_EINVAL;
-    *out = (struct hth_member){ .store = g.store, .addr_len = g.addr_len };
-    memcpy(out->node, g.node, sizeof(out->node));
-    memcpy(out->addr, g.addr, sizeof(out->addr));
-    return HEARTH_OK;
-}
-
-/* Engines reach each other on one fabric only. Where not all have it yet, or all are to take a
- * better one, an engine ends as soon as a rank of its node has the table, and ranks meet again. */
-static int meet_alike(void *self, const void *table, uint32_t world)
-{
-    const unsigned char *row = table;
-    struct hth_gather first = { 0 }, g;
-    struct hth_fabric_choice choice;
-
-    (void)self;
-    for (uint32_t i = 0; i < world; i++, row += HTH_GATHER) {
-        if (hth_gather_decode(&g, row, NULL))
-            return HEARTH_EINVAL;
-        if (g.flags & HTH_GATHER_ABSENT)
-            continue;
-        if (!first.world)
-            first = g;
-        if (strcmp(g.transport, first.transport) != 0 || strcmp(g.provider, first.provider) != 0)
-            return HEARTH_EINVAL;
-    }
-    return !hth_fabric_choose(table, world, &choice, NULL) && !choice.settled ? HEARTH_EINVAL
-                                                                              : HEARTH_OK;
-}
-
-static void meet_mates(struct hearth *h, int absent)
-{
-    struct hth_mates mates = { .self = h,
-        .bring = meet_bring,
-        .meet = meet_take,
-        .fetch = meet_fetch,
-        .place = meet_place,
-        .alike = meet_alike };
-
-    pthread_mutex_lock(&h->lock);
-    mates.node = absent ? 0 : h->attached.store;
-    pthread_mutex_unlock(&h->lock);
-    hth_bootstrap_mates(h->opts.bootstrap, &mates);
+    if (t && (t->rank != h->opts.rank || t->world != h->opts.world))
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "the bootstrap is of rank %u of %u, and this process opens as rank %u of %u",
+                t->rank, t->world, h->opts.rank, h->opts.world);
+    if (t && !absent && t->world > 1)
+        return meet_at_engine(h, t, own, table, err);
+    meet_tell(h);
+    rc = b->allgather(b->self, own, HTH_GATHER, table, err);
+    if (t)
+        hth_tcp_rest(t);
+    return rc > 0 ? hth_fail(err, HEARTH_EINVAL, 0,
+                            "the bootstrap's all-gather returned %d: it must return 0 or a "
+                            "negative code",
+                            rc)
+                  : rc;
 }
 
 int hth_meet(struct hearth *h, int absent, unsigned char own[HTH_GATHER], unsigned char *table,
@@ -163,13 +161,7 @@ int hth_meet(struct hearth *h, int absent, unsigned char own[HTH_GATHER], unsign
         memcpy(table, own, HTH_GATHER);
         return HEARTH_OK;
     }
-    meet_mates(h, absent);
-    hth_bootstrap_tell(b, h->opts.job, j->key, j->keyed, h->opts.network == HEARTH_NETWORK_TRUSTED);
-    rc = b->allgather(b->self, own, HTH_GATHER, table, err);
-    hth_bootstrap_mates(b, &(struct hth_mates){ 0 }); /* the caller may gather for himself */
-    if (rc > 0)
-        rc = hth_fail(err, HEARTH_EINVAL, 0,
-                "the bootstrap's all-gather returned %d: it must return 0 or a negative code", rc);
+    rc = meet_gather(h, absent, own, table, err);
     if (rc)
         return hth_while(err, rc, "find the other ranks");
     if (memcmp(table + (size_t)h->opts.rank * HTH_GATHER, own, HTH_GATHER) != 0)

@@ -16,7 +16,8 @@
 #define HEARTH_CORE_LOCAL_LOCAL_H
 
 #include "core/base/auth.h"
-#include "core/format/ticket.h"
+#include "core/base/meeting_place.h"
+#include "core/format/epoch.h"
 #include <hearth/types.h>
 #include <string.h>
 
@@ -67,9 +68,7 @@ enum hth_local_type {
     HTH_LOCAL_WISH = 68, /* pin, release, ... a kept save; also before ATTACH; OK, or why not */
     HTH_LOCAL_KEPT = 70, /* what is kept; answered by KEPT_LIST */
     HTH_LOCAL_KEPT_LIST = 71,
-    HTH_LOCAL_MEET = 74,  /* the packed table of a gather, when a rank has brought it: BYTES */
-    HTH_LOCAL_BRING = 76, /* descriptor: memfd with it; OK */
-    HTH_LOCAL_FETCH = 78, /* the same table from another node's engine: BYTES, to MEET too */
+    HTH_LOCAL_MEET = 80, /* come to a gather of all ranks; answered by BYTES: the packed table. */
     HTH_LOCAL_LET_GO =
             72, /* from the engine, request 0: this slot is unmapped once no save needs it */
 };
@@ -96,15 +95,15 @@ struct hth_local_error {
 struct hth_local_opts {
     uint32_t copies, min_copies, keep, allow_degraded;
     uint32_t recover_ms, save_ms, heartbeat_ms, dead_ms, stall_ms, linger_s, inflight_mib;
-    uint32_t bad_after; /* Version 5: 0 */
+    uint32_t bad_after;
     uint64_t lease_bytes, spare_bytes;
 };
 
 #define HTH_LOCAL_TRUSTED 1u /* network = trusted */
-#define HTH_LOCAL_STRONG  2u /* integrity = strong; by version 7 */
+#define HTH_LOCAL_STRONG  2u /* integrity = strong */
 
-/* The rank's host name may follow, NUL-terminated, at most so many bytes: a pod's name, for errors.
- * An engine that does not know of it reads over it. */
+/* The rank's host name may follow, NUL-terminated, at most so many bytes: a pod's name, for
+ * errors. */
 #define HTH_LOCAL_HOST    65
 
 struct hth_local_attach {
@@ -117,7 +116,7 @@ struct hth_local_attach {
     uint64_t epoch, nonce; /* that the rank has joined already; 0: none */
     unsigned char challenge[HTH_LOCAL_CHALLENGE]; /* random */
     uint32_t flags;             /* HTH_LOCAL_..., as the engine must have them too */
-    uint32_t ahead;             /* 1: slots may be lent to it before it asks. Version 4: 0 */
+    uint32_t ahead;             /* 1: slots may be lent to it before it asks */
     char job[HTH_NAME_MAX + 8]; /* NUL-terminated */
 };
 
@@ -162,16 +161,15 @@ struct hth_local_joined {
     struct hth_local_opts opts; /* in effect */
 };
 
-struct hth_local_meet { /* MEET, BRING */
+/* An ERROR with HEARTH_ENOENT: no address answers; the rank resolves the name anew and asks again,
+ * until its time is over. */
+struct hth_local_meet {
     struct hth_local_head head;
-    uint32_t round;   /* of the gather, a random number of rank 0's */
-    uint32_t wait_ms; /* MEET */
-};
-
-struct hth_local_fetch {
-    struct hth_local_head head;
-    uint32_t round, wait_ms; /* as for MEET */
-    unsigned char ticket[HTH_TICKET];
+    uint32_t deadline_ms, left_ms; /* of the whole gather; what is left of it */
+    uint64_t tree_from;            /* of rank 0: see meeting/meeting.h; 0 but in tests */
+    unsigned char token[16];       /* of the process */
+    unsigned char row[HTH_GATHER];
+    struct hth_meeting_place place;
 };
 
 struct hth_local_refit { /* an engine that is in an epoch ends, and the next one answers */
@@ -250,8 +248,8 @@ static inline struct hearth_recovery hth_local_recovery_to(const struct hth_loca
     return r;
 }
 
-/* BEGIN and REGAIN, from version 8 on: the set of ranks that take part in the save follows, as in
- * core/format/ranks.h; nothing: all ranks. */
+/* BEGIN and REGAIN: the set of ranks that take part in the save follows, as in core/format/ranks.h;
+ * nothing: all ranks. */
 struct hth_local_begin {
     struct hth_local_head head;
     uint64_t step;  /* HEARTH_STEP_LATER: set_step follows */
@@ -261,14 +259,14 @@ struct hth_local_begin {
     /* 0: first object of a save (token 0; or of the slot that was lent ahead: answered by SAVE_ID); else
      * a further one of `token` */
     uint32_t index;
-    /* The rank's own count of the step's begins; 0: the engine counts. Version 4: 0. */
+    /* The rank's own count of the step's begins; 0: the engine counts. */
     uint32_t attempt;
     char name[HTH_NAME_MAX + 8];
 };
 
 #define HTH_LOCAL_WARNING 768u /* bytes at most, NUL not sent */
 
-/* Then text up to the packet's end: a warning for the rank. An older library passes it over. */
+/* Then text up to the packet's end: a warning for the rank. */
 struct hth_local_lent {
     struct hth_local_head head; /* token: of the save from now on */
     uint64_t slot, generation, capacity;
@@ -320,7 +318,6 @@ struct hth_local_event {
     char text[256];
 };
 
-/* Before version 10 more follows, which the commit record has. */
 struct hth_local_follow {
     struct hth_local_head head; /* token: the client's new one for it */
     struct hth_local_save save;

@@ -21,6 +21,7 @@
 #include "fabrics.h"
 #include "hands.h"
 #include "key_watch.h"
+#include "meets.h"
 #include "round.h"
 #include "server.h"
 #include "stop_point.h"
@@ -42,7 +43,7 @@
 
 #define UNLOCKED_MS  1000 /* before a lock that was removed is made anew */
 
-enum { TAG_WAKE = 1, TAG_TRANSPORT = 2, TAG_STOP = 3 }; /* the server's are others */
+enum { TAG_WAKE = 1, TAG_TRANSPORT = 2, TAG_STOP = 3, TAG_MEETS = 4 }; /* the server's are others */
 
 struct hth_driver {
     struct hth_config config;
@@ -60,9 +61,11 @@ struct hth_driver {
     struct hth_fabrics *fabrics;    /* transport = auto; NULL: set by hand */
     struct hth_node_fabrics offers; /* then: what the node knows of it */
     struct hth_node *node;
+    struct hth_meets meets;
     struct hth_server *server;
     int epoll_fd, wake_fd, stop_fd;
     int transport_fd;     /* in the epoll set; -1: none */
+    int meets_fd;         /* likewise */
     int stopping;         /* atomic */
     int comes_back;       /* it has ended for that */
     uint64_t lonely_ms;   /* since when no rank is connected */
@@ -332,8 +335,17 @@ static int driver_open_node(struct hth_driver *d, struct hearth_error *err)
             (rc = hth_key_watch_open(c->key_file, driver_key_opener(c, &opener), &d->key, err)))
         return rc;
     env.session.key = hth_key_watched(d->key);
+    d->meets.clock = &d->clock;
+    d->meets.log = &d->log;
+    d->meets.key = env.session.key;
+    d->meets.trusted = env.trusted;
+    d->meets.store = d->store->ops->id(d->store);
+    d->meets.job = c->job;
+    env.meeting = hth_meets_hands(&d->meets);
     hth_point(&env.points, "adopt");
-    return hth_node_open(&env, &d->node, err);
+    rc = hth_node_open(&env, &d->node, err);
+    d->meets.node = d->node;
+    return rc;
 }
 
 static int driver_open_parts(struct hth_driver *d, struct hearth_error *err)
@@ -391,7 +403,7 @@ int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_dri
     if (!d)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an engine");
     d->config = *config;
-    d->epoll_fd = d->wake_fd = d->transport_fd = d->records_fd = -1;
+    d->epoll_fd = d->wake_fd = d->transport_fd = d->meets_fd = d->records_fd = d->meets.fd = -1;
     d->stop_fd = stop_fd;
     d->offers = (struct hth_node_fabrics){ .settled = driver_settled, .self = d };
     d->clock = hth_system_clock();
@@ -455,14 +467,18 @@ static int driver_sleep_ms(struct hth_driver *d)
 {
     struct hth_transport *t = hth_node_transport(d->node);
     uint64_t due = HTH_NEVER, node_due = hth_node_due_ms(d->node), linger = driver_linger_end_ms(d);
+    uint64_t meets = hth_meets_due_ms(&d->meets);
     int fd = -1, may_sleep = t->ops->arm(t, &fd, &due);
     uint64_t now = hth_now_ms(&d->clock);
 
     if (!may_sleep)
         return 0;
     driver_follow_fd(d, fd);
+    if (d->meets.fd >= 0 && d->meets_fd < 0 && !driver_watch(d, d->meets.fd, TAG_MEETS))
+        d->meets_fd = d->meets.fd;
     due = node_due < due ? node_due : due;
     due = linger < due ? linger : due;
+    due = meets < due ? meets : due;
     due = now + LOOK_MS < due ? now + LOOK_MS : due;
     if (due <= now)
         return 0;
@@ -495,6 +511,8 @@ static int driver_handle(struct hth_driver *d, int timeout_ms, struct hearth_err
             driver_drain(d->wake_fd);
         else if (e[i].data.u64 == TAG_STOP)
             hth_driver_stop(d);
+        else if (e[i].data.u64 == TAG_MEETS)
+            d->meets.stirs = 1;
     }
     return HEARTH_OK;
 }
@@ -583,6 +601,7 @@ static void driver_rekey(struct hth_driver *d)
 
     if (!d->key || !hth_key_watch_look(d->key, hth_now_ms(&d->clock), &d->log))
         return;
+    hth_meets_rekeyed(&d->meets);
     if (key->other)
         snprintf(other, sizeof(other), ", %08" PRIx32 " is taken too", key->other_id);
     hth_say(&d->log, HEARTH_LOG_INFO, "key-changed",
@@ -601,6 +620,7 @@ int hth_driver_run(struct hth_driver *d, struct hearth_error *err)
         hth_pool_deliver(d->pool);
         confined_look(&d->confined);
         driver_rekey(d);
+        hth_meets_turn(&d->meets);
         hth_node_tick(d->node);
         if (!hth_server_reap(d->server) && !hth_node_done(d->node))
             rc = driver_handle(d, driver_sleep_ms(d), err);
@@ -647,6 +667,7 @@ void hth_driver_close(struct hth_driver *d)
     d->server = NULL;
     if (d->pool)
         hth_pool_stop(d->pool); /* before the owners of its work go */
+    hth_meets_close(&d->meets);
     hth_node_close(d->node);
     hth_fabrics_close(d->fabrics);
     hth_key_watch_close(d->key);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The packed table of a gather, from the engine of a node that has it. The rank has a ticket of
- * rank 0's, which names that engine, and the table's length and digest. The two engines may be
- * in different epochs or in none, so they meet outside of all epochs (hth_session_visit()). An
- * engine that has the table answers each request by itself and keeps nothing of the other
- * engine.
+ * The packed table of a gather, from the engine of a node that has it. The ranks' meeting has
+ * received a ticket, which names that engine, and the table's length and digest. The two engines
+ * may be in different epochs or in none, so they meet outside of all epochs
+ * (hth_session_visit()). An engine that has the table answers each request by itself and keeps
+ * nothing of the other engine.
  *
- *     FETCH --> TABLE_GET, WINDOW of them at a time --TABLE_PART--> all here, digest right:
- *                  |                                              kept, and given to the ranks
+ *     ticket --> TABLE_GET, WINDOW of them at a time --TABLE_PART--> all here, digest right:
+ *                  |                                              given to the meeting
  *                  +-- the table is not there, the connection ends, or the time is up:
- *                      refused, and the rank asks rank 0 again
+ *                      the meeting hears it, and asks the host again
  *
  *     TABLE_GET   0 u32 round   4 u32 zero   8 u64 offset
  *     TABLE_PART  0 u32 round   4 u32 zero   8 u64 offset   16 bytes; none: the table is not here
@@ -19,14 +19,10 @@
  */
 #include "fetch.h"
 
-#include "engine/state/client.h"
-
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
 #include "core/format/ticket.h"
 #include "engine/state/node_state.h"
-#include "engine/state/reply.h"
-#include "meet.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +34,6 @@
 
 struct fetch {
     uint32_t round, peer;
-    uint32_t was; /* round of the table that was here when it began */
     uint64_t until_ms;
     struct hth_buf *buf;
     size_t got, asked;           /* bytes */
@@ -79,6 +74,11 @@ static void fetch_drop(struct hth_node *n)
     free(f);
 }
 
+static void fetch_ends(struct hth_node *n, uint32_t round, struct hth_buf *table)
+{
+    n->env.meeting.fetched(n->env.meeting.self, round, table);
+}
+
 static void fetch_fail(struct hth_node *n, int code, const char *why)
 {
     struct fetch *f = n->fetch;
@@ -89,17 +89,7 @@ static void fetch_fail(struct hth_node *n, int code, const char *why)
             n->env.node, f->node, why);
     hth_say(&n->ctx.log, HEARTH_LOG_WARN, "table-not-received", "%s", err.text);
     fetch_drop(n);
-    meet_refuse(n, round, &err);
-}
-
-/* 1: it has ended, for a table that a rank of this node has brought since it began. */
-static int fetch_is_late(struct hth_node *n)
-{
-    if (meet_has(n, n->fetch->round))
-        fetch_drop(n);
-    else if (n->table_round != n->fetch->was)
-        fetch_fail(n, HEARTH_ECANCELED, "a rank of this node has brought another one since");
-    return !n->fetch;
+    fetch_ends(n, round, NULL);
 }
 
 static int fetch_get(struct hth_node *n, struct fetch *f, size_t off)
@@ -139,7 +129,8 @@ static void fetch_here(struct hth_node *n)
     hth_say(&n->ctx.log, HEARTH_LOG_INFO, "table-received",
             "the ranks' table of %zu bytes from node %s", table->len, n->fetch->node);
     fetch_drop(n);
-    meet_take(n, round, table);
+    fetch_ends(n, round, table);
+    hth_buf_put(table);
 }
 
 /* Parts come in the order of the requests. */
@@ -158,7 +149,7 @@ static void fetch_take(struct hth_node *n, const unsigned char *body, size_t len
     f->got += part;
     if (f->got < f->buf->len)
         fetch_more(n);
-    else if (!fetch_is_late(n))
+    else
         fetch_here(n);
 }
 
@@ -178,8 +169,8 @@ void fetch_peer_down(struct hth_node *n, uint32_t node, const char *text)
 }
 
 /* HEARTH_ENOMEM, or that of hth_session_visit(). */
-static int fetch_begin(struct hth_node *n, const struct hth_ticket *t,
-        const struct hth_local_fetch *m, uint32_t wait_ms)
+static int fetch_begin(
+        struct hth_node *n, const struct hth_ticket *t, uint32_t round, uint32_t wait_ms)
 {
     struct fetch *f = calloc(1, sizeof(*f));
     int rc = f && (f->buf = hth_buf_new((size_t)t->len, t->digest)) ? HEARTH_OK : HEARTH_ENOMEM;
@@ -190,42 +181,33 @@ static int fetch_begin(struct hth_node *n, const struct hth_ticket *t,
         free(f);
         return rc;
     }
-    f->round = m->round;
-    f->was = n->table_round;
-    f->until_ms = hth_now_ms(&n->ctx.clock) + wait_ms;
+    f->round = round;
+    f->until_ms = hth_now_ms(&n->ctx.clock) + (wait_ms < WAIT_MAX_MS ? wait_ms : WAIT_MAX_MS);
     memcpy(f->node, t->at.node, sizeof(f->node));
     n->fetch = f;
     return HEARTH_OK;
 }
 
-/* The newest ticket counts: rank 0 writes another one where the first came to nothing. */
-void fetch_ask(struct hth_node *n, struct client *c, const struct hth_local_fetch *m)
+/* The newest ticket counts: the host writes another one where the first came to nothing. */
+void fetch_ticket(struct hth_node *n, uint32_t round, uint32_t wait_ms, const struct hth_ticket *t)
 {
-    uint32_t wait_ms = m->wait_ms < WAIT_MAX_MS ? m->wait_ms : WAIT_MAX_MS;
-    struct hth_local_meet wait = { .head = m->head, .round = m->round, .wait_ms = wait_ms };
-    struct hth_ticket t;
-    int rc = HEARTH_OK, has = meet_has(n, m->round);
+    int rc;
 
-    if (hth_ticket_decode(&t, m->ticket)) {
-        reply_refusal(n, c->id, m->head.request, HEARTH_EPROTO, "the ticket is not valid");
-        return;
-    }
-    if (!has) {
-        fetch_drop(n);
-        rc = fetch_begin(n, &t, m, wait_ms);
-    }
-    if (rc) {
-        reply_refusal(n, c->id, m->head.request, rc, "the ranks' table cannot be fetched");
-        return;
-    }
-    meet_ask(n, c, &wait);
-    if (!has)
+    fetch_drop(n);
+    rc = fetch_begin(n, t, round, wait_ms);
+    if (!rc) {
         fetch_more(n); /* last: it may come to nothing at once */
+        return;
+    }
+    hth_say(&n->ctx.log, HEARTH_LOG_WARN, "table-not-received",
+            "node %s cannot ask node %s for the ranks' table: %s", n->env.node, t->at.node,
+            rc == HEARTH_ENOMEM ? "there is no memory for it" : "no transport is open");
+    fetch_ends(n, round, NULL);
 }
 
 void fetch_tick(struct hth_node *n, uint64_t now_ms)
 {
-    if (n->fetch && !fetch_is_late(n) && now_ms >= n->fetch->until_ms)
+    if (n->fetch && now_ms >= n->fetch->until_ms)
         fetch_fail(n, HEARTH_ETIMEOUT, "its time is up");
 }
 

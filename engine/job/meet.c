@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ranks' table, packed. A rank of the node brings it to its engine, or the engine receives
- * it from another one (fetch.c); the engine gives it to the node's other ranks. The engine does
- * not take it apart: each rank checks it against what rank 0 itself has said to that rank. One
- * table is kept, the newest.
+ * Ranks of this node that come to a gather of all ranks. The meeting itself has sockets and is the
+ * driver's (env.meeting); here are the requests that wait for its end, and the packed table, which
+ * each of them receives. The engine does not take the table apart: each rank checks the proof of
+ * each row. One table is kept, the newest: other engines may fetch it (fetch.c).
  *
- *     MEET --> waits --the table of its gather comes--> BYTES
- *                +-- its time is up, or the table cannot be fetched --> an error: the rank
- *                                                                       asks rank 0
+ *     MEET --> waits --met--> BYTES, all in one descriptor
+ *                +-- the gather has failed --> an error
  */
 #include "meet.h"
 
@@ -18,13 +17,11 @@
 
 #include <stdlib.h>
 
-#define WAIT_MAX_MS 60000u
-
 struct meeting { /* a rank that waits */
     struct meeting *next;
     struct asker *asker; /* one */
-    uint32_t client, round;
-    uint64_t until_ms;
+    uint32_t client, rank;
+    int done; /* it is to have the table that is here */
 };
 
 static void meeting_drop(struct meeting **at)
@@ -42,15 +39,85 @@ static void meet_let_go(struct hth_node *n, void *what)
     hth_buf_put(what);
 }
 
-/* To all that wait for it, in one descriptor. */
-static void meet_give(struct hth_node *n)
+static void meeting_refuse(struct hth_node *n, struct meeting **at, int code, const char *text)
+{
+    struct asker *asker = (*at)->asker;
+    struct hearth_error err;
+
+    hth_fail(&err, code, 0, "%s", text);
+    (*at)->asker = NULL;
+    meeting_drop(at);
+    askers_refuse(n, asker, &err);
+}
+
+static struct meeting **meeting_find(struct hth_node *n, uint32_t rank)
+{
+    struct meeting **at = &n->meetings;
+
+    while (*at && ((*at)->rank != rank || (*at)->done))
+        at = &(*at)->next;
+    return at;
+}
+
+void meet_ask(struct hth_node *n, struct client *c, const struct hth_local_meet *m)
+{
+    const struct hth_node_meeting *hands = &n->env.meeting;
+    struct meeting *w, **earlier = meeting_find(n, c->rank);
+    struct hearth_error err;
+
+    if (c->helper || !hands->come) {
+        reply_refusal(n, c->id, m->head.request, HEARTH_ESTATE,
+                c->helper ? "a helper does not meet other ranks: its rank does"
+                          : "this engine has no network on which ranks could meet");
+        return;
+    }
+    w = calloc(1, sizeof(*w));
+    if (!w || asker_add(&w->asker, c->id, m->head.request, NULL)) {
+        free(w);
+        reply_refusal(n, c->id, m->head.request, HEARTH_ENOMEM, "no memory for a rank that waits");
+        return;
+    }
+    if (*earlier)
+        meeting_refuse(n, earlier, HEARTH_ECANCELED, "the rank came to another gather meanwhile");
+    w->client = c->id;
+    w->rank = c->rank;
+    w->next = n->meetings;
+    n->meetings = w;
+    if (hands->come(hands->self, c->rank, c->world, m, &err))
+        meeting_refuse(n, meeting_find(n, c->rank), err.code, err.text);
+}
+
+void meet_table(struct hth_node *n, uint32_t round, struct hth_buf *table)
+{
+    meet_tick(n); /* those of the table before */
+    hth_buf_get(table);
+    hth_buf_put(n->table);
+    n->table = table;
+    n->table_round = round;
+}
+
+void meet_done(struct hth_node *n, uint32_t rank, uint32_t round, int code, const char *text)
+{
+    struct meeting **at = meeting_find(n, rank);
+
+    if (!*at)
+        return;
+    if (code)
+        meeting_refuse(n, at, code, text);
+    else if (n->table && n->table_round == round)
+        (*at)->done = 1;
+    else
+        meeting_refuse(n, at, HEARTH_ECANCELED, "a table of a later gather has come meanwhile");
+}
+
+void meet_tick(struct hth_node *n)
 {
     struct asker *askers = NULL;
 
     for (struct meeting **at = &n->meetings; *at;) {
         struct meeting *w = *at;
 
-        if (w->round != n->table_round) {
+        if (!w->done) {
             at = &w->next;
             continue;
         }
@@ -67,109 +134,58 @@ static void meet_give(struct hth_node *n)
                         .what = hth_buf_get(n->table) });
 }
 
-void meet_take(struct hth_node *n, uint32_t round, struct hth_buf *table)
-{
-    hth_buf_put(n->table);
-    n->table = table;
-    n->table_round = round;
-    meet_give(n);
-}
-
-void meet_bring(struct hth_node *n, struct client *c, const struct hth_local_meet *m,
-        struct hth_content *content)
-{
-    void *bytes = content && content->len ? malloc(content->len) : NULL;
-    struct hth_buf *table;
-
-    if (!bytes || content->read(content, 0, bytes, content->len)) {
-        free(bytes);
-        reply_refusal(n, c->id, m->head.request, HEARTH_EPROTO,
-                "the ranks' table cannot be read, or there is no memory for it");
-        return;
-    }
-    table = hth_buf_of(bytes, content->len);
-    free(bytes);
-    if (!table) {
-        reply_refusal(n, c->id, m->head.request, HEARTH_ENOMEM, "no memory for the ranks' table");
-        return;
-    }
-    reply_ok(n, c->id, m->head.request);
-    meet_take(n, m->round, table);
-}
-
-int meet_has(const struct hth_node *n, uint32_t round)
-{
-    return n->table && n->table_round == round;
-}
-
-void meet_refuse(struct hth_node *n, uint32_t round, const struct hearth_error *err)
-{
-    for (struct meeting **at = &n->meetings; *at;) {
-        struct meeting *w = *at;
-
-        if (w->round != round) {
-            at = &w->next;
-            continue;
-        }
-        askers_refuse(n, w->asker, err);
-        w->asker = NULL;
-        meeting_drop(at);
-    }
-}
-
-void meet_ask(struct hth_node *n, struct client *c, const struct hth_local_meet *m)
-{
-    struct meeting *w = calloc(1, sizeof(*w));
-
-    if (!w || asker_add(&w->asker, c->id, m->head.request, NULL)) {
-        free(w);
-        reply_refusal(n, c->id, m->head.request, HEARTH_ENOMEM, "no memory for a rank that waits");
-        return;
-    }
-    w->client = c->id;
-    w->round = m->round;
-    w->until_ms = hth_now_ms(&n->ctx.clock) + (m->wait_ms < WAIT_MAX_MS ? m->wait_ms : WAIT_MAX_MS);
-    w->next = n->meetings;
-    n->meetings = w;
-    if (n->table)
-        meet_give(n);
-}
-
-void meet_tick(struct hth_node *n, uint64_t now_ms)
-{
-    struct hearth_error err;
-
-    for (struct meeting **at = &n->meetings; *at;) {
-        struct meeting *w = *at;
-
-        if (now_ms < w->until_ms) {
-            at = &w->next;
-            continue;
-        }
-        hth_fail(&err, HEARTH_ETIMEOUT, 0,
-                "no rank of node %s has brought the ranks' table to its engine", n->env.node);
-        askers_refuse(n, w->asker, &err);
-        w->asker = NULL;
-        meeting_drop(at);
-    }
-}
-
 uint64_t meet_due_ms(const struct hth_node *n)
 {
-    uint64_t due_ms = HTH_NEVER;
-
     for (const struct meeting *w = n->meetings; w; w = w->next)
-        due_ms = w->until_ms < due_ms ? w->until_ms : due_ms;
-    return due_ms;
+        if (w->done)
+            return 0;
+    return HTH_NEVER;
+}
+
+/* 1: rank 0's process is on this connection, and on no other one. */
+static int meet_is_rank_0(const struct hth_node *n, uint32_t client)
+{
+    int is = 0;
+
+    for (const struct client *c = n->clients; c; c = c->next)
+        if (c->attached && !c->helper && !c->rank) {
+            if (c->id != client)
+                return 0;
+            is = 1;
+        }
+    return is;
 }
 
 void meet_gone(struct hth_node *n, uint32_t client)
 {
-    for (struct meeting **at = &n->meetings; *at;)
-        if ((*at)->client == client)
-            meeting_drop(at);
-        else
+    const struct hth_node_meeting *hands = &n->env.meeting;
+    int is_rank_0 = meet_is_rank_0(n, client);
+
+    if (hands->gone && is_rank_0) /* its engine may serve other nodes still */
+        hands->gone(hands->self, 0);
+    for (struct meeting **at = &n->meetings; *at;) {
+        struct meeting *w = *at;
+
+        if (w->client != client) {
+            at = &w->next;
+            continue;
+        }
+        if (!w->done && !is_rank_0)
+            hands->gone(hands->self, w->rank);
+        meeting_drop(at);
+    }
+}
+
+void meet_fail_all(struct hth_node *n, const struct hearth_error *why)
+{
+    for (struct meeting **at = &n->meetings; *at;) {
+        if ((*at)->done) {
             at = &(*at)->next;
+            continue;
+        }
+        n->env.meeting.gone(n->env.meeting.self, (*at)->rank);
+        meeting_refuse(n, at, why->code, why->text);
+    }
 }
 
 void meet_close(struct hth_node *n)

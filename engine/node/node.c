@@ -433,7 +433,7 @@ void hth_node_tick(struct hth_node *n)
     read_tick(n, hth_now_ms(&n->ctx.clock));
     keep_tick(n, hth_now_ms(&n->ctx.clock));
     fetch_tick(n, hth_now_ms(&n->ctx.clock));
-    meet_tick(n, hth_now_ms(&n->ctx.clock));
+    meet_tick(n);
     reserve_tick(n, hth_now_ms(&n->ctx.clock));
     progress_tick(n, hth_now_ms(&n->ctx.clock));
     n->made_ms = n->env.store->ops->work(n->env.store, node_slots(n));
@@ -486,6 +486,7 @@ void hth_node_fail(struct hth_node *n, const struct hearth_error *why)
     n->over = *why;
     loan_fail_all(n, why);
     begin_fail_all(n, why);
+    meet_fail_all(n, why);
     if (n->recovering)
         recovery_end(n, why->code, why, (struct hth_save_id){ 0 }, NULL);
 }
@@ -506,6 +507,22 @@ void hth_node_client_gone(struct hth_node *n, uint32_t client)
     client_remove(n, client);
     if (was_rank && !client_count(n))
         hth_commit_ranks_gone(n->commit);
+}
+
+void hth_node_table(struct hth_node *n, uint32_t round, struct hth_buf *table)
+{
+    meet_table(n, round, table);
+}
+
+void hth_node_ticket(
+        struct hth_node *n, uint32_t round, uint32_t wait_ms, const struct hth_ticket *ticket)
+{
+    fetch_ticket(n, round, wait_ms, ticket);
+}
+
+void hth_node_met(struct hth_node *n, uint32_t rank, uint32_t round, int code, const char *text)
+{
+    meet_done(n, rank, round, code, text);
 }
 
 uint32_t hth_node_clients(const struct hth_node *n)

@@ -43,9 +43,7 @@ static const struct {
     { HTH_LOCAL_TAKE, sizeof(struct hth_local_take), NO_TEXT },
     { HTH_LOCAL_REGAIN, sizeof(struct hth_local_regain), TEXT(hth_local_regain, name) },
     { HTH_LOCAL_REFIT, sizeof(struct hth_local_refit), NO_TEXT },
-    { HTH_LOCAL_MEET, sizeof(struct hth_local_meet), NO_TEXT },
-    { HTH_LOCAL_BRING, sizeof(struct hth_local_meet), NO_TEXT },
-    { HTH_LOCAL_FETCH, sizeof(struct hth_local_fetch), NO_TEXT },
+    { HTH_LOCAL_MEET, sizeof(struct hth_local_meet), TEXT(hth_local_meet, place.host) },
     { HTH_LOCAL_WISH, sizeof(struct hth_local_wish), NO_TEXT },
     { HTH_LOCAL_KEPT, sizeof(struct hth_local_head), NO_TEXT },
     { HTH_LOCAL_BAD, sizeof(struct hth_local_bad), NO_TEXT },
@@ -64,12 +62,9 @@ static int request_names_end(const struct hth_local_recover *m, size_t len)
     return 1;
 }
 
-/* Where a set of ranks may be; 0: nowhere. FOLLOW of a library before version 10 has 8 bytes more
- * in front of it. */
-static size_t request_ranks_at(uint32_t type, size_t bytes, size_t len)
+/* Where a set of ranks may be; 0: nowhere. */
+static size_t request_ranks_at(uint32_t type, size_t bytes)
 {
-    if (type == HTH_LOCAL_FOLLOW && len > bytes)
-        return bytes + 8;
     return type == HTH_LOCAL_BEGIN || type == HTH_LOCAL_REGAIN ? bytes : 0;
 }
 
@@ -92,7 +87,7 @@ int request_is_whole(const struct hth_local_head *head, size_t len)
         return 0;
     while (i < count && kinds[i].type != head->type)
         i++;
-    ranks_at = i < count ? request_ranks_at(head->type, kinds[i].bytes, len) : 0;
+    ranks_at = i < count ? request_ranks_at(head->type, kinds[i].bytes) : 0;
     if (i == count || !request_is_of_length(head->type, kinds[i].bytes, len, ranks_at))
         return 0;
     if (ranks_at && hth_ranks_decode(&ranks, bytes + ranks_at, len - ranks_at, NULL))

@@ -8,7 +8,6 @@
 
 #include "engine/job/epoch.h"
 #include "engine/job/fabric.h"
-#include "engine/job/fetch.h"
 #include "engine/job/meet.h"
 #include "engine/job/rank.h"
 #include "engine/job/recovery.h"
@@ -86,12 +85,6 @@ static void serve_dispatch(struct hth_node *n, struct client *c, const struct ht
         break;
     case HTH_LOCAL_MEET:
         meet_ask(n, c, m);
-        break;
-    case HTH_LOCAL_BRING:
-        meet_bring(n, c, m, *content);
-        break;
-    case HTH_LOCAL_FETCH:
-        fetch_ask(n, c, m);
         break;
     case HTH_LOCAL_REFIT:
         fabric_refit(n, c, m);

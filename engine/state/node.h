@@ -8,7 +8,9 @@
 #ifndef HEARTH_ENGINE_NODE_H
 #define HEARTH_ENGINE_NODE_H
 
+#include "core/base/buf.h"
 #include "core/format/fabric.h"
+#include "core/format/ticket.h"
 #include "core/local/local.h"
 #include "replication/held/ctx.h"
 
@@ -28,6 +30,18 @@ struct hth_node_fabrics {
     void *self;
 };
 
+/* The ranks' meeting (meeting/meeting.h), which has sockets. Functions return at once. */
+struct hth_node_meeting {
+    /* A rank comes: hth_node_met() is called for it, later, unless it goes. NULL: no rank can.
+     * Errors: as of hth_meeting_come(). */
+    int (*come)(void *self, uint32_t rank, uint32_t world, const struct hth_local_meet *m,
+            struct hearth_error *err);
+    void (*gone)(void *self, uint32_t rank);
+    /* The table of hth_node_ticket(); NULL: it could not be fetched. */
+    void (*fetched)(void *self, uint32_t round, struct hth_buf *table);
+    void *self;
+};
+
 struct hth_node_env {
     struct hth_clock clock;
     struct hth_random random;
@@ -39,6 +53,7 @@ struct hth_node_env {
     struct hth_transport *(*transport)(void *self, const struct hth_transport_events *events,
             struct hearth_error *err); /* called once by hth_node_open(): opens and gives away */
     void *transport_self;
+    struct hth_node_meeting meeting;
     struct hth_node_fabrics *fabrics; /* borrowed until hth_node_close(); NULL: set by hand */
     /* An answer or event for a client: bytes[len]; fd >= 0: a descriptor to pass on (borrowed during
      * the call). */
@@ -77,6 +92,15 @@ void hth_node_request(struct hth_node *node, uint32_t client, const void *bytes,
 
 /* Its connection ended or its process died: leases and loans of it end. */
 void hth_node_client_gone(struct hth_node *node, uint32_t client);
+
+/* What the ranks' meeting says. The packed table of this gather; it is kept for other engines, too,
+ * until the next one. */
+void hth_node_table(struct hth_node *node, uint32_t round, struct hth_buf *table);
+/* Another engine has the table: env.meeting.fetched() is called, maybe inside. */
+void hth_node_ticket(
+        struct hth_node *node, uint32_t round, uint32_t wait_ms, const struct hth_ticket *ticket);
+/* The end for a rank: code 0: it has the table of that round; else why it has none. */
+void hth_node_met(struct hth_node *node, uint32_t rank, uint32_t round, int code, const char *text);
 
 struct hth_transport *hth_node_transport(struct hth_node *node); /* for progress and arm */
 /* 1: the engine is to end and to begin anew on another fabric. It answers no request any more. */

@@ -22,19 +22,22 @@ struct hearth_bootstrap {
 HEARTH_SIZED(hearth_bootstrap);
 #define HEARTH_BOOTSTRAP_INIT HEARTH_INIT(hearth_bootstrap)
 
-/* TCP: rank 0 listens on host:port, at all addresses of host that its machine has. If host is the
- * machine's own name, has only loopback addresses there (/etc/hosts), and ranks may meet off
- * loopback, rank 0 listens at all addresses of its machine. The other ranks come to it.
- * deadline_ms: 1 .. 86400000. If hearth_open() has opts.key_file, ranks that do not prove the key
- * are refused; without a key host must be a loopback address, unless opts.network is trusted. (If a
- * bootstrap of your own calls this one, hearth_open() passes it neither option, and it accepts the
- * ranks that come first; rows are proved all the same.)
- * If the port is still in use, rank 0 waits for it for up to 5 s. If host has no address yet, the
- * resolver is asked again until the deadline (its own timeouts come on top). If host has several
- * addresses, each gets a share of the time, and the error names each with its cause.
- * Rank 0 needs a descriptor for each rank while they gather, and raises its soft limit meanwhile.
- * Errors: HEARTH_EINVAL on all ranks if its hard limit is too low (or the arguments are wrong).
- * HEARTH_ETIMEOUT names the ranks that did not come, HEARTH_EAUTH where some came without
+/* TCP: ranks meet at host:port, on rank 0's node. hearth_open() and hearth_recover() give the
+ * rank's row to its node's engine, and the engines meet there, with one connection a node. The
+ * engine of rank 0's node listens meanwhile, at all addresses of host that its machine has. If
+ * host is the machine's own name, has only loopback addresses there (/etc/hosts), and ranks may
+ * meet off loopback, it listens at all addresses of its machine. If the caller calls allgather()
+ * itself, or the engine cannot start, the rank's own process does the same.
+ * deadline_ms: 1 .. 86400000. If hearth_open() has opts.key_file, ranks that do not prove the
+ * key are refused; without a key host must be a loopback address, unless opts.network is
+ * trusted. (If a bootstrap of your own calls this one, hearth_open() passes it neither option,
+ * and it accepts the ranks that come first; rows are proved all the same.)
+ * If the port is still in use, the gather waits for it for up to 5 s. If host has no address
+ * yet, the resolver is asked again until the deadline (its own timeouts come on top). If host
+ * has several addresses, each gets a share of the time, and the error names each with its cause.
+ * Errors of the call: HEARTH_EINVAL wrong arguments. Of the gather: HEARTH_EINVAL on all ranks
+ * if rank 0's node cannot listen there, or has too few descriptors for a connection of each
+ * node. HEARTH_ETIMEOUT names the ranks that did not come, HEARTH_EAUTH where some came without
  * proof. */
 HEARTH_API int hearth_bootstrap_tcp(const char *host, uint16_t port, uint32_t rank, uint32_t world,
         uint32_t deadline_ms, struct hearth_bootstrap **out, struct hearth_error *err);

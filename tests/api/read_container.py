@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read what examples/write_container.c wrote, by its .metadata alone: read_container.py DIRECTORY"""
+"""Read what examples/write_container.c wrote, by its .metadata alone.
+
+    read_container.py DIRECTORY
+"""
 import os
 import pickle
 import struct

@@ -4,7 +4,7 @@
 #include "check.h"
 #include "port.h"
 
-#include "client/bootstrap/rendezvous.h"
+#include "client/bootstrap/tcp.h"
 #include <arpa/inet.h>
 #include <hearth/hearth.h>
 #include <ifaddrs.h>
@@ -94,7 +94,8 @@ static void *gather(void *arg)
     o->rc = hearth_bootstrap_tcp(
             o->name ? o->name : "rank0.job", o->port, o->rank, WORLD, o->deadline_ms, &b, &o->err);
     if (!o->rc && (o->name || o->keyless))
-        hth_bootstrap_tell(b, "job", NULL, 0, !o->keyless);
+        hth_bootstrap_tell(
+                b, &(struct hth_meeting_keys){ .told = 1, .trusted = !o->keyless, .job = "job" });
     if (!o->rc)
         o->rc = b->allgather(b->self, mine, LEN, all, &o->err);
     for (uint32_t i = 0; i < WORLD && !o->rc; i++)

@@ -333,7 +333,7 @@ static size_t local_make(unsigned char *out)
         sizeof(struct hth_local_regain), sizeof(struct hth_local_refit),
         sizeof(struct hth_local_refitted), sizeof(struct hth_local_bad),
         sizeof(struct hth_local_wish), sizeof(struct hth_local_kept_list),
-        sizeof(struct hth_local_let_go) };
+        sizeof(struct hth_local_let_go), sizeof(struct hth_local_meet) };
     struct hth_writer w = { .at = out, .cap = 8192 };
 
     hth_write32(&w, hth_version_written(HTH_FORMAT_LOCAL));
@@ -395,7 +395,7 @@ static const struct golden {
     [HTH_FORMAT_STORE] = { store_make, 6, "1fd3328d381336be" },
     [HTH_FORMAT_GREETING] = { greeting_make, 10, "fb91f590d0d54e04" },
     [HTH_FORMAT_HANDED] = { handed_make, 2, "c3972ce7d2374b2f" },
-    [HTH_FORMAT_LOCAL] = { local_make, 10, "a167de79071384b1" },
+    [HTH_FORMAT_LOCAL] = { local_make, 11, "65ccd962b603c024" },
     [HTH_FORMAT_FABRIC] = { fabric_make, 1, "fceda6fa145ad7c3" },
 };
 

@@ -1,31 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A node's engine receives the ranks' table from another node's. */
 #include "check.h"
-#include "content.h"
+#include "played_meeting.h"
 #include "saving.h"
 
 #include "core/format/ticket.h"
+#include "transport/session/session_parts.h"
 #include <stdlib.h>
 
-#define CLIENT 99990u /* on each node one that is no rank of the world */
-#define LEN    1000003u
+#define LEN 1000003u
 
 static struct world w;
-static unsigned char table[LEN];
-static uint32_t answers, last_type; /* to requests of CLIENT at node 1 */
-static int last_code;
-
-static void hear(struct world *world, const struct letter *l)
-{
-    const struct hth_local_error *e = (const void *)l->bytes;
-
-    (void)world;
-    if (l->client != CLIENT || l->machine != 1)
-        return;
-    answers++;
-    last_type = e->head.type;
-    last_code = e->head.type == HTH_LOCAL_ERROR ? e->code : 0;
-}
+static struct played_meeting meeting; /* of node 1 */
+static struct hth_buf *table;
 
 static void run(uint64_t ms)
 {
@@ -35,204 +22,184 @@ static void run(uint64_t ms)
         world_advance(&w, w.now_ms + 1);
 }
 
-static void attach(uint32_t node)
-{
-    struct hth_local_attach m = { .head = { sizeof(m), HTH_LOCAL_ATTACH, 1, 0 },
-        .version = hth_version_written(HTH_FORMAT_LOCAL),
-        .rank = node,
-        .world = 2,
-        .job = "sim" };
-
-    hth_node_client_gone(world_node(&w, node), w.rank[node].client); /* its place is ours */
-    hth_node_request(world_node(&w, node), CLIENT, &m, sizeof(m), NULL);
-    run(1);
-}
-
 static void start(void)
 {
+    unsigned char *bytes = malloc(LEN);
+
     saving_open(&w, 1, 1);
-    w.stranger = hear;
-    attach(0);
-    attach(1);
+    played_meeting_begin(&meeting, &w, 1);
+    for (uint32_t node = 0; node < 2; node++) { /* nobody saves any more */
+        hth_node_client_gone(world_node(&w, node), w.rank[node].client);
+        rank_due(&w.rank[node], HTH_NEVER);
+    }
     for (size_t i = 0; i < LEN; i++)
-        table[i] = (unsigned char)(i * i >> 5);
-    answers = 0;
+        bytes[i] = (unsigned char)(i * i >> 5);
+    table = hth_buf_of(bytes, LEN);
+    free(bytes);
 }
 
 static void end(void)
 {
     world_close(&w);
+    played_meeting_end(&meeting);
+    hth_buf_put(table);
 }
 
 TestSuite(fetch, .init = start, .fini = end);
 
-static void bring(uint32_t node, uint32_t round)
+static void give(uint32_t node, uint32_t round)
 {
-    struct hth_local_meet m = { .head = { sizeof(m), HTH_LOCAL_BRING, 2, 0 }, .round = round };
-
-    hth_node_request(
-            world_node(&w, node), CLIENT, &m, sizeof(m), content_of((const char *)table, LEN));
-    run(1);
+    hth_node_table(world_node(&w, node), round, table);
 }
 
-static struct hth_ticket ticket(uint32_t node)
+static struct hth_ticket ticket(void)
 {
-    struct hth_ctx *ctx = hth_node_ctx(world_node(&w, node));
+    struct hth_ctx *ctx = hth_node_ctx(world_node(&w, 0));
     struct hth_ticket t = { .len = LEN, .at = ctx->epoch->member[ctx->epoch->self] };
 
-    hth_digest(t.digest, table, LEN);
+    memcpy(t.digest, table->digest, HTH_DIGEST);
     return t;
 }
 
 static void fetch(uint32_t round, const struct hth_ticket *t, uint32_t wait_ms)
 {
-    struct hth_local_fetch m = {
-        .head = { sizeof(m), HTH_LOCAL_FETCH, 3, 0 }, .round = round, .wait_ms = wait_ms
-    };
-
-    hth_ticket_encode(t, m.ticket);
-    hth_node_request(world_node(&w, 1), CLIENT, &m, sizeof(m), NULL);
+    hth_node_ticket(world_node(&w, 1), round, wait_ms, t);
 }
 
-static void meet(uint32_t round)
+static int table_is_here(uint32_t round)
 {
-    struct hth_local_meet m = {
-        .head = { sizeof(m), HTH_LOCAL_MEET, 4, 0 }, .round = round, .wait_ms = 5000
-    };
-
-    hth_node_request(world_node(&w, 1), CLIENT, &m, sizeof(m), NULL);
+    return meeting.table && meeting.round == round && meeting.table->len == LEN &&
+           !memcmp(meeting.table->at, table->at, LEN);
 }
 
-Test(fetch, the_table_comes_from_the_other_engine_to_all_that_wait_for_it)
+Test(fetch, the_table_comes_from_the_other_engine)
 {
-    struct hth_ticket t = ticket(0);
+    struct hth_ticket t = ticket();
     struct hth_save_id newest = w.newest.id;
 
-    bring(0, 7);
-    meet(7);
+    give(0, 7);
     fetch(7, &t, 5000);
-    cr_assert(zero(u32, answers));
+    cr_assert(zero(u32, meeting.tables + meeting.lacks));
     run(1000);
-    cr_assert(eq(u32, answers, 2));
-    cr_assert(eq(u32, last_type, HTH_LOCAL_BYTES));
-    meet(7);
-    fetch(7, &t, 5000); /* it is here */
-    run(10);
-    cr_assert(eq(u32, answers, 4));
-    cr_assert(eq(u32, last_type, HTH_LOCAL_BYTES));
+    cr_assert(eq(u32, meeting.tables, 1));
+    cr_assert(zero(u32, meeting.lacks));
+    cr_assert(table_is_here(7));
     cr_assert(zero(int, hth_save_cmp(newest, w.newest.id))); /* nothing of the epoch was touched */
     cr_assert(zero(int, w.why[0]), "%s", w.why);
 }
 
 Test(fetch, an_engine_that_has_another_table_says_so_at_once)
 {
-    struct hth_ticket t = ticket(0);
+    struct hth_ticket t = ticket();
 
-    bring(0, 8);
+    give(0, 8);
     fetch(7, &t, 5000);
     run(200);
-    cr_assert(eq(u32, answers, 1));
-    cr_assert(eq(int, last_code, HEARTH_ENOENT));
+    cr_assert(eq(u32, meeting.lacks, 1));
+    cr_assert(eq(u32, meeting.round, 7));
     fetch(8, &t, 5000);
     run(1000);
-    cr_assert(eq(u32, last_type, HTH_LOCAL_BYTES));
+    cr_assert(table_is_here(8));
 }
 
-Test(fetch, bytes_that_rank_0_did_not_send_are_not_taken)
+Test(fetch, bytes_that_the_host_did_not_name_are_not_taken)
 {
-    struct hth_ticket t = ticket(0);
+    struct hth_ticket t = ticket();
 
     t.digest[3] ^= 1;
-    bring(0, 7);
+    give(0, 7);
     fetch(7, &t, 5000);
     run(1000);
-    cr_assert(eq(u32, answers, 1));
-    cr_assert(eq(int, last_code, HEARTH_ECORRUPT));
-    t = ticket(0);
+    cr_assert(eq(u32, meeting.lacks, 1));
+    t = ticket();
     t.len--; /* of a shorter table the last part is not what it should be */
     fetch(7, &t, 5000);
     run(1000);
-    cr_assert(eq(int, last_code, HEARTH_ENOENT));
+    cr_assert(eq(u32, meeting.lacks, 2));
+    cr_assert(zero(u32, meeting.tables));
 }
 
-Test(fetch, an_engine_that_dies_on_the_way_or_is_not_there_is_an_error_in_time)
+Test(fetch, an_engine_that_dies_on_the_way_or_is_not_there_is_an_end_in_time)
 {
-    struct hth_ticket t = ticket(0);
+    struct hth_ticket t = ticket();
 
-    bring(0, 7);
+    give(0, 7);
     fetch(7, &t, 20000);
     run(4); /* the first parts */
-    cr_assert(zero(u32, answers));
+    cr_assert(zero(u32, meeting.tables + meeting.lacks));
     world_crash(&w, 0);
     run(1000);
-    cr_assert(eq(u32, answers, 1));
-    cr_assert(eq(int, last_code, HEARTH_EPEER));
+    cr_assert(eq(u32, meeting.lacks, 1));
     fetch(7, &t, 300);
     run(200);
-    cr_assert(eq(u32, answers, 1));
+    cr_assert(eq(u32, meeting.lacks, 1));
     run(200);
-    cr_assert(eq(u32, answers, 2));
-    cr_assert(eq(int, last_code, HEARTH_ETIMEOUT));
+    cr_assert(eq(u32, meeting.lacks, 2));
+    cr_assert(zero(u32, meeting.tables));
 }
 
-Test(fetch, a_newer_ticket_counts_and_so_does_a_table_that_a_rank_brings)
+Test(fetch, an_engine_that_cannot_be_asked_is_an_end)
 {
-    struct hth_ticket t = ticket(0), nowhere = t;
+    struct hth_ticket t = ticket();
+
+    t.at.addr_len = 1;
+    fetch(7, &t, 5000);
+    run(6000);
+    cr_assert(eq(u32, meeting.lacks, 1));
+    cr_assert(eq(u32, meeting.round, 7));
+}
+
+Test(fetch, a_table_for_which_there_is_no_memory_is_an_end_at_once)
+{
+    struct hth_ticket t = ticket();
+
+    t.len = UINT64_MAX;
+    fetch(7, &t, 5000);
+    cr_assert(eq(u32, meeting.lacks, 1));
+    cr_assert(eq(u32, meeting.round, 7));
+}
+
+/* Connections of node 1's engine that are of no epoch. */
+static unsigned visits(void)
+{
+    const struct hth_session *s = hth_node_ctx(world_node(&w, 1))->session;
+    unsigned count = 0;
+
+    for (const struct peer *p = s->peers; p; p = p->next)
+        count += p->node >= HTH_OUTSIDE && !p->over;
+    return count;
+}
+
+/* Of the older one nothing more is heard, and nothing is left. */
+Test(fetch, a_newer_ticket_counts)
+{
+    struct hth_ticket t = ticket(), nowhere = t;
 
     nowhere.at.store++;
-    bring(0, 7);
+    give(0, 7);
     fetch(7, &nowhere, 20000);
     run(10);
     fetch(7, &t, 20000);
+    cr_assert(eq(u32, visits(), 1));
     run(1000);
-    cr_assert(eq(u32, answers, 2));
-    cr_assert(eq(u32, last_type, HTH_LOCAL_BYTES));
-    fetch(8, &nowhere, 20000);
-    bring(1, 8);
-    run(10);
-    cr_assert(eq(u32, answers, 4));
-    cr_assert(ne(u32, last_type, HTH_LOCAL_ERROR));
-    run(10000);
-    cr_assert(eq(u32, answers, 4));
+    cr_assert(zero(u32, visits()));
+    cr_assert(eq(u32, meeting.tables, 1));
+    cr_assert(table_is_here(7));
+    run(20000);
+    cr_assert(eq(u32, meeting.tables, 1));
+    cr_assert(zero(u32, meeting.lacks));
 }
 
-Test(fetch, a_ticket_that_is_not_valid_is_refused)
+Test(fetch, a_table_goes_on_to_a_third_engine_only_in_its_own_round)
 {
-    struct hth_ticket t = ticket(0);
+    struct hth_ticket t = ticket();
 
-    t.at.addr_len = 0;
+    give(0, 7);
+    give(0, 8); /* the newest one is kept */
     fetch(7, &t, 5000);
-    run(2);
-    cr_assert(eq(u32, answers, 1));
-    cr_assert(eq(int, last_code, HEARTH_EPROTO));
-}
-
-/* The table of gather 8 comes while the engine fetches that of gather 7, and stays. */
-static void fetch_then_bring(int rank_goes)
-{
-    struct hth_ticket t = ticket(0);
-
-    bring(0, 7);
-    fetch(7, &t, 20000);
-    run(4);
-    if (rank_goes) {
-        hth_node_client_gone(world_node(&w, 1), CLIENT);
-        attach(1);
-    }
-    bring(1, 8);
-    run(2000);
-    answers = 0;
-    meet(8);
-    run(500);
-    cr_expect(eq(u32, answers, 1));
-}
-
-Test(fetch, an_older_fetch_does_not_replace_a_table_that_was_brought_since)
-{
-    fetch_then_bring(0);
-}
-
-Test(fetch, an_older_fetch_whose_rank_has_gone_does_not_either)
-{
-    fetch_then_bring(1);
+    run(1000);
+    cr_assert(eq(u32, meeting.lacks, 1));
+    fetch(8, &t, 5000);
+    run(1000);
+    cr_assert(table_is_here(8));
 }

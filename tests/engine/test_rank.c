@@ -96,6 +96,7 @@ Test(rank, a_name_that_does_not_end_in_its_field_is_no_request)
         struct hth_local_attach attach;
         struct hth_local_begin begin;
         struct hth_local_common common;
+        struct hth_local_meet meet;
         struct {
             struct hth_local_recover fixed;
             char name[2][HTH_COMMON_NAME];
@@ -113,6 +114,8 @@ Test(rank, a_name_that_does_not_end_in_its_field_is_no_request)
                 sizeof(m.common.name) },
         { HTH_LOCAL_COMMON_GET, sizeof(m.common), offsetof(struct hth_local_common, name),
                 sizeof(m.common.name) },
+        { HTH_LOCAL_MEET, sizeof(m.meet), offsetof(struct hth_local_meet, place.host),
+                sizeof(m.meet.place.host) },
         { HTH_LOCAL_RECOVER, sizeof(m.recover), sizeof(m.recover.fixed) + HTH_COMMON_NAME,
                 HTH_COMMON_NAME },
     };
@@ -169,7 +172,6 @@ Test(rank, each_request_has_the_length_of_its_type_and_no_other)
         [HTH_LOCAL_REGAIN] = sizeof(struct hth_local_regain),
         [HTH_LOCAL_REFIT] = sizeof(struct hth_local_refit),
         [HTH_LOCAL_MEET] = sizeof(struct hth_local_meet),
-        [HTH_LOCAL_BRING] = sizeof(struct hth_local_meet),
         [HTH_LOCAL_WISH] = sizeof(struct hth_local_wish),
         [HTH_LOCAL_KEPT] = sizeof(struct hth_local_head),
         [HTH_LOCAL_BAD] = sizeof(struct hth_local_bad),

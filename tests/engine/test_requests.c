@@ -9,6 +9,7 @@
  */
 #include "check.h"
 #include "content.h"
+#include "played_meeting.h"
 #include "saving.h"
 #include <hearth/read.h>
 
@@ -37,6 +38,7 @@ struct told {
 };
 
 static struct world w;
+static struct played_meeting meeting; /* of node 0 */
 static uint64_t dice, request;
 static uint32_t client[CLIENTS]; /* 0: none */
 static struct {
@@ -264,13 +266,9 @@ static void common(uint32_t type)
 
 static void follow(void)
 {
-    struct { /* an older library's has more */
-        struct hth_local_follow m;
-        unsigned char more[8 + HTH_RANK_RUNS * HTH_RANK_RUN_BYTES];
-    } p = { .m = { .save = any_save() } };
+    struct hth_local_follow m = { .save = any_save() };
 
-    say(&p, sizeof(p.m) + (roll(2) ? 8 + put_ranks(p.more + 8) : 0), HTH_LOCAL_FOLLOW,
-            HTH_LOCAL_OWN | roll(4), NULL);
+    say(&m, sizeof(m), HTH_LOCAL_FOLLOW, HTH_LOCAL_OWN | roll(4), NULL);
 }
 
 static void regain(void)
@@ -290,13 +288,31 @@ static void regain(void)
     say(&p, sizeof(p.m) + put_ranks(p.runs), HTH_LOCAL_REGAIN, HTH_LOCAL_OWN | roll(4), NULL);
 }
 
-static void meet(uint32_t type)
+static void meet(void)
 {
-    struct hth_local_meet m = { .round = roll(3), .wait_ms = roll(2000) };
-    unsigned char bytes[64] = { 1 };
-    int brings = type == HTH_LOCAL_BRING;
+    struct hth_local_meet m = { .left_ms = roll(2000) };
 
-    say(&m, sizeof(m), type, 0, brings && roll(6) ? content_of(bytes, roll(64)) : NULL);
+    meeting.refuses = roll(6) ? 0 : HEARTH_EINVAL;
+    say(&m, sizeof(m), HTH_LOCAL_MEET, 0, NULL);
+}
+
+/* The end for one of them, or for nobody. */
+static void meeting_says(uint32_t rank, int code)
+{
+    if (!meeting.waits[rank])
+        return;
+    meeting.waits[rank] = 0;
+    hth_node_met(world_node(&w, 0), rank, 1 + roll(2), code, "the ranks have not met");
+    machine_touch(&w, 0);
+}
+
+static void table_comes(void)
+{
+    struct hth_buf *table = hth_buf_of("a table", 1 + roll(7));
+
+    cr_assert(ne(ptr, table, NULL));
+    hth_node_table(world_node(&w, 0), 1 + roll(2), table);
+    hth_buf_put(table);
 }
 
 static void map(uint32_t type)
@@ -351,7 +367,7 @@ static void ask_else(void)
         say(&recover, sizeof(recover), HTH_LOCAL_RECOVER, 0, NULL);
         break;
     case 4:
-        meet(roll(3) ? HTH_LOCAL_MEET : HTH_LOCAL_BRING);
+        meet();
         break;
     default:
         say(&unmap, sizeof(unmap), HTH_LOCAL_UNMAP, 0, NULL);
@@ -438,6 +454,8 @@ static void client_ends(uint32_t i)
 /* Answers that are due at once have come, and so have those that had a deadline. */
 static void all_are_answered(uint64_t seed)
 {
+    for (uint32_t rank = 0; rank < 2; rank++)
+        meeting_says(rank, HEARTH_ETIMEOUT);
     for (int i = 0; i < 400 && opens; i++)
         advance(100);
     cr_assert(eq(u32, opens, 0u), "seed %llu: request %llu of %llu has no answer",
@@ -457,6 +475,7 @@ static void nothing_is_kept(uint64_t seed)
     cr_assert(eq(ptr, n->pending, NULL));
     cr_assert(eq(ptr, n->finds, NULL));
     cr_assert(eq(ptr, n->doubts, NULL));
+    cr_assert(eq(ptr, n->meetings, NULL));
 }
 
 /* A slot that is lent is in a rank's hands. */
@@ -499,6 +518,7 @@ static void run(uint64_t seed)
     memset(client, 0, sizeof(client));
     saving_open(&w, 2, 1);
     w.stranger = hear;
+    played_meeting_begin(&meeting, &w, 0);
     hth_store_mem_room(w.machine[0].store, ROOM);
     for (uint32_t i = 0; i < 2; i++) /* their places are ours */
         hth_node_client_gone(world_node(&w, 0), w.rank[i].client);
@@ -518,6 +538,10 @@ static void run(uint64_t seed)
         } else {
             say_any();
         }
+        if (roll(10) == 0)
+            table_comes();
+        if (roll(6) == 0)
+            meeting_says(roll(2), roll(2) ? HEARTH_OK : HEARTH_ETIMEOUT);
         if (roll(3))
             advance(roll(8) ? 1 : roll(1000));
     }

@@ -4,9 +4,10 @@
  * in any message. The other engine answers its ranks afterwards.
  */
 #include "engines.h"
+#include "played_meeting.h"
 #include "steps.h"
 
-#include "content.h"
+#include "core/format/ticket.h"
 #include "transport/session/session_parts.h"
 
 #define LEN 17000u
@@ -15,35 +16,23 @@ enum { GIVES = 1, LEAVES = 2 }; /* of a step's `how` */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void ask(struct world *w, uint32_t node, const void *m, size_t len, struct hth_content *c)
-{
-    hth_node_request(world_node(w, node), STRANGER, m, len, c);
-    engines_advance(w, 2);
-}
-
 /* Node 1 has a table, of round 7, or receives it from node 0, which does not have it. */
 static void begin(struct world *w, int gives)
 {
-    static unsigned char table[LEN];
+    static unsigned char bytes[LEN];
     struct hth_ctx *ctx = hth_node_ctx(world_node(w, 0));
     struct hth_ticket t = { .len = LEN, .at = ctx->epoch->member[0] };
-    struct hth_local_attach a = { .head = { sizeof(a), HTH_LOCAL_ATTACH, 1, 0 },
-        .version = hth_version_written(HTH_FORMAT_LOCAL),
-        .rank = 1,
-        .world = 2,
-        .helper = 1,
-        .job = "sim" };
-    struct hth_local_meet bring = { .head = { sizeof(bring), HTH_LOCAL_BRING, 2, 0 }, .round = 7 };
-    struct hth_local_fetch fetch = {
-        .head = { sizeof(fetch), HTH_LOCAL_FETCH, 2, 0 }, .round = 7, .wait_ms = 5000
-    };
+    struct hth_buf *table;
 
-    ask(w, 1, &a, sizeof(a), NULL);
-    hth_ticket_encode(&t, fetch.ticket);
-    if (gives) /* its requests are on their way: what node 0 says comes first */
-        hth_node_request(world_node(w, 1), STRANGER, &fetch, sizeof(fetch), NULL);
-    else
-        ask(w, 1, &bring, sizeof(bring), content_of(table, LEN));
+    if (gives) { /* its requests are on their way: what node 0 says comes first */
+        hth_node_ticket(world_node(w, 1), 7, 5000, &t);
+    } else {
+        table = hth_buf_of(bytes, LEN);
+        if (!table)
+            abort();
+        hth_node_table(world_node(w, 1), 7, table);
+        hth_buf_put(table);
+    }
     machine_touch(w, w->member[1]);
 }
 
@@ -77,16 +66,21 @@ static void say(struct world *w, const struct step *s)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct hth_reader r = { .at = data, .len = size };
+    struct played_meeting meeting;
     struct world w;
     struct step s;
 
     engines_open(&w, 2, 0);
+    played_meeting_begin(&meeting, &w, 1);
     begin(&w, size && data[0] & GIVES);
     for (int i = 0; i < STEPS_MAX && step_next(&r, &s); i++)
         say(&w, &s);
     engines_advance(&w, 50);
     must_answer(&w, 0);
     must_answer(&w, 1);
+    if (meeting.tables + meeting.lacks > 1)
+        abort();
     world_close(&w);
+    played_meeting_end(&meeting);
     return 0;
 }

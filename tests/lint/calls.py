@@ -17,7 +17,8 @@ import sys
 
 PAIRS_MAX = 3
 FILES_MAX = 2  # of one static name
-OURS = ("core", "transport", "replication", "loader", "engine", "daemon", "client", "cli")
+OURS = ("core", "transport", "replication", "loader", "engine", "daemon", "client", "meeting",
+        "cli")
 
 
 def objects(root, build):

@@ -12,7 +12,8 @@ import os
 import re
 import sys
 
-FOLDERS = ("core", "transport", "replication", "loader", "engine", "client", "daemon", "cli")
+FOLDERS = ("core", "transport", "replication", "loader", "engine", "client", "meeting", "daemon",
+           "cli")
 NAME = re.compile(r"(_decode|_parse|_message|_read|_unpack|_load(_values)?)$")
 BYTES = re.compile(r"const (unsigned char|void|char|struct hth_frame|uint8_t) ?[*\w]|struct hth_reader \*|unsigned char \w+\[")
 DEFINITION = re.compile(r"^(static )?(?:inline )?[a-z_0-9 ]+?[ *]+([a-z_0-9]+)\(([^;{}]*?)\)\n\{", re.M)

@@ -115,8 +115,8 @@ check() {
 }
 
 if [ $# -eq 0 ]; then
-    mapfile -t files < <(find core transport replication loader engine daemon client cli examples \
-        include -name '*.[ch]' 2>/dev/null | sort)
+    mapfile -t files < <(find core transport replication loader engine daemon client meeting \
+        cli examples include -name '*.[ch]' 2>/dev/null | sort)
     set -- "${files[@]}"
 fi
 for file; do

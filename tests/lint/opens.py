@@ -11,7 +11,8 @@ import os
 import re
 import sys
 
-FOLDERS = ("core", "transport", "replication", "loader", "engine", "client", "daemon", "cli")
+FOLDERS = ("core", "transport", "replication", "loader", "engine", "client", "meeting", "daemon",
+           "cli")
 HELPER = "core/base/open.c"
 OPENS = "open open64 openat openat64 openat2 creat creat64 fopen fopen64 freopen freopen64 opendir scandir fdopenat " \
         "mkstemp mkostemp mkdtemp open_by_handle_at open_tree nftw ftw fts_open shm_open".split()

@@ -35,7 +35,7 @@ client/base/text.c              | s/HEARTH_COPIED, "COPIED"/HEARTH_COPIED, "SEAL
 client/opts/told.c              | s/(const char \*)joined + told\[i\].told_at/(const char *)joined + told[i].at/
 client/link/events.c            | s/st->step = s->save.step;/st->step = s->save.epoch;/
 client/slots/strided.c          | s/s->dst\[last\] == dst \* len/s->dst[last] != dst * len/
-client/bootstrap/words.c        | s/hth_write(\&w, t->greeting, GREETING_AT);/hth_write(\&w, t->greeting, GREETING_AT - NONCE);/
+meeting/wire.c                  | s/k, GREETING_AT);/k, GREETING_AT - NONCE);/
 client/join/join.c              | s/if (seen > g.highest_epoch)/if (seen < g.highest_epoch)/
 client/save/handle.c            | s/level == HEARTH_COPIED ? s->copied : //
 client/read/box.c               | s/slab.offset\[d\] = cut_end;/slab.offset[d] = cut->offset[d];/

@@ -9,7 +9,8 @@ clang-tidy --version | grep -q 'version 14\.' ||
 build=$2
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-find core transport replication loader engine daemon client cli examples -name '*.c' | sort |
+find core transport replication loader engine daemon client meeting cli examples -name '*.c' |
+	sort |
 	while read -r file; do # what this build has: a backend without its library is left out
 		grep -q "/$file\"" "$build/compile_commands.json" || continue
 		case $file in # an example knows public headers alone; who defines hth_fail() must

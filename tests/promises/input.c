@@ -547,9 +547,11 @@ static void do_meet(struct me *me, const uint64_t arg[3], struct answer *out)
 static void come_as_rank_1(uint16_t port, uint64_t highest)
 {
     struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port) };
-    unsigned char challenge[48], said[96 + GATHER] = "HTHMEET4", head[48], table[2 * GATHER];
-    const uint32_t words[] = { 1, 2, 1, GATHER }; /* rank, world, round, length */
-    uint64_t len = 0;
+    unsigned char challenge[48], said[96 + 40 + 16 + GATHER] = "HTHMEET5", head[40];
+    unsigned char table[2 * GATHER], *frame = said + 96, *row = frame + 40 + 16;
+    const uint32_t world[] = { 2, GATHER }, rank = 1; /* and the length of a row */
+    const uint16_t types[] = { 1, 3 };                /* ROW, HAS */
+    uint64_t len = 16 + GATHER;
     int fd = -1;
 
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -561,15 +563,22 @@ static void come_as_rank_1(uint16_t port, uint64_t highest)
         fd = -1;
         nap_ms(10);
     }
-    memcpy(said + 8, words, sizeof(words));
-    memcpy(said + 96, rows[1], GATHER);
-    memcpy(said + 96 + HIGHEST, &highest, sizeof(highest));
+    memcpy(said + 8, world, sizeof(world));
+    memcpy(frame, &types[0], sizeof(types[0]));
+    memcpy(frame + 4, &rank, sizeof(rank));
+    memcpy(frame + 16, &len, sizeof(len));
+    memcpy(row, rows[1], GATHER);
+    memcpy(row + HIGHEST, &highest, sizeof(highest));
     CHECK(recv(fd, challenge, sizeof(challenge), MSG_WAITALL) == sizeof(challenge), "no challenge");
     CHECK(send(fd, said, sizeof(said), MSG_NOSIGNAL) == sizeof(said), "he is not heard");
     CHECK(recv(fd, head, sizeof(head), MSG_WAITALL) == sizeof(head), "he has got no answer");
     memcpy(&len, head + 16, sizeof(len));
     CHECK(len && len <= sizeof(table), "the answer has no packed table");
     CHECK(recv(fd, table, len, MSG_WAITALL) == (ssize_t)len, "he has got no table");
+    memset(frame, 0, 40);
+    memcpy(frame, &types[1], sizeof(types[1]));
+    memcpy(frame + 8, head + 8, 4); /* the round */
+    CHECK(send(fd, frame, 40, MSG_NOSIGNAL) == 40, "he is not heard at the end");
     close(fd);
 }
 

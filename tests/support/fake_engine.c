@@ -190,7 +190,6 @@ void fake_stop(struct fake_engine *f)
     close(f->wake);
     pthread_mutex_destroy(&f->lock);
     free(f->client);
-    free(f->table_bytes);
     free(f);
 }
 

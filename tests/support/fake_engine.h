@@ -47,11 +47,10 @@ struct fake_counts {
     uint32_t clients, leases, begins, ranges, slots, follows, regains, closes, drops, aborts;
     uint32_t silenced; /* requests without an answer */
     uint64_t range_bytes;
-    uint32_t brings, meets; /* of the ranks' table; meets: that were answered with it */
-    uint32_t bads;          /* wrong chunks that were told of */
-    uint64_t bad_chunk;     /* the last */
-    uint32_t step_wait_ms;  /* of the last set_step */
-    uint32_t find_wait_ms;  /* of the last find */
+    uint32_t bads;         /* wrong chunks that were told of */
+    uint64_t bad_chunk;    /* the last */
+    uint32_t step_wait_ms; /* of the last set_step */
+    uint32_t find_wait_ms; /* of the last find */
 };
 struct fake_counts fake_counts(struct fake_engine *f); /* when all that was said is heard */
 

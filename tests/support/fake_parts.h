@@ -69,13 +69,6 @@ struct fake_engine {
     uint32_t gather; /* requests for ranges that are answered together; 0: each at once */
     struct hth_local_map gathered[OBJECTS];
     uint32_t waiting;
-    struct hth_local_meet table; /* the last that was brought */
-    size_t table_len;
-    unsigned char *table_bytes; /* NULL: none */
-    struct {
-        struct client *client; /* NULL: none */
-        struct hth_local_meet m;
-    } met[CLIENTS]; /* requests that wait for it */
     uint32_t refuse, silence, hold;
     struct hth_local_map unanswered; /* the last MAP that was met with silence */
     struct client *asker;            /* its */

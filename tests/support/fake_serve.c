@@ -61,44 +61,6 @@ static void on_join(struct fake_engine *f, struct client *c, const struct hth_lo
     fake_put(c->fd, &a, sizeof(a), HTH_LOCAL_JOINED, m->head.request, 0, -1);
 }
 
-static void fake_give_table(struct fake_engine *f)
-{
-    for (int i = 0; i < CLIENTS; i++)
-        if (f->table_bytes && f->met[i].client && f->met[i].m.round == f->table.round) {
-            fake_put_bytes(
-                    f->met[i].client, f->met[i].m.head.request, f->table_bytes, f->table_len);
-            f->met[i].client = NULL;
-            f->counts.meets++;
-        }
-}
-
-static void on_bring(
-        struct fake_engine *f, struct client *c, const struct hth_local_meet *m, int fd)
-{
-    off_t len = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
-
-    free(f->table_bytes);
-    f->table_bytes = calloc(1, (size_t)len + 1);
-    f->table_len = len > 0 ? (size_t)len : 0;
-    if (pread(fd, f->table_bytes, f->table_len, 0) != len)
-        f->table_len = 0;
-    f->table = *m;
-    f->counts.brings++;
-    fake_put_ok(c, m->head.request);
-    fake_give_table(f);
-}
-
-static void on_meet(struct fake_engine *f, struct client *c, const struct hth_local_meet *m)
-{
-    int i = 0;
-
-    while (i < CLIENTS - 1 && f->met[i].client)
-        i++;
-    f->met[i].client = c;
-    f->met[i].m = *m;
-    fake_give_table(f);
-}
-
 static void on_recover(struct fake_engine *f, struct client *c, const struct hth_local_recover *m)
 {
     struct hth_local_recovered a = { .info = { .pull_ms = 7, .text = "the newest there is" } };
@@ -513,12 +475,6 @@ static void fake_answer_joining(struct fake_engine *f, struct client *c, const v
         break;
     case HTH_LOCAL_JOIN:
         on_join(f, c, msg, fd);
-        break;
-    case HTH_LOCAL_BRING:
-        on_bring(f, c, msg, fd);
-        break;
-    case HTH_LOCAL_MEET:
-        on_meet(f, c, msg);
         break;
     case HTH_LOCAL_RECOVER:
         on_recover(f, c, msg);

@@ -188,6 +188,7 @@ static void tick(struct world *w, struct machine *x)
     if (x->due_ms && w->now_ms > x->due_ms + w->late_ms)
         w->late_ms = w->now_ms - x->due_ms;
     machine_enter(x);
+    table_turn(x);
     hth_node_tick(x->node);
     machine_leave(x);
     machine_touch(w, x->index);

@@ -345,6 +345,7 @@ void machine_start(struct world *w, uint32_t m)
         .session = session_of(w),
         .transport = open_transport,
         .transport_self = x,
+        .meeting = table_hands(x),
         .reply = reply,
         .attach = attach,
         .reply_self = x,
@@ -389,6 +390,7 @@ static void engine_close(struct world *w, struct machine *x)
     x->stopping = 1;
     forget_asked(x);
     block_forget(x);
+    table_forget(x);
     world_stop(w, x->index, 0);
     if (x->node)
         hth_node_close(x->node);

@@ -2,9 +2,9 @@
 /* What the files of the world share: world.c (time, launcher), world_machine.c (machines and what
  * engines are handed), world_wake.c (who is due), world_fault.c and world_ill.c (what goes wrong at
  * once, and for a time), world_net.c (what goes wrong on the way), world_rank.c (ranks),
- * world_slots.c (what they map), world_read.c (ranks that read), world_options.c (options that
- * change), world_return.c (machines that come back), world_check.c (the model), world_look.c (its
- * eyes) and world_heard.c (its ears). */
+ * world_slots.c (what they map), world_read.c (ranks that read), world_table.c (their meeting),
+ * world_options.c (options that change), world_return.c (machines that come back), world_check.c
+ * (the model), world_look.c (its eyes) and world_heard.c (its ears). */
 #ifndef WORLD_PARTS_H
 #define WORLD_PARTS_H
 
@@ -41,6 +41,11 @@ struct machine {
     uint64_t work_ready_ms; /* when its worker is through */
     uint32_t slow_ms;       /* more that its workers take for each piece of work */
     int dying; /* it has come to the point where it is killed: nothing gets out any more */
+    /* A test is its ranks' meeting; NULL: world_table.c is. */
+    const struct hth_node_meeting *meeting;
+    struct comer *comers; /* ranks that wait for the ranks' table */
+    uint32_t fetches;     /* the round of the table that its engine fetches; 0: none */
+    uint32_t has_table;   /* ... that its engine has; 0: none */
 };
 
 struct asked { /* a request to a stopped engine; len 0: the client is gone */
@@ -246,15 +251,20 @@ void reads_act(struct world *w);
 void reads_last(struct world *w); /* at rest: from some nodes what is PROTECTED is read */
 uint64_t reads_due_ms(const struct world *w);
 int reads_hear(struct rank_state *r, const struct letter *l); /* 0: no answer to a reader */
-/* 1: it asks its engine for the ranks' table before it joins. */
-int table_ask(struct rank_state *r, const unsigned char *table);
-/* 1: an answer to that. */
-int table_heard(struct rank_state *r, const struct letter *l);
-void reads_joined(const struct rank_state *r);                                       /* an epoch */
+void reads_joined(const struct rank_state *r);                /* an epoch */
 void reads_decided(struct world *w, const struct hth_save_id *keep, uint32_t saves); /* a record */
 int reads_was_decided(const struct world *w, struct hth_save_id id);                 /* by one */
 int reads_elsewhere(const struct machine *x, uint64_t slot); /* some reader has it mapped */
 void reads_lent(struct machine *x, uint64_t slot);           /* to a rank, now */
+
+/* world_table.c */
+struct hth_node_meeting table_hands(struct machine *x);
+void table_turn(struct machine *x);   /* its engine's thread is about to work */
+void table_forget(struct machine *x); /* its engine ends */
+/* 1: it asks its engine for the ranks' table before it joins. */
+int table_ask(struct rank_state *r, const unsigned char *table);
+/* 1: an answer to that. */
+int table_heard(struct rank_state *r, const struct letter *l);
 
 /* world_options.c */
 void options_open(struct world *w);
