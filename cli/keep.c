@@ -41,8 +41,8 @@ static void keep_marks(const json_t *row, char out[80])
         between = ", ";
     }
     if (tries)
-        snprintf(out + n, 80 - n, "%srecovered by %" JSON_INTEGER_FORMAT " jobs in vain", between,
-                tries);
+        snprintf(out + n, 80 - n, "%srecovered by %" JSON_INTEGER_FORMAT " jobs without a save",
+                between, tries);
 }
 
 static void keep_print(const json_t *kept)

@@ -5,10 +5,11 @@
  *
  *     0 "HTHKEEPS"   8 u32 version   12 u32 zero   16 u64 epoch   24 u64 serial
  *    32 u32 saves   36 u32 bads   40 u32 degraded, a bit each   44 u32 pinned, likewise   48 u64 dropped
- *    56 u32 tries   60 u32 trying   64 saves, bads, u64 since when each save is PROTECTED, digest
+ *    56 u32 tries   60 u32 more tries   64 saves, bads, u64 since when each save is PROTECTED, digest
  *
  * The save that is tried, if there is one, stands in the last place of the bads. Version 2 had no pins, and
- * version 3 no tries: zeros are there.
+ * version 3 no tries: zeros are there. At 60 this version writes zero. Earlier engines of version 4 wrote
+ * 1 there for a job that had recovered the save and had not ended.
  */
 #include "keep.h"
 #include "record.h"
@@ -65,7 +66,7 @@ void hth_keep_encode(const struct hth_keep *k, unsigned char out[HTH_KEEP_BYTES]
     hth_write32(&w, k->pinned & all_of(k->saves));
     hth_write64(&w, k->dropped);
     hth_write32(&w, k->tries);
-    hth_write32(&w, k->trying);
+    hth_write32(&w, 0);
     write_list(&w, k->save, k->saves);
     write_bads(&w, k);
     for (uint32_t i = 0; i < HTH_KEEP_MAX; i++)
@@ -86,13 +87,13 @@ static void read_bads(struct hth_reader *r, struct hth_keep *k)
     k->tried = hth_read_save(r);
 }
 
-static int tries_are_odd(const struct hth_keep *k, uint32_t version)
+static int tries_are_odd(const struct hth_keep *k, uint32_t more, uint32_t version)
 {
     struct hth_save_id none = { 0 };
 
     if (hth_save_none(k->tried))
-        return hth_save_cmp(k->tried, none) != 0 || k->tries || k->trying;
-    return version < TRIES_SINCE || k->trying > 1;
+        return hth_save_cmp(k->tried, none) != 0 || k->tries || more;
+    return version < TRIES_SINCE || more > 1;
 }
 
 int hth_keep_decode_as(const struct hth_versions *versions, struct hth_keep *out, const void *bytes,
@@ -100,7 +101,7 @@ int hth_keep_decode_as(const struct hth_versions *versions, struct hth_keep *out
 {
     struct hth_reader r = { .at = bytes, .len = len };
     struct hth_keep k = { 0 };
-    uint32_t version;
+    uint32_t version, more = 0;
     int rc;
 
     if ((rc = hth_read_record(&r, MAGIC, versions, &version, err)))
@@ -118,7 +119,7 @@ int hth_keep_decode_as(const struct hth_versions *versions, struct hth_keep *out
     k.dropped = hth_read64(&r);
     if (version >= TRIES_SINCE) {
         k.tries = hth_read32(&r);
-        k.trying = hth_read32(&r);
+        more = hth_read32(&r);
     } else {
         hth_read_zeros(&r, HEAD - 56);
     }
@@ -136,8 +137,9 @@ int hth_keep_decode_as(const struct hth_versions *versions, struct hth_keep *out
     for (uint32_t i = 0; i < k.saves; i++)
         k.since_ms[i] = hth_read64(&r);
     hth_read_zeros(&r, (size_t)(HTH_KEEP_MAX - k.saves) * 8);
-    if (r.bad || (k.degraded | k.pinned) & ~all_of(k.saves) || tries_are_odd(&k, version))
+    if (r.bad || (k.degraded | k.pinned) & ~all_of(k.saves) || tries_are_odd(&k, more, version))
         return hth_fail(err, HEARTH_ECORRUPT, 0, "the keep record holds what Hearth never writes");
+    k.tries += more;
     *out = k;
     return HEARTH_OK;
 }
@@ -239,26 +241,26 @@ void hth_keep_mark(struct hth_keep *k, struct hth_save_id save, int bad)
     k->bads -= !bad;
 }
 
-void hth_keep_try(struct hth_keep *k, struct hth_save_id save)
+void hth_keep_try(struct hth_keep *k, struct hth_save_id save, int again)
 {
     if (hth_save_cmp(k->tried, save) != 0)
-        k->tries = 0;
+        k->tries = 1;
+    else
+        k->tries += !again;
     k->tried = save;
-    k->trying = 1;
     if (k->bads > HTH_KEEP_BADS) /* as a record of version 3 may have */
         hth_keep_mark(k, k->bad[0], 0);
 }
 
-void hth_keep_ended(struct hth_keep *k)
-{
-    k->tries += k->trying;
-    k->trying = 0;
-}
-
-void hth_keep_begun(struct hth_keep *k)
+void hth_keep_end_tries(struct hth_keep *k)
 {
     k->tried = (struct hth_save_id){ 0 };
-    k->tries = k->trying = 0;
+    k->tries = 0;
+}
+
+uint32_t hth_keep_tries(const struct hth_keep *k, struct hth_save_id save)
+{
+    return hth_save_cmp(k->tried, save) == 0 ? k->tries : 0;
 }
 
 int hth_keep_at(const struct hth_keep *k, struct hth_save_id save)

@@ -25,10 +25,10 @@ struct hth_keep {
     uint64_t since_ms
             [HTH_KEEP_MAX]; /* when save[i] was PROTECTED first: the coordinator's wall clock,
                                         ms since 1970 */
-    /* Where marking by count is on: the save that was recovered last, until a job begins one from it. */
+    /* Where marking by count is on: the save that was recovered last, until a save of a job that
+     * goes on from it is decided. */
     struct hth_save_id tried; /* epoch 0: none */
-    uint32_t tries;  /* jobs in a row that recovered it and ended before their first begin */
-    uint32_t trying; /* 1: one more has recovered it, and has neither begun nor ended yet */
+    uint32_t tries;           /* jobs in a row that have recovered it */
 };
 
 void hth_keep_encode(const struct hth_keep *k, unsigned char out[HTH_KEEP_BYTES]);
@@ -52,15 +52,11 @@ static inline int hth_keep_pinned(const struct hth_keep *k, int at)
 int hth_keep_is_bad(const struct hth_keep *k, struct hth_save_id save);
 /* Marked bad, or (bad 0) not any more; the oldest mark makes room. */
 void hth_keep_mark(struct hth_keep *k, struct hth_save_id save, int bad);
-/* A job recovers `save`: what was known of another one's tries goes. */
-void hth_keep_try(struct hth_keep *k, struct hth_save_id save);
-void hth_keep_ended(struct hth_keep *k); /* it has ended before its first begin; counted once */
-void hth_keep_begun(struct hth_keep *k); /* it has begun a save, or nobody counts: none is tried */
-/* 1: so many jobs or more have ended; most 0: never. */
-static inline int hth_keep_is_worn(const struct hth_keep *k, struct hth_save_id save, uint32_t most)
-{
-    return most && k->tries >= most && hth_save_cmp(k->tried, save) == 0;
-}
+/* A job recovers `save`, for the first time or again: a job is counted once. The count of another
+ * save ends. */
+void hth_keep_try(struct hth_keep *k, struct hth_save_id save, int again);
+void hth_keep_end_tries(struct hth_keep *k); /* a save of the job is decided: none is tried */
+uint32_t hth_keep_tries(const struct hth_keep *k, struct hth_save_id save);
 static inline int hth_keep_degraded(const struct hth_keep *k, int at)
 {
     return (int)(k->degraded >> at & 1);

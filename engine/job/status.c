@@ -11,12 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Jobs that have recovered save `at` and ended before their first begin, as far as they are counted. */
-static uint32_t status_tries(const struct hth_keep *k, uint32_t at)
-{
-    return hth_save_cmp(k->tried, k->save[at]) == 0 ? k->tries : 0;
-}
-
 /* Saves on the keep list, with what is known of them now; out[KEPT_JSON]. */
 #define KEPT_JSON (HTH_KEEP_MAX * (HTH_SAVE_TEXT + 136) + 4)
 static void status_kept_json(const struct hth_node *n, char *out)
@@ -36,7 +30,7 @@ static void status_kept_json(const struct hth_node *n, char *out)
                 i ? ", " : "", save, words[hth_commit_kept(n->commit, i)],
                 hth_keep_pinned(&n->ctx.keep, (int)i) ? "true" : "false",
                 hth_keep_is_bad(&n->ctx.keep, n->ctx.keep.save[i]) ? "true" : "false",
-                status_tries(&n->ctx.keep, i), hth_commit_kept_s(n->commit, i));
+                hth_keep_tries(&n->ctx.keep, n->ctx.keep.save[i]), hth_commit_kept_s(n->commit, i));
     }
     memcpy(out + len, "]", 2);
 }

@@ -493,9 +493,6 @@ void hth_node_fail(struct hth_node *n, const struct hearth_error *why)
 
 void hth_node_client_gone(struct hth_node *n, uint32_t client)
 {
-    const struct client *c = client_find(n, client);
-    int was_rank = c && c->attached;
-
     handover_gone(n, client);
     begin_gone(n, client);
     find_gone(n, client);
@@ -505,8 +502,6 @@ void hth_node_client_gone(struct hth_node *n, uint32_t client)
     read_gone(n, client);
     answer_gone(n, client);
     client_remove(n, client);
-    if (was_rank && !client_count(n))
-        hth_commit_ranks_gone(n->commit);
 }
 
 void hth_node_table(struct hth_node *n, uint32_t round, struct hth_buf *table)

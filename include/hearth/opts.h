@@ -92,8 +92,8 @@ struct hearth_opts {
     /* path of the libucp.so.0 that it loads, likewise */
     const char *ucx_library;
 
-    /* a step that so many jobs have recovered, one after the other, and that ended before their first
-     * begin is marked bad, as by hearth_keep_mark_bad(); 0: none is. The same on all ranks */
+    /* a step that so many jobs have recovered, one after the other, and that ended before a save of
+     * theirs was decided is marked bad, as by hearth_keep_mark_bad(); 0: none is. The same on all ranks */
     uint32_t bad_after;
     uint32_t integrity; /* enum hearth_integrity, the same on all ranks */
 

@@ -169,9 +169,10 @@ static void choice_decide(struct hth_choice *co, uint64_t now_ms)
                 "%" PRIu32 " newer saves are whole and marked bad: passed over", co->passed);
     if (co->tries)
         hth_say(&co->ctx->log, HEARTH_LOG_WARN, "bad-by-count",
-                "step %" PRIu64 ": %" PRIu32
-                " jobs in a row recovered it and ended before their first begin",
-                co->ctx->keep.tried.step, co->tries);
+                "step %" PRIu64 " is marked bad: %" PRIu32 " jobs in a row recovered it and ended "
+                "before a save of theirs was decided; `hearth keep --root ROOT %s good %" PRIu64
+                "` takes the mark away",
+                co->ctx->keep.tried.step, co->tries, co->ctx->opts.job, co->ctx->keep.tried.step);
     if (!chosen && choice_is_loss(co, text, sizeof(text))) {
         if (!co->accept_loss) {
             hth_choice_fail(co, HEARTH_ELOST, text);
@@ -202,7 +203,6 @@ static void choice_find_candidates(struct hth_choice *co)
         return;
     }
     candidates_sort(co);
-    tries_count(co);
     co->serial = co->before + 1;
 }
 

@@ -124,7 +124,6 @@ void candidates_leave(struct hth_choice *co);
 void candidates_free(struct candidate *c, uint32_t count);
 
 /* tries.c */
-void tries_count(struct hth_choice *co); /* once an epoch, when the keep list is taken over */
 int tries_pass_over(const struct hth_choice *co, struct hth_save_id save);
 void tries_mark(struct hth_choice *co, const struct candidate *chosen); /* NULL: none is whole */
 void tries_go(struct hth_choice *co);                                   /* before GO is on record */

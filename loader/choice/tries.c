@@ -1,27 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Marking by count (opts.bad_after), in a recovery. The keep record says which save was recovered last and how
- * many jobs in a row have ended before their first begin (core/format/keep.h). One whose end no engine has seen,
- * since engines ended with it, is counted here. A save that so many have not got on from is marked bad where
- * an older one is chosen in its place, and with GO it is on record which save is tried next.
+ * Marking by count (opts.bad_after): a save that job after job recovers, and none goes on from.
+ *
+ *     GO                                                     one try more of the save that is chosen
+ *     the first decision of the epoch on one of its saves    no save is tried (replication/commit/decide.c)
+ *
+ * The count is in the keep record (core/format/keep.h). After so many tries the next recovery marks the
+ * save bad, if it chooses an older one in its place.
  */
 #include "choice_state.h"
 
-void tries_count(struct hth_choice *co)
+/* So many jobs have ended with it. A job that recovers again has not ended, and is counted already. */
+static int tries_are_enough(const struct hth_choice *co, struct hth_save_id save)
 {
-    struct hth_keep *k = &co->ctx->keep;
+    uint32_t most = co->ctx->opts.bad_after;
 
-    if (co->same_job)
-        k->trying = 0;
-    else
-        hth_keep_ended(k);
+    return most && hth_keep_tries(&co->ctx->keep, save) >= most + (uint32_t)co->same_job;
 }
 
 int tries_pass_over(const struct hth_choice *co, struct hth_save_id save)
 {
-    const struct hth_keep *k = &co->ctx->keep;
-
-    return hth_keep_is_bad(k, save) || hth_keep_is_worn(k, save, co->ctx->opts.bad_after);
+    return hth_keep_is_bad(&co->ctx->keep, save) || tries_are_enough(co, save);
 }
 
 void tries_mark(struct hth_choice *co, const struct candidate *chosen)
@@ -31,8 +30,7 @@ void tries_mark(struct hth_choice *co, const struct candidate *chosen)
 
     co->tries = 0;
     if (!chosen || hth_save_foreign(chosen->id) || co->wants || !c || !c->whole ||
-            hth_save_cmp(chosen->id, c->id) >= 0 ||
-            !hth_keep_is_worn(k, c->id, co->ctx->opts.bad_after))
+            hth_save_cmp(chosen->id, c->id) >= 0 || !tries_are_enough(co, c->id))
         return;
     hth_keep_mark(k, c->id, 1);
     co->tries = k->tries;
@@ -45,10 +43,10 @@ void tries_go(struct hth_choice *co)
     if (!k->epoch)
         return; /* nothing was PROTECTED yet, and there is no record */
     if (co->ctx->opts.bad_after && !hth_save_none(co->chosen) && !hth_save_foreign(co->chosen))
-        hth_keep_try(k, co->chosen);
+        hth_keep_try(k, co->chosen, co->same_job);
     else if (hth_save_none(k->tried))
         return;
     else
-        hth_keep_begun(k);
+        hth_keep_end_tries(k);
     k->serial++; /* newer than what other nodes have on record */
 }

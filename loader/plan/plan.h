@@ -72,7 +72,7 @@ struct hth_plan {
     struct hth_save_id chosen; /* epoch 0: nothing, start from scratch */
     uint32_t beyond;           /* newer saves that were beyond redundancy */
     uint32_t passed;           /* newer ones that are whole and marked bad */
-    uint32_t tries; /* jobs that ended before their first begin, for which one of them is;
+    uint32_t tries;            /* jobs that ended without a save, for which one of them is;
                                   0: a user has marked them */
     uint32_t keeps;
     struct hth_save_id keep[HTH_PLAN_KEEP]; /* every node frees the rest */

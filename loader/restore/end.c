@@ -22,7 +22,7 @@ static void end_sources(struct hth_restore *r, struct hearth_recovery *info)
                 ", the newest that is not marked bad: %" PRIu32 " newer passed over", info->passed);
     if (info->passed && r->plan.tries && n > 0)
         n += snprintf(info->text + n, size - (size_t)n,
-                ", one since %" PRIu32 " jobs recovered it and ended before their first begin",
+                ", one since %" PRIu32 " jobs recovered it and ended without a save",
                 r->plan.tries);
 
     if (from)

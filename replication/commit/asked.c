@@ -108,12 +108,12 @@ static int asked_pin(
     return HEARTH_OK;
 }
 
-/* Jobs that ended after recovering it are not held against it any more. */
+/* Jobs that recovered it do not count any more, the job that runs included. */
 static void asked_good(struct hth_keep *k, struct hth_save_id save)
 {
     hth_keep_mark(k, save, 0);
     if (hth_save_cmp(k->tried, save) == 0)
-        k->tries = 0;
+        hth_keep_end_tries(k);
 }
 
 static int asked_do(const struct hth_commit *c, const struct asked *a, struct hth_keep *k,

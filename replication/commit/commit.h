@@ -103,9 +103,6 @@ enum hth_part hth_commit_part(
 /* Ask for what takes the room to be cancelled: the oldest undecided save. */
 void hth_commit_make_room(struct hth_commit *c);
 
-/* The last rank of this node has gone: with it the job, for marking by count. */
-void hth_commit_ranks_gone(struct hth_commit *c);
-
 /* Something after begin failed for `rank` (no slot, abort): cancel it everywhere. */
 void hth_commit_fail(struct hth_commit *c, struct hth_save_id save, int code, const char *text);
 

@@ -23,7 +23,6 @@
  *   │  └─ decide.c                 ... and decides each save once
  *   │     ├─ asked.c               ... what users wish of kept saves
  *   │     ├─ steps.c               ... ranks that name different steps
- *   │     ├─ tried.c               ... which save job after job recovers, and none goes on from
  *   │     └─ reach.c               ... who is lost and who is back, and the map that follows
  *   │        ├─ pairs.c            ... who cannot reach whom
  *   │        └─ append.c           ... a head on record, then told
@@ -165,9 +164,7 @@ struct coord { /* the coordinator's; its decisions are in the head */
     uint32_t losses;
     struct asked asked[HTH_KEEP_MAX];
     uint32_t askeds;
-    int begun;  /* some save of this epoch is */
-    int gone;   /* the ranks of this node have, and it is not on record that their job has ended */
-    int begins; /* GO was said, and the keep list of recovery is to be told */
+    int begins;       /* GO was said, and the keep list of recovery is to be told */
     uint64_t now_ms;  /* NOW is said again then */
     uint64_t look_ms; /* a head could not be written: tried again then */
     uint64_t home_ms; /* somebody is well enough for its copies then; HTH_NEVER */
@@ -446,9 +443,6 @@ void reach_begin(struct hth_commit *c);
 void asked_said(struct hth_commit *c, const unsigned char *bytes, size_t len); /* any member */
 void coord_wish(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len);
 void asked_tick(struct hth_commit *c); /* what was wished is decided */
-
-/* tried.c; hth_commit_ranks_gone() too */
-void tried_tick(struct hth_commit *c);
 
 /* decide.c */
 void coord_begin(struct hth_commit *c); /* GO, or this engine is a new one after it */

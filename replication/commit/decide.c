@@ -58,6 +58,16 @@ void coord_begin(struct hth_commit *c)
 
 /* ---- Decisions ------------------------------------------------------------------------------------ */
 
+/* A save of this epoch is decided: the job has gone on from what it recovered (loader/choice/tries.c). */
+static void decide_end_tries(struct hth_head *next, struct hth_save_id decided)
+{
+    if (decided.epoch != next->epoch || decided.nonce != next->nonce ||
+            hth_save_none(next->keep.tried))
+        return;
+    hth_keep_end_tries(&next->keep);
+    next->keep.serial++;
+}
+
 /* With allow_degraded the holders that are not lost are enough, if they are fewer than PROTECTED
  * needs. Promised holders must stand in as many failure domains as PROTECTED needs, or, if the
  * holders that are not lost stand in fewer, in as many as these. */
@@ -128,6 +138,7 @@ static int decide_protected(struct hth_commit *c, const struct tally *t, int deg
 
     next.keep = kept_with(c, id, (uint32_t)degraded);
     next.settled = c->head.settled ? full : decide_all_full(c, &next.keep, &next.keep.degraded);
+    decide_end_tries(&next, id);
     if (id.epoch == next.epoch && id.nonce == next.nonce)
         next.decided = id;
     decide_prune(&next);
@@ -166,6 +177,7 @@ static int decide_cancelled(struct hth_commit *c, const struct tally *t)
     struct hth_head next = c->head;
 
     next.keep = c->ctx->keep;
+    decide_end_tries(&next, t->id);
     if (next.cancels == HTH_HEAD_CANCELLED)
         decide_make_room(&next);
     next.cancelled[next.cancels++] =
@@ -353,7 +365,6 @@ void coord_tick(struct hth_commit *c, uint64_t now_ms)
         coord_say_begun(c);
     decide_lost(c);
     asked_tick(c);
-    tried_tick(c);
     while (rounds-- > 0) {
         struct tally *t = c->coord.tallies;
 

@@ -47,8 +47,7 @@ struct hth_keep kept_with(const struct hth_commit *c, struct hth_save_id save, u
         .bads = old->bads,
         .degraded = degraded,
         .tried = old->tried,
-        .tries = old->tries,
-        .trying = old->trying };
+        .tries = old->tries };
     int at = hth_keep_at(old, save);
 
     keep.serial = old->epoch == keep.epoch ? old->serial + 1 : 1;

@@ -13,15 +13,6 @@ struct tally *tally_find(struct hth_commit *c, struct hth_save_id id)
     return t;
 }
 
-/* The job has begun a save. */
-static void tallies_mark_begun(struct hth_commit *c, struct hth_save_id id)
-{
-    if (id.epoch != c->ctx->epoch->epoch || id.nonce != c->ctx->epoch->nonce)
-        return;
-    c->coord.begun = 1;
-    c->coord.look |= !hth_save_none(c->ctx->keep.tried);
-}
-
 /* All nodes, or those of the set. */
 static void tally_owe(struct hth_commit *c, struct tally *t)
 {
@@ -69,7 +60,6 @@ struct tally *tally_get(struct hth_commit *c, struct hth_save_id id)
     *at = t;
     if (!hth_attempt_set(id.attempt))
         tally_owe(c, t);
-    tallies_mark_begun(c, id);
     return t;
 }
 

@@ -3,6 +3,7 @@
 #include "damaged.h"
 
 #include "core/base/auth.h"
+#include "core/base/bytes.h"
 #include "core/format/keep.h"
 
 static int decode_keep(const unsigned char *bytes, size_t len)
@@ -26,7 +27,6 @@ static struct hth_keep keep_of(void)
         .bad = { { .epoch = 3, .nonce = 1, .step = 30, .attempt = 1 } },
         .tried = { .epoch = 3, .nonce = 1, .step = 20, .attempt = 1 },
         .tries = 4,
-        .trying = 1,
     };
 }
 
@@ -47,10 +47,38 @@ Test(keep, a_keep_record_comes_back)
     cr_assert(eq(u64, back.since_ms[1], k.since_ms[1]));
     cr_assert(eq(int, hth_save_cmp(back.tried, k.tried), 0));
     cr_assert(eq(u32, back.tries, 4));
-    cr_assert(eq(u32, back.trying, 1));
     k.saves = HTH_KEEP_MAX;
     hth_keep_encode(&k, bytes);
     must(hth_keep_decode(&back, bytes, sizeof(bytes), NULL));
+}
+
+/* Engines of this version wrote a 1 behind the tries, for a job that had not ended. */
+Test(keep, the_job_that_had_not_ended_when_an_earlier_engine_wrote_counts_too)
+{
+    struct hth_keep k = keep_of(), back;
+    unsigned char bytes[HTH_KEEP_BYTES];
+
+    must(hth_auth_init(NULL));
+    hth_keep_encode(&k, bytes);
+    hth_put32(bytes + 60, 1);
+    hth_digest(bytes + sizeof(bytes) - HTH_DIGEST, bytes, sizeof(bytes) - HTH_DIGEST);
+    must(hth_keep_decode(&back, bytes, sizeof(bytes), NULL));
+    cr_assert(eq(u32, back.tries, 5));
+}
+
+Test(keep, a_save_is_tried_once_by_each_job_and_another_one_anew)
+{
+    struct hth_keep k = keep_of();
+
+    hth_keep_try(&k, k.save[0], 1);
+    cr_assert(eq(u32, hth_keep_tries(&k, k.save[0]), 4));
+    hth_keep_try(&k, k.save[0], 0);
+    cr_assert(eq(u32, hth_keep_tries(&k, k.save[0]), 5));
+    hth_keep_try(&k, k.save[1], 1);
+    cr_assert(eq(u32, hth_keep_tries(&k, k.save[1]), 1));
+    cr_assert(zero(u32, hth_keep_tries(&k, k.save[0])));
+    hth_keep_end_tries(&k);
+    cr_assert(zero(u32, hth_keep_tries(&k, k.save[1])));
 }
 
 Test(keep, all_places_for_marks_and_the_save_that_is_tried_fit_in_one_keep_record)
@@ -59,11 +87,11 @@ Test(keep, all_places_for_marks_and_the_save_that_is_tried_fit_in_one_keep_recor
     unsigned char bytes[HTH_KEEP_BYTES];
 
     must(hth_auth_init(NULL));
-    hth_keep_begun(&k);
+    hth_keep_end_tries(&k);
     for (uint64_t step = 100; step < 140; step++)
         hth_keep_mark(&k, (struct hth_save_id){ 3, 1, step, 1 }, 1);
     cr_assert(eq(u32, k.bads, HTH_KEEP_BADS));
-    hth_keep_try(&k, k.save[0]);
+    hth_keep_try(&k, k.save[0], 0);
     hth_keep_encode(&k, bytes);
     must(hth_keep_decode(&back, bytes, sizeof(bytes), NULL));
     cr_assert(eq(int, hth_keep_is_bad(&back, (struct hth_save_id){ 3, 1, 139, 1 }), 1));
@@ -71,11 +99,11 @@ Test(keep, all_places_for_marks_and_the_save_that_is_tried_fit_in_one_keep_recor
     cr_assert(eq(int, hth_save_cmp(back.tried, k.save[0]), 0));
     k.bads = HTH_KEEP_MAX; /* as version 3 could have */
     k.bad[HTH_KEEP_BADS] = k.save[1];
-    hth_keep_begun(&k);
+    hth_keep_end_tries(&k);
     hth_keep_encode(&k, bytes);
     must(hth_keep_decode(&back, bytes, sizeof(bytes), NULL));
     cr_assert(eq(int, hth_keep_is_bad(&back, k.save[1]), 1));
-    hth_keep_try(&back, k.save[0]);
+    hth_keep_try(&back, k.save[0], 0);
     cr_assert(eq(u32, back.bads, HTH_KEEP_BADS));
     cr_assert(eq(int, hth_keep_is_bad(&back, k.save[1]), 1));
 }

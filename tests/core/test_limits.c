@@ -156,10 +156,10 @@ Test(limits, a_keep_list)
         hth_keep_mark(&k, save, 1);
         keep_comes_back(&k);
     }
-    hth_keep_try(&k, k.save[0]);
+    hth_keep_try(&k, k.save[0], 0);
     k.tries = UINT32_MAX - 1;
     keep_comes_back(&k);
-    hth_keep_ended(&k);
+    hth_keep_try(&k, k.save[0], 0);
     keep_comes_back(&k);
     while (k.saves) {
         hth_keep_leave(&k, (int)k.saves - 1);

@@ -619,74 +619,51 @@ Test(chosen, a_coordinator_that_is_new_has_what_is_common_to_an_older_kept_save_
 
 /* ---- Marking by count ------------------------------------------------------------------------------------ */
 
-enum { BAD_AFTER = 2 };
-
-/* One job has recovered it in vain, and another has it now. */
-static void try_again(uint32_t saves)
+/* Two jobs have recovered it, the second of which runs and has begun a save. */
+static void try_again(void)
 {
     recover_to();
-    ctx->opts.bad_after = BAD_AFTER;
-    ctx->keep.saves = saves;
     ctx->keep.tried = chosen;
-    ctx->keep.tries = 1;
-    ctx->keep.trying = 1;
+    ctx->keep.tries = 2;
     engine_start();
     hth_commit_tick(commit);
-}
-
-Test(chosen, a_job_that_ends_before_its_first_begin_is_counted_and_the_save_marked_bad)
-{
-    uint64_t position;
-
-    try_again(2);
-    position = on_record(NULL).position;
-    hth_commit_tick(commit);
-    cr_assert(eq(u32, list().tries, 1), "it has not ended");
-    cr_assert(eq(u64, on_record(NULL).position, position));
-    hth_commit_ranks_gone(commit);
-    hth_commit_tick(commit);
-    cr_assert(eq(u32, list().tries, 2));
-    cr_assert(eq(int, hth_keep_is_bad(&ctx->keep, chosen), 1));
-    cr_assert(eq(int, pair_logged(p, 0, "bad-by-count"), 1));
-}
-
-Test(chosen, a_job_that_ends_is_counted_once)
-{
-    uint64_t position;
-
-    try_again(2);
-    ctx->opts.bad_after = BAD_AFTER + 1;
-    position = on_record(NULL).position;
-    for (int i = 0; i < 3; i++) {
-        hth_commit_ranks_gone(commit);
-        hth_commit_tick(commit);
-    }
-    cr_assert(eq(u32, list().tries, 2));
-    cr_assert(eq(u64, on_record(NULL).position, position + 1));
-    cr_assert(zero(int, hth_keep_is_bad(&ctx->keep, chosen)));
-    cr_assert(zero(int, pair_logged(p, 0, "bad-by-count")));
-}
-
-Test(chosen, the_only_save_is_not_marked_bad)
-{
-    try_again(1);
-    hth_commit_ranks_gone(commit);
-    hth_commit_tick(commit);
-    cr_assert(eq(u32, list().tries, 2));
-    cr_assert(zero(int, hth_keep_is_bad(&ctx->keep, chosen)));
-}
-
-Test(chosen, a_job_that_has_begun_a_save_tries_none_any_more)
-{
-    try_again(2);
-    promise_now(0); /* of what was chosen: that is no begin */
-    cr_assert(zero(int, hth_save_cmp(list().tried, chosen)));
+    promise_now(0); /* of what was chosen: that is no save of this job */
+    promise_now(1);
+    cr_assert(eq(u32, hth_keep_tries(&ctx->keep, chosen), 2));
     save = (struct hth_save_id){ EPOCH, NONCE, 10, 1 };
-    say_done(1);
+    done_and_held();
+    cr_assert(eq(u32, hth_keep_tries(&ctx->keep, chosen), 2), "it is not decided");
+}
+
+static void no_save_is_tried(void)
+{
+    struct hth_keep k = list();
+
+    cr_assert(eq(int, hth_save_none(k.tried), 1));
+    cr_assert(eq(int, hth_save_none(ctx->keep.tried), 1));
+    cr_assert(zero(u32, k.tries));
+}
+
+Test(chosen, a_job_whose_first_save_is_protected_ends_the_count_of_tries)
+{
+    try_again();
+    promise_now(0);
+    promise_now(1);
+    cr_assert(zero(int, hth_save_cmp(list().save[0], save)));
+    no_save_is_tried();
+}
+
+Test(chosen, a_job_whose_first_save_is_cancelled_ends_the_count_of_tries_on_every_node)
+{
+    struct hth_keep before;
+    unsigned char code[4];
+
+    try_again();
+    before = list();
+    hth_put32(code, HEARTH_ENOSPC);
+    fact(1, HTH_KIND_FAILED, code, sizeof(code));
     hth_commit_tick(commit);
-    cr_assert(eq(int, hth_save_none(list().tried), 1));
-    hth_commit_ranks_gone(commit);
-    hth_commit_tick(commit);
-    cr_assert(eq(int, hth_save_none(list().tried), 1));
-    cr_assert(zero(int, hth_keep_is_bad(&ctx->keep, chosen)));
+    cr_assert(eq(u32, on_record(NULL).cancels, 1));
+    no_save_is_tried();
+    cr_assert(gt(u64, list().serial, before.serial), "a recovery takes the newer list");
 }
