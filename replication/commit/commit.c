@@ -64,10 +64,9 @@ void hth_commit_go(struct hth_commit *c, struct hth_save_id chosen)
     if (!t)
         return;
     word_complete(c, chosen);
-    t->recovered = 1;
-    t->complete = 1;
     t->repair_ms = hth_now_ms(&c->ctx->clock);
-    t->level = t->level ? t->level : HEARTH_COMPLETE;
+    if (t->level < HEARTH_COMPLETE)
+        t->level = HEARTH_COMPLETE;
     member_check(c, t);
 }
 
@@ -84,7 +83,8 @@ static void commit_resume_save(struct hth_commit *c, struct hth_held_save *s)
         if (local_owns(c->ctx, h) && h->state == HTH_HELD_SEALED && h->slot)
             member_offer(c, s, h); /* its holders fetch what a manifest names, and there is none */
     t->done_sent = s->has_manifest;
-    t->complete = s->published;
+    if (s->published)
+        t->level = HEARTH_COMPLETE;
     t->repair_ms = s->has_manifest ? hth_now_ms(&c->ctx->clock) : HTH_NEVER;
     member_check(c, t);
 }
@@ -230,12 +230,6 @@ int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step,
     return commit_no_room(c, id, err);
 }
 
-/* The save is under way in this epoch: it is not decided, and recovery has not chosen it. */
-static int commit_is_undecided(const struct hth_commit *c, const struct track *t)
-{
-    return !t->recovered && head_fate(c, t->id) == FATE_OPEN;
-}
-
 uint32_t hth_commit_decided(struct hth_commit *c)
 {
     uint32_t saves = 0;
@@ -244,7 +238,7 @@ uint32_t hth_commit_decided(struct hth_commit *c)
         const struct track *t = track_find(c, s->id);
 
         saves += !s->removed && s->id.epoch && !hth_save_foreign(s->id) &&
-                 !(t && commit_is_undecided(c, t));
+                 !(t && head_is_open(c, t->id));
     }
     return saves;
 }
@@ -255,7 +249,7 @@ enum hth_part hth_commit_part(
     const struct local_rank *l = local_find(c, rank);
     const struct track *t = c->tracks;
 
-    while (t && (!commit_is_undecided(c, t) || at--))
+    while (t && (!head_is_open(c, t->id) || at--))
         t = t->next;
     if (!t)
         return HTH_PART_NO_SAVE;
@@ -269,9 +263,9 @@ void hth_commit_make_room(struct hth_commit *c)
 {
     struct track *oldest = c->tracks;
 
-    while (oldest && oldest->next && !oldest->next->recovered)
+    while (oldest && oldest->next && head_is_open(c, oldest->next->id))
         oldest = oldest->next;
-    if (oldest && !oldest->recovered && !oldest->failing)
+    if (oldest && head_is_open(c, oldest->id) && !oldest->fail_code)
         hth_commit_fail(c, oldest->id, HEARTH_ECANCELED, "cancelled to make room for a newer one");
 }
 
@@ -472,9 +466,9 @@ static void track_give_up(struct hth_commit *c, struct track *t, uint64_t now_ms
     uint64_t late_ms = t->since_ms + o->save_ms + (hth_is_coordinator(c->ctx) ? 0 : o->dead_ms);
     char text[200], whom[200];
 
-    if (hth_breaks(c->ctx, HTH_BREAK_DEADLINE) || t->recovered || t->unknown)
+    if (hth_breaks(c->ctx, HTH_BREAK_DEADLINE) || !head_is_open(c, t->id) || t->unknown)
         return;
-    if (now_ms >= late_ms && !t->failing) { /* after a stall too, when the rest is late as well */
+    if (now_ms >= late_ms && !t->fail_code) { /* after a stall too, when the rest is late as well */
         track_waits_for(c, t, whom);
         snprintf(text, sizeof(text), "not protected in time: it waited for %.160s", whom);
         hth_commit_fail(c, t->id, HEARTH_ETIMEOUT, text);
@@ -604,7 +598,7 @@ int hth_commit_undecided(const struct hth_commit *c, const uint64_t *step,
 
     *out_unknown = 0;
     for (const struct track *t = c->tracks; t && !found; t = t->next) { /* newest first */
-        if (t->recovered || !save_is_asked(c, step, t->id) || !track_is_handed_over(c, t))
+        if (!save_is_asked(c, step, t->id) || !track_is_handed_over(c, t))
             continue;
         *out_save = t->id;
         *out_unknown = t->unknown;

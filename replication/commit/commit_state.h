@@ -12,6 +12,13 @@
  *
  *   any state ──a head that decides it──► gone
  *
+ *   Beside its facts a track has what the ranks of this node have heard of the save, which never goes back:
+ *       level      nothing ──DONE──► SEALED ──COMPLETE──► COMPLETE ──a head──► PROTECTED
+ *                  It begins at COMPLETE if the save was published before, or recovery has chosen
+ *                  it, and at PROTECTED if it is kept.
+ *       fail_code  0 ──a rank or this node cannot──► FAILED is said ──no decision comes──► unknown
+ *                  Only what head_is_open() may fail.
+ *
  * What the coordinator decides is a row of heads (core/format/head.h), each a whole state. Everything
  * else that it knows is gathered again from facts after its restart.
  *
@@ -73,8 +80,7 @@ struct track {
     uint64_t repeat_ms; /* it is looked at again */
     uint64_t say_ms;    /* from then on facts are said again */
     uint32_t says;      /* of the last one, again and again */
-    int recovered;      /* the chosen save of this epoch, or a kept one */
-    int done_sent, held, promised, complete;
+    int done_sent, held, promised;
     int lost;                /* something of it was lost here, and it was not promised since */
     uint64_t promised_map;   /* position of the map that it was promised under */
     uint32_t repairs;        /* begun so far, under this map */
@@ -87,9 +93,8 @@ struct track {
     uint64_t repair_ms; /* missing copies are fetched from then on */
     uint64_t
             left_ms; /* since when a rank here is behind it and may stay so (steps.c); 0: none is */
-    int failing;     /* a rank or we cannot: said until it is cancelled */
+    int fail_code;   /* a rank or we cannot: said until it is cancelled; 0: no */
     int unknown;     /* its ranks have been told that nobody decides it: they hear no more of it */
-    int fail_code;
     char why[200];
     struct lacks lacks;
 };
@@ -117,8 +122,7 @@ struct tally {
     int complete;            /* COMPLETE was said */
     uint64_t owed_ms;        /* since then a lost node owes its part; 0: none does */
     uint64_t awaited_ms;     /* AWAITED is said then; 0: no node has done it, or all have */
-    int failing;             /* CANCELLED is to be said as soon as possible */
-    int fail_code;
+    int fail_code;           /* CANCELLED with it is to be said as soon as possible; 0: no */
     char why[200];
     char lacks[LACKS_TEXT]; /* a holder says that its copy has no room: why; "": none does */
     uint32_t lacks_node;
@@ -304,8 +308,6 @@ void tally_remove(struct hth_commit *c, struct tally *t);
 int tally_name(struct hth_commit *c, struct tally *t, const struct hth_ranks *ranks,
         struct hearth_error *err);
 void tallies_void(struct hth_commit *c); /* a new map: no promise counts any more */
-/* It is of an older epoch: COMPLETE already, and not cancelled. */
-int tally_is_recovered(const struct hth_commit *c, const struct tally *t);
 /* How many nodes that count have promised what the rank owns. *out_apart: how many of them share
  * no failure domain; *out_full: all that have a place. */
 uint32_t tally_promised(const struct hth_commit *c, const struct tally *t, uint32_t rank,
@@ -320,6 +322,9 @@ enum fate {
 };
 enum fate head_fate(const struct hth_commit *c, struct hth_save_id save);
 int head_frees(const struct hth_commit *c, struct hth_save_id save); /* CANCELLED, OVER */
+/* It may be PROTECTED or CANCELLED yet. What recovery chose is COMPLETE and is never cancelled, also
+ * where no head has decided it. */
+int head_is_open(const struct hth_commit *c, struct hth_save_id save);
 int head_code(const struct hth_commit *c, struct hth_save_id save, const char **out_why);
 int head_join(struct hth_commit *c, struct hearth_error *err); /* on record, or the epoch's first */
 /* On record, then in effect. bytes[len]: as encoded. *map: taken over; NULL: as it is. */

@@ -50,8 +50,7 @@ static int coord_take_objects(
 
 static void coord_fail(struct hth_commit *c, struct tally *t, int code, const char *why)
 {
-    if (!t->failing) {
-        t->failing = 1;
+    if (!t->fail_code) {
         t->fail_code = code;
         snprintf(t->why, sizeof(t->why), "%.199s", why);
     }
@@ -196,7 +195,7 @@ void coord_failed(struct hth_commit *c, uint32_t origin, const unsigned char *by
     struct tally *t = coord_fact(c, bytes, len, SAVE_BYTES + 4, origin);
     char why[200];
 
-    if (!t || len - SAVE_BYTES - 4 >= sizeof(why))
+    if (!t || len - SAVE_BYTES - 4 >= sizeof(why) || (int)hth_get32(bytes + SAVE_BYTES) >= 0)
         return;
     memcpy(why, bytes + SAVE_BYTES + 4, len - SAVE_BYTES - 4);
     why[len - SAVE_BYTES - 4] = '\0';

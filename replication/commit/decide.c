@@ -321,19 +321,18 @@ static int decide_look_at(struct hth_commit *c, struct tally *t)
     if (head_fate(c, t->id) != FATE_OPEN)
         return 0;
     t->complete |= s && s->published;
-    if (!t->failing && t->nodes_due && t->nodes_done == t->nodes_due && (!s || !s->has_manifest) &&
-            decide_manifest(c, t, &err)) {
-        t->failing = 1;
+    if (!t->fail_code && t->nodes_due && t->nodes_done == t->nodes_due &&
+            (!s || !s->has_manifest) && decide_manifest(c, t, &err)) {
         t->fail_code = err.code;
         snprintf(t->why, sizeof(t->why), "%.199s", err.text);
     }
-    if (t->failing && !tally_is_recovered(c, t))
+    if (t->fail_code && head_is_open(c, t->id))
         return decide_cancelled(c, t);
     if (t->nodes_held == ctx->epoch->nodes && !t->complete)
         decide_complete(c, t);
-    if (t->failing && !tally_is_recovered(c, t)) /* this node cannot publish it */
+    if (t->fail_code && head_is_open(c, t->id)) /* this node cannot publish it */
         return 0;
-    return t->nodes_promised && (t->complete || tally_is_recovered(c, t)) &&
+    return t->nodes_promised && (t->complete || !head_is_open(c, t->id)) &&
            decide_is_protected(c, t, &degraded, &full) && decide_protected(c, t, degraded, full);
 }
 
@@ -427,7 +426,7 @@ void coord_give_up(struct hth_commit *c, uint64_t now_ms)
         return;
     steps_coord(c, now_ms);
     for (struct tally *t = c->coord.tallies; t; t = t->next) {
-        if (tally_is_recovered(c, t) || t->failing || head_fate(c, t->id) != FATE_OPEN)
+        if (t->fail_code || !head_is_open(c, t->id))
             continue;
         if (now_ms >= t->since_ms + c->ctx->opts.save_ms)
             decide_late(c, t);
@@ -442,12 +441,12 @@ static int tally_has(
 {
     const struct said *s = &t->node[node];
 
-    if (!tally_is_recovered(c, t) && (!t->nodes_due || t->nodes_done < t->nodes_due)) {
+    if (head_is_open(c, t->id) && (!t->nodes_due || t->nodes_done < t->nodes_due)) {
         *out_what = "the ranks of";
         return (int)(s->done || (t->nodes_due && !s->due));
     }
-    *out_what = t->complete || tally_is_recovered(c, t) ? "the promise of" : "the manifest on";
-    return (int)(t->complete || tally_is_recovered(c, t) ? s->promised : s->held);
+    *out_what = t->complete || !head_is_open(c, t->id) ? "the promise of" : "the manifest on";
+    return (int)(t->complete || !head_is_open(c, t->id) ? s->promised : s->held);
 }
 
 /* Behind the nodes that are waited for: a copy that has no room. */

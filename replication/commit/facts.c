@@ -88,7 +88,6 @@ void hth_commit_fail(struct hth_commit *c, struct hth_save_id save, int code, co
 
     if (!t)
         return;
-    t->failing = 1;
     t->fail_code = code;
     n = snprintf(t->why, sizeof(t->why),
             "node %.40s: ", c->ctx->epoch->member[c->ctx->epoch->self].node);
@@ -177,7 +176,7 @@ void facts_repeat(struct hth_commit *c, struct track *t)
 
     if (now_ms < t->say_ms)
         return;
-    if (t->failing && !hth_is_coordinator(c->ctx))
+    if (t->fail_code && !hth_is_coordinator(c->ctx))
         fact_failed(c, t);
     else if (t->done_sent && (!s || !s->has_manifest))
         fact_done(c, t, s);
@@ -185,7 +184,7 @@ void facts_repeat(struct hth_commit *c, struct track *t)
         fact_copy_lost(c, t);
     else if (t->promised && t->promised_map == c->head.mapped)
         fact_promise(c, t);
-    else if (t->held && (!t->complete || t->lacks.warned))
+    else if (t->held && (t->level < HEARTH_COMPLETE || t->lacks.warned))
         fact_held(c, t);
     t->says++;
     t->say_ms = now_ms + facts_wait_ms(c, t);

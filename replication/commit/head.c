@@ -70,6 +70,11 @@ enum fate head_fate(const struct hth_commit *c, struct hth_save_id save)
                                                                                : FATE_OPEN;
 }
 
+int head_is_open(const struct hth_commit *c, struct hth_save_id save)
+{
+    return hth_save_cmp(save, c->chosen) != 0 && head_fate(c, save) == FATE_OPEN;
+}
+
 int head_frees(const struct hth_commit *c, struct hth_save_id save)
 {
     enum fate fate = head_fate(c, save);

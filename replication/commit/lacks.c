@@ -33,7 +33,7 @@ static int lacks_may_end(const struct hth_commit *c, const struct track *t)
     if (c->ctx->keep.saves && !c->head.settled)
         return 1;
     for (const struct track *o = t->next; o; o = o->next) /* older */
-        if (!o->recovered && head_fate(c, o->id) == FATE_OPEN)
+        if (head_is_open(c, o->id))
             return 1;
     return 0;
 }
@@ -50,7 +50,7 @@ void hth_commit_no_room(struct hth_commit *c, struct hth_save_id save, int code,
     struct track *t = track_find(c, save);
     uint64_t now_ms = hth_now_ms(&c->ctx->clock), most_ms = c->ctx->opts.dead_ms / 2;
 
-    if (!t || t->recovered || t->failing || head_fate(c, save) != FATE_OPEN)
+    if (!t || t->fail_code || !head_is_open(c, save))
         return;
     lacks_say(c, t, c->ctx->epoch->self, text);
     if (code != HEARTH_ENOSPC || lacks_may_end(c, t))

@@ -36,7 +36,7 @@ static void member_done(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
 
-    if (t->done_sent || t->recovered || t->failing || !member_all_sealed(c, t, s))
+    if (t->done_sent || !head_is_open(c, t->id) || t->fail_code || !member_all_sealed(c, t, s))
         return;
     track_level(c, t, HEARTH_SEALED);
     facts_said(c, t);
@@ -102,6 +102,12 @@ static void member_copied(struct hth_commit *c, struct track *t, uint32_t rank)
             c->events.self, t->id, rank, HEARTH_COPIED, can < c->ctx->opts.copies, HEARTH_OK, "");
 }
 
+/* It fails where this node cannot do its part. What is COMPLETE is tried again. */
+static int track_may_fail(const struct hth_commit *c, const struct track *t)
+{
+    return !t->fail_code && t->level < HEARTH_COMPLETE && head_is_open(c, t->id);
+}
+
 /* Memory that the system does not let be registered, here or there, is no reason to wait. */
 static void member_offered(void *self, struct hth_save_id save, uint64_t object, uint32_t node,
         int code, const char *text)
@@ -111,7 +117,7 @@ static void member_offered(void *self, struct hth_save_id save, uint64_t object,
     struct hth_held *h = s ? hth_held_find(s, object) : NULL;
     struct track *t = track_find(c, save);
 
-    if (code == HEARTH_EIO && t && !t->recovered && !t->complete && !t->failing)
+    if (code == HEARTH_EIO && t && track_may_fail(c, t))
         hth_commit_fail(c, save, code, text);
     if (code == HEARTH_ENOSPC && t)
         lacks_there(c, t, node, text);
@@ -241,9 +247,9 @@ static int member_has_place(
     struct hth_store *store = c->ctx->store;
     struct hearth_error err;
 
-    if (t->recovered || t->id.epoch != c->ctx->epoch->epoch) /* its directory is older */
+    if (t->id.epoch != c->ctx->epoch->epoch) /* its directory is older */
         return 1;
-    if (t->failing)
+    if (t->fail_code)
         return 0;
     if (s->published || !store->ops->vacant || member_is_replaced(c, s) ||
             !store->ops->vacant(store, t->id, &err))
@@ -305,7 +311,6 @@ static void member_repaired(
 /* A kept save: it is complete, its ranks have been told, and it has no deadline. */
 static void member_follow(const struct hth_commit *c, struct track *t)
 {
-    t->recovered = t->complete = 1;
     t->level = HEARTH_PROTECTED;
     t->repair_ms = hth_now_ms(&c->ctx->clock);
 }
@@ -380,7 +385,7 @@ static void member_fetch(struct hth_commit *c, struct track *t, struct hth_held_
         const struct hth_object *o, int runs)
 {
     uint32_t sources[2 * PLACES_MAX + 1 + STRANGERS];
-    int strangers = t->recovered && t->repairs > 1;
+    int strangers = !head_is_open(c, t->id) && t->repairs > 1;
     uint32_t count = member_sources(c, stand_in(c->ctx, o->owner), strangers, sources);
     struct hth_fetch_want want = {
         .save = s->id,
@@ -431,7 +436,7 @@ static int member_blob_from(
         const struct hth_commit *c, const struct track *t, uint32_t first, uint32_t *out)
 {
     const struct hth_epoch *e = c->ctx->epoch;
-    int strangers = t->recovered && t->repairs > 1;
+    int strangers = !head_is_open(c, t->id) && t->repairs > 1;
 
     *out = HTH_NODE_NONE;
     if (hth_is_coordinator(c->ctx))
@@ -479,7 +484,7 @@ void member_repair(struct hth_commit *c, struct track *t)
     t->repairs++;
     t->no_room = 0;
     if (!s || !s->has_manifest) {
-        if (t->recovered)
+        if (!head_is_open(c, t->id))
             member_want_manifest(c, t);
         return;
     }
@@ -628,7 +633,7 @@ static void member_cannot(
 {
     const struct track *t = track_find(c, save);
 
-    if (t && !t->recovered && !t->complete && !t->failing) /* else it is tried again */
+    if (t && track_may_fail(c, t)) /* else it is tried again */
         hth_commit_fail(c, save, err->code, err->text);
 }
 
@@ -671,7 +676,7 @@ static void member_take_manifest(struct hth_commit *c, struct track *t)
     if (rc) {
         hth_say(&c->ctx->log, HEARTH_LOG_ERROR, "manifest-failed", "%s", err.text);
         member_cannot(c, t->id, &err);
-        if (t->recovered)
+        if (!head_is_open(c, t->id))
             hth_blobs_forget(c->ctx, t->id);
     }
     if (s)

@@ -23,7 +23,7 @@
 
 static int track_is_open(const struct hth_commit *c, const struct track *t)
 {
-    return !t->recovered && !t->failing && !t->done_sent && !t->held &&
+    return head_is_open(c, t->id) && !t->fail_code && !t->done_sent && !t->held &&
            t->id.epoch == c->ctx->epoch->epoch && t->id.nonce == c->ctx->epoch->nonce;
 }
 
@@ -140,7 +140,7 @@ static int tally_is_awaited(const struct hth_commit *c, const struct tally *t)
     const struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
 
     return !(s && s->has_manifest) && t->nodes_done && t->nodes_done < t->nodes_due &&
-           !t->failing && !tally_is_recovered(c, t) && head_fate(c, t->id) == FATE_OPEN;
+           !t->fail_code && head_is_open(c, t->id);
 }
 
 static void steps_say_awaited(const struct hth_commit *c, const struct tally *t)

@@ -87,11 +87,6 @@ void tallies_void(struct hth_commit *c)
     }
 }
 
-int tally_is_recovered(const struct hth_commit *c, const struct tally *t)
-{
-    return hth_save_cmp(t->id, c->chosen) == 0 || hth_keep_has(&c->ctx->keep, t->id);
-}
-
 /* It has promised under the newest map, which does not call it lost; nor has it just been lost. */
 static int tally_counts(const struct hth_commit *c, const struct tally *t, uint32_t node)
 {

@@ -38,9 +38,8 @@ void word_complete(struct hth_commit *c, struct hth_save_id save)
     struct track *t = track_find(c, save);
     struct hth_held_save *s = hth_holdings_find(c->ctx, save);
 
-    if (!t || !s || t->complete)
+    if (!t || !s || t->level >= HEARTH_COMPLETE)
         return;
-    t->complete = 1;
     member_publish(c, s);
     track_level(c, t, HEARTH_COMPLETE);
     if (hth_breaks(c->ctx, HTH_BREAK_FREE_EARLY))
