@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Candidates: every save of which some node has a valid manifest. That is fetched, from the next holder where
- * one does not give it; then a worker looks at it (study.c).
+ * one does not give it; then a worker looks at it (background.c).
  */
 #include "choice_state.h"
 
@@ -135,7 +135,7 @@ void candidates_sort(struct hth_choice *co)
 
 /* ---- Its manifest --------------------------------------------------------------------------------- */
 
-/* A manifest ends with its own digest; whether the bytes have it a worker sees (study.c). */
+/* A manifest ends with its own digest; whether the bytes have it a worker sees (background.c). */
 static int candidate_take_bytes(struct candidate *c, const unsigned char *bytes, size_t len)
 {
     unsigned char *copy = NULL;

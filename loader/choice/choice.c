@@ -51,7 +51,7 @@ static int choice_look_at(struct hth_choice *co, struct candidate *c, uint64_t n
             (hth_save_foreign(c->id) && !foreign_look(co, c, choice_again)))
         return 0;
     if (!c->lost)
-        study_look(co, c, choice_again);
+        background_check(co, c, choice_again);
     return c->lost;
 }
 
@@ -148,7 +148,7 @@ static void choice_decide(struct hth_choice *co, uint64_t now_ms)
     uint32_t newer;
     char text[400];
 
-    if (co->study || !choice_look_at_all(co, now_ms, &chosen))
+    if (co->background || !choice_look_at_all(co, now_ms, &chosen))
         return;
     newer = chosen ? (uint32_t)(chosen - co->candidate) : co->candidates;
     co->beyond = co->passed = 0;
@@ -186,7 +186,7 @@ static void choice_decide(struct hth_choice *co, uint64_t now_ms)
             chosen ? chosen->id.step : 0, chosen ? chosen->id.epoch : 0);
     if (chosen)
         choice_say_foreign(co, chosen);
-    give_plan(co, chosen);
+    send_plan(co, chosen);
 }
 
 static void choice_find_candidates(struct hth_choice *co)
@@ -195,7 +195,7 @@ static void choice_find_candidates(struct hth_choice *co)
         hth_choice_fail(co, HEARTH_ENOMEM, "the coordinator has no memory for the inventory");
         return;
     }
-    if (gather_differs(co))
+    if (manifests_mismatch(co))
         return;
     if ((hth_save_none(co->watermark) || !co->ctx->opts.foreign_last) && foreign_candidates(co)) {
         hth_choice_fail(
@@ -211,7 +211,7 @@ void hth_choice_tick(struct hth_choice *co, uint64_t now_ms)
     if (hth_restore_ended(co->restore) || co->gone || !co->from)
         return;
     if (co->complete < co->nodes) {
-        give_ask(co, now_ms);
+        send_ask(co, now_ms);
         return;
     }
     if (co->serial == 0)
@@ -245,7 +245,7 @@ static void choice_on_inventory(
         return;
     g = &co->from[origin];
     if (g->complete && part == 0)
-        give_again(co, g, origin);
+        send_plan_again(co, g, origin);
     if (g->complete || hth_restore_ended(co->restore) ||
             choice_is_outdated(co, origin, hth_get32(bytes + 8)))
         return;
@@ -339,12 +339,12 @@ static void choice_on_vote(
     uint32_t serial = len >= 8 ? hth_get32(bytes) : 0;
     struct hearth_error err;
 
-    if (!gather_ready(co) || serial == 0 || serial != co->serial || co->study ||
+    if (!gather_ready(co) || serial == 0 || serial != co->serial || co->background ||
             fail_again(co, origin))
         return;
     if (co->gone) {
         ruled_out_tell(co, origin);
-        give_go(co, origin);
+        send_go(co, origin);
         return;
     }
     if (hth_get32(bytes + 4)) {
@@ -366,7 +366,7 @@ static void choice_on_vote(
         ruled_out_tell(co, HTH_NODE_NONE);
         hth_restore_go(co->restore, serial); /* on record here before anybody hears of it */
         hth_point(&co->ctx->points, "go");
-        give_go(co, HTH_NODE_NONE);
+        send_go(co, HTH_NODE_NONE);
     }
 }
 
@@ -403,7 +403,7 @@ static void choice_who_is_missing(const struct hth_choice *co, char *out, size_t
 
     if (foreign_waits(co, out, len))
         return;
-    if (co->study) {
+    if (co->background) {
         snprintf(out, len, "the plan is still being made by node %s",
                 co->ctx->epoch->member[co->ctx->epoch->self].node);
         return;
@@ -448,14 +448,14 @@ void hth_choice_join(struct hth_choice *co)
 {
     for (uint32_t i = 0; i < co->candidates; i++)
         names_leave(co->candidate[i].names);
-    study_leave(co);
+    background_abandon(co);
     candidates_free(co->candidate, co->candidates);
     gather_free(co->from, co->nodes);
     *co = (struct hth_choice){
         .ctx = co->ctx,
         .restore = co->restore,
         .reading = co->reading,
-        .studies = co->studies,
+        .backgrounds = co->backgrounds,
         .epochs = co->epochs + 1,
     };
 }
@@ -482,6 +482,6 @@ void hth_choice_close(struct hth_choice *co)
         return;
     hth_choice_join(co);
     names_close(co);
-    study_close(co);
+    background_close(co);
     free(co);
 }

@@ -52,10 +52,10 @@ struct candidate {
 
 struct hth_choice {
     struct hth_ctx *ctx;
-    struct hth_restore *restore; /* the coordinator's node is a member too */
-    struct names *reading;       /* being read by workers, for this epoch or an older one */
-    struct study *studies;       /* in workers' hands, for this epoch or an older one */
-    struct study *study;         /* the one that the choice waits for; NULL: none */
+    struct hth_restore *restore;    /* the coordinator's node is a member too */
+    struct names *reading;          /* being read by workers, for this epoch or an older one */
+    struct background *backgrounds; /* in workers' hands, for this epoch or an older one */
+    struct background *background;  /* the one that the choice waits for; NULL: none */
     uint32_t epochs; /* how many were joined; what began in an older one does not count */
 
     /* of this epoch */
@@ -99,11 +99,11 @@ int serial_read(const struct hth_ctx *ctx, struct given *out, struct hearth_erro
 int serial_write(const struct hth_ctx *ctx, uint32_t serial, const void *record, size_t len,
         struct hearth_error *err);
 
-/* give.c: the coordinator gives the plan, and says GO */
-void give_plan(struct hth_choice *co, struct candidate *c); /* NULL: nothing to recover */
-void give_again(struct hth_choice *co, struct gathered *g, uint32_t node);
-void give_ask(struct hth_choice *co, uint64_t now_ms);
-void give_go(struct hth_choice *co, uint32_t node); /* HTH_NODE_NONE: to all */
+/* plan_send.c: the coordinator gives the plan, and says GO */
+void send_plan(struct hth_choice *co, struct candidate *c); /* NULL: nothing to recover */
+void send_plan_again(struct hth_choice *co, struct gathered *g, uint32_t node);
+void send_ask(struct hth_choice *co, uint64_t now_ms);
+void send_go(struct hth_choice *co, uint32_t node); /* HTH_NODE_NONE: to all */
 
 /* candidate.c */
 struct candidate *candidate_find(struct hth_choice *co, struct hth_save_id id);
@@ -128,9 +128,10 @@ int tries_pass_over(const struct hth_choice *co, struct hth_save_id save);
 void tries_mark(struct hth_choice *co, const struct candidate *chosen); /* NULL: none is whole */
 void tries_go(struct hth_choice *co);                                   /* before GO is on record */
 
-/* differ.c: 1: a node has another manifest of a candidate than the one that counts, so its runs mean nothing. It
- * is asked for lists, its inventory is not complete any more, and there are no candidates. */
-int gather_differs(struct hth_choice *co);
+/* manifest_mismatch.c: 1: a node has another manifest of a candidate than the one that counts, so its
+ * runs mean nothing. It is asked for lists, its inventory is not complete any more, and there are no
+ * candidates. */
+int manifests_mismatch(struct hth_choice *co);
 
 /* gather.c */
 int gather_ready(struct hth_choice *co); /* 0: no memory */
@@ -147,10 +148,10 @@ void ruled_out_tell(struct hth_choice *co, uint32_t node); /* HTH_NODE_NONE: to 
 /* fail.c: 1: the epoch has failed, and the node is told again */
 int fail_again(struct hth_choice *co, uint32_t node);
 
-/* study.c: what a worker does. One at a time: while co->study is set the choice waits. */
-typedef void study_done_fn(struct hth_choice *co);
+/* background.c: what a worker does. One at a time: while co->background is set the choice waits. */
+typedef void background_done_fn(struct hth_choice *co);
 /* Is it whole or lost? `done` runs when that is known, or its manifest was no good. */
-void study_look(struct hth_choice *co, struct candidate *c, study_done_fn *done);
+void background_check(struct hth_choice *co, struct candidate *c, background_done_fn *done);
 struct made { /* a plan; `done` may take what it wants of it, and leaves NULL or zeros there */
     struct hth_plan plan;
     unsigned char *bytes; /* as it goes down */
@@ -161,11 +162,11 @@ struct made { /* a plan; `done` may take what it wants of it, and leaves NULL or
 };
 typedef void made_fn(struct hth_choice *co, struct made *made);
 /* `plan` has all but who has the objects, which is c's. NULL: no save is chosen. */
-void study_plan(
+void background_plan(
         struct hth_choice *co, const struct hth_plan *plan, struct candidate *c, made_fn *done);
-void study_leave(
+void background_abandon(
         struct hth_choice *co); /* a worker keeps inventories and candidates that it reads */
-void study_close(struct hth_choice *co); /* the workers have ended */
+void background_close(struct hth_choice *co); /* the workers have ended */
 
 /* The `.metadata` of a foreign candidate has been fetched or read, or cannot be had. */
 typedef void foreign_done_fn(struct hth_choice *co);

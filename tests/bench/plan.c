@@ -194,7 +194,7 @@ struct took_s {
     size_t plan_len;
 };
 
-/* As a worker of the coordinator does it: loader/choice/study.c. */
+/* As a worker of the coordinator does it: loader/choice/background.c. */
 static void choose(struct took_s *t)
 {
     const struct shape *s = made.shape;

@@ -3,8 +3,8 @@
  * What a worker does for the choice, since it takes seconds where a job is large, in which the engine's
  * thread must answer its peers:
  *
- *   study_look   decodes a candidate's manifest, and finds who has each of its objects
- *   study_plan   the plan, as it goes down and as it goes on record
+ *   background_check   decodes a candidate's manifest, and finds who has each of its objects
+ *   background_plan   the plan, as it goes down and as it goes on record
  *
  * One at a time; the choice goes on when it is done. The worker reads inventories and candidates where they
  * lie: nobody changes them meanwhile, and a choice that begins anew leaves them to it.
@@ -18,11 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct study {
+struct background {
     struct hth_work work;
     struct hth_choice *co;
-    struct study *next; /* co->studies */
-    int left;           /* nobody waits for it any more: from and candidate[] are its own */
+    struct background *next; /* co->backgrounds */
+    int left;                /* nobody waits for it any more: from and candidate[] are its own */
     struct gathered *from;
     uint32_t nodes;
     struct candidate *candidate; /* all of them */
@@ -31,7 +31,7 @@ struct study {
     uint64_t epoch, nonce;
     uint32_t *rank_node; /* [world] */
     uint32_t world;
-    study_done_fn *done;
+    background_done_fn *done;
 
     /* found */
     int code;
@@ -47,7 +47,7 @@ struct study {
 
 /* ---- On a worker -------------------------------------------------------------------------------- */
 
-static void look_find(struct study *s, const struct hth_manifest *m)
+static void look_find(struct background *s, const struct hth_manifest *m)
 {
     struct hth_inventory *all = calloc(s->nodes, sizeof(*all));
     const struct hth_object *lost = NULL;
@@ -71,7 +71,7 @@ static void look_find(struct study *s, const struct hth_manifest *m)
 
 static void look_run(struct hth_work *work)
 {
-    struct study *s = hth_owner_of(struct study, work, work);
+    struct background *s = hth_owner_of(struct background, work, work);
     const struct candidate *c = s->c;
 
     if (!c->has_manifest)
@@ -81,7 +81,7 @@ static void look_run(struct hth_work *work)
 }
 
 /* The record is the plan with a head and a digest around it. */
-static int plan_record(struct study *s)
+static int plan_record(struct background *s)
 {
     struct hth_plans p = { .epoch = s->epoch,
         .nonce = s->nonce,
@@ -99,7 +99,7 @@ static int plan_record(struct study *s)
 
 static void plan_run(struct hth_work *work)
 {
-    struct study *s = hth_owner_of(struct study, work, work);
+    struct background *s = hth_owner_of(struct background, work, work);
     const struct candidate *c = s->c;
 
     if (c)
@@ -119,7 +119,7 @@ static void plan_run(struct hth_work *work)
 
 /* ---- On the engine's thread --------------------------------------------------------------------- */
 
-static void study_free(struct study *s)
+static void background_free(struct background *s)
 {
     if (s->left) {
         gather_free(s->from, s->nodes);
@@ -134,15 +134,15 @@ static void study_free(struct study *s)
     free(s);
 }
 
-static void study_unlink(struct study *s)
+static void background_unlink(struct background *s)
 {
-    struct study **at = &s->co->studies;
+    struct background **at = &s->co->backgrounds;
 
     while (*at != s)
         at = &(*at)->next;
     *at = s->next;
-    if (s->co->study == s)
-        s->co->study = NULL;
+    if (s->co->background == s)
+        s->co->background = NULL;
 }
 
 /* It is asked for again, later: who has given it may not be the only one that has it. */
@@ -154,7 +154,7 @@ static void look_bad(struct hth_choice *co, struct candidate *c)
     c->asked_ms = hth_now_ms(&co->ctx->clock);
 }
 
-static void look_take(struct study *s)
+static void look_take(struct background *s)
 {
     struct hth_choice *co = s->co;
     struct candidate *c = s->c;
@@ -176,40 +176,40 @@ static void look_take(struct study *s)
 
 static void look_done(struct hth_work *work)
 {
-    struct study *s = hth_owner_of(struct study, work, work);
+    struct background *s = hth_owner_of(struct background, work, work);
     struct hth_choice *co = s->co;
-    study_done_fn *done = s->done;
+    background_done_fn *done = s->done;
     int left = s->left;
 
-    study_unlink(s);
+    background_unlink(s);
     if (!left && s->code == HEARTH_ENOMEM)
         hth_choice_fail(co, s->code, s->err.text);
     else if (!left && s->code)
         look_bad(co, s->c);
     else if (!left)
         look_take(s);
-    study_free(s);
+    background_free(s);
     if (!left)
         done(co);
 }
 
 static void plan_done(struct hth_work *work)
 {
-    struct study *s = hth_owner_of(struct study, work, work);
+    struct background *s = hth_owner_of(struct background, work, work);
     struct hth_choice *co = s->co;
 
-    study_unlink(s);
+    background_unlink(s);
     if (s->code && !s->left)
         hth_choice_fail(co, s->code, s->err.text);
     else if (!s->left && !co->failed_len && !hth_restore_ended(co->restore))
         s->made_done(co, &s->made);
-    study_free(s);
+    background_free(s);
 }
 
-static struct study *study_new(struct hth_choice *co)
+static struct background *background_new(struct hth_choice *co)
 {
     const struct hth_epoch *e = co->ctx->epoch;
-    struct study *s = calloc(1, sizeof(*s));
+    struct background *s = calloc(1, sizeof(*s));
 
     if (!s || !(s->rank_node = malloc((e->world + 1) * sizeof(*s->rank_node)))) {
         free(s);
@@ -227,31 +227,31 @@ static struct study *study_new(struct hth_choice *co)
     return s;
 }
 
-static void study_start(struct study *s)
+static void background_start(struct background *s)
 {
     struct hth_choice *co = s->co;
 
-    s->next = co->studies;
-    co->studies = co->study = s;
+    s->next = co->backgrounds;
+    co->backgrounds = co->background = s;
     co->ctx->workers.submit(co->ctx->workers.self, &s->work);
 }
 
-void study_look(struct hth_choice *co, struct candidate *c, study_done_fn *done)
+void background_check(struct hth_choice *co, struct candidate *c, background_done_fn *done)
 {
-    struct study *s = study_new(co);
+    struct background *s = background_new(co);
 
     if (!s)
         return;
     s->c = c;
     s->done = done;
     s->work = (struct hth_work){ .run = look_run, .done = look_done };
-    study_start(s);
+    background_start(s);
 }
 
-void study_plan(
+void background_plan(
         struct hth_choice *co, const struct hth_plan *plan, struct candidate *c, made_fn *done)
 {
-    struct study *s = study_new(co);
+    struct background *s = background_new(co);
 
     if (!s)
         return;
@@ -259,30 +259,30 @@ void study_plan(
     s->made.plan = *plan;
     s->made_done = done;
     s->work = (struct hth_work){ .run = plan_run, .done = plan_done };
-    study_start(s);
+    background_start(s);
 }
 
-void study_leave(struct hth_choice *co)
+void background_abandon(struct hth_choice *co)
 {
-    struct study *s = co->study;
+    struct background *s = co->background;
 
     if (!s)
         return;
     s->left = 1;
     s->candidate = co->candidate;
     s->candidates = co->candidates;
-    co->study = NULL;
+    co->background = NULL;
     co->from = NULL;
     co->candidate = NULL;
     co->nodes = co->candidates = 0;
 }
 
-void study_close(struct hth_choice *co)
+void background_close(struct hth_choice *co)
 {
-    struct study *s;
+    struct background *s;
 
-    while ((s = co->studies)) {
-        study_unlink(s);
-        study_free(s);
+    while ((s = co->backgrounds)) {
+        background_unlink(s);
+        background_free(s);
     }
 }

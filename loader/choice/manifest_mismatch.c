@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-static int differ_ask(struct hth_choice *co, uint32_t node, struct hth_save_id save)
+static int mismatch_ask(struct hth_choice *co, uint32_t node, struct hth_save_id save)
 {
     unsigned char body[8];
 
@@ -26,7 +26,7 @@ static int differ_ask(struct hth_choice *co, uint32_t node, struct hth_save_id s
     return 1;
 }
 
-static int differ_node(struct hth_choice *co, uint32_t node)
+static int mismatch_node(struct hth_choice *co, uint32_t node)
 {
     const struct hth_inventory *inv = &co->from[node].inventory;
 
@@ -35,17 +35,17 @@ static int differ_node(struct hth_choice *co, uint32_t node)
         const struct candidate *c = s->runs ? candidate_find(co, s->id) : NULL;
 
         if (c && memcmp(c->digest, s->manifest, HTH_DIGEST) != 0)
-            return differ_ask(co, node, s->id);
+            return mismatch_ask(co, node, s->id);
     }
     return 0;
 }
 
-int gather_differs(struct hth_choice *co)
+int manifests_mismatch(struct hth_choice *co)
 {
     int any = 0;
 
     for (uint32_t n = 0; n < co->nodes; n++)
-        any |= differ_node(co, n);
+        any |= mismatch_node(co, n);
     if (any) {
         candidates_free(co->candidate, co->candidates);
         co->candidate = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The coordinator gives the plan to all by blob, once a worker has made it (study.c), and says GO.
+ * The coordinator gives the plan to all by blob, once a worker has made it (background.c), and says GO.
  *
  * An engine may die before GO and be started again under its ranks. If it is a member's, it is given the
  * same plan again. If it is the coordinator's, it asks all for their inventories again and plans anew under
@@ -16,7 +16,7 @@
 
 /* ---- Plan ------------------------------------------------------------------------------------------ */
 
-static void give_add_keep(struct hth_plan *p, struct hth_save_id id)
+static void send_add_keep(struct hth_plan *p, struct hth_save_id id)
 {
     for (uint32_t i = 0; i < p->keeps; i++)
         if (hth_save_cmp(p->keep[i], id) == 0)
@@ -27,37 +27,37 @@ static void give_add_keep(struct hth_plan *p, struct hth_save_id id)
 
 /* Where a loss is accepted, what is left of the lost saves is kept: a node with the rest may come back.
  * The save that was protected comes first; opts.keep of them at most, so that there is room for new saves. */
-static void give_keep_lost(struct hth_choice *co, struct hth_plan *p)
+static void send_keep_lost(struct hth_choice *co, struct hth_plan *p)
 {
     struct hth_save_id newest = co->watermark;
 
     if (!hth_save_none(newest))
-        give_add_keep(p, newest);
+        send_add_keep(p, newest);
     for (uint32_t i = 0; i < co->candidates; i++) {
         struct hth_save_id id = co->candidate[i].id;
 
         if (hth_save_foreign(id) ||
                 (p->keeps < co->ctx->opts.keep &&
                         (hth_save_none(newest) || hth_save_cmp(id, newest) < 0)))
-            give_add_keep(p, id);
+            send_add_keep(p, id);
     }
 }
 
 /* Every whole save between the watermark and the chosen one, both included, and the keep lists. */
-static void give_fill_keeps(struct hth_choice *co, struct hth_plan *p)
+static void send_fill_keeps(struct hth_choice *co, struct hth_plan *p)
 {
     if (!hth_save_none(p->chosen))
-        give_add_keep(p, p->chosen);
+        send_add_keep(p, p->chosen);
     if (hth_breaks(co->ctx, HTH_BREAK_KEEP_CHOSEN))
         return;
     if (hth_save_none(p->chosen) && co->accept_loss)
-        give_keep_lost(co, p);
+        send_keep_lost(co, p);
     for (uint32_t i = 0; i < co->candidates; i++) {
         const struct candidate *c = &co->candidate[i];
 
         if (c->whole && !hth_save_after(c->id, p->chosen) &&
                 hth_save_cmp(c->id, co->watermark) >= 0)
-            give_add_keep(p, c->id);
+            send_add_keep(p, c->id);
     }
     for (uint32_t n = 0; n < co->nodes; n++) {
         const struct hth_keep *k = &co->from[n].inventory.keep;
@@ -66,13 +66,13 @@ static void give_fill_keeps(struct hth_choice *co, struct hth_plan *p)
             const struct candidate *c = candidate_find(co, k->save[i]);
 
             if (c && c->whole && !hth_save_after(c->id, p->chosen))
-                give_add_keep(p, c->id);
+                send_add_keep(p, c->id);
         }
     }
 }
 
 /* Members that lack the manifest ask for it, each its parent; our own node holds it from here. */
-static int give_manifest(struct hth_choice *co, struct hearth_error *err)
+static int send_manifest(struct hth_choice *co, struct hearth_error *err)
 {
     const struct candidate *c = candidate_find(co, co->chosen);
     struct hth_blob_id id = { HTH_BLOB_MANIFEST, co->chosen, 0 };
@@ -87,7 +87,7 @@ static int give_manifest(struct hth_choice *co, struct hearth_error *err)
     return hth_blob_serve(co->ctx, &id, c->bytes, c->len, err);
 }
 
-static int give_plan_bytes(struct hth_choice *co, const struct hth_blob_id *id,
+static int send_plan_bytes(struct hth_choice *co, const struct hth_blob_id *id,
         const struct made *m, struct hearth_error *err)
 {
     struct hth_buf *buf = hth_buf_new(m->len, m->digest);
@@ -102,7 +102,7 @@ static int give_plan_bytes(struct hth_choice *co, const struct hth_blob_id *id,
 }
 
 /* A worker has made it. */
-static void give_made(struct hth_choice *co, struct made *m)
+static void send_made(struct hth_choice *co, struct made *m)
 {
     struct hth_blob_id id = hth_restore_plan_id(co->ctx, co->serial);
     struct hearth_error err;
@@ -111,17 +111,17 @@ static void give_made(struct hth_choice *co, struct made *m)
         hth_choice_fail(co, err.code, err.text);
         return;
     }
-    if (give_manifest(co, &err)) {
+    if (send_manifest(co, &err)) {
         hth_choice_fail(co, err.code, err.text);
         return;
     }
-    if (give_plan_bytes(co, &id, m, &err))
+    if (send_plan_bytes(co, &id, m, &err))
         hth_choice_fail(co, HEARTH_ENOMEM, "the plan cannot be given out");
     else
         hth_restore_take(co->restore, &id, &m->plan); /* this node is a member too */
 }
 
-void give_plan(struct hth_choice *co, struct candidate *c)
+void send_plan(struct hth_choice *co, struct candidate *c)
 {
     struct hth_plan plan = {
         .serial = co->serial, .beyond = co->beyond, .passed = co->passed, .tries = co->tries
@@ -131,17 +131,17 @@ void give_plan(struct hth_choice *co, struct candidate *c)
         plan.chosen = c->id;
         memcpy(plan.manifest, c->digest, HTH_DIGEST);
     }
-    give_fill_keeps(co, &plan);
+    send_fill_keeps(co, &plan);
     co->chosen = plan.chosen;
     co->votes = 0;
-    study_plan(co, &plan, c, give_made);
+    background_plan(co, &plan, c, send_made);
 }
 
 /* ---- Engines that are new ------------------------------------------------------------------------ */
 
 /* A member that repeats its inventory has no plan: the plan is on its way, or was given to the engine that
  * ran there before. If that engine has voted, its vote is void. */
-void give_again(struct hth_choice *co, struct gathered *g, uint32_t node)
+void send_plan_again(struct hth_choice *co, struct gathered *g, uint32_t node)
 {
     unsigned char body[4];
 
@@ -157,7 +157,7 @@ void give_again(struct hth_choice *co, struct gathered *g, uint32_t node)
 }
 
 /* Members that have a plan of the engine before this one do not repeat their inventory unless asked. */
-void give_ask(struct hth_choice *co, uint64_t now_ms)
+void send_ask(struct hth_choice *co, uint64_t now_ms)
 {
     unsigned char body[4];
 
@@ -170,7 +170,7 @@ void give_ask(struct hth_choice *co, uint64_t now_ms)
 
 /* ---- GO ------------------------------------------------------------------------------------------ */
 
-void give_go(struct hth_choice *co, uint32_t node)
+void send_go(struct hth_choice *co, uint32_t node)
 {
     unsigned char body[4];
 
