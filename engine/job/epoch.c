@@ -96,7 +96,7 @@ static int epoch_enter(struct hth_node *n, struct hearth_error *err)
 
 /* Copies that were verified in the old epoch are verified again before this node votes for them or
  * promises them in the new one: memory can go bad while a process lives. */
-static void epoch_doubt(struct hth_node *n)
+static void epoch_unverify(struct hth_node *n)
 {
     for (struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next)
         for (struct hth_held *h = s->held; h; h = h->next)
@@ -142,7 +142,7 @@ static void epoch_switch(struct hth_node *n, struct hth_epoch *next, const struc
     handover_new_epoch(n);
     hth_epoch_fini(&n->epoch);
     n->epoch = *next;
-    epoch_doubt(n);
+    epoch_unverify(n);
     entered = epoch_enter(n, rc ? NULL : &err);
     rc = rc ? rc : entered;
     mend_slots(n);

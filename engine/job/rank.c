@@ -190,7 +190,7 @@ void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_at
     rank_host(m, c->host);
     c->helper = m->helper != 0;
     c->ahead = m->ahead && !m->helper;
-    n->ahead_look = 1;
+    n->lend_ahead_look = 1;
     c->epoch = m->epoch;
     c->nonce = m->nonce;
     c->has_recovered = m->epoch != 0; /* or was about to */

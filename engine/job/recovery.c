@@ -112,7 +112,7 @@ void recovery_end(struct hth_node *n, int code, const struct hearth_error *err,
         n->info.join_ms = (uint32_t)n->join_ms;
         running_write(n);
         hth_commit_go(n->commit, save);
-        n->ahead_look = 1;
+        n->lend_ahead_look = 1;
     } else if (!n->failure.code) {
         n->failure = *err;
     }

@@ -16,14 +16,14 @@
 #include "engine/job/meet.h"
 #include "engine/job/rank.h"
 #include "engine/job/recovery.h"
-#include "engine/reads/doubt.h"
+#include "engine/reads/bad_copy.h"
 #include "engine/reads/find.h"
 #include "engine/reads/keep.h"
 #include "engine/reads/read.h"
-#include "engine/saves/ahead.h"
 #include "engine/saves/begin.h"
 #include "engine/saves/committed.h"
 #include "engine/saves/handover.h"
+#include "engine/saves/lend_ahead.h"
 #include "engine/saves/loan.h"
 #include "engine/saves/progress.h"
 #include "engine/saves/reserve.h"
@@ -150,7 +150,7 @@ static void node_on_level(void *self, struct hth_save_id save, uint32_t rank,
                 (rank == HTH_NODE_NONE || rank == l->rank))
             loan_event(n, l, level, degraded, code, text);
     if (code || level >= HEARTH_PROTECTED)
-        n->ahead_look = 1;
+        n->lend_ahead_look = 1;
 }
 
 static int node_is_staging(void *self, uint32_t rank)
@@ -195,10 +195,10 @@ static void node_on_said(void *self, uint64_t number, int code, const char *text
     keep_said(self, number, code, text);
 }
 
-static void node_on_doubt(
+static void node_on_bad_copy(
         void *self, uint32_t from, struct hth_save_id save, uint64_t object, uint64_t chunk)
 {
-    doubt_peer(self, from, save, object, chunk);
+    bad_copy_peer(self, from, save, object, chunk);
 }
 
 /* ---- Open and close ------------------------------------------------------------------------- */
@@ -246,7 +246,7 @@ static int node_open_parts(struct hth_node *n, struct hearth_error *err)
         .self = n,
         .wanted = node_offer_wanted,
         .sealed = node_on_replica,
-        .doubt = node_on_doubt,
+        .bad_copy = node_on_bad_copy,
         .no_room = node_no_room,
     };
     int rc = hth_holdings_open(&n->ctx, &n->ctx.holdings, err);
@@ -373,7 +373,7 @@ void hth_node_close(struct hth_node *n)
     begin_close(n);
     loan_close(n);
     find_close(n);
-    doubt_close(n);
+    bad_copy_close(n);
     keep_close(n);
     fetch_close(n);
     meet_close(n);
@@ -427,9 +427,9 @@ void hth_node_tick(struct hth_node *n)
     }
     rank_tick(n, hth_now_ms(&n->ctx.clock));
     begin_tick(n, hth_now_ms(&n->ctx.clock));
-    ahead_tick(n);
+    lend_ahead_tick(n);
     find_tick(n, hth_now_ms(&n->ctx.clock));
-    doubt_tick(n, hth_now_ms(&n->ctx.clock));
+    bad_copy_tick(n, hth_now_ms(&n->ctx.clock));
     read_tick(n, hth_now_ms(&n->ctx.clock));
     keep_tick(n, hth_now_ms(&n->ctx.clock));
     fetch_tick(n, hth_now_ms(&n->ctx.clock));
@@ -460,7 +460,7 @@ uint64_t hth_node_due_ms(struct hth_node *n)
     due_ms = least_ms(due_ms, rank_due_ms(n));
     due_ms = least_ms(due_ms, begin_due_ms(n));
     due_ms = least_ms(due_ms, find_due_ms(n));
-    due_ms = least_ms(due_ms, doubt_due_ms(n));
+    due_ms = least_ms(due_ms, bad_copy_due_ms(n));
     due_ms = least_ms(due_ms, read_due_ms(n));
     due_ms = least_ms(due_ms, keep_due_ms(n));
     due_ms = least_ms(due_ms, fetch_due_ms(n));
@@ -496,7 +496,7 @@ void hth_node_client_gone(struct hth_node *n, uint32_t client)
     handover_gone(n, client);
     begin_gone(n, client);
     find_gone(n, client);
-    doubt_gone(n, client);
+    bad_copy_gone(n, client);
     keep_gone(n, client);
     meet_gone(n, client);
     read_gone(n, client);

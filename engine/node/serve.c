@@ -12,7 +12,7 @@
 #include "engine/job/rank.h"
 #include "engine/job/recovery.h"
 #include "engine/job/status.h"
-#include "engine/reads/doubt.h"
+#include "engine/reads/bad_copy.h"
 #include "engine/reads/find.h"
 #include "engine/reads/keep.h"
 #include "engine/reads/read.h"
@@ -117,7 +117,7 @@ static void serve_dispatch(struct hth_node *n, struct client *c, const struct ht
         keep_list(n, c, head->request);
         break;
     case HTH_LOCAL_BAD:
-        doubt_ask(n, c, m);
+        bad_copy_ask(n, c, m);
         break;
     case HTH_LOCAL_CLOSE:
         rank_close(n, c, m);

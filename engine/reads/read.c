@@ -14,7 +14,7 @@
  */
 #include "read.h"
 
-#include "doubt.h"
+#include "bad_copy.h"
 #include "engine/state/answer.h"
 #include "engine/state/client.h"
 #include "engine/state/node_state.h"
@@ -115,7 +115,7 @@ static void look_on_done(void *self, struct hth_held_save *save, struct hth_held
     struct look *l = look_take_all(n, save, held->object.id);
 
     if (code == HEARTH_ECORRUPT && !held->dropped)
-        doubt_set_aside(n, save, held, err);
+        bad_copy_set_aside(n, save, held, err);
     while (l) {
         struct look *next = l->next;
         struct client *c = client_find(n, l->client);

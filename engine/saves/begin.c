@@ -6,15 +6,15 @@
  *     │        └─ none: refused, or kept until there is some or its time is up (tick)
  *     └─ of a save that is under way: one more object of it; refused, the save goes on without
  *
- *   BEGIN of a slot that was lent ahead ─► SAVE_ID (ahead.c)
+ *   BEGIN of a slot that was lent ahead ─► SAVE_ID (lend_ahead.c)
  *   SET_STEP ─► room? ─► SAVE_ID       of a loan that was begun without a step; said again: the same one
  */
 #include "begin.h"
 
-#include "ahead.h"
 #include "engine/state/client.h"
 #include "engine/state/node_state.h"
 #include "engine/state/reply.h"
+#include "lend_ahead.h"
 #include "loan.h"
 #include "mend.h"
 #include "replication/held/region.h"
@@ -403,11 +403,11 @@ void begin_ask(struct hth_node *n, struct client *c, const struct hth_local_begi
     }
     mend_slots(n);
     if (l) {
-        ahead_begin(n, c, l, m, ranks);
+        lend_ahead_begin(n, c, l, m, ranks);
         return;
     }
     if (!m->head.token)
-        ahead_withdraw(n, c);
+        lend_ahead_withdraw(n, c);
     unmap = begin_foresee(n, c, m, ranks);
     if ((m->wait_ms || m->cancel_old) && begin_must_wait(n, c, &start, ranks)) {
         if (m->cancel_old)

@@ -255,7 +255,7 @@ void handover_commit(struct hth_node *n, struct client *c, const struct hth_loca
     }
     l->committed = 1;
     loan_give_back(n, l);
-    n->ahead_look = 1;
+    n->lend_ahead_look = 1;
     if (committed_note(n, l))
         reply_ok(n, c->id, m->request); /* heard, and not on record */
     else
@@ -279,7 +279,7 @@ void handover_abort(struct hth_node *n, struct client *c, const struct hth_local
         if (l->has_id && !l->dead && !l->committed)
             hth_commit_fail(n->commit, l->save, HEARTH_ECANCELED, "a rank gave the save up");
         loan_free(n, l);
-        n->ahead_look = 1;
+        n->lend_ahead_look = 1;
     }
     reply_ok(n, c->id, m->request);
 }

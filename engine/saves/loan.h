@@ -45,7 +45,7 @@ struct loan {
     int has_id; /* its step is known */
     int dead;   /* its epoch is over: what is still handed over for it is refused */
     int committed;
-    int ahead; /* ahead.c: lent before it was asked for, and not begun yet */
+    int ahead; /* lend_ahead.c: lent before it was asked for, and not begun yet */
     int given; /* pass.c: waits for the process of the rank that knows the secret */
     uint64_t secret[2];
     struct hth_local_written written; /* by the giver */

@@ -21,15 +21,15 @@ struct hth_node {
     struct hth_commit *commit;
     struct hth_recover *recover;
 
-    struct client *clients;   /* client.c */
-    struct loan *loans;       /* loan.c */
-    struct pending *pending;  /* begin.c */
-    uint64_t begin_look_ms;   /* begin.c: when those are looked at again */
-    struct find *finds;       /* find.c */
-    struct doubt *doubts;     /* doubt.c */
-    struct wish *wishes;      /* keep.c */
-    struct meeting *meetings; /* meet.c, which keeps the next two too */
-    struct hth_buf *table;    /* of the ranks, packed; NULL: none */
+    struct client *clients;      /* client.c */
+    struct loan *loans;          /* loan.c */
+    struct pending *pending;     /* begin.c */
+    uint64_t begin_look_ms;      /* begin.c: when those are looked at again */
+    struct find *finds;          /* find.c */
+    struct bad_copy *bad_copies; /* bad_copy.c */
+    struct wish *wishes;         /* keep.c */
+    struct meeting *meetings;    /* meet.c, which keeps the next two too */
+    struct hth_buf *table;       /* of the ranks, packed; NULL: none */
     uint32_t table_round;
     struct fetch *fetch;        /* fetch.c: of such a table; NULL: none */
     struct look *looks;         /* read.c */
@@ -67,9 +67,9 @@ struct hth_node {
     struct hth_handed_set *committed_set; /* [committed_sets] as they were read */
     size_t committed_sets;
 
-    /* ahead.c alone */
-    int ahead_look; /* something has changed: a slot may be lent ahead now */
-    int ends;       /* fabric.c: see hth_node_ends() */
+    /* lend_ahead.c alone */
+    int lend_ahead_look; /* something has changed: a slot may be lent ahead now */
+    int ends;            /* fabric.c: see hth_node_ends() */
 
     /* reserve.c alone */
     int looked; /* whether there is room for keep + 1 saves, at the first begin of the epoch */

@@ -31,8 +31,8 @@ static void transfer_on_bad(struct hth_ctx *ctx, uint32_t from, const struct hth
 {
     const struct hth_transfer_events *events = &ctx->transfer->events;
 
-    if (events->doubt)
-        events->doubt(events->self, from, w->save, w->id, w->chunk);
+    if (events->bad_copy)
+        events->bad_copy(events->self, from, w->save, w->id, w->chunk);
 }
 
 /* A NAK goes to the side whose WANT or OFFER it answers. */

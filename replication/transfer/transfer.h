@@ -101,15 +101,15 @@ typedef void hth_replica_fn(void *self, struct hth_save_id save, uint64_t object
 typedef void hth_no_room_fn(void *self, struct hth_save_id save, int code, const char *text);
 
 /* `from` has pulled a chunk of our copy that does not hold; UINT64_MAX: its table or block. */
-typedef void hth_doubt_fn(
+typedef void hth_bad_copy_fn(
         void *self, uint32_t from, struct hth_save_id save, uint64_t object, uint64_t chunk);
 
 struct hth_transfer_events {
     void *self;
     hth_offer_wanted_fn *wanted;
     hth_replica_fn *sealed;
-    hth_doubt_fn *doubt;     /* NULL: nobody wants to know */
-    hth_no_room_fn *no_room; /* likewise */
+    hth_bad_copy_fn *bad_copy; /* NULL: nobody wants to know */
+    hth_no_room_fn *no_room;   /* likewise */
 };
 
 int hth_transfer_open(struct hth_ctx *ctx, const struct hth_transfer_events *events,

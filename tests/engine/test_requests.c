@@ -474,7 +474,7 @@ static void nothing_is_kept(uint64_t seed)
     cr_assert(eq(ptr, n->leases, NULL));
     cr_assert(eq(ptr, n->pending, NULL));
     cr_assert(eq(ptr, n->finds, NULL));
-    cr_assert(eq(ptr, n->doubts, NULL));
+    cr_assert(eq(ptr, n->bad_copies, NULL));
     cr_assert(eq(ptr, n->meetings, NULL));
 }
 

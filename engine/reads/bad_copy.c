@@ -9,7 +9,7 @@
  *                                      └─ wrong ─► put aside, fetched again ─► answered: an object with
  *                                            chunks at once, a common one when it is back (tick)
  */
-#include "doubt.h"
+#include "bad_copy.h"
 
 #include "engine/state/client.h"
 #include "engine/state/node_state.h"
@@ -18,10 +18,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define DOUBT_MS 20000u /* less than a rank waits for any answer */
+#define BAD_COPY_MS 20000u /* less than a rank waits for any answer */
 
-struct doubt { /* a BAD that is not answered yet */
-    struct doubt *next;
+struct bad_copy { /* a BAD that is not answered yet */
+    struct bad_copy *next;
     uint32_t client;
     uint64_t request, until_ms;
     struct hth_save_id save;
@@ -29,7 +29,7 @@ struct doubt { /* a BAD that is not answered yet */
     int common;
 };
 
-static struct hth_held *doubt_find(
+static struct hth_held *bad_copy_find(
         struct hth_node *n, struct hth_save_id save, uint64_t object, struct hth_held_save **out)
 {
     struct hth_held *h;
@@ -40,7 +40,7 @@ static struct hth_held *doubt_find(
 }
 
 /* The coordinator asks the owner's node for a common object; where that is its own, any other has it. */
-static void doubt_fetch_common(
+static void bad_copy_fetch_common(
         struct hth_node *n, struct hth_save_id save, uint64_t object, uint32_t owner)
 {
     struct hth_blob_id id = { HTH_BLOB_RAW, save, object };
@@ -56,38 +56,38 @@ static void doubt_fetch_common(
 }
 
 /* A save that this node has to hold its part of. */
-static int doubt_is_owed(const struct hth_node *n, struct hth_save_id id)
+static int bad_copy_is_owed(const struct hth_node *n, struct hth_save_id id)
 {
     return n->recovered && !hth_save_foreign(id) &&
            (hth_keep_has(&n->ctx.keep, id) || hth_save_cmp(id, n->chosen) == 0 ||
                    (id.epoch == n->epoch.epoch && id.nonce == n->epoch.nonce));
 }
 
-void doubt_set_aside(struct hth_node *n, struct hth_held_save *save, struct hth_held *held,
+void bad_copy_set_aside(struct hth_node *n, struct hth_held_save *save, struct hth_held *held,
         const struct hearth_error *why)
 {
     struct hth_save_id id = save->id;
     struct hth_object o = held->object;
 
     hth_held_condemn(&n->ctx, save, held, "payload");
-    if (!doubt_is_owed(n, id)) {
+    if (!bad_copy_is_owed(n, id)) {
         hth_say(&n->ctx.log, HEARTH_LOG_WARN, "copy-bad", "%s", why->text);
         return;
     }
     hth_commit_copy_lost(n->commit, id, o.id, why->text);
     if (o.kind == HTH_OBJECT_RAW)
-        doubt_fetch_common(n, id, o.id, o.owner);
+        bad_copy_fetch_common(n, id, o.id, o.owner);
 }
 
-static void doubt_on_looked(void *self, struct hth_held_save *save, struct hth_held *held, int code,
-        const struct hearth_error *err)
+static void bad_copy_on_looked(void *self, struct hth_held_save *save, struct hth_held *held,
+        int code, const struct hearth_error *err)
 {
     struct hth_node *n = self;
 
     if (held->dropped || code == HEARTH_ECANCELED)
         return;
     if (code == HEARTH_ECORRUPT || hth_breaks(&n->ctx, HTH_BREAK_BAD)) {
-        doubt_set_aside(n, save, held, err);
+        bad_copy_set_aside(n, save, held, err);
     } else if (code) {
         hth_say(&n->ctx.log, HEARTH_LOG_WARN, "look-failed", "%s", err->text);
     } else {
@@ -98,17 +98,17 @@ static void doubt_on_looked(void *self, struct hth_held_save *save, struct hth_h
     }
 }
 
-static int doubt_look(
+static int bad_copy_look(
         struct hth_node *n, struct hth_held_save *s, struct hth_held *h, struct hearth_error *err)
 {
     h->verified = 0;
     return hth_job_runs(&n->ctx, h) ? HEARTH_OK
-                                    : hth_verify_start(&n->ctx, s, h, doubt_on_looked, n, err);
+                                    : hth_verify_start(&n->ctx, s, h, bad_copy_on_looked, n, err);
 }
 
 /* ---- Who says so ----------------------------------------------------------------------------------- */
 
-static void doubt_say(struct hth_node *n, const char *who, struct hth_save_id save,
+static void bad_copy_say(struct hth_node *n, const char *who, struct hth_save_id save,
         const struct hth_object *o, uint64_t chunk)
 {
     char what[32] = "its table";
@@ -122,35 +122,35 @@ static void doubt_say(struct hth_node *n, const char *who, struct hth_save_id sa
             o ? o->name : "?", n->env.node, who, what);
 }
 
-void doubt_peer(
+void bad_copy_peer(
         struct hth_node *n, uint32_t from, struct hth_save_id save, uint64_t object, uint64_t chunk)
 {
     struct hth_held_save *s;
-    struct hth_held *h = doubt_find(n, save, object, &s);
+    struct hth_held *h = bad_copy_find(n, save, object, &s);
     struct hearth_error err;
     char who[HTH_NAME_MAX + 16];
 
     if (!h)
         return;
     snprintf(who, sizeof(who), "node %s", n->epoch.member[from].node);
-    doubt_say(n, who, save, &h->object, chunk);
-    if (doubt_look(n, s, h, &err))
+    bad_copy_say(n, who, save, &h->object, chunk);
+    if (bad_copy_look(n, s, h, &err))
         hth_say(&n->ctx.log, HEARTH_LOG_WARN, "look-failed", "%s", err.text);
 }
 
 /* What is not here came from another node, which was told when the bytes were found wrong on their way
  * here; if they were right then, there is nothing to look at. */
-void doubt_ask(struct hth_node *n, struct client *c, const struct hth_local_bad *m)
+void bad_copy_ask(struct hth_node *n, struct client *c, const struct hth_local_bad *m)
 {
     struct hth_save_id save = hth_local_save_to(m->save);
     struct hth_held_save *s;
-    struct hth_held *h = doubt_find(n, save, m->object, &s);
-    struct doubt *d;
+    struct hth_held *h = bad_copy_find(n, save, m->object, &s);
+    struct bad_copy *d;
     struct hearth_error err;
     char who[16];
 
     snprintf(who, sizeof(who), "rank %" PRIu32, c->rank);
-    doubt_say(n, who, save,
+    bad_copy_say(n, who, save,
             h                      ? &h->object
             : s && s->has_manifest ? hth_manifest_find(&s->manifest, m->object)
                                    : NULL,
@@ -158,7 +158,7 @@ void doubt_ask(struct hth_node *n, struct client *c, const struct hth_local_bad 
     d = h ? malloc(sizeof(*d)) : NULL;
     if (h && !d)
         hth_fail(&err, HEARTH_ENOMEM, 0, "no memory to look at an object");
-    if (!h || !d || doubt_look(n, s, h, &err)) {
+    if (!h || !d || bad_copy_look(n, s, h, &err)) {
         free(d);
         if (h)
             reply_error(n, c->id, m->head.request, &err);
@@ -166,31 +166,32 @@ void doubt_ask(struct hth_node *n, struct client *c, const struct hth_local_bad 
             reply_ok(n, c->id, m->head.request);
         return;
     }
-    *d = (struct doubt){ n->doubts, c->id, m->head.request, hth_now_ms(&n->ctx.clock) + DOUBT_MS,
-        save, m->object, h->object.kind == HTH_OBJECT_RAW };
-    n->doubts = d;
+    *d = (struct bad_copy){ n->bad_copies, c->id, m->head.request,
+        hth_now_ms(&n->ctx.clock) + BAD_COPY_MS, save, m->object,
+        h->object.kind == HTH_OBJECT_RAW };
+    n->bad_copies = d;
 }
 
 /* ---- Answers ---------------------------------------------------------------------------------------- */
 
-static int doubt_is_over(struct hth_node *n, const struct doubt *d)
+static int bad_copy_is_over(struct hth_node *n, const struct bad_copy *d)
 {
     struct hth_held_save *s;
-    const struct hth_held *h = doubt_find(n, d->save, d->object, &s);
+    const struct hth_held *h = bad_copy_find(n, d->save, d->object, &s);
 
     if (h)
         return h->verified;
     return !d->common || !s || s->removed;
 }
 
-void doubt_tick(struct hth_node *n, uint64_t now_ms)
+void bad_copy_tick(struct hth_node *n, uint64_t now_ms)
 {
-    struct doubt **at = &n->doubts;
+    struct bad_copy **at = &n->bad_copies;
 
     while (*at) {
-        struct doubt *d = *at;
+        struct bad_copy *d = *at;
 
-        if (now_ms < d->until_ms && !doubt_is_over(n, d)) {
+        if (now_ms < d->until_ms && !bad_copy_is_over(n, d)) {
             at = &d->next;
             continue;
         }
@@ -200,21 +201,21 @@ void doubt_tick(struct hth_node *n, uint64_t now_ms)
     }
 }
 
-uint64_t doubt_due_ms(const struct hth_node *n)
+uint64_t bad_copy_due_ms(const struct hth_node *n)
 {
     uint64_t due_ms = HTH_NEVER;
 
-    for (const struct doubt *d = n->doubts; d; d = d->next)
+    for (const struct bad_copy *d = n->bad_copies; d; d = d->next)
         due_ms = d->until_ms < due_ms ? d->until_ms : due_ms;
     return due_ms;
 }
 
-void doubt_gone(struct hth_node *n, uint32_t client)
+void bad_copy_gone(struct hth_node *n, uint32_t client)
 {
-    struct doubt **at = &n->doubts;
+    struct bad_copy **at = &n->bad_copies;
 
     while (*at) {
-        struct doubt *d = *at;
+        struct bad_copy *d = *at;
 
         if (d->client != client) {
             at = &d->next;
@@ -225,12 +226,12 @@ void doubt_gone(struct hth_node *n, uint32_t client)
     }
 }
 
-void doubt_close(struct hth_node *n)
+void bad_copy_close(struct hth_node *n)
 {
-    while (n->doubts) {
-        struct doubt *d = n->doubts;
+    while (n->bad_copies) {
+        struct bad_copy *d = n->bad_copies;
 
-        n->doubts = d->next;
+        n->bad_copies = d->next;
         free(d);
     }
 }

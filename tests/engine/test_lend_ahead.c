@@ -79,7 +79,7 @@ static void start(void)
     must(attach(OURS, w.rank[0].epoch, 0));
 }
 
-TestSuite(ahead, .init = start, .fini = end);
+TestSuite(lend_ahead, .init = start, .fini = end);
 
 /* The engine knows from the first how large they are. */
 static void first_save(void)
@@ -88,14 +88,14 @@ static void first_save(void)
     cr_assert(eq(u32, lent_ahead(), 1));
 }
 
-Test(ahead, a_rank_begins_in_the_slot_that_it_was_lent_unasked)
+Test(lend_ahead, a_rank_begins_in_the_slot_that_it_was_lent_unasked)
 {
     first_save();
     must(begin_of(ahead.head.token, STEP, BYTES, 1, HTH_LOCAL_SAVE_ID));
     cr_assert(ne(ptr, hth_node_lent(node, ahead.slot), NULL));
 }
 
-Test(ahead, who_writes_is_lent_no_other)
+Test(lend_ahead, who_writes_is_lent_no_other)
 {
     uint64_t first = begin();
 
@@ -104,7 +104,7 @@ Test(ahead, who_writes_is_lent_no_other)
     cr_assert(zero(u32, lent_ahead()));
 }
 
-Test(ahead, a_save_that_does_not_fit_is_refused)
+Test(lend_ahead, a_save_that_does_not_fit_is_refused)
 {
     first_save();
     must_fail(begin_of(ahead.head.token, STEP, ahead.capacity + 1, 1, HTH_LOCAL_SAVE_ID),
@@ -112,7 +112,7 @@ Test(ahead, a_save_that_does_not_fit_is_refused)
 }
 
 /* Another process of the rank has begun the step, or this one did and has forgotten. */
-Test(ahead, an_attempt_is_begun_once)
+Test(lend_ahead, an_attempt_is_begun_once)
 {
     first_save();
     must(begin_of(ahead.head.token, STEP, BYTES, 1, HTH_LOCAL_SAVE_ID));
@@ -122,7 +122,7 @@ Test(ahead, an_attempt_is_begun_once)
     cr_assert(eq(int, heard.error.code, HEARTH_ESTATE), "%s", heard.error.text);
 }
 
-Test(ahead, what_a_rank_does_not_use_is_taken_back)
+Test(lend_ahead, what_a_rank_does_not_use_is_taken_back)
 {
     uint64_t slot;
 
@@ -147,7 +147,7 @@ static void hand_over(void)
 }
 
 /* Its first object has failed it. */
-Test(ahead, nothing_more_is_taken_of_a_save_that_has_failed)
+Test(lend_ahead, nothing_more_is_taken_of_a_save_that_has_failed)
 {
     struct hth_local_seal m = { .data_len = 8 };
 
@@ -162,7 +162,7 @@ Test(ahead, nothing_more_is_taken_of_a_save_that_has_failed)
 }
 
 /* Saves that are not decided, until there is no room for another, though a slot is free. */
-Test(ahead, nothing_is_lent_where_a_begin_would_find_no_room)
+Test(lend_ahead, nothing_is_lent_where_a_begin_would_find_no_room)
 {
     struct hth_store *store = hth_node_ctx(node)->store;
     struct hth_slot *other;
@@ -179,7 +179,7 @@ Test(ahead, nothing_is_lent_where_a_begin_would_find_no_room)
     cr_assert(zero(u32, lent));
 }
 
-Test(ahead, a_rank_of_an_older_epoch_is_lent_nothing)
+Test(lend_ahead, a_rank_of_an_older_epoch_is_lent_nothing)
 {
     first_save();
     hth_node_client_gone(node, OURS);
@@ -189,7 +189,7 @@ Test(ahead, a_rank_of_an_older_epoch_is_lent_nothing)
 }
 
 /* The slot is lent, and no save is begun in it: whatever else comes of its token is of no save. */
-Test(ahead, nothing_but_begin_makes_a_save_of_it)
+Test(lend_ahead, nothing_but_begin_makes_a_save_of_it)
 {
     struct hth_local_set_step set = { .step = STEP, .attempt = 1 };
     struct hth_local_seal seal = { .data_len = 8 };
@@ -206,7 +206,7 @@ Test(ahead, nothing_but_begin_makes_a_save_of_it)
 }
 
 /* Else the save would be begun on all ranks, and no object of this one would ever be taken. */
-Test(ahead, a_begin_that_was_refused_is_not_begun_again)
+Test(lend_ahead, a_begin_that_was_refused_is_not_begun_again)
 {
     first_save();
     must_fail(begin_of(ahead.head.token, STEP, ahead.capacity + 1, 1, HTH_LOCAL_SAVE_ID),
@@ -257,7 +257,7 @@ static uint32_t stage_all(uint64_t token[16])
     return stage_all_of(token, 0);
 }
 
-Test(ahead, staged_saves_leave_the_room_of_their_copies)
+Test(lend_ahead, staged_saves_leave_the_room_of_their_copies)
 {
     struct hth_store *store = hth_node_ctx(node)->store;
     uint64_t token[16];
@@ -277,7 +277,7 @@ Test(ahead, staged_saves_leave_the_room_of_their_copies)
         must(store->ops->take(store, BYTES, &copy, NULL));
 }
 
-Test(ahead, a_staged_save_that_ends_makes_room_for_the_next)
+Test(lend_ahead, a_staged_save_that_ends_makes_room_for_the_next)
 {
     struct hth_local_begin m = { .step = UINT64_MAX, .bytes = BYTES, .wait_ms = 1000 };
     uint64_t token[16];
@@ -295,7 +295,7 @@ Test(ahead, a_staged_save_that_ends_makes_room_for_the_next)
 }
 
 /* The other rank has begun the save, and its copy is here. */
-Test(ahead, a_save_that_another_rank_has_begun_is_counted_once)
+Test(lend_ahead, a_save_that_another_rank_has_begun_is_counted_once)
 {
     struct hth_store *store = hth_node_ctx(node)->store;
     uint64_t used;
@@ -312,7 +312,7 @@ Test(ahead, a_save_that_another_rank_has_begun_is_counted_once)
 }
 
 /* Of a save of rank 0 alone no copy comes here. */
-Test(ahead, a_staged_save_of_some_ranks_takes_the_room_of_these_alone)
+Test(lend_ahead, a_staged_save_of_some_ranks_takes_the_room_of_these_alone)
 {
     uint64_t token[16];
     uint32_t of_all;
@@ -327,7 +327,7 @@ Test(ahead, a_staged_save_of_some_ranks_takes_the_room_of_these_alone)
 
 /* ---- From process to process -------------------------------------------------------------------------- */
 
-Test(ahead, a_save_that_is_given_is_taken_by_who_has_its_secret)
+Test(lend_ahead, a_save_that_is_given_is_taken_by_who_has_its_secret)
 {
     struct hth_local_give give = { .written = { .data_len = 8, .room = BYTES } };
     struct hth_local_take take = { 0 };
@@ -397,7 +397,7 @@ static void peer_saves(uint64_t step)
 
 /* Rank 1 has committed two saves. Both wait for rank 0, which stages the first of them in the room
  * that is left for it and its copy. */
-Test(ahead, the_save_that_others_wait_for_is_not_held_up)
+Test(lend_ahead, the_save_that_others_wait_for_is_not_held_up)
 {
     first_save();
     peer_attaches();
@@ -410,7 +410,7 @@ Test(ahead, the_save_that_others_wait_for_is_not_held_up)
 }
 
 /* Rank 1 has begun a save of all ranks, and rank 0 stages others, of itself alone. */
-Test(ahead, a_staged_save_of_some_ranks_is_not_the_save_of_all_that_another_rank_has_begun)
+Test(lend_ahead, a_staged_save_of_some_ranks_is_not_the_save_of_all_that_another_rank_has_begun)
 {
     first_save();
     peer_attaches();
@@ -424,7 +424,7 @@ Test(ahead, a_staged_save_of_some_ranks_is_not_the_save_of_all_that_another_rank
 }
 
 /* Rank 1 alone has begun a save, whose copy is here. */
-Test(ahead, the_first_save_of_a_rank_is_not_held_up_by_a_save_of_other_ranks)
+Test(lend_ahead, the_first_save_of_a_rank_is_not_held_up_by_a_save_of_other_ranks)
 {
     first_save();
     peer_attaches();

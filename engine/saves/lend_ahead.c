@@ -10,7 +10,7 @@
  * As large as the rank said at joining, else as its last save. A rank that has a helper asks: the two of
  * them would not know of each other's begins.
  */
-#include "ahead.h"
+#include "lend_ahead.h"
 
 #include "engine/state/client.h"
 #include "engine/state/node_state.h"
@@ -22,7 +22,7 @@
 
 #include <string.h>
 
-static int ahead_is_writing(const struct hth_node *n, const struct client *c)
+static int lend_ahead_is_writing(const struct hth_node *n, const struct client *c)
 {
     for (const struct loan *l = n->loans; l; l = l->next)
         if (l->rank == c->rank && !l->committed)
@@ -33,7 +33,7 @@ static int ahead_is_writing(const struct hth_node *n, const struct client *c)
     return 0;
 }
 
-static uint64_t ahead_bytes(const struct hth_node *n, const struct client *c)
+static uint64_t lend_ahead_bytes(const struct hth_node *n, const struct client *c)
 {
     uint64_t said = reserve_said(n, c->rank);
 
@@ -42,7 +42,7 @@ static uint64_t ahead_bytes(const struct hth_node *n, const struct client *c)
     return c->ahead_bytes ? c->ahead_bytes : said;
 }
 
-static void ahead_say(struct hth_node *n, const struct client *c, const struct loan *l,
+static void lend_ahead_say(struct hth_node *n, const struct client *c, const struct loan *l,
         const struct hth_slot *slot)
 {
     struct hth_local_lent m = { .head = { sizeof(m), HTH_LOCAL_LENT, 0, l->token },
@@ -56,7 +56,7 @@ static void ahead_say(struct hth_node *n, const struct client *c, const struct l
     reply_packet_fd(n, c->id, &m, sizeof(m), slot->fd);
 }
 
-static void ahead_lend(struct hth_node *n, struct client *c, uint64_t bytes)
+static void lend_ahead_slot(struct hth_node *n, struct client *c, uint64_t bytes)
 {
     struct hth_region *region;
     struct hth_slot *slot;
@@ -78,32 +78,32 @@ static void ahead_lend(struct hth_node *n, struct client *c, uint64_t bytes)
     l->objects = 1;
     if (n->epoch.nodes > 1)
         (void)hth_slot_region(&n->ctx, slot, NULL, &region, NULL);
-    ahead_say(n, c, l, slot);
+    lend_ahead_say(n, c, l, slot);
 }
 
-void ahead_tick(struct hth_node *n)
+void lend_ahead_tick(struct hth_node *n)
 {
     struct hth_store *store = n->env.store;
 
-    if (!n->ahead_look || !n->ctx.epoch || !n->recovered || n->failure.code || n->pending)
+    if (!n->lend_ahead_look || !n->ctx.epoch || !n->recovered || n->failure.code || n->pending)
         return;
-    n->ahead_look = 0;
+    n->lend_ahead_look = 0;
     for (struct client *c = n->clients; c; c = c->next) {
-        uint64_t bytes = ahead_bytes(n, c);
+        uint64_t bytes = lend_ahead_bytes(n, c);
 
         if (!c->ahead || !c->attached || !bytes || c->epoch != n->epoch.epoch ||
-                c->nonce != n->epoch.nonce || ahead_is_writing(n, c) ||
+                c->nonce != n->epoch.nonce || lend_ahead_is_writing(n, c) ||
                 hth_commit_room(n->commit, c->rank, HTH_STEP_MAX, NULL, NULL) ||
                 undecided_room(n, c->rank, NULL, bytes, 1, NULL))
             continue;
         if (store->ops->ready(store, bytes))
-            ahead_lend(n, c, bytes);
+            lend_ahead_slot(n, c, bytes);
         else if (store->ops->soon(store, bytes))
-            n->ahead_look = 1; /* a worker is making it, and wakes us */
+            n->lend_ahead_look = 1; /* a worker is making it, and wakes us */
     }
 }
 
-void ahead_withdraw(struct hth_node *n, const struct client *c)
+void lend_ahead_withdraw(struct hth_node *n, const struct client *c)
 {
     struct loan *l = n->loans;
 
@@ -114,7 +114,7 @@ void ahead_withdraw(struct hth_node *n, const struct client *c)
 }
 
 /* Its slot stays the rank's, whatever comes of this: it is writing already. */
-static int ahead_name(struct hth_node *n, struct client *c, struct loan *l,
+static int lend_ahead_name(struct hth_node *n, struct client *c, struct loan *l,
         const struct hth_local_begin *m, const struct hth_ranks *ranks, struct hearth_error *err)
 {
     struct lent *o = &l->object[0];
@@ -142,12 +142,12 @@ static int ahead_name(struct hth_node *n, struct client *c, struct loan *l,
     return rc;
 }
 
-void ahead_begin(struct hth_node *n, struct client *c, struct loan *l,
+void lend_ahead_begin(struct hth_node *n, struct client *c, struct loan *l,
         const struct hth_local_begin *m, const struct hth_ranks *ranks)
 {
     struct hearth_error err;
 
-    if (ahead_name(n, c, l, m, ranks, &err)) {
+    if (lend_ahead_name(n, c, l, m, ranks, &err)) {
         l->has_id = l->dead = 1;
         reply_error(n, c->id, m->head.request, &err);
     } else {

@@ -5,7 +5,7 @@
 
 #define FAR 2u /* a node that holds nothing of rank 0: copies go to the next node */
 
-TestSuite(doubt, .init = start, .fini = end);
+TestSuite(bad_copy, .init = start, .fini = end);
 
 static void bad_of(struct hth_save_id save, uint64_t object, uint64_t chunk)
 {
@@ -20,7 +20,7 @@ static void bad(uint64_t object, uint64_t chunk)
     bad_of(w.newest.id, object, chunk);
 }
 
-Test(doubt, a_chunk_that_a_rank_finds_wrong_is_read_from_a_peer_and_its_copy_brought_back)
+Test(bad_copy, a_chunk_that_a_rank_finds_wrong_is_read_from_a_peer_and_its_copy_brought_back)
 {
     struct hth_held *h = shard(1, 1);
     const struct hth_slot *was = h->slot;
@@ -37,7 +37,7 @@ Test(doubt, a_chunk_that_a_rank_finds_wrong_is_read_from_a_peer_and_its_copy_bro
     cr_assert(ge(u32, look_copies(&w, w.newest.id, UINT32_MAX), 2));
 }
 
-Test(doubt, a_copy_that_is_right_after_all_stays)
+Test(bad_copy, a_copy_that_is_right_after_all_stays)
 {
     struct hth_held *h = shard(1, 1);
     const struct hth_slot *was = h->slot;
@@ -50,7 +50,7 @@ Test(doubt, a_copy_that_is_right_after_all_stays)
     cr_assert(eq(int, h->verified, 1));
 }
 
-Test(doubt, a_copy_is_lent_to_nobody_while_it_is_looked_at)
+Test(bad_copy, a_copy_is_lent_to_nobody_while_it_is_looked_at)
 {
     struct hth_held *h = shard(1, 1);
 
@@ -78,7 +78,7 @@ static struct hth_held *undecided(struct hth_save_id *out)
     return NULL;
 }
 
-Test(doubt, a_copy_that_was_looked_at_while_its_save_came_is_promised_after_all)
+Test(bad_copy, a_copy_that_was_looked_at_while_its_save_came_is_promised_after_all)
 {
     const struct hth_keep *keep = &hth_node_ctx(world_node(&w, 0))->keep;
     struct hth_save_id save;
@@ -97,7 +97,7 @@ Test(doubt, a_copy_that_was_looked_at_while_its_save_came_is_promised_after_all)
     cr_assert(eq(int, hth_keep_has(keep, save), 1));
 }
 
-Test(doubt, a_node_that_gave_a_wrong_chunk_to_another_brings_its_copy_back)
+Test(bad_copy, a_node_that_gave_a_wrong_chunk_to_another_brings_its_copy_back)
 {
     struct hth_held *h = shard(1, 0); /* gives the chunk, as its owner gives the table */
     const struct hth_slot *was = h->slot;
@@ -112,7 +112,7 @@ Test(doubt, a_node_that_gave_a_wrong_chunk_to_another_brings_its_copy_back)
     cr_assert(eq(int, is_back(1, 0, was), 1));
 }
 
-Test(doubt, a_common_object_is_back_when_its_rank_hears_of_it)
+Test(bad_copy, a_common_object_is_back_when_its_rank_hears_of_it)
 {
     unsigned char want[WORLD_COMMON_MAX];
     uint64_t len = world_common(want, rank_tag(w.lineage, w.newest.id.attempt), w.newest.id.step);
@@ -135,7 +135,7 @@ Test(doubt, a_common_object_is_back_when_its_rank_hears_of_it)
     }
 }
 
-Test(doubt, what_is_not_here_is_answered_at_once)
+Test(bad_copy, what_is_not_here_is_answered_at_once)
 {
     attach(FAR);
     bad(shard(0, 0)->object.id, 0);
@@ -144,7 +144,7 @@ Test(doubt, what_is_not_here_is_answered_at_once)
     wait_for(HTH_LOCAL_OK);
 }
 
-Test(doubt, who_goes_while_its_copy_is_looked_at_is_answered_nothing)
+Test(bad_copy, who_goes_while_its_copy_is_looked_at_is_answered_nothing)
 {
     struct hth_held *h = shard(1, 1);
 
@@ -159,7 +159,7 @@ Test(doubt, who_goes_while_its_copy_is_looked_at_is_answered_nothing)
 }
 
 /* The engine's own end frees what waits. */
-Test(doubt, an_engine_ends_while_a_copy_is_looked_at)
+Test(bad_copy, an_engine_ends_while_a_copy_is_looked_at)
 {
     attach(1);
     w.machine[1].slow_ms = 60000;

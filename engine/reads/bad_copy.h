@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copies of this node that somebody has found to be wrong: BAD. */
+#ifndef HEARTH_ENGINE_BAD_COPY_H
+#define HEARTH_ENGINE_BAD_COPY_H
+
+#include "core/local/local.h"
+#include "replication/held/holdings.h"
+
+struct client;
+struct hth_node;
+
+/* A rank has found a chunk wrong that it was given. */
+void bad_copy_ask(struct hth_node *n, struct client *c, const struct hth_local_bad *m);
+/* Another node has, of what it pulled from here. */
+void bad_copy_peer(struct hth_node *n, uint32_t from, struct hth_save_id save, uint64_t object,
+        uint64_t chunk);
+/* This copy is wrong: it is put aside, and brought back where its save is one that is kept. */
+void bad_copy_set_aside(struct hth_node *n, struct hth_held_save *save, struct hth_held *held,
+        const struct hearth_error *why);
+void bad_copy_tick(struct hth_node *n, uint64_t now_ms);
+uint64_t bad_copy_due_ms(const struct hth_node *n);
+void bad_copy_gone(struct hth_node *n, uint32_t client);
+void bad_copy_close(struct hth_node *n);
+
+#endif
