@@ -44,9 +44,9 @@ static const struct command {
             "  hearth keep --root /mnt/hearth train7 bad 4000     a recovery passes over it\n\n"
             "The job's coordinator decides, so an engine must run here and reach it. A pin uses up one\n"
             "of keep; the last place is for new saves. The newest protected save is never released. A bad\n"
-            "one is chosen all the same where no older one is whole. Jobs that recovered a save, one after\n"
-            "the other, and had none decided since are counted, the job that runs too, where the option\n"
-            "bad_after is set; good forgets them.\n" },
+            "one is chosen all the same where no older one is whole. Jobs in a row that\n"
+            "recovered a save and had none decided since are counted, the running one too, where\n"
+            "the option bad_after is set; good forgets them.\n" },
     { "inspect", run_inspect, TAKES_JSON, 1, 1, "inspect OBJECT [--json]",
             "what an object consists of, and whether its checksums hold",
             "Offsets count from byte 4096 of the file, as .metadata counts them. A foreign\n"

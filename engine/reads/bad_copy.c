@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Somebody has found a copy of this node to be wrong: a rank that reads it, or a node that pulls it. A
- * worker looks at all of it, and until then nothing of it is lent. What is wrong is put aside as evidence
+ * Somebody has found a copy of this node to be wrong: a rank that reads it, or a node that pulls
+ * it. A
+ * worker looks at all of it, and until then nothing of it is lent. What is wrong is put aside as
+ * evidence
  * and brought back from a peer; who reads it meanwhile reads the peer's.
  *
  *     BAD of a rank ──┐                ┌─ right ─────────────────────────────► answered
  *     BAD of a node ──┴─► looked at ───┤
- *                                      └─ wrong ─► put aside, fetched again ─► answered: an object with
+ *                                      └─ wrong ─► put aside, fetched again ─► answered: an object
+ * with
  *                                            chunks at once, a common one when it is back (tick)
  */
 #include "bad_copy.h"
@@ -39,7 +42,8 @@ static struct hth_held *bad_copy_find(
     return h && h->state == HTH_HELD_SEALED && h->object.kind != HTH_OBJECT_FOREIGN ? h : NULL;
 }
 
-/* The coordinator asks the owner's node for a common object; where that is its own, any other has it. */
+/* The coordinator asks the owner's node for a common object; where that is its own, any other has
+ * it. */
 static void bad_copy_fetch_common(
         struct hth_node *n, struct hth_save_id save, uint64_t object, uint32_t owner)
 {
@@ -106,7 +110,7 @@ static int bad_copy_look(
                                     : hth_verify_start(&n->ctx, s, h, bad_copy_on_looked, n, err);
 }
 
-/* ---- Who says so ----------------------------------------------------------------------------------- */
+/* ---- Who says so ---------------------------------------------------------------------------- */
 
 static void bad_copy_say(struct hth_node *n, const char *who, struct hth_save_id save,
         const struct hth_object *o, uint64_t chunk)
@@ -138,7 +142,8 @@ void bad_copy_peer(
         hth_say(&n->ctx.log, HEARTH_LOG_WARN, "look-failed", "%s", err.text);
 }
 
-/* What is not here came from another node, which was told when the bytes were found wrong on their way
+/* What is not here came from another node, which was told when the bytes were found wrong on their
+ * way
  * here; if they were right then, there is nothing to look at. */
 void bad_copy_ask(struct hth_node *n, struct client *c, const struct hth_local_bad *m)
 {
@@ -172,7 +177,7 @@ void bad_copy_ask(struct hth_node *n, struct client *c, const struct hth_local_b
     n->bad_copies = d;
 }
 
-/* ---- Answers ---------------------------------------------------------------------------------------- */
+/* ---- Answers -------------------------------------------------------------------------------- */
 
 static int bad_copy_is_over(struct hth_node *n, const struct bad_copy *d)
 {

@@ -26,8 +26,10 @@ enum hearth_network {
             10, /* no stranger reaches it: both may be left out, and open says so */
 };
 
-/* What proves each 4 MiB of a checkpoint, at rest and on its way. A CRC32C finds accidents. Who can change
- * bytes on their way can make the CRC fit: a SHA-256 beside it finds that too, where the fabric does not
+/* What proves each 4 MiB of a checkpoint, at rest and on its way. A CRC32C finds accidents. Who
+ * can change
+ * bytes on their way can make the CRC fit: a SHA-256 beside it finds that too, where the fabric
+ * does not
  * encrypt, and takes a processor 0.5 to 3 s for each GB, at sealing and at each look. */
 enum hearth_integrity {
     HEARTH_INTEGRITY_CRC32C = 0,
@@ -93,7 +95,8 @@ struct hearth_opts {
     const char *ucx_library;
 
     /* a step that so many jobs have recovered, one after the other, and that ended before a save of
-     * theirs was decided is marked bad, as by hearth_keep_mark_bad(); 0: none is. The same on all ranks */
+     * theirs was decided is marked bad, as by hearth_keep_mark_bad(); 0: none is. The same on all
+     * ranks */
     uint32_t bad_after;
     uint32_t integrity; /* enum hearth_integrity, the same on all ranks */
 
@@ -105,7 +108,8 @@ HEARTH_SIZED(hearth_opts);
 #define HEARTH_OPTS_INIT HEARTH_INIT(hearth_opts)
 
 /* The same options from HEARTH_* variables for programs and adapters: fills what is 0 or NULL.
- * `hearth ls --env` prints the table. Variables of options that an older caller's struct has not are
+ * `hearth ls --env` prints the table. Variables of options that an older caller's struct has not
+ * are
  * left alone. Strings live until exit. Errors: HEARTH_EINVAL with the variable's name. */
 HEARTH_API int hearth_opts_from_env(struct hearth_opts *opts, struct hearth_error *err);
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a worker does for the choice, since it takes seconds where a job is large, in which the engine's
+ * What a worker does for the choice, since it takes seconds where a job is large, in which the
+ * engine's
  * thread must answer its peers:
  *
  *   background_check   decodes a candidate's manifest, and finds who has each of its objects
  *   background_plan   the plan, as it goes down and as it goes on record
  *
- * One at a time; the choice goes on when it is done. The worker reads inventories and candidates where they
+ * One at a time; the choice goes on when it is done. The worker reads inventories and candidates
+ * where they
  * lie: nobody changes them meanwhile, and a choice that begins anew leaves them to it.
  */
 #include "choice_state.h"
@@ -45,7 +47,7 @@ struct background {
     struct made made;
 };
 
-/* ---- On a worker -------------------------------------------------------------------------------- */
+/* ---- On a worker ---------------------------------------------------------------------------- */
 
 static void look_find(struct background *s, const struct hth_manifest *m)
 {
@@ -117,7 +119,7 @@ static void plan_run(struct hth_work *work)
     s->code = plan_record(s);
 }
 
-/* ---- On the engine's thread --------------------------------------------------------------------- */
+/* ---- On the engine's thread ----------------------------------------------------------------- */
 
 static void background_free(struct background *s)
 {

@@ -128,9 +128,9 @@ int tries_pass_over(const struct hth_choice *co, struct hth_save_id save);
 void tries_mark(struct hth_choice *co, const struct candidate *chosen); /* NULL: none is whole */
 void tries_go(struct hth_choice *co);                                   /* before GO is on record */
 
-/* manifest_mismatch.c: 1: a node has another manifest of a candidate than the one that counts, so its
- * runs mean nothing. It is asked for lists, its inventory is not complete any more, and there are no
- * candidates. */
+/* manifest_mismatch.c: 1: a node has another manifest of a candidate than the one that counts, so
+ * its runs mean nothing. It is asked for lists, its inventory is not complete any more, and there
+ * are no candidates. */
 int manifests_mismatch(struct hth_choice *co);
 
 /* gather.c */

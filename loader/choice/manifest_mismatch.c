@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two manifests of one save. Nothing makes them, and no proof is given here that nothing ever does; what a node
- * holds is said as places in its own manifest, so where that is not the candidate's it is asked to say it object by
+ * Two manifests of one save. Nothing makes them, and no proof is given here that nothing ever
+ * does; what a node
+ * holds is said as places in its own manifest, so where that is not the candidate's it is asked to
+ * say it object by
  * object. Runs that are said again meanwhile are asked about again.
  */
 #include "choice_state.h"

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The coordinator gives the plan to all by blob, once a worker has made it (background.c), and says GO.
+ * The coordinator gives the plan to all by blob, once a worker has made it (background.c), and
+ * says GO.
  *
- * An engine may die before GO and be started again under its ranks. If it is a member's, it is given the
- * same plan again. If it is the coordinator's, it asks all for their inventories again and plans anew under
- * the next serial. GO is on record at the coordinator before it is said, so no plan is made after it; the plan
+ * An engine may die before GO and be started again under its ranks. If it is a member's, it is
+ * given the
+ * same plan again. If it is the coordinator's, it asks all for their inventories again and plans
+ * anew under
+ * the next serial. GO is on record at the coordinator before it is said, so no plan is made after
+ * it; the plan
  * is on record too, for a member whose engine died together with the coordinator's.
  */
 #include "choice_state.h"
@@ -14,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Plan ------------------------------------------------------------------------------------------ */
+/* ---- Plan ----------------------------------------------------------------------------------- */
 
 static void send_add_keep(struct hth_plan *p, struct hth_save_id id)
 {
@@ -25,8 +29,10 @@ static void send_add_keep(struct hth_plan *p, struct hth_save_id id)
         p->keep[p->keeps++] = id;
 }
 
-/* Where a loss is accepted, what is left of the lost saves is kept: a node with the rest may come back.
- * The save that was protected comes first; opts.keep of them at most, so that there is room for new saves. */
+/* Where a loss is accepted, what is left of the lost saves is kept: a node with the rest may come
+ * back.
+ * The save that was protected comes first; opts.keep of them at most, so that there is room for
+ * new saves. */
 static void send_keep_lost(struct hth_choice *co, struct hth_plan *p)
 {
     struct hth_save_id newest = co->watermark;
@@ -137,9 +143,10 @@ void send_plan(struct hth_choice *co, struct candidate *c)
     background_plan(co, &plan, c, send_made);
 }
 
-/* ---- Engines that are new ------------------------------------------------------------------------ */
+/* ---- Engines that are new ------------------------------------------------------------------- */
 
-/* A member that repeats its inventory has no plan: the plan is on its way, or was given to the engine that
+/* A member that repeats its inventory has no plan: the plan is on its way, or was given to the
+ * engine that
  * ran there before. If that engine has voted, its vote is void. */
 void send_plan_again(struct hth_choice *co, struct gathered *g, uint32_t node)
 {
@@ -156,7 +163,8 @@ void send_plan_again(struct hth_choice *co, struct gathered *g, uint32_t node)
     hth_tree_to(co->ctx, node, HTH_KIND_PLAN, body, sizeof(body));
 }
 
-/* Members that have a plan of the engine before this one do not repeat their inventory unless asked. */
+/* Members that have a plan of the engine before this one do not repeat their inventory unless
+ * asked. */
 void send_ask(struct hth_choice *co, uint64_t now_ms)
 {
     unsigned char body[4];
@@ -168,7 +176,7 @@ void send_ask(struct hth_choice *co, uint64_t now_ms)
     hth_tree_down(co->ctx, HTH_KIND_ASK_INVENTORY, body, sizeof(body));
 }
 
-/* ---- GO ------------------------------------------------------------------------------------------ */
+/* ---- GO ------------------------------------------------------------------------------------- */
 
 void send_go(struct hth_choice *co, uint32_t node)
 {

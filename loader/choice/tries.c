@@ -2,15 +2,16 @@
 /*
  * Marking by count (opts.bad_after): a save that job after job recovers, and none goes on from.
  *
- *     GO                                                     one try more of the save that is chosen
- *     the first decision of the epoch on one of its saves    no save is tried (replication/commit/decide.c)
+ *     GO                                                     one try more of the chosen save
+ * chosen
+ *     the first decision of the epoch on one of its saves    none is tried (commit/decide.c)
  *
- * The count is in the keep record (core/format/keep.h). After so many tries the next recovery marks the
- * save bad, if it chooses an older one in its place.
+ * The count is in the keep record (core/format/keep.h). After so many tries the next recovery marks
+ * the save bad, if it chooses an older one in its place.
  */
 #include "choice_state.h"
 
-/* So many jobs have ended with it. A job that recovers again has not ended, and is counted already. */
+/* So many jobs have ended with it. A job that recovers again has not ended, and is counted. */
 static int tries_are_enough(const struct hth_choice *co, struct hth_save_id save)
 {
     uint32_t most = co->ctx->opts.bad_after;

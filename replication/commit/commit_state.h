@@ -12,14 +12,16 @@
  *
  *   any state ──a head that decides it──► gone
  *
- *   Beside its facts a track has what the ranks of this node have heard of the save, which never goes back:
+ *   Beside its facts a track has what this node's ranks were told of the save, which never goes
+ *   back:
  *       level      nothing ──DONE──► SEALED ──COMPLETE──► COMPLETE ──a head──► PROTECTED
  *                  It begins at COMPLETE if the save was published before, or recovery has chosen
  *                  it, and at PROTECTED if it is kept.
  *       fail_code  0 ──a rank or this node cannot──► FAILED is said ──no decision comes──► unknown
  *                  Only what head_is_open() may fail.
  *
- * What the coordinator decides is a row of heads (core/format/head.h), each a whole state. Everything
+ * What the coordinator decides is a row of heads (core/format/head.h), each a whole state.
+ * Everything
  * else that it knows is gathered again from facts after its restart.
  *
  * Each file calls only those below it. What one node says to another comes back in at the top, also
@@ -34,7 +36,8 @@
  *   │        ├─ pairs.c            ... who cannot reach whom
  *   │        └─ append.c           ... a head on record, then told
  *   └─ word.c                      a head, carried out by every member
- *      member.c                    what makes a member's facts true: objects sealed, copied, repaired
+ *      member.c                    what makes a member's facts true: objects sealed, copied,
+ * repaired
  *      facts.c                     what a member says to the coordinator
  *      lacks.c                     a copy that has no room
  *      apart.c                     whom this node cannot reach
@@ -99,7 +102,8 @@ struct track {
     struct lacks lacks;
 };
 
-/* What the coordinator has heard of one save. Nothing of it survives a restart: members say it again. */
+/* What the coordinator has heard of one save. Nothing of it survives a restart: members say it
+ * again. */
 struct said {       /* by one member */
     uint64_t parts; /* of its DONE, a bit each */
     uint32_t done, held;
@@ -128,7 +132,8 @@ struct tally {
     uint32_t lacks_node;
 };
 
-/* What is heard of a member. Nothing of it survives a restart, but for what a note of the map quotes. */
+/* What is heard of a member. Nothing of it survives a restart, but for what a note of the map
+ * quotes. */
 struct sign {
     uint64_t life, count; /* the newest that came from it */
     uint64_t well_ms;     /* not lost since then, as far as this process knows */
@@ -138,7 +143,8 @@ struct sign {
     uint32_t tells;
 };
 
-/* What is heard of two members. Nothing of it survives a restart: it is said again, and what the map has is cut. */
+/* What is heard of two members. Nothing of it survives a restart: it is said again, and what the
+ * map has is cut. */
 struct pair {
     uint32_t a, b;              /* a < b */
     uint64_t first_ms, last_ms; /* said to be cut: in a row, since then; last_ms 0: not said */
@@ -254,7 +260,8 @@ void outcome_put(struct hth_commit *c, struct hth_save_id id, enum hearth_level 
         int code, const char *text);
 const struct outcome *outcome_find(const struct hth_commit *c, struct hth_save_id id);
 
-/* The save is of these ranks (NULL: of all), which are copied to *known where it is NULL. Errors: HEARTH_EINVAL of
+/* The save is of these ranks (NULL: of all), which are copied to *known where it is NULL. Errors:
+ * HEARTH_EINVAL of
  * others, as was said before; HEARTH_EPROTO its id is not theirs; HEARTH_ENOMEM. */
 int ranks_name(struct hth_ranks **known, struct hth_save_id id, const struct hth_ranks *ranks,
         struct hearth_error *err);
@@ -265,7 +272,8 @@ int track_has(const struct hth_commit *c, const struct track *t, uint32_t i);
 /* A copy of it has no room, as far as is known here. */
 int track_lacks(const struct hth_commit *c, const struct track *t);
 void track_level(struct hth_commit *c, struct track *t, enum hearth_level level); /* told */
-/* HEARTH_EUNKNOWN: remembered and told. Where something of it is held here it stays, until a head decides it. */
+/* HEARTH_EUNKNOWN: remembered and told. Where something of it is held here it stays, until a head
+ * decides it. */
 void track_unknown(struct hth_commit *c, struct track *t, const char *text);
 void track_end(struct hth_commit *c, struct track *t, enum hearth_level level, int degraded,
         int code, const char *text); /* remembered, removed, told */
@@ -322,8 +330,8 @@ enum fate {
 };
 enum fate head_fate(const struct hth_commit *c, struct hth_save_id save);
 int head_frees(const struct hth_commit *c, struct hth_save_id save); /* CANCELLED, OVER */
-/* It may be PROTECTED or CANCELLED yet. What recovery chose is COMPLETE and is never cancelled, also
- * where no head has decided it. */
+/* It may be PROTECTED or CANCELLED yet. What recovery chose is COMPLETE and is never cancelled,
+ * also where no head has decided it. */
 int head_is_open(const struct hth_commit *c, struct hth_save_id save);
 int head_code(const struct hth_commit *c, struct hth_save_id save, const char **out_why);
 int head_join(struct hth_commit *c, struct hearth_error *err); /* on record, or the epoch's first */
@@ -377,7 +385,8 @@ int way_is_kept(const struct hth_commit *c, const struct track *t); /* and not s
 int way_has_all(const struct hth_commit *c, struct hth_held_save *s);
 /* 1: it is undecided, and something that is kept goes first. */
 int way_waits(struct hth_commit *c, struct hth_save_id save);
-/* There is no slot of so many bytes for what is kept: 1: there will be, something undecided gave way. */
+/* There is no slot of so many bytes for what is kept: 1: there will be, something undecided gave
+ * way. */
 int way_make(struct hth_commit *c, struct track *t, uint64_t bytes);
 
 /* lacks.c; hth_commit_no_room() too */

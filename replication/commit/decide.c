@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The coordinator decides each save once, PROTECTED or CANCELLED, and says when a map is settled: a pure
+ * The coordinator decides each save once, PROTECTED or CANCELLED, and says when a map is settled:
+ * a pure
  * function of the head and of what members have said. Each decision is a head.
  */
 #include "commit_state.h"
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- An epoch ------------------------------------------------------------------------------------- */
+/* ---- An epoch ------------------------------------------------------------------------------- */
 
 void coord_stop(struct hth_commit *c)
 {
@@ -30,7 +31,8 @@ int coord_make(struct hth_commit *c, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-/* The keep list that recovery came to is a head's; what an engine before this one decided and could not
+/* The keep list that recovery came to is a head's; what an engine before this one decided and
+ * could not
  * say is said. */
 static void coord_say_begun(struct hth_commit *c)
 {
@@ -56,9 +58,10 @@ void coord_begin(struct hth_commit *c)
     coord_say_begun(c);
 }
 
-/* ---- Decisions ------------------------------------------------------------------------------------ */
+/* ---- Decisions ------------------------------------------------------------------------------ */
 
-/* A save of this epoch is decided: the job has gone on from what it recovered (loader/choice/tries.c). */
+/* A save of this epoch is decided: the job has gone on from what it recovered
+ * (loader/choice/tries.c). */
 static void decide_end_tries(struct hth_head *next, struct hth_save_id decided)
 {
     if (decided.epoch != next->epoch || decided.nonce != next->nonce ||
@@ -113,7 +116,8 @@ static void decide_prune(struct hth_head *h)
         memset(h->why, 0, sizeof(h->why));
 }
 
-/* 1: all that is on the list is with every holder it should be with. *out_degraded: a bit for each that
+/* 1: all that is on the list is with every holder it should be with. *out_degraded: a bit for each
+ * that
  * has too few of them. */
 static int decide_all_full(struct hth_commit *c, const struct hth_keep *k, uint32_t *out_degraded)
 {
@@ -149,7 +153,8 @@ static int decide_protected(struct hth_commit *c, const struct tally *t, int deg
     return 1;
 }
 
-/* Room for one more name. A save without a manifest was promised by nobody, so it need not be named for
+/* Room for one more name. A save without a manifest was promised by nobody, so it need not be
+ * named for
  * ever; else what is older than the oldest name is decided too. */
 static void decide_make_room(struct hth_head *h)
 {
@@ -169,7 +174,8 @@ static void decide_make_room(struct hth_head *h)
     memset(&h->cancelled[--h->cancels], 0, sizeof(h->cancelled[0]));
 }
 
-/* Older saves that are undecided stay so: a begin that is refused for want of room is younger than the
+/* Older saves that are undecided stay so: a begin that is refused for want of room is younger than
+ * the
  * save that it would have waited for. */
 static int decide_cancelled(struct hth_commit *c, const struct tally *t)
 {
@@ -188,8 +194,10 @@ static int decide_cancelled(struct hth_commit *c, const struct tally *t)
     return append_head(c, &next, NULL) == HEARTH_OK;
 }
 
-/* What is kept and has lost a copy is DEGRADED on record before anybody counts on the others, and each
- * member promises it again. Before anything is PROTECTED in this epoch the list says nothing of copies. */
+/* What is kept and has lost a copy is DEGRADED on record before anybody counts on the others, and
+ * each
+ * member promises it again. Before anything is PROTECTED in this epoch the list says nothing of
+ * copies. */
 static void decide_lost(struct hth_commit *c)
 {
     struct hth_head next = c->head;
@@ -299,7 +307,7 @@ static int decide_manifest(struct hth_commit *c, struct tally *t, struct hearth_
     return rc;
 }
 
-/* ---- Looking ---------------------------------------------------------------------------------- */
+/* ---- Looking -------------------------------------------------------------------------------- */
 
 static void decide_complete(struct hth_commit *c, struct tally *t)
 {
@@ -386,9 +394,10 @@ uint64_t coord_due_ms(const struct hth_commit *c)
     return c->coord.tell_ms < due_ms ? c->coord.tell_ms : due_ms;
 }
 
-/* ---- What takes too long ------------------------------------------------------------------------ */
+/* ---- What takes too long -------------------------------------------------------------------- */
 
-/* Who is lost has been silent for dead_ms already: half of it more is for one that only stood still, since the
+/* Who is lost has been silent for dead_ms already: half of it more is for one that only stood
+ * still, since the
  * ranks wait for this verdict before they come back without the node. */
 static void decide_owed(struct hth_commit *c, struct tally *t, uint64_t now_ms)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Slots that are lent before a rank asks, and saves that go from one process of a rank to another. Said
- * packet by packet to an engine in virtual time, by a process in the place of rank 0. */
+/* Slots that are lent before a rank asks, and saves that go from one process of a rank to another.
+ * Said packet by packet to an engine in virtual time, by a process in the place of rank 0. */
 #include "packets.h"
 
 #include "core/format/ranks.h"
@@ -325,7 +325,7 @@ Test(lend_ahead, a_staged_save_of_some_ranks_takes_the_room_of_these_alone)
     cr_assert(gt(u32, stage_all_of(token, 1), of_all));
 }
 
-/* ---- From process to process -------------------------------------------------------------------------- */
+/* ---- From process to process ---------------------------------------------------------------- */
 
 Test(lend_ahead, a_save_that_is_given_is_taken_by_who_has_its_secret)
 {
