@@ -46,7 +46,7 @@ void hth_place_host(int fd, int own, char *out, size_t len)
 
 int hth_place_is_here(int fd, int own)
 {
-    struct sockaddr_storage a;
+    struct sockaddr_storage a = { 0 };
     struct sockaddr_in v4;
     struct sockaddr_in6 at;
     const struct in6_addr *v6 = &at.sin6_addr;

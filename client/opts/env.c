@@ -60,12 +60,13 @@ static int env_word(
 static int list_of(struct hearth_opts *o, const struct hth_option *option, const char *value,
         struct hearth_error *err)
 {
-    struct list *list = calloc(1, sizeof(*list) + strlen(value) + 1);
+    size_t size = strlen(value) + 1;
+    struct list *list = calloc(1, sizeof(*list) + size);
     char *save = NULL;
 
     if (!list)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %s", option->variable);
-    memcpy(list->text, value, strlen(value));
+    memcpy(list->text, value, size);
     for (char *p = strtok_r(list->text, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
         if (list->count == HTH_DOMAINS_MAX) {
             free(list);

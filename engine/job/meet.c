@@ -156,13 +156,18 @@ static int meet_is_rank_0(const struct hth_node *n, uint32_t client)
     return is;
 }
 
+static void meet_say_gone(struct hth_node *n, uint32_t rank)
+{
+    if (n->env.meeting.gone)
+        n->env.meeting.gone(n->env.meeting.self, rank);
+}
+
 void meet_gone(struct hth_node *n, uint32_t client)
 {
-    const struct hth_node_meeting *hands = &n->env.meeting;
     int is_rank_0 = meet_is_rank_0(n, client);
 
-    if (hands->gone && is_rank_0) /* its engine may serve other nodes still */
-        hands->gone(hands->self, 0);
+    if (is_rank_0) /* its engine may serve other nodes still */
+        meet_say_gone(n, 0);
     for (struct meeting **at = &n->meetings; *at;) {
         struct meeting *w = *at;
 
@@ -171,7 +176,7 @@ void meet_gone(struct hth_node *n, uint32_t client)
             continue;
         }
         if (!w->done && !is_rank_0)
-            hands->gone(hands->self, w->rank);
+            meet_say_gone(n, w->rank);
         meeting_drop(at);
     }
 }
@@ -183,7 +188,7 @@ void meet_fail_all(struct hth_node *n, const struct hearth_error *why)
             at = &(*at)->next;
             continue;
         }
-        n->env.meeting.gone(n->env.meeting.self, (*at)->rank);
+        meet_say_gone(n, (*at)->rank);
         meeting_refuse(n, at, why->code, why->text);
     }
 }
