@@ -23,78 +23,80 @@ static const struct command {
 } commands[] = {
     { "ls", run_ls, TAKES_JSON | TAKES_ROOT | TAKES_ENV, 0, 1,
             "ls [--root DIR] [--json] [JOB] | ls --env [--json]",
-            "jobs of a root, saves of a job, and where the engine and its log are",
+            "list jobs, and the saves of a job",
             "  hearth ls --root /mnt/hearth          all jobs on this node\n"
             "  hearth ls --root /mnt/hearth train7   one job: engine, log, saves\n"
             "  hearth ls --env                       variables that programs read\n"
             "  hearth ls --env --json                all options, flags and variables\n\n"
-            "States of a save: protected (the running engine knows its copies), degraded (fewer copies\n"
-            "than asked for), kept (it was protected, and nobody here can say now whether its copies\n"
-            "are well: no engine runs, or none of this epoch has counted them), complete (all ranks\n"
-            "wrote it), unfinished, bad (marked so by hearth keep or by bad_after: a recovery\n"
-            "passes over it as long as an older one is whole), foreign (not written by Hearth).\n"
-            "Of a foreign one its own .metadata and markers are looked at: what a recovery would say against it\n"
-            "stands behind its directory. AGE is the time since it became protected. Exit status 1: something could not be read.\n" },
+            "States of a save: protected (the running engine knows its copies), degraded (fewer\n"
+            "copies than asked for), kept (it was protected; no engine runs here that has counted\n"
+            "its copies), complete (all ranks wrote it), unfinished, bad (marked so by hearth\n"
+            "keep or by bad_after: a recovery passes over it as long as an older save is whole),\n"
+            "foreign (not written by Hearth). Behind the directory of a foreign save stands what\n"
+            "a recovery has against it, by its own .metadata and markers. AGE is the time since\n"
+            "the save became protected. Exit status 1: something could not be read.\n" },
     { "keep", run_keep, TAKES_JSON | TAKES_ROOT, 1, 3,
             "keep [--root DIR] [--json] JOB [pin|unpin|release|bad|good STEP]",
-            "which saves a running job keeps; pin one, give one up, mark one bad",
+            "list the saves that a running job keeps, and change them",
             "  hearth keep --root /mnt/hearth train7              the list, newest first\n"
-            "  hearth keep --root /mnt/hearth train7 pin 4000     it stays, however many come\n"
-            "  hearth keep --root /mnt/hearth train7 release 4000 it is freed on every node\n"
+            "  hearth keep --root /mnt/hearth train7 pin 4000     stays when newer saves come\n"
+            "  hearth keep --root /mnt/hearth train7 release 4000 is freed on every node\n"
             "  hearth keep --root /mnt/hearth train7 bad 4000     a recovery passes over it\n\n"
-            "The job's coordinator decides, so an engine must run here and reach it. A pin uses up one\n"
-            "of keep; the last place is for new saves. The newest protected save is never released. A bad\n"
-            "one is chosen all the same where no older one is whole. Jobs in a row that\n"
-            "recovered a save and had none decided since are counted, the running one too, where\n"
-            "the option bad_after is set; good forgets them.\n" },
+            "The job's coordinator decides, so an engine must run here and reach it. A pin uses\n"
+            "up one of keep; the last place is for new saves. The newest protected save is never\n"
+            "released. A bad save is chosen all the same if no older save is whole. With the\n"
+            "option bad_after, the coordinator counts the jobs in a row that recovered a save and\n"
+            "had no save decided since, the running job too; good sets the count to 0.\n" },
     { "inspect", run_inspect, TAKES_JSON, 1, 1, "inspect OBJECT [--json]",
-            "what an object consists of, and whether its checksums hold",
+            "print the items of an object, and check its checksums",
             "Offsets count from byte 4096 of the file, as .metadata counts them. A foreign\n"
             "object has no checksums; its items are those that the .metadata beside it names.\n"
-            "Without one, what follows its tensors is shown as one piece.\n" },
+            "Without a .metadata, the bytes behind its tensors are shown as one item.\n" },
     { "cat", run_cat, TAKES_OFFSET, 1, 1, "cat OBJECT --offset N",
-            "the payload of the item at that offset, without its header",
+            "write the payload of an item to standard output",
             "  hearth cat __0__0_src0.distcp --offset 0 > tensor.raw\n\n"
             "Of an object of Hearth's the chunks that hold the item are verified first.\n" },
-    { "verify", run_verify, TAKES_JSON | TAKES_ROOT, 1, 1024, "verify PATH... [--json]",
-            "every byte against its checksum: of an object, a container or a job",
+    { "verify", run_verify, TAKES_JSON | TAKES_ROOT, 1, 1024,
+            "verify [--root DIR] [--json] PATH...",
+            "check every byte of an object, a save or a job",
             "  hearth verify /mnt/hearth/train7/step-40_ckpt\n"
             "  hearth verify /mnt/hearth/train7      all its saves, manifests and the keep record\n\n"
             "Exit status 0: nothing wrong (foreign objects have no checksums and are only\n"
-            "read through), 1: something is wrong or cannot be read, and named, 3: there is\n"
+            "read through), 1: something is wrong or cannot be read, and is named, 3: there is\n"
             "nothing to verify.\n" },
     { "header", run_header, 0, 1, 3, "header encode DTYPE SHAPE | header decode HEX|-",
-            "the header in front of a tensor, to and from hex",
+            "encode and decode the header in front of a tensor",
             "  hearth header encode float32 2,3      hex of length and pickle\n"
             "  hearth header encode int64 '()'       a scalar\n"
             "  hearth header decode -                hex from standard input\n" },
     { "rm", run_rm, TAKES_ROOT, 1, 1024, "rm [--root DIR] SAVE...",
-            "free saves, while no engine runs on their job",
+            "remove saves while no engine runs on their job",
             "SAVE is a directory as hearth ls shows it, or JOB/SAVE beside --root:\n"
             "  hearth rm /mnt/hearth/train7/step-40_ckpt\n" },
     { "clean", run_clean, TAKES_ROOT, 1, 1, "clean [--root DIR] JOB",
-            "remove all of a job, while no engine runs on it",
-            "For the epilog of a batch system: all that Hearth made of the job here goes.\n" },
+            "remove a job while no engine runs on it",
+            "For the epilog of a batch system: removes all that Hearth made of the job here.\n" },
     { "key", run_key, 0, 2, 2, "key new|add|rotate|drop|ls FILE",
-            "make the file of a job key; change the key of a job that runs",
+            "make a job's key file, and change the key of a running job",
             "  hearth key new job.key      a new file, mode 0600, with one random key\n"
-            "  hearth key add job.key      a second key, which is taken from others from now on\n"
-            "  hearth key rotate job.key   the second one dials and proves, the first is taken as well\n"
-            "  hearth key drop job.key     the one that is only taken is no longer\n"
+            "  hearth key add job.key      a second key, which is accepted from other nodes\n"
+            "  hearth key rotate job.key   the second key dials and proves, the first is accepted\n"
+            "  hearth key drop job.key     removes the key that is only accepted\n"
             "  hearth key ls job.key       ids of its keys\n\n"
-            "Engines look at their key file every 2 s, and read it 2 s later: between two of add, rotate and drop let all\n"
-            "nodes have the file, and their engines say key-changed in their logs. Saves go on meanwhile. The file is\n"
-            "replaced whole; new never overwrites one. No key is ever printed: an id says which one is meant.\n" },
+            "Engines look at their key file every 2 s, and read it 2 s later. After each of add,\n"
+            "rotate and drop, give the file to all nodes, and wait for key-changed in the logs of\n"
+            "their engines. Saves continue meanwhile. The file is replaced whole; new never\n"
+            "overwrites one. No key is ever printed: an id stands for it.\n" },
     { "doctor", run_doctor, TAKES_JSON | TAKES_ROOT, 1, 1, "doctor net [--root DIR] [--json]",
-            "what networks this node has, which one an engine takes, what is better",
+            "show this node's networks, and what an engine takes of them",
             "  hearth doctor net --root /mnt/hearth\n\n"
-            "Adapters and interfaces, what libfabric and UCX of this node offer, the limit on locked\n"
-            "memory, the pages of the root's mount, TCP's congestion control. Then what an engine takes\n"
-            "with the HEARTH_ variables that are set here, whether anything stands against that\n"
-            "(in the root, too, if one is named), and what stands against better ones. Limits are\n"
-            "those of the shell that it is run in. Exit status 1: an engine would not open with\n"
-            "these settings. The libraries are loaded in a process of their own,\n"
-            "for 10 s each at most.\n" },
+            "Adapters and interfaces, what libfabric and UCX of this node offer, the limit on\n"
+            "locked memory, the pages of the root's mount, TCP's congestion control. Then what an\n"
+            "engine takes with the HEARTH_ variables that are set here, what hearth_open() would\n"
+            "refuse of them (and of the root, if one is named), and why no better provider is\n"
+            "taken. Limits are those of the shell that it is run in. Exit status 1: an engine\n"
+            "would not open with these settings. The libraries are loaded in a process of their\n"
+            "own, for 10 s each at most.\n" },
 };
 
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
@@ -114,13 +116,23 @@ static int command_list(FILE *to)
     return STATUS_OK;
 }
 
+static const struct {
+    int takes; /* 0: every command */
+    const char *option, *what;
+} option_texts[] = {
+    { TAKES_ROOT, "--root DIR", "the tmpfs that is Hearth's (default: HEARTH_ROOT)" },
+    { TAKES_JSON, "--json", "output for programs" },
+    { TAKES_OFFSET, "--offset N", "of the item, as hearth inspect shows it" },
+    { TAKES_ENV, "--env", "variables that programs read; with --json all options and flags" },
+    { 0, "--help", "this text" },
+};
+
 static int command_help(const struct command *c)
 {
-    printf("hearth %s: %s\n\nusage: hearth %s\n\n%s", c->name, c->what, c->usage, c->help);
-    if (c->takes & TAKES_ROOT)
-        puts("\n--root DIR  the tmpfs that is Hearth's (default: HEARTH_ROOT)");
-    if (c->takes & TAKES_JSON)
-        puts("--json      for programs");
+    printf("hearth %s: %s\n\nusage: hearth %s\n\n%s\n", c->name, c->what, c->usage, c->help);
+    for (size_t i = 0; i < sizeof(option_texts) / sizeof(option_texts[0]); i++)
+        if ((c->takes & option_texts[i].takes) == option_texts[i].takes)
+            printf("%-10s  %s\n", option_texts[i].option, option_texts[i].what);
     return STATUS_OK;
 }
 

@@ -49,6 +49,10 @@ if(NOT HEARTH_SANITIZE) # where all tests are there
     hearth_case(lint.${name} lint TIMEOUT 300
       COMMAND ${lint}/${script}.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
   endforeach()
+  hearth_case(lint.manual lint TIMEOUT 300
+    COMMAND ${lint}/manual.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+  hearth_case(lint.manual_fails lint TIMEOUT 300
+    COMMAND ${lint}/manual_test.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
   hearth_case(lint.options lint
     COMMAND ${lint}/options.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
   hearth_case(lint.options_fails lint TIMEOUT 300

@@ -1,8 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # docs.sh ROOT BUILD [DOCS]: what the docs name is there. Of failure-model.md each test and scenario, of
-# api.md each call, constant, option, file and program; and api.md names each call of the headers, hearth.1
-# each command.
+# api.md each call, constant, option, file and program; and api.md names each call of the headers.
 # shellcheck disable=SC2013 # none of these lines has a blank
 set -euf # no globs: names are patterns for another list
 root=$1 build=$2 docs=${3:-$1/docs}
@@ -58,9 +57,5 @@ for file in $(quoted "$api" '[a-z_]+/[a-z_/-]+\.[a-z]+' | grep -v '^hearth/'); d
 done
 for program in $(grep -oE 'bin/[a-z_]+' "$api" | sort -u); do
 	[ -x "$build/$program" ] || missing api.md "program $program"
-done
-
-for command in $("$build/bin/hearth" --help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
-	grep -qE "^\.BI? \"?$command\b|^\.BR $command \"" "$docs/man/hearth.1" || missing hearth.1 "command $command"
 done
 exit $bad

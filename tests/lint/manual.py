@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""manual.py ROOT BUILD: the manual pages of docs/man are right.
+
+  every page   groff prints it without a warning; its title, section and version are right; its
+               sections stand in the usual order; pages that it refers to exist; lines have at
+               most 100 columns; the words are those that pages.py demands
+  section 1    each command has a page, whose name, synopsis and options are those that
+               `BUILD/bin/hearth COMMAND --help` prints; hearth.1 names each command so
+
+Exit status 1 where anything is wrong, 77 where all else is right and there is no groff."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+from options import macro, plain
+from pages import COLUMNS, WORDS
+
+ORDER = ["NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "OPTIONS", "OUTPUT", "RETURN VALUE",
+         "ERRORS", "THREADS", "BLOCKING", "EXIT STATUS", "ENVIRONMENT", "SIGNALS", "FILES",
+         "NOTES", "EXAMPLES", "SEE ALSO"]
+ANY_ORDER = {"hearth_opts.3"}  # it has a section for each kind of option
+FONTS = r"\.(?:B|I|BR|RB|BI|IB|IR|RI) "
+
+bad = []
+
+
+def say(where, what):
+    bad.append(f"{where}: {what}")
+
+
+class Page:
+    def __init__(self, path):
+        self.name = os.path.basename(path)
+        self.path = path
+        with open(path, encoding="utf-8") as f:
+            self.lines = f.read().splitlines()
+        self.title = next((line for line in self.lines if line.startswith(".TH ")), "")
+        self.sections = {}
+        for line in self.lines:
+            if line.startswith(".SH "):
+                heading = line[4:].strip('"')
+                self.sections[heading] = []
+            elif self.sections:
+                self.sections[heading].append(line)
+
+    def text(self, section):
+        """What a reader sees, in one line."""
+        return plain(" ".join(words(line) for line in self.sections.get(section, ())))
+
+    def entries(self, section):
+        """[(tag, text)] of the paragraphs that begin with .TP"""
+        out, tag = [], None
+        for line in self.sections.get(section, ()):
+            if line.startswith(".TP"):
+                tag = True
+            elif tag is True:
+                tag = plain(words(line))
+                out.append([tag, ""])
+            elif line.startswith((".PP", ".SS")):
+                tag = None
+            elif tag:
+                out[-1][1] = plain(out[-1][1] + " " + words(line))
+        return [tuple(entry) for entry in out]
+
+    def names(self):
+        return [name.strip() for name in self.text("NAME").split(" - ")[0].split(",")]
+
+    def paragraphs(self):
+        """Of prose: neither code nor tags. (number, text)"""
+        number, text, code = 0, [], False
+        for at, line in enumerate(self.lines + [".PP"], 1):
+            code = code or line in (".EX", ".nf")
+            ends = code or line.startswith((".PP", ".TP", ".SH", ".SS", ".br", ".IP"))
+            if ends and text:
+                yield number, plain(" ".join(text))
+                text = []
+            code = code and line not in (".EE", ".fi")
+            if not ends and not line.startswith('.\\"'):
+                number = number if text else at
+                text.append(words(line))
+
+
+def words(line):
+    if re.match(FONTS, line):
+        return macro(line).strip()
+    return "" if line.startswith(".") else line
+
+
+def references(page):
+    """Each name(section) of ours."""
+    for line in page.lines:
+        line = macro(line) if re.match(FONTS, line) else line
+        yield from re.findall(r"\b(hearth[\w-]*)(?:\\fR)?\((\d)\)", plain(line))
+
+
+def check_page(page, version, exist):
+    name, section = page.name.rsplit(".", 1)
+    if page.title.split()[1:3] != [name.upper(), section]:
+        say(page.name, f"the title is not {name.upper()} {section}")
+    if f'"Hearth {version}"' not in page.title:
+        say(page.name, f"the title has not version {version}")
+    places = [ORDER.index(one) if one in ORDER else -1 for one in page.sections]
+    if page.name not in ANY_ORDER and (-1 in places or places != sorted(places)):
+        say(page.name, f"its sections are not those of the others in their order: "
+                       f"{', '.join(page.sections)}")
+    if page.names()[0] != name:
+        say(page.name, "NAME does not begin with the page's name")
+    for other in sorted(set(references(page))):
+        if other not in exist and other[1] != "3":
+            say(page.name, f"there is no page {other[0]}({other[1]})")
+    for number, line in enumerate(page.lines, 1):
+        if len(line) > COLUMNS and not line.startswith(".B"):  # a tag is one line
+            say(f"{page.name}:{number}", f"{len(line)} columns, {COLUMNS} are the most")
+    for number, text in page.paragraphs():
+        for pattern, remedy, _ in WORDS:
+            found = re.search(pattern, text)
+            if found:
+                say(f"{page.name}:{number}", f"'{found.group(0).strip()[:60]}': {remedy}")
+
+
+def check_groff(folder, names):
+    out = subprocess.run(["groff", "-man", "-ww", "-z", "-Tutf8", *names], cwd=folder,
+                         capture_output=True, text=True)
+    for line in out.stderr.splitlines():
+        say("groff", line)
+
+
+def run(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def check_command(hearth, name, what, page, statuses):
+    text = run(hearth, name, "--help")
+    if page.text("NAME") != f"hearth-{name} - {what}":
+        say(page.name, f"NAME is not 'hearth-{name} - {what}'")
+    usage = re.search(r"^usage: (.*)$", text, re.M)[1].replace(f" | {name} ", f" hearth {name} ")
+    if page.text("SYNOPSIS").replace(" ", "") != usage.replace(" ", ""):
+        say(page.name, f"SYNOPSIS is not '{usage}'")
+    there = {" ".join(tag.split()) for tag, _ in page.entries("OPTIONS")}
+    printed = {one.strip() for one in re.findall(r"^(--[a-z]+(?: [A-Z]+)?)  ", text, re.M)}
+    for option in sorted(printed - there):
+        say(page.name, f"OPTIONS has no {option}")
+    for option in sorted(there - printed):
+        say(page.name, f"hearth {name} has no {option}")
+    for status, _ in page.entries("EXIT STATUS"):
+        if status not in statuses:
+            say(page.name, f"hearth.1 has no exit status {status}")
+    for section in ("DESCRIPTION", "EXIT STATUS", "EXAMPLES", "SEE ALSO"):
+        if section not in page.sections:
+            say(page.name, f"there is no {section}")
+
+
+def check_commands(hearth, pages):
+    text = run(hearth, "--help")
+    commands = re.findall(r"^  ([a-z]+) +(.*)$", text, re.M)
+    main = pages["hearth.1"]
+    want = [(f"hearth-{name}(1)", what) for name, what in commands]
+    if main.entries("COMMANDS") != want:
+        for one in sorted(set(want) ^ set(main.entries("COMMANDS"))):
+            say("hearth.1", f"COMMANDS is not what hearth --help prints: {': '.join(one)}")
+    statuses = [status for status, _ in main.entries("EXIT STATUS")]
+    for name, what in commands:
+        page = pages.get(f"hearth-{name}.1")
+        if page:
+            check_command(hearth, name, what, page, statuses)
+        else:
+            say("docs/man", f"there is no page hearth-{name}.1")
+    for name in pages:
+        if name.endswith(".1") and name[7:-2] not in [""] + [command for command, _ in commands]:
+            say(name, "hearth has no such command")
+
+
+def main(root, build):
+    folder = os.path.join(root, "docs/man")
+    pages = {name: Page(os.path.join(folder, name)) for name in sorted(os.listdir(folder))}
+    with open(os.path.join(root, "include/hearth/version.h"), encoding="utf-8") as f:
+        version = re.search(r'HEARTH_VERSION +"(.*)"', f.read())[1]
+    exist = {(name, page.name[-1]) for page in pages.values() for name in page.names()}
+    for page in pages.values():
+        check_page(page, version, exist)
+    if shutil.which("groff"):
+        check_groff(folder, list(pages))
+    check_commands(os.path.join(build, "bin/hearth"), pages)
+    for line in bad:
+        print(line)
+    if not bad and not shutil.which("groff"):
+        print("there is no groff, which prints the pages: apt-get install groff-base")
+        return 77
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
