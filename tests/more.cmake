@@ -39,6 +39,8 @@ hearth_case(lint.readme lint COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/consumer/readme
 hearth_case(lint.pages lint COMMAND ${lint}/pages.py ${PROJECT_SOURCE_DIR})
 hearth_case(lint.pages_fails lint TIMEOUT 300
   COMMAND ${lint}/pages_test.sh ${PROJECT_SOURCE_DIR})
+hearth_case(lint.site lint TIMEOUT 300 COMMAND ${PROJECT_SOURCE_DIR}/docs/build --strict)
+hearth_case(lint.site_fails lint TIMEOUT 300 COMMAND ${lint}/site_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.spelling lint COMMAND ${lint}/spelling.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.spelling_fails lint COMMAND ${lint}/spelling_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.spdx lint COMMAND ${lint}/spdx.sh ${PROJECT_SOURCE_DIR})

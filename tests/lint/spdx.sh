@@ -4,8 +4,8 @@
 set -eu
 cd "$1"
 bad=0
-for file in $(find . \( -name build -o -name .git -o -path ./tests/data \) -prune -o -type f \
-	\( -name '*.[ch]' -o -name '*.py' -o -name '*.sh' -o -name '*.cmake' -o -name '*.in' \
+for file in $(find . \( -type d -name build -o -name .git -o -path ./tests/data \) -prune \
+	-o -type f \( -name '*.[ch]' -o -name '*.py' -o -name '*.sh' -o -name '*.cmake' -o -name '*.in' \
 	-o -name CMakeLists.txt -o -name '*.supp' -o -name '*.pml' -o ! -name '*.*' \) -print | sort); do
 	case $file in
 	*.in | */LICENSE | */fuzz/corpus/* | */allowed-skips) continue ;;
