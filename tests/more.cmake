@@ -41,6 +41,9 @@ hearth_case(lint.pages_fails lint TIMEOUT 300
   COMMAND ${lint}/pages_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.site lint TIMEOUT 300 COMMAND ${PROJECT_SOURCE_DIR}/docs/build --strict)
 hearth_case(lint.site_fails lint TIMEOUT 300 COMMAND ${lint}/site_test.sh ${PROJECT_SOURCE_DIR})
+hearth_case(lint.drawn lint
+  COMMAND ${PROJECT_SOURCE_DIR}/docs/site/draw.py ${PROJECT_SOURCE_DIR} --check)
+hearth_case(lint.drawn_fails lint COMMAND ${lint}/drawn_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.spelling lint COMMAND ${lint}/spelling.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.spelling_fails lint COMMAND ${lint}/spelling_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.spdx lint COMMAND ${lint}/spdx.sh ${PROJECT_SOURCE_DIR})

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""picture.py ROOT: docs/design/architecture.md against the tree.
+"""picture.py ROOT: docs/design/architecture.md and its picture against the tree.
 
   folders  its table has each folder that has C files, once, and what CMakeLists.txt lets it see
-  picture  `a ◄─ b` in an indented block: b may see a; every folder of CMakeLists.txt is there
+  picture  docs/pictures/folders.dot has every folder of CMakeLists.txt, and `a -> b` only where a
+           may see b; an arrow to a frame (lhead) stands for all folders in it
   walk     `path/file.c: function()`: that file has that function; each folder on the way is named"""
 import os
 import re
@@ -30,6 +31,14 @@ def table(text):
     return rows
 
 
+def arrows(root):
+    """(user, used, frame) of each arrow of the picture; without a frame it leads to a folder."""
+    with open(os.path.join(root, "docs/pictures/folders.dot"), encoding="utf-8") as f:
+        picture = f.read()
+    arrow = r'"([a-z/]+)" -> "([a-z/]+)"(?: \[lhead="cluster_([a-z]+)"\])?$'
+    return re.findall(arrow, picture, re.M)
+
+
 def main(root):
     bad = []
     text = open(os.path.join(root, "docs/design/architecture.md"), encoding="utf-8").read()
@@ -48,18 +57,14 @@ def main(root):
             bad.append(f"architecture.md: {folder}/ stands on {' '.join(sorted(may[folder])) or 'nothing'}, "
                        f"not on {' '.join(sorted(stands)) or 'nothing'}")
     drawn = set()
-    for line in re.findall(r"^    .*◄─.*$", text, re.M):
-        for chain in re.split(r"  +", line.strip()):
-            ends = [re.findall(r"[a-z][a-z/]*", part) for part in chain.split("◄─")]
-            drawn |= {name for part in ends for name in part}
-            for left, right in zip(ends, ends[1:]):
-                for a in wide(left):
-                    for b in wide(right):
-                        if b in may and a not in may[b]:
-                            bad.append(f"architecture.md: the picture lets {b}/ see {a}/")
+    for user, used, frame in arrows(root):
+        drawn |= {user, used}
+        for one in wide([frame or used]):
+            if user not in may or one not in may[user]:
+                bad.append(f"folders.dot: the picture lets {user}/ see {one}/")
     for folder in sorted(may):
         if folder not in drawn:
-            bad.append(f"architecture.md: {folder}/ is not in the picture")
+            bad.append(f"folders.dot: {folder}/ is not in the picture")
     walked = re.findall(r"`([a-z_/]+\.c): ([a-z_]+)\(\)`", text)
     if len(walked) < 10:
         bad.append("architecture.md: there is no walk")

@@ -6,12 +6,13 @@ set -eu
 root=$1
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-git -C "$root" ls-files '*.c' CMakeLists.txt docs/design/architecture.md |
+git -C "$root" ls-files '*.c' CMakeLists.txt docs/design/architecture.md docs/pictures/folders.dot |
     (cd "$root" && tar -cT -) | tar -xC "$tmp"
 git -C "$tmp" init -q
 git -C "$tmp" add -A
 cp "$tmp/docs/design/architecture.md" "$tmp/page"
 cp "$tmp/CMakeLists.txt" "$tmp/lists"
+cp "$tmp/docs/pictures/folders.dot" "$tmp/drawing"
 bad=0
 
 # says WORDS FILE SED: with that edit the lint fails, and says so.
@@ -27,6 +28,7 @@ says() {
     fi
     cp "$tmp/page" "$tmp/docs/design/architecture.md"
     cp "$tmp/lists" "$tmp/CMakeLists.txt"
+    cp "$tmp/drawing" "$tmp/docs/pictures/folders.dot"
 }
 
 "$root/tests/lint/picture.py" "$tmp" >"$tmp/said" 2>&1 || { echo "refused: the page as it is"; cat "$tmp/said"; bad=1; }
@@ -34,8 +36,12 @@ page=docs/design/architecture.md
 says 'no row for core/torch/' $page '/^| `core\/torch\/`/d'
 says 'core/torch/ stands on core/base, not on core/base core/format' $page '/^| `core\/torch\/`/s/core\/base |$/core\/base, core\/format |/'
 says 'engine/state/ stands on' CMakeLists.txt 's/^hearth_folder(engine\/state core /hearth_folder(engine\/state client core /'
-says 'the picture lets core/base/ see core/format/' $page 's/core\/base ◄─ core\/format/core\/format ◄─ core\/base/'
-says 'client/save/ is not in the picture' $page 's/client\/save, client\/read$/client\/read/'
+picture=docs/pictures/folders.dot
+says 'the picture lets core/base/ see core/format/' $picture \
+    's/"core\/format" -> "core\/base"/"core\/base" -> "core\/format"/'
+says 'the picture lets loader/plan/ see replication/held/' $picture \
+    's/"loader\/plan" -> .*/"loader\/plan" -> "replication\/held" [lhead="cluster_replication"]/'
+says 'client/save/ is not in the picture' $picture '/client\/save/d'
 says 'has no no_such()' $page 's/hearth_save_begin()/no_such()/'
 says 'client/save/gone.c has no' $page 's/client\/save\/save.c:/client\/save\/gone.c:/'
 says 'there is no walk' $page '/^| [0-9]* | `/d'
