@@ -148,11 +148,13 @@ static int save_lent(struct hearth_save *s, struct hth_written *w, const struct 
     return rc;
 }
 
+#define ANSWER_MS 1000u /* for the engine's refusal, which says more than that no answer came */
+
 /* What an engine that is there has done before it answers: a slot made, at worst. One that has been silent
  * is not waited for, but as long as the caller asked for. */
 static uint64_t save_patience_ms(struct hearth *h, uint64_t bytes, uint32_t wait_ms)
 {
-    uint64_t making_ms = HTH_PROMPT_MS + (bytes >> 20) * 5, ms;
+    uint64_t making_ms = hth_local_making_ms(bytes) + ANSWER_MS, ms;
 
     making_ms = making_ms < HTH_REQUEST_MS ? making_ms : HTH_REQUEST_MS;
     pthread_mutex_lock(&h->lock);

@@ -248,6 +248,14 @@ static inline struct hearth_recovery hth_local_recovery_to(const struct hth_loca
     return r;
 }
 
+/* The engine keeps a BEGIN without wait_ms for so many milliseconds while it makes a slot of
+ * `bytes`: at 200 MiB/s, and 5 s for workers that get no processor on a loaded machine. The rank
+ * waits longer. */
+static inline uint64_t hth_local_making_ms(uint64_t bytes)
+{
+    return 5000 + (bytes >> 20) * 5;
+}
+
 /* BEGIN and REGAIN: the set of ranks that take part in the save follows, as in core/format/ranks.h;
  * nothing: all ranks. */
 struct hth_local_begin {

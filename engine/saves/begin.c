@@ -27,7 +27,7 @@
 #include <string.h>
 
 #define BEGIN_SIZES 64u
-#define SOON_MS     20000u /* less than a rank waits for any answer */
+#define SOON_MS     20000u /* less than a rank waits for the answer, however large the slot */
 #define LOOK_MS     100u   /* the kernel does not tell when another process unmaps a slot */
 
 union start {
@@ -342,7 +342,7 @@ static uint32_t begin_soon_ms(struct hth_node *n, const struct client *c,
         const struct hth_local_begin *m, const struct hth_ranks *ranks, int unmap)
 {
     struct hth_store *store = n->env.store;
-    uint64_t ms = 1000 + (m->bytes >> 20) * 5;
+    uint64_t ms = hth_local_making_ms(m->bytes);
 
     if (!m->head.token &&
             (m->step != UINT64_MAX ? hth_commit_room(n->commit, c->rank, m->step, ranks, NULL)

@@ -11,6 +11,7 @@
 
 #define ANSWER "30 s"
 #define PROMPT "2 s"
+#define SLOT   "6 s, 5 ms for each MiB"
 
 struct scene scene;
 struct hearth_error calls_err;
@@ -632,9 +633,8 @@ static int recover(void)
 
 const struct call calls_waiting[] = { { "hearth_open", open_and_close,
                                               "`open_ms` for each of the three", NULL },
-    { "hearth_save_begin", begin_when_there_is_room, "`wait_ms` + " PROMPT ", 5 ms for each MiB",
-            NULL },
-    { "hearth_save_next_object", next_object, PROMPT ", 5 ms for each MiB", begin_spare },
+    { "hearth_save_begin", begin_when_there_is_room, "`wait_ms` + " SLOT, NULL },
+    { "hearth_save_next_object", next_object, SLOT, begin_spare },
     { "hearth_save_set_step", set_step, "begin's `wait_ms` + " PROMPT, begin_spare },
     { "hearth_save_give", give, "begin's `wait_ms` + " PROMPT, begin_spare },
     { "hearth_save_take", take, "begin's `wait_ms` + " PROMPT, begin_and_give },

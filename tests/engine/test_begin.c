@@ -101,6 +101,63 @@ Test(begin, a_slot_that_the_workers_make_is_waited_for_by_who_gave_no_time)
     cr_assert(ne(ptr, hth_node_lent(world_node(&w, 1), heard.lent.slot), NULL));
 }
 
+/* The workers make no page before this time, as where other programs have the processors. */
+static uint64_t made_ms;
+
+static int lend_after(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth_slot **out,
+        struct hearth_error *err)
+{
+    if (w.now_ms >= made_ms)
+        return real->lend(s, bytes, rank, out, err);
+    making = 1;
+    return hth_fail(err, HEARTH_EBUSY, 0, "a slot is being prepared, 0 of them are ready");
+}
+
+static int soon_after(struct hth_store *s, uint64_t bytes)
+{
+    (void)s, (void)bytes;
+    return making && w.now_ms < made_ms;
+}
+
+static int ready_after(struct hth_store *s, uint64_t bytes)
+{
+    return w.now_ms >= made_ms && real->ready(s, bytes);
+}
+
+static void slots_are_made_in(uint64_t ms)
+{
+    slots_are_late(0);
+    late.lend = lend_after;
+    late.soon = soon_after;
+    late.ready = ready_after;
+    made_ms = w.now_ms + ms;
+}
+
+Test(begin, a_rank_without_wait_ms_waits_4_s_for_its_first_slot_on_a_loaded_machine)
+{
+    uint64_t began_ms;
+
+    slots_are_made_in(4000);
+    began_ms = w.now_ms;
+    begin(UINT64_MAX, BYTES, 0);
+    world_advance(&w, began_ms + 3999);
+    cr_assert(zero(u32, heard.head.type), "%s", heard.error.text);
+    wait_for(HTH_LOCAL_LENT);
+}
+
+Test(begin, a_rank_without_wait_ms_is_refused_a_slot_that_is_not_made_in_5_s)
+{
+    uint64_t began_ms;
+
+    slots_are_made_in(60000);
+    began_ms = w.now_ms;
+    begin(UINT64_MAX, BYTES, 0);
+    world_advance(&w, began_ms + 4999);
+    cr_assert(zero(u32, heard.head.type), "%s", heard.error.text);
+    refused(HEARTH_EBUSY);
+    cr_assert(le(u64, w.now_ms - began_ms, 5002));
+}
+
 Test(begin, who_waited_in_vain_hears_why_when_its_time_is_up)
 {
     uint64_t began_ms;

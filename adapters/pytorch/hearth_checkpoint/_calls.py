@@ -86,7 +86,7 @@ def _given_up(job: Job | None, wait_s: float) -> errors.HearthTimeout:
     of = f" of {job.base}" if job is not None else ""
     return errors.HearthTimeout(
         f"this node's engine{of} has not answered within {wait_s:.1f} s (blocked_ms): it is "
-        "stopped, has no room, or waits for a peer; `hearth ls` says which", -202,
+        "stopped, makes memory, has no room, or waits for a peer; `hearth ls` says which", -202,
         "HEARTH_ETIMEOUT")
 
 
