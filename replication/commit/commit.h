@@ -103,7 +103,8 @@ enum hth_part hth_commit_part(
 /* Ask for what takes the room to be cancelled: the oldest undecided save. */
 void hth_commit_make_room(struct hth_commit *c);
 
-/* Something after begin failed for `rank` (no slot, abort): cancel it everywhere. */
+/* Something after begin failed (no slot, abort): cancel the save everywhere. Not a save that
+ * recovery chose, nor one that a head has decided. */
 void hth_commit_fail(struct hth_commit *c, struct hth_save_id save, int code, const char *text);
 
 /* An own object is sealed (in the holdings): offer it to its holders. */

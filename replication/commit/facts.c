@@ -82,8 +82,7 @@ static void fact_failed(struct hth_commit *c, struct track *t)
 
 void hth_commit_fail(struct hth_commit *c, struct hth_save_id save, int code, const char *text)
 {
-    struct track *t =
-            outcome_find(c, save) || head_fate(c, save) != FATE_OPEN ? NULL : track_get(c, save);
+    struct track *t = outcome_find(c, save) || !head_is_open(c, save) ? NULL : track_get(c, save);
     int n;
 
     if (!t)

@@ -236,7 +236,7 @@ void member_publish(struct hth_commit *c, struct hth_held_save *s)
         return;
     }
     hth_say(&c->ctx->log, HEARTH_LOG_WARN, "publish-failed", "%s", err.text);
-    if (err.code == HEARTH_EEXIST && head_fate(c, s->id) == FATE_OPEN)
+    if (err.code == HEARTH_EEXIST)
         hth_commit_fail(c, s->id, err.code, err.text);
 }
 

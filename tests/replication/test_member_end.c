@@ -290,3 +290,26 @@ Test(shared, a_save_whose_place_is_taken_before_it_is_complete_fails)
     cr_assert(zero(int, hth_holdings_find(ctx, save)->published));
     must_say_both();
 }
+
+/* Recovery has chosen step 8 of an earlier epoch. It was not published here, and no head of this
+ * epoch has decided it yet. */
+Test(shared, a_save_that_recovery_chose_does_not_fail_where_its_place_is_taken)
+{
+    struct hth_commit_events events = { .on_level = on_level };
+    const struct hth_save_id chosen = { 6, 66, 8, 1 };
+    struct hth_held *held;
+
+    hth_commit_close(commit);
+    ctx->keep = (struct hth_keep){ .epoch = 6, .serial = 2, .saves = 1, .save = { chosen } };
+    must(hth_commit_open(ctx, &events, &commit, NULL));
+    must(hth_commit_join(commit, NULL));
+    held = pair_seal(p, 1, chosen, own, 4096, own);
+    held->verified = 1;
+    taken = 1;
+    hth_commit_go(commit, chosen);
+    give_manifest_of(chosen, &held->object, 1);
+    cr_assert(zero(int, hth_holdings_find(ctx, chosen)->published));
+    cr_assert(zero(u32, heard(HTH_KIND_FAILED, 2 * SOON_MS)), "%s",
+            (const char *)p->node[0].fact + 36);
+    cr_assert(ge(u32, said[HTH_KIND_PROMISE], 1));
+}
