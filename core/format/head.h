@@ -30,7 +30,7 @@ struct hth_head {
     uint64_t epoch, nonce;
     uint64_t position;             /* rises by one with each head of the epoch; 0: none yet */
     uint64_t mapped;               /* position of the first head with this map */
-    unsigned char map[HTH_DIGEST]; /* its name, which covers its forerunner's: see holders.h */
+    unsigned char map[HTH_DIGEST]; /* its name, which covers its forerunner's: see places.h */
     int settled;                   /* every holder has promised what is kept under this very map */
     struct hth_save_id decided;    /* saves of the epoch up to it are kept, or cancelled */
     uint32_t cancels;              /* saves newer than `decided` that were cancelled */

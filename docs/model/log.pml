@@ -448,7 +448,8 @@ inline append(l,map,d,k,s,cfg,tell) {
 
 /* The word is HTH_KIND_HEAD: the map moved, PROTECTED, CANCELLED (asked for by HTH_KIND_FAILED, or at the deadline),
    settled; it carries the whole state. A save that is given up is HTH_KIND_RELEASED.
-   The facts: HTH_KIND_ALIVE (life is a node's), HTH_KIND_UNREACHED (reach is a pair's, and makes the coordinator look
+   The facts: HTH_KIND_ALIVE (life is a node's), HTH_KIND_UNREACHABLE
+   (reach is a pair's, and makes the coordinator look
    whether the node lives). */
 /* P3: what is counted exists, or was lost without anybody's knowledge; need := how many that are */
 inline truth(s) {

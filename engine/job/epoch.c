@@ -82,8 +82,8 @@ static int epoch_enter(struct hth_node *n, struct hearth_error *err)
 
     if (!down)
         return hth_fail(err, HEARTH_ENOMEM, 0, "%" PRIu32 " members", n->epoch.nodes);
-    free(n->ctx.down);
-    n->ctx.down = down;
+    free(n->ctx.lost);
+    n->ctx.lost = down;
     n->ctx.epoch = &n->epoch;
     drop_join(n);
     recovery_join(n);

@@ -40,8 +40,8 @@ static uint32_t status_lost(const struct hth_node *n)
 {
     uint32_t lost = 0;
 
-    for (uint32_t i = 0; n->ctx.down && i < n->epoch.nodes; i++)
-        lost += n->ctx.down[i] != 0;
+    for (uint32_t i = 0; n->ctx.lost && i < n->epoch.nodes; i++)
+        lost += n->ctx.lost[i] != 0;
     return lost;
 }
 

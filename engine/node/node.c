@@ -111,7 +111,7 @@ static void node_on_sign(void *self, uint32_t origin, uint64_t life, uint64_t co
 {
     struct hth_node *n = self;
 
-    hth_commit_sign(n->commit, origin, life, count);
+    hth_commit_sign_of_life(n->commit, origin, life, count);
 }
 
 static void node_on_blob(
@@ -382,7 +382,7 @@ void hth_node_close(struct hth_node *n)
         hth_holdings_close(&n->ctx);
     hth_session_close(n->ctx.session);
     client_close(n);
-    free(n->ctx.down);
+    free(n->ctx.lost);
     reserve_close(n);
     committed_close(n);
     drop_close(n);

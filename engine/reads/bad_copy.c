@@ -53,7 +53,7 @@ static void bad_copy_fetch_common(
 
     if (!hth_is_coordinator(&n->ctx) || e->rank_node[owner % e->world] != e->self)
         return;
-    while (from < e->nodes && n->ctx.down[from])
+    while (from < e->nodes && n->ctx.lost[from])
         from++;
     if (from < e->nodes)
         (void)hth_blob_fetch(&n->ctx, &id, from, NULL);

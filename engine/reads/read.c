@@ -356,7 +356,7 @@ static int read_range_start(struct hth_node *n, struct reading *r, const struct 
     struct hth_fetch *fetch;
 
     for (uint32_t i = 0; i < found; i++)
-        if (source[i] != n->epoch.self && !n->ctx.down[source[i]])
+        if (source[i] != n->epoch.self && !n->ctx.lost[source[i]])
             source[count++] = source[i];
     if (count == 0)
         return hth_fail(err, HEARTH_ELOST, 0, "no other node holds %s", o->name);

@@ -8,15 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int append_name(struct hth_commit *c, struct hth_head *next, struct hth_holders *map)
+static int append_name(struct hth_commit *c, struct hth_head *next, struct hth_places *map)
 {
-    size_t len = hth_holders_bytes(map);
+    size_t len = hth_places_bytes(map);
     unsigned char *bytes = malloc(len);
 
     if (!bytes)
         return HEARTH_ENOMEM;
     head_chain(c, map->forerunner);
-    hth_holders_encode(map, bytes);
+    hth_places_encode(map, bytes);
     hth_digest(next->map, bytes, len);
     free(bytes);
     next->mapped = next->position;
@@ -25,7 +25,7 @@ static int append_name(struct hth_commit *c, struct hth_head *next, struct hth_h
 }
 
 /* `map`: taken over; NULL: the same as before. */
-int append_head(struct hth_commit *c, struct hth_head *next, struct hth_holders *map)
+int append_head(struct hth_commit *c, struct hth_head *next, struct hth_places *map)
 {
     struct hth_ctx *ctx = c->ctx;
     struct hearth_error err = { .text = "no memory" };
@@ -35,7 +35,7 @@ int append_head(struct hth_commit *c, struct hth_head *next, struct hth_holders 
     rc = map ? append_name(c, next, map) : HEARTH_OK;
     rc = rc ? rc : head_put(c, next, map, &err);
     if (map)
-        hth_holders_fini(map);
+        hth_places_fini(map);
     if (rc) {
         hth_say(&ctx->log, HEARTH_LOG_ERROR, "head-failed",
                 "nothing is decided while that cannot be put on record: %s", err.text);
@@ -58,7 +58,7 @@ static void append_give(struct hth_commit *c, size_t len)
 
     if (!bytes)
         return;
-    hth_holders_encode(&c->map, bytes);
+    hth_places_encode(&c->map, bytes);
     if (hth_blob_give(c->ctx, &id, bytes, len, &err))
         hth_say(&c->ctx->log, HEARTH_LOG_ERROR, "map-failed", "%s", err.text);
     free(bytes);
@@ -66,7 +66,7 @@ static void append_give(struct hth_commit *c, size_t len)
 
 void append_tell(struct hth_commit *c, uint32_t node, int with_map)
 {
-    size_t map_len = hth_holders_bytes(&c->map);
+    size_t map_len = hth_places_bytes(&c->map);
     int fits = hth_head_bytes(map_len) <= HTH_TREE_MAX && !hth_breaks(c->ctx, HTH_TEST_BLOB);
     unsigned char *word;
     size_t len;

@@ -35,15 +35,15 @@ int hth_commit_join(struct hth_commit *c, struct hearth_error *err)
     commit_forget(c);
     c->silent_since_ms = c->heard_ms = 0;
     c->unsure = 0;
-    apart_forget(c);
+    unreachable_forget(c);
     c->awaited = (struct hth_head){ 0 };
     c->chosen = (struct hth_save_id){ 0 };
-    rc = holders_make(c, err);
+    rc = places_make(c, err);
     rc = rc ? rc : head_join(c, err);
     rc = rc ? rc : coord_make(c, err);
     rc = rc ? rc : locals_make(c, err);
     if (!rc)
-        apart_mapped(c);
+        unreachable_mapped(c);
     c->joined = !rc;
     return rc;
 }
@@ -395,8 +395,8 @@ static int commit_fact(struct hth_commit *c, uint32_t origin, uint16_t kind,
         coord_copy_lost(c, origin, bytes, len);
     else if (kind == HTH_KIND_WISH)
         coord_wish(c, origin, bytes, len);
-    else if (kind == HTH_KIND_UNREACHED)
-        pairs_told(c, origin, bytes, len);
+    else if (kind == HTH_KIND_UNREACHABLE)
+        pairs_reported(c, origin, bytes, len);
     else if (kind == HTH_KIND_ALIVE)
         coord_alive(c, origin);
     else
@@ -421,10 +421,10 @@ void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
         steps_awaited(c, bytes, len);
 }
 
-void hth_commit_sign(struct hth_commit *c, uint32_t origin, uint64_t life, uint64_t count)
+void hth_commit_sign_of_life(struct hth_commit *c, uint32_t origin, uint64_t life, uint64_t count)
 {
     if (c->joined && hth_is_coordinator(c->ctx))
-        reach_sign(c, origin, life, count);
+        maps_sign_of_life(c, origin, life, count);
 }
 
 void hth_commit_peer_down(struct hth_commit *c, uint32_t node)
@@ -432,7 +432,7 @@ void hth_commit_peer_down(struct hth_commit *c, uint32_t node)
     if (!c->joined)
         return;
     if (hth_is_coordinator(c->ctx)) {
-        reach_lost(c, node);
+        maps_node_lost(c, node);
         return;
     }
     if (node == 0 && !c->silent_since_ms)
@@ -440,23 +440,23 @@ void hth_commit_peer_down(struct hth_commit *c, uint32_t node)
     if (node == 0 || node == hth_tree_parent(c->ctx, c->ctx->epoch->self))
         word_behind(c, 0); /* for whoever is behind it we may be the one that is gone */
     facts_anew(c);
-    apart_down(c, node);
+    unreachable_disconnected(c, node);
 }
 
 void hth_commit_pulled(struct hth_commit *c, uint32_t node, uint64_t len, int code)
 {
     if (c->joined && node < c->ctx->epoch->nodes)
-        apart_pulled(c, node, len, code);
+        unreachable_pulled(c, node, len, code);
 }
 
 void hth_commit_peer_up(struct hth_commit *c, uint32_t node)
 {
     if (node == 0)
         c->silent_since_ms = 0;
-    apart_up(c, node);
+    unreachable_connected(c, node);
     facts_anew(c);
     if (c->joined && hth_is_coordinator(c->ctx))
-        reach_found(c, node);
+        maps_node_returned(c, node);
 }
 
 static void track_give_up(struct hth_commit *c, struct track *t, uint64_t now_ms)
@@ -508,7 +508,7 @@ void hth_commit_tick(struct hth_commit *c)
         now_tick(c, now_ms);
     }
     fact_alive(c, now_ms);
-    apart_tick(c, now_ms);
+    unreachable_tick(c, now_ms);
     if (hth_is_coordinator(c->ctx))
         coord_give_up(c, now_ms);
     steps_member(c, now_ms);
@@ -524,8 +524,8 @@ uint64_t hth_commit_due_ms(const struct hth_commit *c)
 
     if (c->unsure && c->alive_ms < due_ms)
         due_ms = c->alive_ms;
-    if (c->joined && apart_due_ms(c) < due_ms)
-        due_ms = apart_due_ms(c);
+    if (c->joined && unreachable_due_ms(c) < due_ms)
+        due_ms = unreachable_due_ms(c);
     if (c->joined && hth_is_coordinator(c->ctx) && now_due_ms(c) < due_ms)
         due_ms = now_due_ms(c);
 
@@ -536,7 +536,7 @@ uint64_t hth_commit_due_ms(const struct hth_commit *c)
     return due_ms;
 }
 
-/* ---- Questions -------------------------------------------------------------------------------- */
+/* ---- Questions ------------------------------------------------------------------------------- */
 
 int hth_commit_needs_ranks(struct hth_commit *c, struct hth_save_id save)
 {
@@ -646,7 +646,7 @@ void hth_commit_close(struct hth_commit *c)
     if (!c)
         return;
     commit_forget(c);
-    holders_fini(c);
+    places_fini(c);
     free(c->local);
     free(c);
 }

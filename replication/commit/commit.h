@@ -17,8 +17,8 @@ struct hth_commit;
 
 struct hth_commit_events {
     void *self;
-    /* What the coordinator says to the wish of this number; code 0: granted, and on record. NULL: nobody
-     * wishes here. */
+    /* What the coordinator says to the wish of this number; code 0: granted, and on record.
+     * NULL: nobody wishes here. */
     void (*on_said)(void *self, uint64_t number, int code, const char *text);
     /* A save that this node's ranks take part in has moved: level only rises; code
      * HEARTH_EFAILED, HEARTH_ENOSPC or HEARTH_EUNKNOWN ends it. rank: HTH_NODE_NONE for all, else
@@ -32,17 +32,19 @@ struct hth_commit_events {
 int hth_commit_open(struct hth_ctx *ctx, const struct hth_commit_events *events,
         struct hth_commit **out, struct hearth_error *err);
 
-/* After the keep record was read: the head on record may know of one decision more, and of that record
- * too the newest list counts. Errors: HEARTH_EUNSUPPORTED. */
+/* After the keep record was read: the head on record may know of one decision more, and of that
+ * record too the newest list counts. Errors: HEARTH_EUNSUPPORTED. */
 int hth_commit_adopt(struct hth_commit *c, struct hearth_error *err);
-/* 1: what this node has promised and obeyed in that epoch is on record: a new engine may go on in it. */
+/* 1: what this node has promised and obeyed in that epoch is on record: a new engine may go on
+ * in it. */
 int hth_commit_knows(const struct hth_commit *c, const struct hth_epoch *epoch);
 /* 1: the head on record is damaged: of which epoch it was, and what it said, is not known. */
 int hth_commit_head_bad(const struct hth_commit *c);
 
-/* A new epoch, or the one on record again, whose head is gone on with: placement is made, undecided saves of older epochs are forgotten as saves under way
- * (what they hold stays until PLAN). Errors: as hth_placement_make(); the store's, where there is no room
- * for the record of heads. */
+/* A new epoch, or the one on record again, whose head is gone on with: placement is made,
+ * undecided saves of older epochs are forgotten as saves under way (what they hold stays until
+ * PLAN). Errors: as hth_placement_make(); the store's, where there is no room for the record of
+ * heads. */
 int hth_commit_join(struct hth_commit *c, struct hearth_error *err);
 
 /* After GO: saves may begin. chosen (epoch 0: none): its missing copies were or are being fetched
@@ -57,15 +59,15 @@ void hth_commit_resume(struct hth_commit *c);
 /* The job is over: nothing is followed, decided or repaired until the next join. */
 void hth_commit_stop(struct hth_commit *c);
 
-/* A rank of this node begins `step`, with all ranks or with these (NULL: all). Gives the save's id; `rank`'s attempt
- * counts by itself, for each set. Errors: HEARTH_EBUSY naming the undecided save and whom it waits for,
- * HEARTH_ESTATE, HEARTH_EINVAL of the set. The refusal of an attempt is reported to the coordinator, which
- * cancels it everywhere. */
+/* A rank of this node begins `step`, with all ranks or with these (NULL: all). Gives the save's
+ * id; `rank`'s attempt counts by itself, for each set. Errors: HEARTH_EBUSY naming the undecided
+ * save and whom it waits for, HEARTH_ESTATE, HEARTH_EINVAL of the set. The refusal of an attempt
+ * is reported to the coordinator, which cancels it everywhere. */
 int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
         const struct hth_ranks *ranks, struct hth_save_id *out_save, struct hearth_error *err);
 
-/* `rank` has begun `step` so many times, as it counts itself, with that attempt's set: an engine that was started
- * again, or that missed some, counts on from there. */
+/* `rank` has begun `step` so many times, as it counts itself, with that attempt's set: an engine
+ * that was started again, or that missed some, counts on from there. */
 void hth_commit_count(struct hth_commit *c, uint32_t rank, uint64_t step, uint32_t begun);
 /* The attempt that `rank` has begun last, as far as is known here; 0: it has begun nothing. */
 uint32_t hth_commit_counted(const struct hth_commit *c, uint32_t rank, uint64_t *out_step);
@@ -74,8 +76,9 @@ uint32_t hth_commit_counted(const struct hth_commit *c, uint32_t rank, uint64_t 
  * earlier step. */
 void hth_commit_passes(struct hth_commit *c, uint32_t rank, uint64_t step);
 
-/* `rank` goes on with a save that it began under an engine before this one.
- * Errors: HEARTH_EUNKNOWN of another epoch; HEARTH_EFAILED decided already, or a newer one is; of the set. */
+/* `rank` goes on with a save that it began under an engine before this one. Errors:
+ * HEARTH_EUNKNOWN of another epoch; HEARTH_EFAILED decided already, or a newer one is; of the
+ * set. */
 int hth_commit_rejoin(struct hth_commit *c, uint32_t rank, struct hth_save_id save,
         const struct hth_ranks *ranks, struct hearth_error *err);
 
@@ -113,7 +116,8 @@ void hth_commit_sealed(struct hth_commit *c, struct hth_held_save *save, struct 
 /* A raw object this node's rank put: it is in the holdings as RAW, bytes in the store. */
 void hth_commit_common(struct hth_commit *c, struct hth_held_save *save, struct hth_held *held);
 
-/* No more objects from `rank`; once all local ranks have said so and all is sealed, DONE goes up. */
+/* No more objects from `rank`; once all local ranks have said so and all is sealed, DONE goes
+ * up. */
 void hth_commit_rank_done(struct hth_commit *c, struct hth_save_id save, uint32_t rank);
 
 /* The save is undecided, and its manifest is not here: its ranks have to say that they are done. */
@@ -127,20 +131,21 @@ int hth_commit_status(struct hth_commit *c, struct hth_save_id save, enum hearth
  * written, in an earlier epoch, or the coordinator is out of reach. */
 enum hth_kept { HTH_KEPT_UNSURE, HTH_KEPT_DEGRADED, HTH_KEPT_PROTECTED };
 enum hth_kept hth_commit_kept(const struct hth_commit *c, uint32_t at);
-/* 1: what is known here of the job is as the coordinator says it. *out_ms: so long ago it did, or NOW; 0 at the
- * coordinator. 0: it has not been heard for longer than a change takes to be told. */
+/* 1: what is known here of the job is as the coordinator says it. *out_ms: so long ago it did,
+ * or NOW; 0 at the coordinator. 0: it has not been heard for longer than a change takes to be
+ * told. */
 int hth_commit_as_of(const struct hth_commit *c, uint64_t *out_ms);
 /* 1: all that is kept is where the newest map has it, which that is the position of. */
 int hth_commit_settled(const struct hth_commit *c, uint64_t *out_mapped);
 uint64_t hth_commit_kept_s(const struct hth_commit *c, uint32_t at); /* seconds since PROTECTED */
 
-/* The newest save of this epoch (step: NULL, or of this one) that all ranks of this node have handed
- * over and whose decision was not heard here: 1; 0: none. *out_unknown 1: nor will it be. */
+/* The newest save of this epoch (step: NULL, or of this one) that all ranks of this node have
+ * handed over and whose decision was not heard here: 1; 0: none. *out_unknown 1: nor will it be. */
 int hth_commit_undecided(const struct hth_commit *c, const uint64_t *step,
         struct hth_save_id *out_save, int *out_unknown);
 
-/* Tell the coordinator; the caller says it again until on_said() was called. save epoch 0: the newest kept
- * one of save.step. Errors said: HEARTH_ENOENT not kept, HEARTH_ESTATE not now, EIO. */
+/* Tell the coordinator; the caller says it again until on_said() was called. save epoch 0: the
+ * newest kept one of save.step. Errors said: HEARTH_ENOENT not kept, HEARTH_ESTATE not now, EIO. */
 void hth_commit_wish(
         struct hth_commit *c, uint64_t number, enum hth_wish wish, struct hth_save_id save);
 
@@ -157,12 +162,13 @@ void hth_commit_copy_lost(
 void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
         const unsigned char *bytes, size_t len);
 /* Coordinator: a fact of `origin` has come, with its engine's life and how many it has said. */
-void hth_commit_sign(struct hth_commit *c, uint32_t origin, uint64_t life, uint64_t count);
+void hth_commit_sign_of_life(struct hth_commit *c, uint32_t origin, uint64_t life, uint64_t count);
 void hth_commit_blob(
         struct hth_commit *c, const struct hth_blob_id *id, const unsigned char *bytes, size_t len);
 /* A map that was too large for a message. */
 void hth_commit_map(struct hth_commit *c, const unsigned char *bytes, size_t len);
-/* A common object cannot be written here: its save fails, unless it is whole on the others already. */
+/* A common object cannot be written here: its save fails, unless it is whole on the others
+ * already. */
 void hth_commit_blob_failed(
         struct hth_commit *c, const struct hth_blob_id *id, const struct hearth_error *err);
 int hth_commit_offer_wanted(

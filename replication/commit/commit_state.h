@@ -32,20 +32,20 @@
  *   │  └─ decide.c                 ... and decides each save once
  *   │     ├─ asked.c               ... what users wish of kept saves
  *   │     ├─ steps.c               ... ranks that name different steps
- *   │     └─ reach.c               ... who is lost and who is back, and the map that follows
- *   │        ├─ pairs.c            ... who cannot reach whom
+ *   │     └─ maps.c                ... nodes that are lost or returned, and the next map
+ *   │        ├─ pairs.c            ... pairs of nodes that are unreachable to each other
  *   │        └─ append.c           ... a head on record, then told
  *   └─ word.c                      a head, carried out by every member
  *      member.c                    what makes a member's facts true: objects sealed, copied,
  * repaired
  *      facts.c                     what a member says to the coordinator
  *      lacks.c                     a copy that has no room
- *      apart.c                     whom this node cannot reach
+ *      unreachable.c               nodes that this node cannot reach
  *      way.c                       what is kept goes before what is undecided
  *      moved.c                     copies that have no place here any more
  *   now.c                          as of when a node knows that
  *   head.c                         the newest head that is known here, on record
- *   tallies.c  tracks.c  locals.c  holders.c  kept.c     what was said of saves; saves under way;
+ *   tallies.c  tracks.c  locals.c  places.c  kept.c      what was said of saves; saves under way;
  *                                  this node's ranks; who holds what; the keep list
  */
 /* For this folder alone. */
@@ -55,7 +55,7 @@
 #include "commit.h"
 #include "core/base/attempts.h"
 #include "core/format/head.h"
-#include "core/format/holders.h"
+#include "core/format/places.h"
 #include "remap.h"
 #include "replication/held/draft.h"
 #include "replication/transfer/transfer.h"
@@ -132,27 +132,28 @@ struct tally {
     uint32_t lacks_node;
 };
 
-/* What is heard of a member. Nothing of it survives a restart, but for what a note of the map
- * quotes. */
-struct sign {
+/* Whether a member is lost, at the coordinator. Nothing of it survives a restart, except what a
+ * note of the map quotes. */
+struct liveness {
     uint64_t life, count; /* the newest that came from it */
-    uint64_t well_ms;     /* not lost since then, as far as this process knows */
-    int lost, found;      /* noticed, and not in the map yet */
-    int overtaken;    /* its fact that is being delivered is older than one that came before it */
-    uint64_t tell_ms; /* lost: told the newest head again from then on */
-    uint32_t tells;
+    uint64_t since_ms;    /* not lost since then, as far as this process knows */
+    int lost, returned;   /* noticed, and not in the map yet */
+    int overtaken;      /* its fact that is being delivered is older than one that came before it */
+    uint64_t remind_ms; /* if lost: the newest head is sent to it again then */
+    uint32_t reminders;
 };
 
-/* What is heard of two members. Nothing of it survives a restart: it is said again, and what the
- * map has is cut. */
+/* Whether two members reach each other, at the coordinator. Nothing of it survives a restart:
+ * members report again, and the map has the pairs that are unreachable. */
 struct pair {
     uint32_t a, b;              /* a < b */
-    uint64_t first_ms, last_ms; /* said to be cut: in a row, since then; last_ms 0: not said */
-    uint64_t again_ms[2]; /* a, b has said last that it can again; 0: it has not, or not since */
-    uint64_t due_ms;  /* said for long enough: cut when `other` is heard after it; 0: it is not */
-    uint32_t other;   /* of the two, the one that said nothing */
-    uint64_t well_ms; /* not cut since then, as far as this process knows */
-    int cut, found;   /* noticed, and not in the map yet */
+    uint64_t first_ms, last_ms; /* reports in a row: the first and the last; last_ms 0: none */
+    uint64_t
+            returned_ms[2]; /* last report of a, b that it reaches the other again; 0: none since */
+    uint64_t due_ms;   /* reported for long enough: unreachable if `other` lives after it; 0: not */
+    uint32_t other;    /* of the two, the one that has not reported */
+    uint64_t since_ms; /* reachable since then, as far as this process knows */
+    int unreachable, returned; /* noticed, and not in the map yet */
 };
 
 struct asked { /* a wish that is not decided yet */
@@ -163,41 +164,41 @@ struct asked { /* a wish that is not decided yet */
 
 struct coord { /* the coordinator's; its decisions are in the head */
     struct tally *tallies;
-    struct sign *sign; /* [nodes] */
-    struct pair pair[HTH_APART_MAX];
+    struct liveness *live; /* [nodes] */
+    struct pair pair[HTH_PAIRS_MAX];
     uint32_t pairs;
     int look;                              /* something came that may decide a save; tick looks */
-    int news;                              /* somebody is lost or back, and not in the map yet */
+    int news;                              /* a loss or a return is not in the map yet */
     int late;                              /* this engine was, and no map was made since */
     uint32_t lates;                        /* how often, by the session */
     struct hth_save_id loss[HTH_KEEP_MAX]; /* kept saves that have lost a copy, not on record yet */
     uint32_t losses;
     struct asked asked[HTH_KEEP_MAX];
     uint32_t askeds;
-    int begins;       /* GO was said, and the keep list of recovery is to be told */
-    uint64_t now_ms;  /* NOW is said again then */
-    uint64_t look_ms; /* a head could not be written: tried again then */
-    uint64_t home_ms; /* somebody is well enough for its copies then; HTH_NEVER */
-    uint64_t tell_ms; /* the first of those of `sign`; HTH_NEVER */
+    int begins;         /* GO was said, and the keep list of recovery is to be told */
+    uint64_t now_ms;    /* NOW is said again then */
+    uint64_t look_ms;   /* a head could not be written: tried again then */
+    uint64_t stable_ms; /* a node that has returned is given copies again then; HTH_NEVER */
+    uint64_t remind_ms; /* the first of those of `live`; HTH_NEVER */
 };
 
-/* A member that this node cannot reach or cannot pull from, or that the map has so. Nothing of
- * it survives a restart: it is noticed again. */
-struct away {
+/* A member that this node cannot reach or pull from, or that the map has as such. Nothing of it
+ * survives a restart: it is noticed again. */
+struct unreachable {
     uint32_t node;
-    int down;               /* by the session */
-    int cut;                /* by the map */
-    int fine;               /* cut: a pull of a test has come */
-    int over;               /* what was said is to be taken back */
+    int disconnected;       /* the session has no connection to it */
+    int in_map;             /* the map has the pair as unreachable */
+    int test_passed;        /* in_map: a pull of a test has come */
+    int retract;            /* the report is taken back at the next tick */
     uint32_t stalls;        /* pulls that stalled in a row ... */
     uint64_t stall_bytes;   /* ... the shortest of them; 0: none did */
     uint64_t stall_ms;      /* ... and the last */
-    struct hth_fetch *test; /* cut: under way */
+    struct hth_fetch *test; /* in_map: under way */
     uint32_t tests;         /* in a row that nothing came of */
-    uint64_t say_ms;        /* it is said, tried, or taken back then; HTH_NEVER */
-    uint32_t says;
+    uint64_t send_ms;       /* it is reported, tested or taken back then; HTH_NEVER */
+    uint32_t sends;
 };
-#define AWAYS_MAX 64u /* what is noticed last counts */
+#define UNREACHABLES_MAX 64u /* the newest are kept */
 
 struct local_rank {
     uint32_t rank;
@@ -225,7 +226,7 @@ struct hth_commit {
     int head_bad;                      /* the record of it is damaged */
     uint64_t found_epoch, found_nonce; /* of the head on record when the engine started; 0: none */
     struct hth_head head;              /* as on record */
-    struct hth_holders map;            /* the head's */
+    struct hth_places map;             /* the head's */
     struct hth_head awaited;           /* heard of, and its map has not come; position 0: none */
     struct hth_placement base;         /* as the epoch began */
     struct coord coord;
@@ -237,9 +238,14 @@ struct hth_commit {
     int unsure;
     uint64_t alive_ms;
     uint32_t alives;
-    struct away away[AWAYS_MAX];
-    uint32_t aways;
+    struct unreachable unreachable[UNREACHABLES_MAX];
+    uint32_t unreachables;
 };
+
+static inline uint64_t commit_wall_ms(const struct hth_commit *c)
+{
+    return c->ctx->clock.wall_ms(c->ctx->clock.self);
+}
 
 /* 32 bytes on the wire, as in the manifest. */
 #define SAVE_BYTES 32u
@@ -284,20 +290,20 @@ struct local_rank *local_find(struct hth_commit *c, uint32_t rank);
 void local_passes(struct local_rank *l, uint64_t step);              /* hth_commit_passes() too */
 int local_owns(const struct hth_ctx *ctx, const struct hth_held *h); /* a local rank's object */
 
-/* holders.c; hth_commit_holders() too */
+/* places.c; hth_commit_holders() too */
 #define PLACES_MAX (HTH_COPIES_MAX + 1)
-int holders_make(struct hth_commit *c, struct hearth_error *err); /* of a new epoch */
-void holders_fini(struct hth_commit *c);
+int places_make(struct hth_commit *c, struct hearth_error *err); /* of a new epoch */
+void places_fini(struct hth_commit *c);
 /* By this map from now on; who is lost by it too. Taken over. */
-void holders_take(struct hth_commit *c, struct hth_holders *map);
+void places_take(struct hth_commit *c, struct hth_places *map);
 /* Who has the places of the rank, the owner's too: out[PLACES_MAX]; returns how many. */
-uint32_t holders_of(const struct hth_commit *c, uint32_t rank, uint32_t *out);
-int holders_have(const struct hth_commit *c, uint32_t rank, uint32_t node);
+uint32_t places_of(const struct hth_commit *c, uint32_t rank, uint32_t *out);
+int places_have(const struct hth_commit *c, uint32_t rank, uint32_t node);
 /* Nodes that may have the bytes though they have no place now: out[PLACES_MAX]. */
-uint32_t holders_were(const struct hth_commit *c, uint32_t rank, uint32_t *out);
-int holders_lost(const struct hth_commit *c, uint32_t node);
+uint32_t places_were(const struct hth_commit *c, uint32_t rank, uint32_t *out);
+int node_is_lost(const struct hth_commit *c, uint32_t node);
 /* How many different failure domains these nodes stand in. */
-uint32_t holders_apart(const struct hth_commit *c, const uint32_t *node, uint32_t nodes);
+uint32_t places_domains(const struct hth_commit *c, const uint32_t *node, uint32_t nodes);
 
 /* kept.c; hth_commit_kept() and hth_commit_kept_s() too */
 int kept_write(struct hth_commit *c, const struct hth_keep *keep, struct hearth_error *err);
@@ -316,10 +322,10 @@ void tally_remove(struct hth_commit *c, struct tally *t);
 int tally_name(struct hth_commit *c, struct tally *t, const struct hth_ranks *ranks,
         struct hearth_error *err);
 void tallies_void(struct hth_commit *c); /* a new map: no promise counts any more */
-/* How many nodes that count have promised what the rank owns. *out_apart: how many of them share
+/* How many nodes that count have promised what the rank owns. *out_domains: how many of them share
  * no failure domain; *out_full: all that have a place. */
 uint32_t tally_promised(const struct hth_commit *c, const struct tally *t, uint32_t rank,
-        uint32_t *out_apart, int *out_full);
+        uint32_t *out_domains, int *out_full);
 
 /* head.c; hth_commit_adopt() and hth_commit_knows() too */
 enum fate {
@@ -336,7 +342,7 @@ int head_is_open(const struct hth_commit *c, struct hth_save_id save);
 int head_code(const struct hth_commit *c, struct hth_save_id save, const char **out_why);
 int head_join(struct hth_commit *c, struct hearth_error *err); /* on record, or the epoch's first */
 /* On record, then in effect. bytes[len]: as encoded. *map: taken over; NULL: as it is. */
-int head_put(struct hth_commit *c, const struct hth_head *head, struct hth_holders *map,
+int head_put(struct hth_commit *c, const struct hth_head *head, struct hth_places *map,
         struct hearth_error *err);
 struct hth_blob_id head_map_id(const struct hth_head *head);
 /* What the next map says of this one; what a promise calls it. */
@@ -361,23 +367,23 @@ void facts_said(const struct hth_commit *c, struct track *t);
 void facts_repeat(struct hth_commit *c, struct track *t); /* what has had no effect yet */
 void facts_anew(struct hth_commit *c); /* what was said may not have come where it should */
 
-#define UNREACHED_BYTES 8u
-enum unreached { UNREACHED_AGAIN, UNREACHED_DOWN, UNREACHED_STALLED };
-void fact_unreached(const struct hth_commit *c, uint32_t node, enum unreached what);
-/* Says nothing, to any member; a connection is made for it. */
-void fact_knock(const struct hth_commit *c, uint32_t node);
+#define UNREACHABLE_BYTES 8u
+enum reach_report { REPORT_REACHABLE, REPORT_DISCONNECTED, REPORT_STALLED };
+void fact_unreachable(const struct hth_commit *c, uint32_t node, enum reach_report what);
+/* An empty message to any member, for which the session makes a connection. */
+void fact_dial(const struct hth_commit *c, uint32_t node);
 
-/* apart.c */
-void apart_down(struct hth_commit *c, uint32_t node);
-void apart_up(struct hth_commit *c, uint32_t node);
-void apart_pulled(struct hth_commit *c, uint32_t node, uint64_t len, int code);
-/* Nothing is to be had from it: no connection, or the map has the pair. */
-int apart_is_away(const struct hth_commit *c, uint32_t node);
-int apart_any(const struct hth_commit *c); /* some node is */
-void apart_forget(struct hth_commit *c);   /* its epoch is over */
-void apart_mapped(struct hth_commit *c);   /* another map */
-void apart_tick(struct hth_commit *c, uint64_t now_ms);
-uint64_t apart_due_ms(const struct hth_commit *c);
+/* unreachable.c */
+void unreachable_disconnected(struct hth_commit *c, uint32_t node);
+void unreachable_connected(struct hth_commit *c, uint32_t node);
+void unreachable_pulled(struct hth_commit *c, uint32_t node, uint64_t len, int code);
+/* There is no connection to it, or the map has the pair. */
+int unreachable_is(const struct hth_commit *c, uint32_t node);
+int unreachable_any(const struct hth_commit *c);
+void unreachable_forget(struct hth_commit *c); /* its epoch is over */
+void unreachable_mapped(struct hth_commit *c); /* another map */
+void unreachable_tick(struct hth_commit *c, uint64_t now_ms);
+uint64_t unreachable_due_ms(const struct hth_commit *c);
 
 /* way.c */
 int way_is_kept(const struct hth_commit *c, const struct track *t); /* and not settled */
@@ -424,34 +430,35 @@ void word_behind(struct hth_commit *c, int since_before);
 void word_obey(struct hth_commit *c); /* the newest head: frees, ends, promises */
 
 /* Coordinator only, from here on. append.c */
-int append_head(struct hth_commit *c, struct hth_head *next, struct hth_holders *map);
+int append_head(struct hth_commit *c, struct hth_head *next, struct hth_places *map);
 void append_tell(struct hth_commit *c, uint32_t node, int with_map); /* HTH_NODE_NONE: everybody */
 
 /* pairs.c */
 void pairs_tick(struct hth_commit *c);
 void pairs_lost(struct hth_commit *c, uint32_t node);
-void pairs_told(struct hth_commit *c, uint32_t origin, const unsigned char *bytes,
-        size_t len); /* UNREACHED */
+void pairs_reported(struct hth_commit *c, uint32_t origin, const unsigned char *bytes,
+        size_t len); /* UNREACHABLE */
 int pairs_have_news(const struct hth_commit *c);
 /* The next map's pairs, the caller's. */
-int pairs_next(struct hth_commit *c, uint64_t now_ms, struct hth_holders *map);
-uint32_t pairs_are(struct hth_commit *c, uint64_t now_ms, const struct hth_holders *map,
-        struct hth_pair out[HTH_APART_MAX]);
-void pairs_say(const struct hth_commit *c, uint32_t moved, uint32_t stuck);
-void pairs_heard(struct hth_commit *c);                        /* they are in the map */
-uint64_t pairs_home_ms(struct hth_commit *c, uint64_t now_ms); /* some pair is well then */
+int pairs_next(struct hth_commit *c, uint64_t now_ms, struct hth_places *map);
+uint32_t pairs_reachability(struct hth_commit *c, uint64_t now_ms, const struct hth_places *map,
+        struct hth_pair out[HTH_PAIRS_MAX]);
+void pairs_log(const struct hth_commit *c, uint32_t moved, uint32_t stuck);
+void pairs_mapped(struct hth_commit *c);                              /* they are in the map */
+uint64_t pairs_next_stable_ms(struct hth_commit *c, uint64_t now_ms); /* HTH_NEVER: no pair */
 void pairs_begin(struct hth_commit *c, uint64_t now_ms);
-/* From when on counts as well what is so since `since_ms`, and was not twice of late. */
-uint64_t pairs_well_ms(const struct hth_commit *c, uint64_t since_ms, uint64_t last_ms,
+/* A node or pair that is reachable since `since_ms` is given copies again then: later if it was
+ * lost or unreachable twice of late, at these times. */
+uint64_t pairs_stable_ms(const struct hth_commit *c, uint64_t since_ms, uint64_t last_ms,
         uint64_t before_ms, uint64_t now_ms);
-int pairs_recent(const struct hth_commit *c, uint64_t last_ms); /* it still counts as of late */
+int pairs_is_recent(const struct hth_commit *c, uint64_t last_ms); /* it counts as of late */
 
-/* reach.c */
-void reach_sign(struct hth_commit *c, uint32_t node, uint64_t life, uint64_t count);
-void reach_lost(struct hth_commit *c, uint32_t node);
-void reach_found(struct hth_commit *c, uint32_t node); /* a connection with it stands */
-void reach_tick(struct hth_commit *c, uint64_t now_ms);
-void reach_begin(struct hth_commit *c);
+/* maps.c */
+void maps_sign_of_life(struct hth_commit *c, uint32_t node, uint64_t life, uint64_t count);
+void maps_node_lost(struct hth_commit *c, uint32_t node);
+void maps_node_returned(struct hth_commit *c, uint32_t node); /* a connection with it stands */
+void maps_tick(struct hth_commit *c, uint64_t now_ms);
+void maps_begin(struct hth_commit *c);
 
 /* asked.c; hth_commit_wish() too */
 void asked_said(struct hth_commit *c, const unsigned char *bytes, size_t len); /* any member */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The coordinator gathers facts. They only mark; tick decides, so that nothing is freed in a caller that
- * still uses it. A late fact about a decided save is answered with the newest head.
+ * The coordinator gathers facts. They only mark; tick decides, so that nothing is freed in a caller
+ * that still uses it. A late fact about a decided save is answered with the newest head.
  */
 #include "commit_state.h"
 
@@ -27,8 +27,8 @@ static struct tally *coord_fact(
     return NULL;
 }
 
-/* As they were said: whoever makes the manifest looks at them. There is room for one of each of the job's ranks at
- * first. */
+/* As they were said: whoever makes the manifest looks at them. There is room for one of each of
+ * the job's ranks at first. */
 static int coord_take_objects(
         struct tally *t, uint32_t world, const unsigned char *bytes, uint32_t count)
 {
@@ -57,8 +57,8 @@ static void coord_fail(struct hth_commit *c, struct tally *t, int code, const ch
     c->coord.look = 1;
 }
 
-/* 0: the set of ranks that the fact names is the save's, and its sender has one of them. Two members that name two sets
- * have not saved together: what each of them did is no save. */
+/* 0: the set of ranks that the fact names is the save's, and its sender has one of them. Two
+ * members that name two sets have not saved together: what each of them did is no save. */
 static int coord_take_ranks(struct hth_commit *c, struct tally *t, uint32_t origin,
         const unsigned char *runs, size_t len)
 {
@@ -151,11 +151,11 @@ void coord_promise(struct hth_commit *c, uint32_t origin, const unsigned char *b
     head_map_name(c, map);
     if (hth_get64(bytes + SAVE_BYTES) != c->ctx->epoch->member[origin].store)
         return; /* somebody else's memory */
-    if (c->coord.sign[origin].overtaken)
+    if (c->coord.live[origin].overtaken)
         return;
     coord_mark_held(c, t, origin);
     coord_lacks(t, origin, bytes, 0);
-    if (memcmp(bytes + SAVE_BYTES + 8, map, HTH_DIGEST) != 0 || holders_lost(c, origin)) {
+    if (memcmp(bytes + SAVE_BYTES + 8, map, HTH_DIGEST) != 0 || node_is_lost(c, origin)) {
         append_tell(c, origin, 1);
         return;
     }

@@ -16,18 +16,18 @@ void coord_stop(struct hth_commit *c)
 {
     while (c->coord.tallies)
         tally_remove(c, c->coord.tallies);
-    free(c->coord.sign);
-    c->coord = (struct coord){ .home_ms = HTH_NEVER, .tell_ms = HTH_NEVER };
+    free(c->coord.live);
+    c->coord = (struct coord){ .stable_ms = HTH_NEVER, .remind_ms = HTH_NEVER };
 }
 
 int coord_make(struct hth_commit *c, struct hearth_error *err)
 {
     if (!hth_is_coordinator(c->ctx))
         return HEARTH_OK;
-    c->coord.sign = calloc(c->ctx->epoch->nodes, sizeof(*c->coord.sign));
-    if (!c->coord.sign)
+    c->coord.live = calloc(c->ctx->epoch->nodes, sizeof(*c->coord.live));
+    if (!c->coord.live)
         return hth_fail(err, HEARTH_ENOMEM, 0, "%" PRIu32 " members", c->ctx->epoch->nodes);
-    reach_begin(c);
+    maps_begin(c);
     return HEARTH_OK;
 }
 
@@ -83,19 +83,19 @@ static int decide_is_protected(
     *out_degraded = 0;
     *out_full = 1;
     for (uint32_t r = 0; r < c->ctx->epoch->world; r++) {
-        uint32_t n = holders_of(c, r, holder);
+        uint32_t n = places_of(c, r, holder);
         uint32_t living = 0, need = 1 + o->min_copies;
         int full;
-        uint32_t apart, have = tally_promised(c, t, r, &apart, &full);
+        uint32_t domains, have = tally_promised(c, t, r, &domains, &full);
 
         for (uint32_t i = 0; i < n; i++)
-            if (!holders_lost(c, holder[i]))
+            if (!node_is_lost(c, holder[i]))
                 holder[living++] = holder[i];
         if (o->allow_degraded && living < need)
             need = living ? living : 1;
-        if (have < need || (apart < need && apart < holders_apart(c, holder, living)))
+        if (have < need || (domains < need && domains < places_domains(c, holder, living)))
             return 0;
-        *out_degraded |= apart < 1 + o->copies;
+        *out_degraded |= domains < 1 + o->copies;
         *out_full &= full;
     }
     return 1;
@@ -223,7 +223,8 @@ static void decide_lost(struct hth_commit *c)
                 HTH_SAVE " has lost a copy: it is brought back", HTH_SAVE_ARGS(c->coord.loss[i]));
 }
 
-/* Every holder of every kept save has promised it under this very map: nobody else's copy counts. */
+/* Every holder of every kept save has promised it under this very map: nobody else's copy
+ * counts. */
 static void decide_settle(struct hth_commit *c)
 {
     struct hth_head next = c->head;
@@ -364,7 +365,7 @@ void coord_tick(struct hth_commit *c, uint64_t now_ms)
 
     if (now_ms < c->coord.look_ms)
         return;
-    reach_tick(c, now_ms);
+    maps_tick(c, now_ms);
     if (!c->coord.look || now_ms < c->coord.look_ms)
         return;
     c->coord.look = 0;
@@ -390,8 +391,8 @@ uint64_t coord_due_ms(const struct hth_commit *c)
 {
     uint64_t due_ms = c->coord.look ? c->coord.look_ms : HTH_NEVER;
 
-    due_ms = c->coord.home_ms < due_ms ? c->coord.home_ms : due_ms;
-    return c->coord.tell_ms < due_ms ? c->coord.tell_ms : due_ms;
+    due_ms = c->coord.stable_ms < due_ms ? c->coord.stable_ms : due_ms;
+    return c->coord.remind_ms < due_ms ? c->coord.remind_ms : due_ms;
 }
 
 /* ---- What takes too long -------------------------------------------------------------------- */
@@ -405,7 +406,7 @@ static void decide_owed(struct hth_commit *c, struct tally *t, uint64_t now_ms)
     char text[160];
     uint32_t node = 0;
 
-    while (node < ctx->epoch->nodes && !(holders_lost(c, node) && !t->node[node].held))
+    while (node < ctx->epoch->nodes && !(node_is_lost(c, node) && !t->node[node].held))
         node++;
     if (node == ctx->epoch->nodes) {
         t->owed_ms = 0;
@@ -489,7 +490,7 @@ void coord_waits_for(const struct hth_commit *c, struct hth_save_id save, char *
             break;
         }
         n += snprintf(out + n, len - (size_t)n, "%s node %s%s", named > 1 ? "," : "",
-                e->member[i].node, holders_lost(c, i) ? " (lost)" : "");
+                e->member[i].node, node_is_lost(c, i) ? " (lost)" : "");
     }
     tally_say_lacks(c, t, out, len);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a member says to the coordinator, as listed in tree.h: DONE, HELD, PROMISE, COPY_LOST and FAILED
- * of a save, repeated until each has had its effect, who is LOST or UNREACHED, and that we are ALIVE. The coordinator is a
- * member too, and hears its own facts within the call.
+ * The facts that a member sends to the coordinator, as listed in tree.h: DONE, HELD, PROMISE,
+ * COPY_LOST and FAILED of a save, repeated until each has had its effect; UNREACHABLE of a node.
+ * The coordinator is a member too, and receives its own facts within the call.
  */
 #include "commit_state.h"
 
@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* DONE: the save | u32 part, parts, objects, runs | the runs of its set of ranks (core/format/ranks.h; all: none) |
- * the objects. Each part has the set. */
+/* DONE: the save | u32 part, parts, objects, runs | the runs of its set of ranks
+ * (core/format/ranks.h; all: none) | the objects. Each part has the set. */
 void fact_done(struct hth_commit *c, struct track *t, struct hth_held_save *s)
 {
     unsigned char body[HTH_TREE_MAX];
@@ -106,7 +106,7 @@ void fact_copy_lost(struct hth_commit *c, struct track *t)
     hth_tree_up(c->ctx, HTH_KIND_COPY_LOST, body, sizeof(body));
 }
 
-void fact_knock(const struct hth_commit *c, uint32_t node)
+void fact_dial(const struct hth_commit *c, uint32_t node)
 {
     unsigned char echo[8] = { 0 };
 
@@ -115,17 +115,17 @@ void fact_knock(const struct hth_commit *c, uint32_t node)
     hth_session_send(c->ctx->session, node, HTH_MSG_TO, echo, sizeof(echo));
 }
 
-void fact_unreached(const struct hth_commit *c, uint32_t node, enum unreached what)
+void fact_unreachable(const struct hth_commit *c, uint32_t node, enum reach_report what)
 {
-    unsigned char body[UNREACHED_BYTES];
+    unsigned char body[UNREACHABLE_BYTES];
 
     hth_put32(body, node);
     hth_put32(body + 4, (uint32_t)what);
-    if (!hth_breaks(c->ctx, HTH_BREAK_APART))
-        hth_tree_up(c->ctx, HTH_KIND_UNREACHED, body, sizeof(body));
+    if (!hth_breaks(c->ctx, HTH_BREAK_UNREACHABLE))
+        hth_tree_up(c->ctx, HTH_KIND_UNREACHABLE, body, sizeof(body));
 }
 
-/* The answer is the newest head. */
+/* ALIVE: the answer is the newest head. */
 void fact_alive(struct hth_commit *c, uint64_t now_ms)
 {
     if (!c->unsure || hth_is_coordinator(c->ctx) || now_ms < c->alive_ms)
@@ -134,10 +134,10 @@ void fact_alive(struct hth_commit *c, uint64_t now_ms)
     hth_tree_up(c->ctx, HTH_KIND_ALIVE, NULL, 0);
 }
 
-/* ---- Again ---------------------------------------------------------------------------------------- */
+/* ---- Again ----------------------------------------------------------------------------------- */
 
-/* What all nodes say takes the longer to have its effect the more they are, and what a slow one keeps waiting need
- * not be heard again and again meanwhile. */
+/* What all nodes say takes the longer to have its effect the more they are, and what a slow one
+ * keeps waiting need not be heard again and again meanwhile. */
 static uint64_t facts_wait_ms(const struct hth_commit *c, const struct track *t)
 {
     uint64_t ms = c->ctx->opts.retry_ms * (UINT64_C(1) + c->ctx->epoch->nodes / 4096);
@@ -166,8 +166,8 @@ void facts_anew(struct hth_commit *c)
     }
 }
 
-/* Say again what has had no effect yet. A promise ends with its map: it is not said under the next one's name
- * before all that this gives us is here. */
+/* Say again what has had no effect yet. A promise ends with its map: it is not said under the
+ * next one's name before all that this gives us is here. */
 void facts_repeat(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);

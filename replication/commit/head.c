@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The newest head that this node knows, and its map: on record in `.hearth/head` before anything follows
- * from it, and read again by the next engine of the store.
+ * The newest head that this node knows, and its map: on record in `.hearth/head` before anything
+ * follows from it, and read again by the next engine of the store.
  */
 #include "commit_state.h"
 
@@ -13,7 +13,7 @@
 
 #define RECORD "head"
 
-/* ---- What it says ------------------------------------------------------------------------------ */
+/* ---- What it says ---------------------------------------------------------------------------- */
 
 static int head_is_of_now(const struct hth_commit *c, struct hth_save_id save)
 {
@@ -99,23 +99,24 @@ struct hth_blob_id head_map_id(const struct hth_head *head)
 
 int head_word(const struct hth_commit *c, int with_map, unsigned char **out, size_t *out_len)
 {
-    size_t len = with_map ? hth_holders_bytes(&c->map) : 0;
+    size_t len = with_map ? hth_places_bytes(&c->map) : 0;
     unsigned char *map = malloc(len ? len : 1);
 
     *out_len = hth_head_bytes(len);
     *out = map ? malloc(*out_len) : NULL;
     if (*out) {
         if (len)
-            hth_holders_encode(&c->map, map);
+            hth_places_encode(&c->map, map);
         hth_head_encode(&c->head, map, len, *out);
     }
     free(map);
     return *out ? HEARTH_OK : HEARTH_ENOMEM;
 }
 
-/* ---- Names of maps ------------------------------------------------------------------------------ */
+/* ---- Names of maps --------------------------------------------------------------------------- */
 
-/* With the rule left out that names them by what they say: how many there were before it in this life. */
+/* With the rule left out that names them by what they say: how many there were before it in this
+ * life. */
 static uint64_t head_map_number(const struct hth_commit *c)
 {
     return c->head.mapped ? hth_get64(c->map.forerunner) : 0;
@@ -139,12 +140,12 @@ void head_map_name(const struct hth_commit *c, unsigned char out[HTH_DIGEST])
     hth_put64(out, head_map_number(c));
 }
 
-/* ---- On record ------------------------------------------------------------------------------------ */
+/* ---- On record ------------------------------------------------------------------------------- */
 
-static int head_encode(const struct hth_head *head, const struct hth_holders *map,
+static int head_encode(const struct hth_head *head, const struct hth_places *map,
         unsigned char **out, size_t *out_len, struct hearth_error *err)
 {
-    size_t map_len = hth_holders_bytes(map);
+    size_t map_len = hth_places_bytes(map);
     unsigned char *bytes = malloc(map_len);
 
     *out_len = hth_head_bytes(map_len);
@@ -154,7 +155,7 @@ static int head_encode(const struct hth_head *head, const struct hth_holders *ma
         free(*out);
         return hth_fail(err, HEARTH_ENOMEM, 0, "a head of %zu bytes", *out_len);
     }
-    hth_holders_encode(map, bytes);
+    hth_places_encode(map, bytes);
     hth_head_encode(head, bytes, map_len, *out);
     free(bytes);
     return HEARTH_OK;
@@ -168,7 +169,8 @@ static int head_is_unwritten(const struct hth_commit *c, const struct hth_head *
                    !head_cancelled(c, head->cancelled[head->cancels - 1].save));
 }
 
-/* Also where it is the same decision's: a recovery takes off the list what its plan has not kept. */
+/* Also where it is the same decision's: a recovery takes off the list what its plan has not
+ * kept. */
 static int head_changes_list(const struct hth_commit *c, const struct hth_keep *keep)
 {
     unsigned char old[HTH_KEEP_BYTES], new[HTH_KEEP_BYTES];
@@ -178,7 +180,7 @@ static int head_changes_list(const struct hth_commit *c, const struct hth_keep *
     return memcmp(old, new, sizeof(old)) != 0;
 }
 
-int head_put(struct hth_commit *c, const struct hth_head *head, struct hth_holders *map,
+int head_put(struct hth_commit *c, const struct hth_head *head, struct hth_places *map,
         struct hearth_error *err)
 {
     struct hth_store *s = c->ctx->store;
@@ -199,7 +201,7 @@ int head_put(struct hth_commit *c, const struct hth_head *head, struct hth_holde
         hth_blobs_forget(c->ctx, head_map_id(&c->head).save);
     c->head = *head;
     if (map)
-        holders_take(c, map);
+        places_take(c, map);
     if (kept && head->keep.epoch) {
         struct hearth_error cause;
 
@@ -210,10 +212,10 @@ int head_put(struct hth_commit *c, const struct hth_head *head, struct hth_holde
     return HEARTH_OK;
 }
 
-/* ---- Read again ------------------------------------------------------------------------------------ */
+/* ---- Read again ------------------------------------------------------------------------------ */
 
 /* Epoch 0: there is none, or it is damaged, which is said. The map is the caller's. */
-static int head_read(struct hth_commit *c, struct hth_head *out, struct hth_holders *out_map,
+static int head_read(struct hth_commit *c, struct hth_head *out, struct hth_places *out_map,
         struct hearth_error *err)
 {
     struct hth_store *s = c->ctx->store;
@@ -225,12 +227,12 @@ static int head_read(struct hth_commit *c, struct hth_head *out, struct hth_hold
     int rc;
 
     *out = (struct hth_head){ 0 };
-    *out_map = (struct hth_holders){ 0 };
+    *out_map = (struct hth_places){ 0 };
     if (s->ops->record_get(s, RECORD, &bytes, &len, NULL))
         return HEARTH_OK;
     rc = hth_head_decode(out, &map, &map_len, bytes, len, &cause);
     if (!rc)
-        rc = hth_holders_decode(out_map, map, map_len, &cause);
+        rc = hth_places_decode(out_map, map, map_len, &cause);
     if (!rc) {
         hth_digest(name, map, map_len);
         if (memcmp(name, out->map, HTH_DIGEST) != 0)
@@ -239,7 +241,7 @@ static int head_read(struct hth_commit *c, struct hth_head *out, struct hth_hold
     free(bytes);
     if (!rc)
         return HEARTH_OK;
-    hth_holders_fini(out_map);
+    hth_places_fini(out_map);
     *out = (struct hth_head){ 0 };
     if (rc == HEARTH_EUNSUPPORTED || rc == HEARTH_ENOMEM)
         return hth_fail(err, rc, 0, "%s", cause.text);
@@ -260,11 +262,11 @@ static void head_take_keep(struct hth_commit *c, const struct hth_head *head)
 
 int hth_commit_adopt(struct hth_commit *c, struct hearth_error *err)
 {
-    struct hth_holders map;
+    struct hth_places map;
     struct hth_head head;
     int rc = head_read(c, &head, &map, err);
 
-    hth_holders_fini(&map);
+    hth_places_fini(&map);
     if (rc)
         return rc;
     c->found_epoch = head.epoch;
@@ -289,16 +291,16 @@ static int head_first(struct hth_commit *c, struct hearth_error *err)
 {
     const struct hth_epoch *e = c->ctx->epoch;
     struct hth_head head = { .epoch = e->epoch, .nonce = e->nonce, .keep = c->ctx->keep };
-    struct hth_holders map;
+    struct hth_places map;
     unsigned char *bytes;
     size_t len;
 
-    hth_holders_first(&map, e->epoch, e->nonce);
-    len = hth_holders_bytes(&map);
+    hth_places_first(&map, e->epoch, e->nonce);
+    len = hth_places_bytes(&map);
     bytes = malloc(len);
     if (!bytes)
         return hth_fail(err, HEARTH_ENOMEM, 0, "a head of %zu bytes", len);
-    hth_holders_encode(&map, bytes);
+    hth_places_encode(&map, bytes);
     hth_digest(head.map, bytes, len);
     free(bytes);
     return head_put(c, &head, &map, err);
@@ -315,18 +317,18 @@ static int head_is_forgotten(const struct hth_commit *c)
 int head_join(struct hth_commit *c, struct hearth_error *err)
 {
     const struct hth_epoch *e = c->ctx->epoch;
-    struct hth_holders map;
+    struct hth_places map;
     struct hth_head head;
     int rc = head_read(c, &head, &map, err);
 
     if (rc)
         return rc;
     if (head.epoch != e->epoch || head.nonce != e->nonce || head_is_forgotten(c)) {
-        hth_holders_fini(&map);
+        hth_places_fini(&map);
         return head_first(c, err);
     }
     c->head = head;
     head_take_keep(c, &head);
-    holders_take(c, &map);
+    places_take(c, &map);
     return HEARTH_OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The keep list: which saves are PROTECTED, since when, and which of them have too few copies. It is a
- * part of each head, and beside that a record of its own, which outlives the epoch.
+ * The keep list: which saves are PROTECTED, since when, and which of them have too few copies. It
+ * is a part of each head, and beside that a record of its own, which outlives the epoch.
  */
 #include "commit_state.h"
 
@@ -16,9 +16,9 @@ int kept_write(struct hth_commit *c, const struct hth_keep *keep, struct hearth_
     return s->ops->record_put(s, "keep", record, sizeof(record), err);
 }
 
-/* Save i of the old list stays on a new one that has `saves` already: what is pinned has its place before
- * anything newer that is not. (With a smaller keep than before the oldest pins go too: a new save needs
- * its place.) */
+/* Save i of the old list stays on a new one that has `saves` already: what is pinned has its
+ * place before anything newer that is not. (With a smaller keep than before the oldest pins go
+ * too: a new save needs its place.) */
 static int kept_stays(const struct hth_keep *old, uint32_t i, uint32_t saves, uint32_t keep)
 {
     uint32_t pins = 0;
@@ -52,7 +52,7 @@ struct hth_keep kept_with(const struct hth_commit *c, struct hth_save_id save, u
 
     keep.serial = old->epoch == keep.epoch ? old->serial + 1 : 1;
     keep.save[0] = save;
-    keep.since_ms[0] = at >= 0 ? old->since_ms[at] : ctx->clock.wall_ms(ctx->clock.self);
+    keep.since_ms[0] = at >= 0 ? old->since_ms[at] : commit_wall_ms(c);
     keep.pinned = at >= 0 ? (uint32_t)hth_keep_pinned(old, at) : 0;
     memcpy(keep.bad, old->bad, sizeof(keep.bad));
     for (uint32_t i = 0; i < old->saves && !kept_lost(c, old); i++)
@@ -68,7 +68,7 @@ struct hth_keep kept_with(const struct hth_commit *c, struct hth_save_id save, u
     return keep;
 }
 
-/* ---- Questions ------------------------------------------------------------------------------------ */
+/* ---- Questions ------------------------------------------------------------------------------- */
 
 enum hth_kept hth_commit_kept(const struct hth_commit *c, uint32_t at)
 {
@@ -88,7 +88,7 @@ int hth_commit_settled(const struct hth_commit *c, uint64_t *out_mapped)
 
 uint64_t hth_commit_kept_s(const struct hth_commit *c, uint32_t at)
 {
-    uint64_t now_ms = c->ctx->clock.wall_ms(c->ctx->clock.self);
+    uint64_t now_ms = commit_wall_ms(c);
     uint64_t since_ms = c->ctx->keep.since_ms[at];
 
     return now_ms > since_ms ? (now_ms - since_ms) / 1000 : 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a member says of a save, and what makes it true: DONE when its ranks' objects are sealed, HELD
- * when manifest and raw objects are here, PROMISE when all that is assigned to it is here, sealed and
- * verified. Copies are offered to their holders; what nobody brings is fetched.
+ * What a member says of a save, and what makes it true: DONE when its ranks' objects are sealed,
+ * HELD when manifest and raw objects are here, PROMISE when all that is assigned to it is here,
+ * sealed and verified. Copies are offered to their holders; what nobody brings is fetched.
  */
 #include "commit_state.h"
 #include "replication/held/seal.h"
@@ -55,7 +55,7 @@ static int member_is_holder(struct hth_commit *c, uint32_t rank, uint32_t node)
 
     for (uint32_t i = 0; i < n; i++)
         if (holder[i] == node)
-            return !c->ctx->down[node];
+            return !c->ctx->lost[node];
     return 0;
 }
 
@@ -133,8 +133,8 @@ void member_offer(struct hth_commit *c, struct hth_held_save *s, struct hth_held
     uint32_t n = hth_commit_holders(c, h->object.owner, holder);
 
     for (uint32_t i = 0; i < n; i++)
-        if (holder[i] != c->ctx->epoch->self && !c->ctx->down[holder[i]] &&
-                !hth_tree_is_cut(c->ctx, c->ctx->epoch->self, holder[i]))
+        if (holder[i] != c->ctx->epoch->self && !c->ctx->lost[holder[i]] &&
+                !hth_tree_is_unreachable(c->ctx, c->ctx->epoch->self, holder[i]))
             hth_transfer_offer(c->ctx, s, h, holder[i], member_offered, c, NULL);
 }
 
@@ -198,7 +198,7 @@ static const struct hth_object *member_first_missing(struct hth_commit *c, struc
         struct hth_held *h;
 
         if (o->kind == HTH_OBJECT_RAW ||
-                !holders_have(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self))
+                !places_have(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self))
             continue;
         h = hth_held_find(s, o->id);
         if (!h || h->state != HTH_HELD_SEALED || !h->verified ||
@@ -354,8 +354,9 @@ static void member_verified(void *self, struct hth_held_save *save, struct hth_h
 
 #define STRANGERS 4u /* nodes that are asked for a copy though no map names them */
 
-/* Who may have the rank's objects: its holders, who held them before, and, where these do not help, some of the
- * others. They are drawn: in turn one that is asked again after a deadline could be asked in the same turn always. */
+/* Who may have the rank's objects: its holders, who held them before, and, where these do not
+ * help, some of the others. They are drawn: in turn one that is asked again after a deadline
+ * could be asked in the same turn always. */
 static uint32_t member_sources(
         const struct hth_commit *c, uint32_t rank, int strangers, uint32_t *out)
 {
@@ -364,13 +365,13 @@ static uint32_t member_sources(
     uint32_t all[2 * PLACES_MAX + 1 + STRANGERS];
 
     all[n++] = c->ctx->epoch->rank_node[rank];
-    n += holders_of(c, rank, all + n);
-    n += holders_were(c, rank, all + n);
+    n += places_of(c, rank, all + n);
+    n += places_were(c, rank, all + n);
     for (uint32_t i = 0; i < STRANGERS && strangers; i++)
         all[n++] = (uint32_t)((first % nodes + i) % nodes);
     for (uint32_t i = 0; i < n; i++) {
         int known =
-                all[i] == c->ctx->epoch->self || c->ctx->down[all[i]] || apart_is_away(c, all[i]);
+                all[i] == c->ctx->epoch->self || c->ctx->lost[all[i]] || unreachable_is(c, all[i]);
 
         for (uint32_t k = 0; k < left; k++)
             known |= out[k] == all[i];
@@ -425,13 +426,13 @@ static void member_verify(struct hth_commit *c, struct track *t)
     for (struct hth_held *h = s && s->has_manifest ? s->held : NULL; h; h = h->next)
         if (h->state == HTH_HELD_SEALED && !h->verified && !hth_job_runs(c->ctx, h) &&
                 (h->object.kind == HTH_OBJECT_RAW ||
-                        (h->slot && holders_have(c, stand_in(c->ctx, h->object.owner),
+                        (h->slot && places_have(c, stand_in(c->ctx, h->object.owner),
                                             c->ctx->epoch->self))))
             hth_verify_start(c->ctx, s, h, member_verified, c, NULL);
 }
 
-/* Whom to ask for a blob of the save: our parent; the coordinator, which has none, asks `first`, and for what is
- * kept any other, since each of them may have it. 0: nobody now. */
+/* Whom to ask for a blob of the save: our parent; the coordinator, which has none, asks `first`,
+ * and for what is kept any other, since each of them may have it. 0: nobody now. */
 static int member_blob_from(
         const struct hth_commit *c, const struct track *t, uint32_t first, uint32_t *out)
 {
@@ -444,7 +445,8 @@ static int member_blob_from(
     return *out != e->self;
 }
 
-/* Every node needs a raw object: the coordinator has it from its owner's, the others down the tree. */
+/* Every node needs a raw object: the coordinator has it from its owner's, the others down the
+ * tree. */
 static void member_want_raws(struct hth_commit *c, const struct track *t, struct hth_held_save *s)
 {
     struct hearth_error err;
@@ -462,7 +464,8 @@ static void member_want_raws(struct hth_commit *c, const struct track *t, struct
     }
 }
 
-/* One that came before it was known that its save is kept was nobody's; what is no good is pulled again. */
+/* One that came before it was known that its save is kept was nobody's; what is no good is
+ * pulled again. */
 static void member_want_manifest(struct hth_commit *c, const struct track *t)
 {
     struct hth_blob_id id = { HTH_BLOB_MANIFEST, t->id, 0 };
@@ -494,7 +497,7 @@ void member_repair(struct hth_commit *c, struct track *t)
         const struct hth_held *h = hth_held_find(s, o->id);
 
         if (o->kind != HTH_OBJECT_RAW && (!h || h->state == HTH_HELD_RECEIVING) &&
-                holders_have(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self))
+                places_have(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self))
             member_fetch(c, t, s, o, h != NULL);
     }
     if (t->no_room)
@@ -506,8 +509,8 @@ void member_repair(struct hth_commit *c, struct track *t)
 
 /* ---- Another map ----------------------------------------------------------------------------- */
 
-/* Who has it says so again at once. With the manifest a new holder fetches it, and is not heard of: those that were
- * counted are, but for who has no place any more. */
+/* Who has it says so again at once. With the manifest a new holder fetches it, and is not heard
+ * of: those that were counted are, but for who has no place any more. */
 static void member_offer_anew(struct hth_commit *c, struct hth_held_save *s, struct hth_held *h)
 {
     if (s->has_manifest) {
@@ -535,7 +538,7 @@ void member_mapped(struct hth_commit *c)
                 member_offer_anew(c, s, h);
         member_check(c, t);
     }
-    apart_mapped(c);
+    unreachable_mapped(c);
 }
 
 /* Others may lack the manifest: who has it serves it. */
@@ -593,7 +596,7 @@ void member_resume(struct hth_commit *c)
     }
 }
 
-/* ---- Objects that come ------------------------------------------------------------------------- */
+/* ---- Objects that come ----------------------------------------------------------------------- */
 
 int hth_commit_offer_wanted(
         void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object)
@@ -602,9 +605,9 @@ int hth_commit_offer_wanted(
 
     if (outcome_find(c, save) || head_fate(c, save) != FATE_OPEN)
         return HEARTH_EDENIED;
-    if (!c->running || hth_tree_is_cut(c->ctx, c->ctx->epoch->self, from))
+    if (!c->running || hth_tree_is_unreachable(c->ctx, c->ctx->epoch->self, from))
         return HEARTH_EBUSY;
-    if (!holders_have(c, stand_in(c->ctx, object->owner), c->ctx->epoch->self))
+    if (!places_have(c, stand_in(c->ctx, object->owner), c->ctx->epoch->self))
         return HEARTH_EDENIED;
     if (save.epoch == c->ctx->epoch->epoch && save.nonce == c->ctx->epoch->nonce &&
             object->strong != c->ctx->opts.strong)
@@ -650,7 +653,7 @@ static void member_blob(struct hth_commit *c, struct track *t)
 {
     if (t->repair_ms == HTH_NEVER) /* who is out of reach brings nothing */
         t->repair_ms = hth_now_ms(&c->ctx->clock) +
-                       (apart_any(c) ? 0 : 2 * (uint64_t)c->ctx->opts.dead_ms);
+                       (unreachable_any(c) ? 0 : 2 * (uint64_t)c->ctx->opts.dead_ms);
     member_verify(c, t);
     member_check(c, t);
 }

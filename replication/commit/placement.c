@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Nodes are sorted into groups by the widest domain that is known, and dealt out group
- * after group; a copy goes a fixed number of groups further on. With an even number of equal groups
- * and one copy, neighbours exchange their copies (pairs: a loss costs one other node's bandwidth
- * only); else the shift makes a ring. Each copy of a group's owners goes round the nodes of one other
- * group, so that none of these holds it of more than one owner more than another; where groups
- * differ in size, nodes of a small one hold more than those of a big one. Copies for which there are no groups
- * left go to the next nodes behind the owner that share no narrower domain.
+ * Nodes are sorted into groups by the widest domain that is known. A copy goes to a group a fixed
+ * number of groups further on. With an even number of groups and one copy, neighbouring groups
+ * exchange their copies (pairs: a loss costs the bandwidth of one other node only); otherwise the
+ * shift makes a ring. Within that group the copies go round the nodes, so the numbers of copies of
+ * any two of them differ by at most one. If groups differ in size, a node of a small group holds
+ * more than a node of a big one. Copies for which no group is left go to the next nodes behind the
+ * owner that share no narrower domain.
  */
 #include "placement.h"
 
@@ -33,40 +33,40 @@ int hth_domain_shared(const struct hth_epoch *e, uint32_t a, uint32_t b, uint32_
     return 0;
 }
 
-struct seat {
+struct node_group {
     uint64_t domain;
     uint32_t node;
     uint32_t group; /* in order of the group's first node */
 };
 
-static int seat_cmp(const void *a, const void *b)
+static int node_group_cmp(const void *a, const void *b)
 {
-    const struct seat *x = a;
-    const struct seat *y = b;
+    const struct node_group *x = a;
+    const struct node_group *y = b;
 
     if (x->domain != y->domain)
         return x->domain < y->domain ? -1 : 1;
     return x->node < y->node ? -1 : x->node > y->node;
 }
 
-/* Seats sorted by group; returns the number of groups. */
-static uint32_t seat_nodes(const struct hth_epoch *e, uint32_t level, struct seat *seat)
+/* Nodes sorted by group; returns the number of groups. */
+static uint32_t node_groups(const struct hth_epoch *e, uint32_t level, struct node_group *sorted)
 {
     uint32_t groups = 0;
 
     for (uint32_t n = 0; n < e->nodes; n++)
-        seat[n] = (struct seat){ domain_of(e, n, level), n, 0 };
-    qsort(seat, e->nodes, sizeof(*seat), seat_cmp);
+        sorted[n] = (struct node_group){ domain_of(e, n, level), n, 0 };
+    qsort(sorted, e->nodes, sizeof(*sorted), node_group_cmp);
     for (uint32_t i = 0; i < e->nodes; i++) {
-        groups += i == 0 || seat[i].domain != seat[i - 1].domain;
-        seat[i].group = groups - 1;
+        groups += i == 0 || sorted[i].domain != sorted[i - 1].domain;
+        sorted[i].group = groups - 1;
     }
     return groups;
 }
 
-/* The members of one group: [first, first + count) of the seats. */
-static void group_span(const struct seat *seat, uint32_t nodes, uint32_t group, uint32_t *out_first,
-        uint32_t *out_count)
+/* The members of one group: [first, first + count) of the remap. */
+static void group_span(const struct node_group *sorted, uint32_t nodes, uint32_t group,
+        uint32_t *out_first, uint32_t *out_count)
 {
     uint32_t lo = 0;
     uint32_t hi = nodes;
@@ -74,31 +74,31 @@ static void group_span(const struct seat *seat, uint32_t nodes, uint32_t group, 
     while (lo < hi) {
         uint32_t mid = lo + (hi - lo) / 2;
 
-        if (seat[mid].group < group)
+        if (sorted[mid].group < group)
             lo = mid + 1;
         else
             hi = mid;
     }
     *out_first = lo;
-    for (hi = lo; hi < nodes && seat[hi].group == group; hi++)
+    for (hi = lo; hi < nodes && sorted[hi].group == group; hi++)
         ;
     *out_count = hi - lo;
 }
 
-/* The node that takes copy `copy` of what the node in seat `at` owns. */
-static uint32_t seat_partner(const struct seat *seat, uint32_t nodes, uint32_t groups,
+/* The node that has copy `copy` of the objects of sorted node `at`. */
+static uint32_t group_partner(const struct node_group *sorted, uint32_t nodes, uint32_t groups,
         uint32_t copies, uint32_t at, uint32_t copy)
 {
-    uint32_t group = seat[at].group;
+    uint32_t group = sorted[at].group;
     uint32_t to = copies == 1 && groups % 2 == 0 ? group ^ 1 : (group + copy + 1) % groups;
     uint32_t first;
     uint32_t count;
     uint32_t own_first;
     uint32_t own_count;
 
-    group_span(seat, nodes, group, &own_first, &own_count);
-    group_span(seat, nodes, to, &first, &count);
-    return count ? seat[first + (at - own_first) % count].node : HTH_NODE_NONE;
+    group_span(sorted, nodes, group, &own_first, &own_count);
+    group_span(sorted, nodes, to, &first, &count);
+    return count ? sorted[first + (at - own_first) % count].node : HTH_NODE_NONE;
 }
 
 /* The widest level at which a node names a domain or has a machine. */
@@ -114,22 +114,22 @@ static uint32_t domain_widest(const struct hth_epoch *e)
     return widest;
 }
 
-uint32_t hth_placement_apart(const struct hth_placement *p, const struct hth_epoch *e,
+uint32_t hth_placement_domains(const struct hth_placement *p, const struct hth_epoch *e,
         const uint32_t *node, uint32_t nodes)
 {
-    uint32_t apart = 0;
+    uint32_t domains = 0;
 
     for (uint32_t i = 0; i < nodes; i++) {
         uint32_t j = 0;
 
         while (j < i && !hth_domain_shared(e, node[i], node[j], p->widest))
             j++;
-        apart += j == i;
+        domains += j == i;
     }
-    return apart;
+    return domains;
 }
 
-/* A copy beyond those that are apart: the next node behind the owner that shares nothing at
+/* A copy beyond the first `separate` ones: the next node behind the owner that shares nothing at
  * `level`. */
 static uint32_t placement_rest(const struct hth_epoch *e, uint32_t owner, const uint32_t *holder,
         uint32_t have, uint32_t level)
@@ -149,17 +149,17 @@ static uint32_t placement_rest(const struct hth_epoch *e, uint32_t owner, const 
 }
 
 static void placement_fill(struct hth_placement *p, const struct hth_epoch *e,
-        const struct seat *seat, uint32_t groups, uint32_t *of_node)
+        const struct node_group *sorted, uint32_t groups, uint32_t *of_node)
 {
     for (uint32_t i = 0; i < e->nodes; i++)
-        of_node[seat[i].node] = i;
+        of_node[sorted[i].node] = i;
     for (uint32_t r = 0; r < p->world; r++) {
         uint32_t *holder = p->holder + (size_t)r * p->copies, owner = e->rank_node[r];
 
         for (uint32_t c = 0; c < p->copies; c++)
-            holder[c] = c < p->apart
-                                ? seat_partner(seat, e->nodes, groups, p->copies, of_node[owner], c)
-                                : placement_rest(e, owner, holder, c, p->level);
+            holder[c] = c < p->separate ? group_partner(sorted, e->nodes, groups, p->copies,
+                                                  of_node[owner], c)
+                                        : placement_rest(e, owner, holder, c, p->level);
     }
 }
 
@@ -191,27 +191,27 @@ static int placement_refuse(const struct hth_placement *p, uint32_t min_copies, 
 int hth_placement_make(struct hth_placement *out, const struct hth_epoch *epoch, uint32_t copies,
         uint32_t min_copies, int degraded, struct hearth_error *err)
 {
-    struct seat *seat = calloc(epoch->nodes ? epoch->nodes : 1, sizeof(*seat));
+    struct node_group *sorted = calloc(epoch->nodes ? epoch->nodes : 1, sizeof(*sorted));
     uint32_t *of_node = malloc(sizeof(*of_node) * (epoch->nodes ? epoch->nodes : 1));
     struct hth_placement p = { .world = epoch->world, .copies = copies };
     uint32_t groups;
     int rc = HEARTH_OK;
 
     p.holder = malloc(sizeof(*p.holder) * (epoch->world ? epoch->world : 1) * copies);
-    if (!seat || !of_node || !p.holder) {
+    if (!sorted || !of_node || !p.holder) {
         rc = hth_fail(err, HEARTH_ENOMEM, 0, "placement of %" PRIu32 " ranks", epoch->world);
     } else {
         p.level = p.widest = domain_widest(epoch);
-        while (seat_nodes(epoch, p.level, seat) < copies + 1 && p.level > 0)
+        while (node_groups(epoch, p.level, sorted) < copies + 1 && p.level > 0)
             p.level--;
-        groups = seat_nodes(epoch, p.widest, seat);
-        p.apart = groups > copies ? copies : groups - (groups > 0);
-        if (p.apart < min_copies && !degraded)
+        groups = node_groups(epoch, p.widest, sorted);
+        p.separate = groups > copies ? copies : groups - (groups > 0);
+        if (p.separate < min_copies && !degraded)
             rc = placement_refuse(&p, min_copies, epoch->nodes, groups, err);
         else
-            placement_fill(&p, epoch, seat, groups, of_node);
+            placement_fill(&p, epoch, sorted, groups, of_node);
     }
-    free(seat);
+    free(sorted);
     free(of_node);
     if (rc)
         free(p.holder);
@@ -261,9 +261,9 @@ void hth_placement_text(
         have += p->holder[c] != HTH_NODE_NONE;
     if (none)
         snprintf(out, len, "%s, no copies: survives processes, not nodes", nodes);
-    else if (p->apart < p->copies && p->widest)
+    else if (p->separate < p->copies && p->widest)
         snprintf(out, len, "%s, %" PRIu32 " of %" PRIu32 " copies in other %s: saves are DEGRADED",
-                nodes, p->apart, p->copies, level_text(p->widest, level, sizeof(level)));
+                nodes, p->separate, p->copies, level_text(p->widest, level, sizeof(level)));
     else
         snprintf(out, len,
                 "%s, %" PRIu32 " of %" PRIu32 " copies: survives the loss of any %" PRIu32 " %s",

@@ -1,46 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The next holder map: where copies go when nodes are lost or cannot reach each other, and when they are
- * back. A pure function of the epoch's placement, the last map and who is well.
+ * The next map: where copies go when nodes are lost or unreachable to each other, and when they
+ * have returned. A pure function of the epoch's placement, the last map and the nodes'
+ * reachability.
  */
 #ifndef HEARTH_REPLICATION_REMAP_H
 #define HEARTH_REPLICATION_REMAP_H
 
-#include "core/format/holders.h"
+#include "core/format/places.h"
 #include "placement.h"
 
-enum hth_wellness {
-    HTH_WELL,
-    HTH_BACK, /* not lost, and not well for long enough to be given copies again */
-    HTH_LOST
+enum hth_reachability {
+    HTH_REACHABLE,
+    HTH_RETURNED,    /* reachable again, and not for long enough to be given copies */
+    HTH_UNREACHABLE, /* of a node: lost */
 };
 
-/* Two nodes that cannot reach each other: HTH_LOST; HTH_BACK: they can again, and not for long enough. */
+/* Two nodes that do not reach each other, or do so again. */
 struct hth_pair {
     uint32_t a, b;
-    uint8_t is; /* enum hth_wellness */
+    uint8_t reach; /* enum hth_reachability */
 };
 
 struct hth_remap {
     const struct hth_epoch *epoch;
     const struct hth_placement *base; /* as the epoch began */
-    const struct hth_holders *last;   /* its moves count, its notes do not */
-    int settled;       /* it is: who had a place before has nothing left that counts */
-    const uint8_t *is; /* [nodes] enum hth_wellness */
+    const struct hth_places *last;    /* its moves count, its notes do not */
+    int settled;          /* the last map is: nodes that had places before do not count */
+    const uint8_t *reach; /* [nodes] enum hth_reachability */
     uint32_t min_copies;
     const struct hth_pair *pair; /* [pairs], in the order of a map */
     uint32_t pairs;
-    int any_source; /* simulator: a holder counts as a source of another, whether or not it has one itself */
-    int stay; /* simulator: no copy goes home */
+    int any_source; /* simulator: a holder is a source of another though it has none */
+    int stay;       /* simulator: no copy goes home */
 };
 
-/* The moves of the next map: *out, in order, is the caller's. A lost node's places go to others,
- * the owner's own too, which is its owner's again as soon as that is not lost; a copy goes back
- * to where placement puts it once that node is well. A copy moves that has no source left: its
- * owner's place, or another copy that has one; where some node can take it, one that the owner's
- * place reaches first. Who is only back gets something where else fewer than `min_copies` would
- * be left, or somebody would have two places more than as the epoch began. What nobody can take
- * stays where it is: *out_stuck. Errors: HEARTH_ENOMEM. */
+/* The moves of the next map: *out, in order, is the caller's. A lost node's places go to other
+ * nodes. The owner's place is the owner's again as soon as the owner is not lost. A copy returns
+ * to the node of its placement once that node is HTH_REACHABLE. A copy moves if no source is
+ * left (the owner's place, or another copy that has a source), preferably to a node that reaches
+ * the owner's place. A node that is HTH_RETURNED is given copies only if fewer than `min_copies`
+ * would be left, or another node would have two places more than as the epoch began. A place
+ * that no node can have stays where it is: *out_stuck. Errors: HEARTH_ENOMEM. */
 int hth_remap(const struct hth_remap *in, struct hth_move **out, uint32_t *out_moves,
         uint32_t *out_moved, uint32_t *out_stuck);
 

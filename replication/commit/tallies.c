@@ -90,20 +90,20 @@ void tallies_void(struct hth_commit *c)
 /* It has promised under the newest map, which does not call it lost; nor has it just been lost. */
 static int tally_counts(const struct hth_commit *c, const struct tally *t, uint32_t node)
 {
-    return t->node[node].promised && !holders_lost(c, node) && !c->coord.sign[node].lost;
+    return t->node[node].promised && !node_is_lost(c, node) && !c->coord.live[node].lost;
 }
 
 uint32_t tally_promised(const struct hth_commit *c, const struct tally *t, uint32_t rank,
-        uint32_t *out_apart, int *out_full)
+        uint32_t *out_domains, int *out_full)
 {
     uint32_t holder[PLACES_MAX];
-    uint32_t n = holders_of(c, rank, holder);
+    uint32_t n = places_of(c, rank, holder);
     uint32_t have = 0;
 
     for (uint32_t i = 0; i < n; i++)
         if (tally_counts(c, t, holder[i]))
             holder[have++] = holder[i];
     *out_full = have == n;
-    *out_apart = holders_apart(c, holder, have);
+    *out_domains = places_domains(c, holder, have);
     return have;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * While the map is not settled, a copy of what is kept goes before one of an undecided save: it is pulled first,
- * and where there is no room for it here, a copy of an undecided save that is not promised gives way, is dropped,
- * and pulled again later. What is promised stands, so that nothing undecided is promised before all that is kept
- * has been tried. What cannot be had after some tries makes nobody wait: saving goes on.
+ * While the map is not settled, a copy of what is kept goes before one of an undecided save: it is
+ * pulled first, and where there is no room for it here, a copy of an undecided save that is not
+ * promised gives way, is dropped, and pulled again later. What is promised stands, so that nothing
+ * undecided is promised before all that is kept has been tried. What cannot be had after some tries
+ * makes nobody wait: saving goes on.
  */
 #include "commit_state.h"
 #include "replication/held/seal.h"
@@ -23,7 +24,7 @@ int way_has_all(const struct hth_commit *c, struct hth_held_save *s)
 
         if (!hth_held_find(s, o->id) &&
                 (o->kind == HTH_OBJECT_RAW ||
-                        holders_have(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self)))
+                        places_have(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self)))
             return 0;
     }
     return 1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The coordinator's word on a member: COMPLETE, and the newest head. It may come twice, late or not at
- * all. Of these only a head frees anything, and it is on record here before that: a head is a whole
- * state, so who missed some needs the last one only, and an older one says nothing.
+ * The coordinator's word on a member: COMPLETE, and the newest head. It may come twice, late or not
+ * at all. Of these only a head frees anything, and it is on record here before that: a head is a
+ * whole state, so who missed some needs the last one only, and an older one says nothing.
  */
 #include "commit_state.h"
 #include "release.h"
@@ -46,7 +46,7 @@ void word_complete(struct hth_commit *c, struct hth_save_id save)
         word_free_older(c, save);
 }
 
-/* ---- What a head frees and ends --------------------------------------------------------------- */
+/* ---- What a head frees and ends -------------------------------------------------------------- */
 
 static void word_free_decided(struct hth_commit *c)
 {
@@ -64,9 +64,9 @@ static int word_is_over(const void *self, struct hth_save_id save)
     return head_frees(self, save);
 }
 
-/* What was on its way here when its save was decided may come from nobody any more, and each takes a place of those
- * that may come unasked. Where nothing of the save is held, nothing else forgets it. A recovery that runs has asked
- * for what it needs by itself. */
+/* What was on its way here when its save was decided may come from nobody any more, and each
+ * takes a place of those that may come unasked. Where nothing of the save is held, nothing else
+ * forgets it. A recovery that runs has asked for what it needs by itself. */
 static void word_forget_decided(struct hth_commit *c)
 {
     if (c->running)
@@ -90,7 +90,8 @@ static const char *word_why_over(const struct hth_commit *c, struct hth_save_id 
     return "it was not protected before many newer saves were cancelled";
 }
 
-/* Ranks hear this of a save that was cancelled with `code`: a caller can do something about room. */
+/* Ranks hear this of a save that was cancelled with `code`: a caller can do something about
+ * room. */
 static int word_code(int code)
 {
     return code == HEARTH_ENOSPC ? code : HEARTH_EFAILED;
@@ -155,20 +156,20 @@ void word_obey(struct hth_commit *c)
     member_keep(c);
 }
 
-/* ---- A head ------------------------------------------------------------------------------------- */
+/* ---- A head ---------------------------------------------------------------------------------- */
 
 /* The map that it names: the one we have, or the one that came with it. 0: neither. */
 static int word_has_map(const struct hth_commit *c, const struct hth_head *head,
-        const unsigned char *bytes, size_t len, struct hth_holders *out)
+        const unsigned char *bytes, size_t len, struct hth_places *out)
 {
     unsigned char name[HTH_DIGEST];
 
-    *out = (struct hth_holders){ 0 };
+    *out = (struct hth_places){ 0 };
     if (memcmp(head->map, c->head.map, HTH_DIGEST) == 0)
         return 1;
     hth_digest(name, bytes, len);
     return len && memcmp(head->map, name, HTH_DIGEST) == 0 &&
-           hth_holders_decode(out, bytes, len, NULL) == HEARTH_OK;
+           hth_places_decode(out, bytes, len, NULL) == HEARTH_OK;
 }
 
 /* A head is missed here, or we may be called lost: the coordinator is told that we are there. */
@@ -211,13 +212,13 @@ static void word_await_no_more(struct hth_commit *c)
     c->awaited = (struct hth_head){ 0 };
 }
 
-static void word_take(struct hth_commit *c, const struct hth_head *head, struct hth_holders *map)
+static void word_take(struct hth_commit *c, const struct hth_head *head, struct hth_places *map)
 {
     int mapped = memcmp(head->map, c->head.map, HTH_DIGEST) != 0;
     struct hearth_error err;
     int rc = head_put(c, head, mapped ? map : NULL, &err);
 
-    hth_holders_fini(map);
+    hth_places_fini(map);
     if (!rc && c->awaited.position && head->position >= c->awaited.position)
         word_await_no_more(c);
     if (rc) {
@@ -246,7 +247,7 @@ static int word_is_ours(const struct hth_commit *c, const struct hth_head *head)
 void word_head(struct hth_commit *c, const unsigned char *bytes, size_t len)
 {
     const unsigned char *map_bytes;
-    struct hth_holders map;
+    struct hth_places map;
     struct hth_head head;
     size_t map_len;
     int unsure = c->unsure;
@@ -271,23 +272,23 @@ void word_head(struct hth_commit *c, const unsigned char *bytes, size_t len)
     if (head.position > c->head.position || head.epoch != c->head.epoch) {
         word_take(c, &head, &map);
     } else {
-        hth_holders_fini(&map);
+        hth_places_fini(&map);
         word_obey(c);
     }
-    if (holders_lost(c, c->ctx->epoch->self))
+    if (node_is_lost(c, c->ctx->epoch->self))
         word_behind(c, unsure);
 }
 
 void hth_commit_map(struct hth_commit *c, const unsigned char *bytes, size_t len)
 {
     struct hth_head head = c->awaited;
-    struct hth_holders map;
+    struct hth_places map;
 
     if (!c->joined || head.position <= c->head.position ||
             !word_has_map(c, &head, bytes, len, &map))
         return;
     c->unsure = 0;
     word_take(c, &head, &map);
-    if (holders_lost(c, c->ctx->epoch->self))
+    if (node_is_lost(c, c->ctx->epoch->self))
         word_behind(c, 0);
 }

@@ -4,9 +4,9 @@
 #ifndef HEARTH_REPLICATION_CTX_H
 #define HEARTH_REPLICATION_CTX_H
 
-#include "core/format/holders.h"
 #include "core/format/keep.h"
 #include "core/format/manifest.h"
+#include "core/format/places.h"
 #include "core/store/store.h"
 #include "transport/session/session.h"
 #include <stddef.h>
@@ -21,7 +21,7 @@ enum hth_break {
     HTH_BREAK_DEADLINE = 32,       /* undecided saves are never cancelled */
     HTH_BREAK_REGISTER = 64,       /* memory is registered on the engine's thread */
     HTH_BREAK_RECORD = 128,        /* heads are in memory only */
-    HTH_BREAK_FOUND = 256,         /* who is lost is found by a connection only */
+    HTH_BREAK_RETURNED = 256,      /* a lost node has returned only when it is connected */
     HTH_BREAK_MOVED = 512,         /* copies that have moved are never freed */
     HTH_TEST_BLOB = 1024,          /* no rule: maps go as blobs, however small */
     HTH_BREAK_SERIAL = 1 << 11,    /* the coordinator's next engine begins the epoch's log anew */
@@ -31,7 +31,7 @@ enum hth_break {
     HTH_BREAK_BYTES = 1 << 15,        /* a save begins where bytes are free */
     HTH_BREAK_ROOM = 1 << 16,         /* nothing is passed over for want of room */
     HTH_BREAK_COMMON = 1 << 17,       /* a save is promised without its common objects */
-    HTH_BREAK_APART = 1 << 18,        /* nobody says whom it cannot reach */
+    HTH_BREAK_UNREACHABLE = 1 << 18,  /* no member reports nodes that it cannot reach */
     HTH_BREAK_WAY = 1 << 19,          /* nothing gives way to copies of what is kept */
     HTH_BREAK_SET_DONE = 1 << 20,     /* a save of some ranks waits for all */
     HTH_BREAK_SET_COUNT = 1 << 21,    /* all sets of ranks count a step's begins together */
@@ -40,7 +40,7 @@ enum hth_break {
     HTH_BREAK_STALLED = 1 << 24, /* no member reports pulls that stall */
     HTH_BREAK_SOURCE = 1 << 25,  /* holders that the owner does not reach count as sources */
     HTH_BREAK_RULED_OUT = 1 << 26, /* a save that recovery ruled out takes room after GO */
-    HTH_BREAK_DOMAINS = 1 << 30,   /* copies that share a failure domain count as apart */
+    HTH_BREAK_DOMAINS = 1 << 30,   /* copies that share a failure domain count as different */
     HTH_BREAK_READER = 1 << 27,    /* what a rank has mapped to read counts as free */
     HTH_BREAK_OPTIONS = 1 << 29,   /* an engine keeps the options of the first epoch it joins */
     HTH_BREAK_BAD = 1 << 28,       /* a copy that somebody calls bad is put aside, right or not */
@@ -96,9 +96,9 @@ struct hth_ctx {
     struct hth_tree *tree;
     struct hth_blobs *blobs;
     struct hth_transfer *transfer;
-    uint32_t *down; /* [epoch->nodes] 1: that member is lost, by the newest map known here */
-    const struct hth_apart *apart; /* [aparts] by the newest map known here, which has them */
-    uint32_t aparts;
+    uint32_t *lost; /* [epoch->nodes] 1: that member is lost, by the newest map known here */
+    const struct hth_pair_note *pair; /* [pairs] by the newest map known here, which has them */
+    uint32_t pairs;
     uint64_t life;  /* starts of an engine on this store, this one included */
     uint64_t facts; /* said by this engine, in all its epochs */
 };

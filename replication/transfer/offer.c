@@ -456,7 +456,7 @@ void hth_offers_peer_down(struct hth_ctx *ctx, uint32_t node)
     }
 }
 
-void hth_offers_peer_apart(struct hth_ctx *ctx, uint32_t node)
+void hth_offers_peer_unreachable(struct hth_ctx *ctx, uint32_t node)
 {
     struct offer *next;
 

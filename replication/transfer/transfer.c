@@ -76,9 +76,9 @@ void hth_transfer_peer_down(struct hth_ctx *ctx, uint32_t node)
     hth_fetches_settle(ctx);
 }
 
-void hth_transfer_peer_apart(struct hth_ctx *ctx, uint32_t node)
+void hth_transfer_peer_unreachable(struct hth_ctx *ctx, uint32_t node)
 {
-    hth_offers_peer_apart(ctx, node);
+    hth_offers_peer_unreachable(ctx, node);
     for (struct hth_fetch *f = ctx->transfer->fetches; f; f = f->next) {
         struct source *s =
                 f->whole && f->class < HTH_FETCH_RECOVERY ? hth_source_find(f, node) : NULL;

@@ -120,7 +120,7 @@ int hth_transfer_message(
 void hth_transfer_peer_down(struct hth_ctx *ctx, uint32_t node);
 /* By the map nothing is pulled from one to the other any more: copies come from other holders,
  * or move. */
-void hth_transfer_peer_apart(struct hth_ctx *ctx, uint32_t node);
+void hth_transfer_peer_unreachable(struct hth_ctx *ctx, uint32_t node);
 void hth_transfer_forget(struct hth_ctx *ctx, struct hth_save_id save); /* before it is freed */
 void hth_transfer_tick(struct hth_ctx *ctx);
 uint64_t hth_transfer_due_ms(const struct hth_ctx *ctx);

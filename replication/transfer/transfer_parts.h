@@ -159,7 +159,7 @@ static inline int hth_fetch_foreign(const struct hth_fetch *f)
 void hth_offer_message(
         struct hth_ctx *ctx, uint32_t from, uint16_t type, const struct hth_wire *wire);
 void hth_offers_peer_down(struct hth_ctx *ctx, uint32_t node);
-void hth_offers_peer_apart(struct hth_ctx *ctx, uint32_t node);
+void hth_offers_peer_unreachable(struct hth_ctx *ctx, uint32_t node);
 void hth_offers_forget(struct hth_ctx *ctx, const struct hth_save_id *save); /* NULL: all */
 void hth_offers_tick(struct hth_ctx *ctx, uint64_t now);
 uint64_t hth_offers_due_ms(const struct hth_ctx *ctx);

@@ -250,7 +250,7 @@ void hth_blobs_peer_down(struct hth_ctx *ctx, uint32_t node)
 
 static int reader_is_lost(const struct hth_ctx *ctx, uint32_t node)
 {
-    return ctx->down && ctx->down[node];
+    return ctx->lost && ctx->lost[node];
 }
 
 void hth_blobs_tick(struct hth_ctx *ctx)

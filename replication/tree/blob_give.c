@@ -52,7 +52,7 @@ static void blob_give_ready(struct blob *b, int code, const struct hearth_error 
         return;
     }
     for (struct reader *r = b->readers; r; r = r->next)
-        if (!r->done && !(b->ctx->down && b->ctx->down[r->node]))
+        if (!r->done && !(b->ctx->lost && b->ctx->lost[r->node]))
             hth_blob_offer(b, r);
 }
 

@@ -12,7 +12,7 @@ static int blob_avoids(const struct blob *b, uint32_t node)
 {
     const struct hth_ctx *ctx = b->ctx;
 
-    return hth_tree_is_cut(ctx, ctx->epoch->self, node) ||
+    return hth_tree_is_unreachable(ctx, ctx->epoch->self, node) ||
            (b->avoid_ms && b->avoid == node && hth_now_ms(&ctx->clock) < b->avoid_ms);
 }
 
@@ -22,7 +22,7 @@ static uint32_t blob_other(const struct blob *b)
     struct hth_ctx *ctx = b->ctx;
     uint32_t node = (uint32_t)(hth_random_next(&ctx->random) % ctx->epoch->nodes);
 
-    return blob_avoids(b, node) || (ctx->down && ctx->down[node]) ? HTH_NODE_NONE : node;
+    return blob_avoids(b, node) || (ctx->lost && ctx->lost[node]) ? HTH_NODE_NONE : node;
 }
 
 static uint32_t blob_whom(const struct blob *b)
@@ -30,7 +30,7 @@ static uint32_t blob_whom(const struct blob *b)
     const struct hth_ctx *ctx = b->ctx;
     uint32_t node = b->source;
 
-    if (node == HTH_NODE_NONE || (ctx->down && ctx->down[node]))
+    if (node == HTH_NODE_NONE || (ctx->lost && ctx->lost[node]))
         node = hth_tree_parent(ctx, ctx->epoch->self);
     return node != HTH_NODE_NONE && blob_avoids(b, node) ? blob_other(b) : node;
 }

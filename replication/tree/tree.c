@@ -15,21 +15,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEAD      8u  /* of an envelope */
-#define UP        24u /* of one that goes up */
-#define PART      4u  /* before each of several */
+#define HEAD             8u  /* of an envelope */
+#define UP               24u /* of one that goes up */
+#define PART             4u  /* before each of several */
 
-#define AWAY      8u /* more than there are levels below the coordinator */
+#define DISCONNECTED_MAX 8u /* more than there are levels below the coordinator */
 
-#define GATHER_MS 5u /* facts of a subtree wait for each other, at each node on their way */
+#define GATHER_MS        5u /* facts of a subtree wait for each other, at each node on their way */
 
 struct hth_tree {
     hth_tree_deliver *deliver;
     hth_tree_sign *sign; /* NULL: nobody wants to know */
     void *self;
-    uint32_t away[AWAY], aways; /* ancestors that cannot be reached from here */
+    uint32_t disconnected[DISCONNECTED_MAX],
+            disconnecteds; /* ancestors that cannot be reached from here */
     /* UPS, as it will be said to our parent */
-    uint64_t epoch, nonce; /* of what is gathered, and of who is away */
+    uint64_t epoch, nonce; /* of what is gathered, and of `disconnected` */
     uint64_t due_ms;
     size_t len;
     unsigned char body[HTH_BODY_MAX];
@@ -54,16 +55,16 @@ void hth_tree_on_sign(struct hth_ctx *ctx, hth_tree_sign *sign)
     ctx->tree->sign = sign;
 }
 
-static int tree_is_down(const struct hth_ctx *ctx, uint32_t node)
+static int tree_is_lost(const struct hth_ctx *ctx, uint32_t node)
 {
-    return ctx->down && ctx->down[node];
+    return ctx->lost && ctx->lost[node];
 }
 
-int hth_tree_is_cut(const struct hth_ctx *ctx, uint32_t a, uint32_t b)
+int hth_tree_is_unreachable(const struct hth_ctx *ctx, uint32_t a, uint32_t b)
 {
-    const struct hth_apart *p = hth_apart_find(ctx->apart, ctx->aparts, a, b);
+    const struct hth_pair_note *p = hth_pair_note_find(ctx->pair, ctx->pairs, a, b);
 
-    return p && p->cut;
+    return p && p->unreachable;
 }
 
 static uint32_t tree_degree(const struct hth_ctx *ctx)
@@ -84,7 +85,7 @@ uint32_t hth_tree_parent(const struct hth_ctx *ctx, uint32_t node)
         return HTH_NODE_NONE;
     do
         at = hth_tree_above(ctx, at);
-    while (at != 0 && (tree_is_down(ctx, at) || hth_tree_is_cut(ctx, node, at)));
+    while (at != 0 && (tree_is_lost(ctx, at) || hth_tree_is_unreachable(ctx, node, at)));
     return at;
 }
 
@@ -92,7 +93,7 @@ int hth_tree_is_neighbour(const struct hth_ctx *ctx, uint32_t node)
 {
     uint32_t self = ctx->epoch ? ctx->epoch->self : HTH_NODE_NONE;
 
-    return self != HTH_NODE_NONE && !tree_is_down(ctx, node) &&
+    return self != HTH_NODE_NONE && !tree_is_lost(ctx, node) &&
            (hth_tree_parent(ctx, self) == node || hth_tree_parent(ctx, node) == self);
 }
 
@@ -110,7 +111,7 @@ static void walk_init(const struct hth_ctx *ctx, struct walk *w, uint32_t node)
     *w = (struct walk){ .node = node, .degree = degree, .first = (uint64_t)node * degree + 1 };
     w->at = w->first;
     w->end = w->first + degree;
-    w->lost = ctx->aparts != 0;
+    w->lost = ctx->pairs != 0;
 }
 
 /* The next child in this level. */
@@ -119,7 +120,7 @@ static uint32_t walk_level_next(const struct hth_ctx *ctx, struct walk *w)
     while (w->at < w->end && w->at < ctx->epoch->nodes) {
         uint32_t child = (uint32_t)w->at++;
 
-        if (tree_is_down(ctx, child))
+        if (tree_is_lost(ctx, child))
             w->lost = 1;
         else if (hth_tree_parent(ctx, child) == w->node)
             return child;
@@ -134,7 +135,7 @@ static uint32_t walk_next(const struct hth_ctx *ctx, struct walk *w)
     while (child == HTH_NODE_NONE && w->lost && w->at < ctx->epoch->nodes) {
         w->first = w->at = w->first * w->degree + 1;
         w->end = w->end * w->degree + 1;
-        w->lost = ctx->aparts != 0;
+        w->lost = ctx->pairs != 0;
         child = walk_level_next(ctx, w);
     }
     return child;
@@ -195,15 +196,15 @@ static void gather_of_this_epoch(struct hth_ctx *ctx)
     struct hth_tree *t = ctx->tree;
 
     if (t->epoch != ctx->epoch->epoch || t->nonce != ctx->epoch->nonce)
-        t->len = t->aways = 0;
+        t->len = t->disconnecteds = 0;
     t->epoch = ctx->epoch->epoch;
     t->nonce = ctx->epoch->nonce;
 }
 
-static int away_at(const struct hth_tree *t, uint32_t node)
+static int disconnected_at(const struct hth_tree *t, uint32_t node)
 {
-    for (uint32_t i = 0; i < t->aways; i++)
-        if (t->away[i] == node)
+    for (uint32_t i = 0; i < t->disconnecteds; i++)
+        if (t->disconnected[i] == node)
             return (int)i;
     return -1;
 }
@@ -217,13 +218,13 @@ void hth_tree_reach(struct hth_ctx *ctx, uint32_t node, int up)
     if (!above || !node)
         return;
     gather_of_this_epoch(ctx);
-    at = away_at(t, node);
+    at = disconnected_at(t, node);
     if (up && at >= 0)
-        t->away[at] = t->away[--t->aways];
+        t->disconnected[at] = t->disconnected[--t->disconnecteds];
     while (above > node)
         above = hth_tree_above(ctx, above);
-    if (!up && at < 0 && above == node && t->aways < AWAY)
-        t->away[t->aways++] = node;
+    if (!up && at < 0 && above == node && t->disconnecteds < DISCONNECTED_MAX)
+        t->disconnected[t->disconnecteds++] = node;
 }
 
 /* Whom our facts go to: what the map does not know yet need not keep them. */
@@ -233,8 +234,8 @@ static uint32_t tree_up_to(const struct hth_ctx *ctx)
 
     do
         node = hth_tree_above(ctx, node);
-    while (node != 0 && (tree_is_down(ctx, node) || hth_tree_is_cut(ctx, self, node) ||
-                                away_at(ctx->tree, node) >= 0));
+    while (node != 0 && (tree_is_lost(ctx, node) || hth_tree_is_unreachable(ctx, self, node) ||
+                                disconnected_at(ctx->tree, node) >= 0));
     return node;
 }
 

@@ -46,7 +46,7 @@ enum hth_kind {
     HTH_KIND_NOW = 23,       /* down, with each heartbeat: {u64 position of the newest head} */
     /* up: {u32 node, u32 1: I cannot reach it; 2: I cannot pull from it, though I reach it; 0: I
      * can again} */
-    HTH_KIND_UNREACHED = 24,
+    HTH_KIND_UNREACHABLE = 24,
     /* down: {save, runs of its set of ranks} nodes have done it and others have not for dead_ms. An
      * older engine passes it on and over. */
     HTH_KIND_AWAITED = 25,
@@ -91,7 +91,7 @@ int hth_tree_message(
 /* A member is out of reach from here, or within it again. */
 void hth_tree_reach(struct hth_ctx *ctx, uint32_t node, int up);
 /* 1: by the newest map these two cannot reach each other. */
-int hth_tree_is_cut(const struct hth_ctx *ctx, uint32_t a, uint32_t b);
+int hth_tree_is_unreachable(const struct hth_ctx *ctx, uint32_t a, uint32_t b);
 
 void hth_tree_tick(struct hth_ctx *ctx); /* in an epoch: what was gathered goes on */
 uint64_t hth_tree_due_ms(const struct hth_ctx *ctx);

@@ -336,7 +336,7 @@ static void bench_map(uint32_t nodes, uint32_t ranks, uint32_t copies)
     struct hth_epoch e = { .epoch = 9, .nonce = 9, .world = nodes * ranks, .nodes = nodes };
     struct series rate = { 0 };
     struct hth_placement base;
-    struct hth_holders map;
+    struct hth_places map;
     uint8_t *is = zeros(nodes, 1);
     uint32_t moved = 0, stuck;
     char name[64];
@@ -349,17 +349,17 @@ static void bench_map(uint32_t nodes, uint32_t ranks, uint32_t copies)
         e.member[n].domain[0] = 1 + n / 16;
     if (hth_placement_make(&base, &e, copies, 1, 0, NULL))
         die("no placement");
-    hth_holders_first(&map, e.epoch, e.nonce);
+    hth_places_first(&map, e.epoch, e.nonce);
     for (unsigned i = 0; i <= 2 * arg.rounds; i++) {
         struct hth_remap in = {
-            .epoch = &e, .base = &base, .last = &map, .settled = 1, .is = is, .min_copies = 1
+            .epoch = &e, .base = &base, .last = &map, .settled = 1, .reach = is, .min_copies = 1
         };
         struct hth_move *move = NULL;
         uint32_t moves, now = 0;
         double begin;
 
         for (uint32_t n = 1; n < nodes; n += 100)
-            is[n] = i % 2 ? HTH_WELL : HTH_LOST;
+            is[n] = i % 2 ? HTH_REACHABLE : HTH_UNREACHABLE;
         begin = now_s();
         if (hth_remap(&in, &move, &moves, &now, &stuck) || stuck)
             die("no map");
@@ -373,7 +373,7 @@ static void bench_map(uint32_t nodes, uint32_t ranks, uint32_t copies)
     snprintf(name, sizeof(name), "plan: map of %u x %u, %u lost", nodes, ranks, (nodes + 98) / 100);
     printf("%s: %" PRIu32 " places move in %.1f ms\n", name, moved, 1e3 / series_median(&rate));
     row_say(&(struct row){ .name = name, .rate = &rate, .unit = "/s" });
-    hth_holders_fini(&map);
+    hth_places_fini(&map);
     hth_placement_fini(&base);
     free(e.member);
     free(e.rank_node);

@@ -13,10 +13,10 @@
 #include "core/format/fabric.h"
 #include "core/format/handed.h"
 #include "core/format/head.h"
-#include "core/format/holders.h"
 #include "core/format/keep.h"
 #include "core/format/life.h"
 #include "core/format/manifest.h"
+#include "core/format/places.h"
 #include "core/format/plans.h"
 #include "core/format/running.h"
 #include "core/format/table.h"
@@ -214,8 +214,8 @@ static size_t head_make(unsigned char *out)
 {
     struct hth_note notes[2] = { { 81, 1, 82, 83, 84, 85 }, { 86, 0, 87, 88, 89, 90 } };
     struct hth_move moves[2] = { { 91, 92, 93, 94 }, { 95, 96, 97, 98 } };
-    struct hth_apart pairs[1] = { { 59, 60, 1, 61, 62 } };
-    struct hth_holders map = {
+    struct hth_pair_note pairs[1] = { { 59, 60, 1, 61, 62 } };
+    struct hth_places map = {
         .notes = 2, .note = notes, .moves = 2, .move = moves, .pairs = 1, .pair = pairs
     };
     struct hth_head h = { .epoch = 51,
@@ -230,12 +230,12 @@ static size_t head_make(unsigned char *out)
         .keep = { .epoch = 51, .serial = 53, .saves = 1, .save = { saves[0] } } };
     unsigned char bytes[240];
 
-    cr_assert(le(sz, hth_holders_bytes(&map), sizeof(bytes)));
+    cr_assert(le(sz, hth_places_bytes(&map), sizeof(bytes)));
     count_up(map.forerunner, sizeof(map.forerunner), 3);
-    hth_holders_encode(&map, bytes);
-    hth_digest(h.map, bytes, hth_holders_bytes(&map));
-    hth_head_encode(&h, bytes, hth_holders_bytes(&map), out);
-    return hth_head_bytes(hth_holders_bytes(&map));
+    hth_places_encode(&map, bytes);
+    hth_digest(h.map, bytes, hth_places_bytes(&map));
+    hth_head_encode(&h, bytes, hth_places_bytes(&map), out);
+    return hth_head_bytes(hth_places_bytes(&map));
 }
 
 static size_t life_make(unsigned char *out)

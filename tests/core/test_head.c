@@ -3,15 +3,15 @@
 #include "damaged.h"
 
 #include "core/format/head.h"
-#include "core/format/holders.h"
+#include "core/format/places.h"
 #include <unistd.h>
 
 static const struct hth_note notes[2] = { { 1, 1, 2, 3, 40, 0 }, { 3, 0, 1, 9, 60, 50 } };
 static const struct hth_move moves[3] = { { 0, 0, 2, 1 }, { 0, 1, 3, 2 }, { 4, 0, 2, 1 } };
 
-static const struct hth_apart pairs[2] = { { 1, 4, 1, 70, 0 }, { 2, 3, 0, 80, 75 } };
+static const struct hth_pair_note pairs[2] = { { 1, 4, 1, 70, 0 }, { 2, 3, 0, 80, 75 } };
 
-static struct hth_holders map;
+static struct hth_places map;
 static unsigned char map_bytes[512], bytes[HTH_HEAD_BYTES + 512];
 static size_t map_len;
 
@@ -19,11 +19,11 @@ static void setup(void)
 {
     static struct hth_note note[2];
     static struct hth_move move[3];
-    static struct hth_apart pair[HTH_APART_MAX + 1];
+    static struct hth_pair_note pair[HTH_PAIRS_MAX + 1];
 
     alarm(60);
     must(hth_auth_init(NULL));
-    hth_holders_first(&map, 7, 11);
+    hth_places_first(&map, 7, 11);
     memcpy(note, notes, sizeof(note));
     memcpy(move, moves, sizeof(move));
     memcpy(pair, pairs, sizeof(pairs));
@@ -39,37 +39,37 @@ TestSuite(head, .init = setup);
 
 static int decode_map(const unsigned char *at, size_t len)
 {
-    struct hth_holders m;
-    int rc = hth_holders_decode(&m, at, len, NULL);
+    struct hth_places m;
+    int rc = hth_places_decode(&m, at, len, NULL);
 
     if (!rc)
-        hth_holders_fini(&m);
+        hth_places_fini(&m);
     return rc;
 }
 
 /* As it is now. */
 static int map_taken(void)
 {
-    hth_holders_encode(&map, map_bytes);
-    map_len = hth_holders_bytes(&map);
+    hth_places_encode(&map, map_bytes);
+    map_len = hth_places_bytes(&map);
     return decode_map(map_bytes, map_len);
 }
 
 Test(head, a_map_comes_back_and_finds_notes_moves_and_pairs)
 {
-    struct hth_holders m;
+    struct hth_places m;
 
     must(map_taken());
-    must(hth_holders_decode(&m, map_bytes, map_len, NULL));
-    cr_assert(eq(u64, hth_holders_note(&m, 3)->before_ms, 50));
-    cr_assert(eq(ptr, (void *)(uintptr_t)hth_holders_note(&m, 2), NULL));
-    cr_assert(eq(u32, hth_holders_move(&m, 0, 1)->node, 3));
-    cr_assert(eq(u32, hth_holders_move(&m, 4, 0)->was, 1));
-    cr_assert(eq(ptr, (void *)(uintptr_t)hth_holders_move(&m, 4, 1), NULL));
-    cr_assert(eq(u64, hth_holders_pair(&m, 3, 2)->before_ms, 75));
-    cr_assert(eq(u32, hth_holders_pair(&m, 1, 4)->cut, 1));
-    cr_assert(eq(ptr, (void *)(uintptr_t)hth_holders_pair(&m, 1, 3), NULL));
-    hth_holders_fini(&m);
+    must(hth_places_decode(&m, map_bytes, map_len, NULL));
+    cr_assert(eq(u64, hth_places_note(&m, 3)->before_ms, 50));
+    cr_assert(eq(ptr, (void *)(uintptr_t)hth_places_note(&m, 2), NULL));
+    cr_assert(eq(u32, hth_places_move(&m, 0, 1)->node, 3));
+    cr_assert(eq(u32, hth_places_move(&m, 4, 0)->was, 1));
+    cr_assert(eq(ptr, (void *)(uintptr_t)hth_places_move(&m, 4, 1), NULL));
+    cr_assert(eq(u64, hth_places_pair(&m, 3, 2)->before_ms, 75));
+    cr_assert(eq(u32, hth_places_pair(&m, 1, 4)->unreachable, 1));
+    cr_assert(eq(ptr, (void *)(uintptr_t)hth_places_pair(&m, 1, 3), NULL));
+    hth_places_fini(&m);
     refuses_lengths(decode_map, map_bytes, map_len);
 }
 
@@ -97,22 +97,22 @@ Test(head, a_map_that_says_a_thing_twice_or_out_of_order_is_refused)
     map.pair[1].a = 5;
     must_fail(map_taken(), HEARTH_ECORRUPT);
     map.pair[1].a = 1;
-    map.pair[1].cut = 2;
+    map.pair[1].unreachable = 2;
     must_fail(map_taken(), HEARTH_ECORRUPT);
 }
 
 Test(head, a_map_has_so_many_pairs_and_no_more)
 {
-    static unsigned char large[512 + (HTH_APART_MAX + 1) * 32];
+    static unsigned char large[512 + (HTH_PAIRS_MAX + 1) * 32];
     size_t len;
 
-    for (map.pairs = HTH_APART_MAX; map.pairs <= HTH_APART_MAX + 1; map.pairs++) {
+    for (map.pairs = HTH_PAIRS_MAX; map.pairs <= HTH_PAIRS_MAX + 1; map.pairs++) {
         for (uint32_t i = 0; i < map.pairs; i++)
-            map.pair[i] = (struct hth_apart){ i, i + 1, 1, 1, 0 };
-        hth_holders_encode(&map, large);
-        len = hth_holders_bytes(&map);
+            map.pair[i] = (struct hth_pair_note){ i, i + 1, 1, 1, 0 };
+        hth_places_encode(&map, large);
+        len = hth_places_bytes(&map);
         cr_assert(eq(int, decode_map(large, len),
-                map.pairs > HTH_APART_MAX ? HEARTH_ECORRUPT : HEARTH_OK));
+                map.pairs > HTH_PAIRS_MAX ? HEARTH_ECORRUPT : HEARTH_OK));
     }
 }
 

@@ -10,8 +10,8 @@
 #include "core/format/epoch.h"
 #include "core/format/handed.h"
 #include "core/format/head.h"
-#include "core/format/holders.h"
 #include "core/format/manifest.h"
+#include "core/format/places.h"
 #include "core/format/table.h"
 
 #include <stdlib.h>
@@ -195,32 +195,32 @@ Test(limits, a_head_with_all_cancelled_saves_and_the_longest_reason)
     same_and_free(bytes, again, hth_head_bytes(0));
 }
 
-static void holders_come_back(const struct hth_holders *m)
+static void holders_come_back(const struct hth_places *m)
 {
-    size_t len = hth_holders_bytes(m);
+    size_t len = hth_places_bytes(m);
     unsigned char *bytes = bytes_new(len), *again = bytes_new(len);
-    struct hth_holders out;
+    struct hth_places out;
 
-    hth_holders_encode(m, bytes);
-    must(hth_holders_decode(&out, bytes, len, NULL));
-    hth_holders_encode(&out, again);
-    hth_holders_fini(&out);
+    hth_places_encode(m, bytes);
+    must(hth_places_decode(&out, bytes, len, NULL));
+    hth_places_encode(&out, again);
+    hth_places_fini(&out);
     same_and_free(bytes, again, len);
 }
 
 Test(limits, a_map_of_nothing_and_of_all_pairs)
 {
-    struct hth_apart pair[HTH_APART_MAX];
+    struct hth_pair_note pair[HTH_PAIRS_MAX];
     struct hth_note note = { UINT32_MAX, 1, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX };
     struct hth_move move = { UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX };
-    struct hth_holders m = {
-        .notes = 1, .moves = 1, .pairs = HTH_APART_MAX, .note = &note, .move = &move, .pair = pair
+    struct hth_places m = {
+        .notes = 1, .moves = 1, .pairs = HTH_PAIRS_MAX, .note = &note, .move = &move, .pair = pair
     };
 
-    for (uint32_t i = 0; i < HTH_APART_MAX; i++)
-        pair[i] = (struct hth_apart){ i, UINT32_MAX, 1, UINT64_MAX, UINT64_MAX };
+    for (uint32_t i = 0; i < HTH_PAIRS_MAX; i++)
+        pair[i] = (struct hth_pair_note){ i, UINT32_MAX, 1, UINT64_MAX, UINT64_MAX };
     holders_come_back(&m);
-    holders_come_back(&(struct hth_holders){ 0 });
+    holders_come_back(&(struct hth_places){ 0 });
 }
 
 Test(limits, an_epoch_of_the_longest_names_and_addresses)

@@ -244,7 +244,7 @@ Test(reading, what_no_node_has_any_more_is_an_error_for_all_who_wait)
 Test(reading, where_all_that_have_it_are_lost_it_is_refused_at_once)
 {
     struct hth_object o = far_object();
-    uint32_t *down = hth_node_ctx(world_node(&w, FAR))->down;
+    uint32_t *down = hth_node_ctx(world_node(&w, FAR))->lost;
 
     down[0] = down[1] = 1;
     range(&o);

@@ -4,7 +4,7 @@
 #include "core/base/auth.h"
 #include "core/base/bytes.h"
 #include "core/format/head.h"
-#include "core/format/holders.h"
+#include "core/format/places.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,15 +16,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void map_again(const unsigned char *map, size_t len)
 {
     unsigned char *again = malloc(len + 1);
-    struct hth_holders m;
+    struct hth_places m;
 
-    if (again && hth_holders_decode(&m, map, len, NULL) == 0) {
-        if (hth_holders_bytes(&m) != len)
+    if (again && hth_places_decode(&m, map, len, NULL) == 0) {
+        if (hth_places_bytes(&m) != len)
             abort();
-        hth_holders_encode(&m, again);
+        hth_places_encode(&m, again);
         if (memcmp(map, again, len) != 0)
             abort();
-        hth_holders_fini(&m);
+        hth_places_fini(&m);
     }
     free(again);
 }

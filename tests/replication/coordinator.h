@@ -9,7 +9,7 @@
 
 #include "core/base/bytes.h"
 #include "core/format/head.h"
-#include "core/format/holders.h"
+#include "core/format/places.h"
 #include "replication/commit/commit.h"
 
 #include <stdlib.h>
@@ -108,7 +108,7 @@ static inline void fact(uint32_t origin, uint16_t kind, const void *more, size_t
 }
 
 /* out_map: the caller's; NULL: not wanted. */
-static inline struct hth_head on_record(struct hth_holders *out_map)
+static inline struct hth_head on_record(struct hth_places *out_map)
 {
     return pair_head(p, 0, out_map);
 }

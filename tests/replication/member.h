@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Node 1 owns rank 1's objects and holds the copies of rank 0's. Node 0 is a coordinator that only listens. */
+/* Node 1 owns rank 1's objects and holds the copies of rank 0's. Node 0 is a coordinator that
+ * only listens. */
 #ifndef HEARTH_TESTS_REPLICATION_MEMBER_H
 #define HEARTH_TESTS_REPLICATION_MEMBER_H
 
@@ -9,7 +10,7 @@
 
 #include "core/base/bytes.h"
 #include "core/format/head.h"
-#include "core/format/holders.h"
+#include "core/format/places.h"
 #include "replication/commit/commit.h"
 
 #include <stdlib.h>
@@ -126,8 +127,7 @@ static inline void give_manifest(const struct hth_object *object, uint32_t count
 }
 
 /* A head with this map. */
-static inline void give_head(
-        uint64_t position, struct hth_holders *map, const struct hth_keep *keep)
+static inline void give_head(uint64_t position, struct hth_places *map, const struct hth_keep *keep)
 {
     struct hth_head head = { .epoch = save.epoch,
         .nonce = save.nonce,
@@ -136,13 +136,13 @@ static inline void give_head(
         .keep = *keep,
         .settled = keep->saves != 0 && !unsettled };
     unsigned char bytes[400], word[HTH_HEAD_BYTES + sizeof(bytes)];
-    size_t len = hth_holders_bytes(map);
+    size_t len = hth_places_bytes(map);
 
     head.decided = decided;
     if (cancelled.epoch)
         head.cancelled[head.cancels++] = (struct hth_cancelled){ cancelled, cancelled_code, 0 };
     cr_assert(le(sz, len, sizeof(bytes)));
-    hth_holders_encode(map, bytes);
+    hth_places_encode(map, bytes);
     hth_digest(head.map, bytes, len);
     hth_head_encode(&head, bytes, len, word);
     hth_commit_deliver(commit, 0, HTH_KIND_HEAD, word, hth_head_bytes(len));
@@ -152,9 +152,9 @@ static inline void give_head(
 static inline void give_list(void)
 {
     struct hth_keep keep = { .epoch = save.epoch, .serial = 1, .saves = 1, .save = { save } };
-    struct hth_holders map;
+    struct hth_places map;
 
-    hth_holders_first(&map, save.epoch, save.nonce);
+    hth_places_first(&map, save.epoch, save.nonce);
     map.forerunner[31] = 1; /* a map after the first */
     give_head(1, &map, &keep);
 }

@@ -150,7 +150,7 @@ Test(blob, children_of_a_lost_parent_get_it_from_the_next)
     pair_run(p, 1000);
     cr_assert(eq(int, has(69), 0));
     for (uint32_t i = 0; i < 70; i++)
-        p->node[i].down[2] = 1; /* as the coordinator's word would do */
+        p->node[i].lost[2] = 1; /* as the coordinator's word would do */
     all_have(1000);
 }
 
@@ -224,7 +224,8 @@ Test(blob, forgotten_under_way_it_ends_quietly)
     all_have(1000);
 }
 
-/* From node `from` to node 1: other saves' manifests, as long as they may be, and each named once. */
+/* From node `from` to node 1: other saves' manifests, as long as they may be, and each named
+ * once. */
 static void flood(uint32_t from, uint32_t count)
 {
     unsigned char body[48 + 8 + HTH_DIGEST + 8 + 16];

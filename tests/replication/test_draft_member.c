@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The manifest at a member: who reads what has come, and what becomes of it when nobody wants it any more. */
+/* The manifest at a member: who reads what has come, and what becomes of it when nobody wants it
+ * any more. */
 #include "member.h"
 
 #include "core/format/table.h"
@@ -67,7 +68,7 @@ static void cancel(void)
     struct hth_head head;
     unsigned char word[HTH_HEAD_BYTES];
 
-    give_head(1, &(struct hth_holders){ 0 }, &ctx->keep);
+    give_head(1, &(struct hth_places){ 0 }, &ctx->keep);
     head = pair_head(p, 1, NULL);
     head.position = 2;
     head.cancels = 1;

@@ -5,7 +5,7 @@
 #include "store_mem.h"
 
 #include "core/format/head.h"
-#include "core/format/holders.h"
+#include "core/format/places.h"
 #include "replication/commit/commit.h"
 
 #include <stdlib.h>
@@ -35,25 +35,25 @@ static void engine_start(void)
     must(hth_commit_join(commit, NULL));
 }
 
-static struct hth_holders first_map(void)
+static struct hth_places first_map(void)
 {
-    struct hth_holders m;
+    struct hth_places m;
 
-    hth_holders_first(&m, 7, 77);
+    hth_places_first(&m, 7, 77);
     return m;
 }
 
 static void begin(void)
 {
     static uint32_t rank_node[2] = { 0, 1 };
-    struct hth_holders m = first_map();
+    struct hth_places m = first_map();
     unsigned char bytes[400];
 
     alarm(60);
     p = pair_open(2);
     p->node[1].epoch.rank_node = rank_node;
-    hth_holders_encode(&m, bytes);
-    hth_digest(name[0], bytes, hth_holders_bytes(&m));
+    hth_places_encode(&m, bytes);
+    hth_digest(name[0], bytes, hth_places_bytes(&m));
     engine_start();
     hth_commit_go(commit, (struct hth_save_id){ 0 });
 }
@@ -70,12 +70,12 @@ TestSuite(head, .init = begin, .fini = end);
 /* With the first map's forerunner gone on to a second map that says the same as the first. */
 static size_t map_make(unsigned char *out)
 {
-    struct hth_holders m = first_map();
+    struct hth_places m = first_map();
 
     memcpy(m.forerunner, name[0], HTH_DIGEST);
-    hth_holders_encode(&m, out);
-    hth_digest(name[1], out, hth_holders_bytes(&m));
-    return hth_holders_bytes(&m);
+    hth_places_encode(&m, out);
+    hth_digest(name[1], out, hth_places_bytes(&m));
+    return hth_places_bytes(&m);
 }
 
 static struct hth_head head_of(uint64_t position)
@@ -193,16 +193,16 @@ Test(head, one_with_a_map_that_is_not_known_waits_for_it)
 static size_t map_next(
         unsigned char *out, struct hth_note *note, struct hth_move *move, uint32_t moves)
 {
-    struct hth_holders m = first_map();
+    struct hth_places m = first_map();
 
     memcpy(m.forerunner, name[0], HTH_DIGEST);
     m.notes = note != NULL;
     m.note = note;
     m.moves = moves;
     m.move = move;
-    hth_holders_encode(&m, out);
-    hth_digest(name[1], out, hth_holders_bytes(&m));
-    return hth_holders_bytes(&m);
+    hth_places_encode(&m, out);
+    hth_digest(name[1], out, hth_places_bytes(&m));
+    return hth_places_bytes(&m);
 }
 
 /* Head 4 with the next map. */
@@ -375,14 +375,14 @@ Test(head, one_beside_a_map_that_it_does_not_name_is_damaged)
 Test(head, that_of_another_launch_is_not_gone_on_with)
 {
     struct hth_store *s = p->node[1].store;
-    struct hth_holders m = first_map();
+    struct hth_places m = first_map();
     unsigned char map[400], bytes[HTH_HEAD_BYTES + sizeof(map)];
     struct hth_head h = head_of(9);
 
-    hth_holders_encode(&m, map);
+    hth_places_encode(&m, map);
     h.nonce++;
-    hth_head_encode(&h, map, hth_holders_bytes(&m), bytes);
-    must(s->ops->record_put(s, "head", bytes, hth_head_bytes(hth_holders_bytes(&m)), NULL));
+    hth_head_encode(&h, map, hth_places_bytes(&m), bytes);
+    must(s->ops->record_put(s, "head", bytes, hth_head_bytes(hth_places_bytes(&m)), NULL));
     hth_commit_close(commit);
     engine_start();
     cr_assert(eq(u64, on_record(), 0));

@@ -86,11 +86,11 @@ static struct hth_save_id begin_older(void)
 
 Test(lacks, waits_while_an_older_save_is_undecided_and_half_of_dead_ms_longer)
 {
-    struct hth_holders map;
+    struct hth_places map;
 
     cancelled = begin_older();
     cr_assert(zero(u32, refuse(HEARTH_ENOSPC, HTH_KIND_FAILED, 4 * ctx->opts.dead_ms)));
-    hth_holders_first(&map, save.epoch, save.nonce);
+    hth_places_first(&map, save.epoch, save.nonce);
     give_head(1, &map, &ctx->keep);
     cr_assert(zero(u32, refuse(HEARTH_ENOSPC, HTH_KIND_FAILED, ctx->opts.dead_ms / 4)));
     cr_assert(ge(u32, refuse(HEARTH_ENOSPC, HTH_KIND_FAILED, ctx->opts.dead_ms), 1));
@@ -109,10 +109,10 @@ Test(lacks, does_not_wait_for_a_newer_save)
 Test(lacks, waits_while_the_map_of_what_is_kept_is_not_settled)
 {
     struct hth_keep keep = { .epoch = save.epoch, .serial = 1, .saves = 1, .save = { save } };
-    struct hth_holders map;
+    struct hth_places map;
 
     keep.save[0].step = save.step - 2;
-    hth_holders_first(&map, save.epoch, save.nonce);
+    hth_places_first(&map, save.epoch, save.nonce);
     unsettled = 1;
     give_head(1, &map, &keep);
     cr_assert(zero(u32, refuse(HEARTH_ENOSPC, HTH_KIND_FAILED, 4 * ctx->opts.dead_ms)));
@@ -182,13 +182,13 @@ Test(lacks, so_does_a_rank_whose_copy_another_node_has_no_room_for)
 Test(lacks, a_save_that_was_cancelled_for_want_of_room_has_that_code)
 {
     enum hearth_level level;
-    struct hth_holders map;
+    struct hth_places map;
     int degraded, code;
     char text[256];
 
     cancelled = save;
     cancelled_code = HEARTH_ENOSPC;
-    hth_holders_first(&map, save.epoch, save.nonce);
+    hth_places_first(&map, save.epoch, save.nonce);
     give_head(1, &map, &ctx->keep);
     must(hth_commit_status(commit, save, &level, &degraded, &code, text));
     cr_assert(eq(int, code, HEARTH_ENOSPC));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The coordinator and its log: made-up facts of two nodes, and what is on record when a head is told. */
+/* The coordinator and its log: made-up facts of two nodes, and what is on record when a head is
+ * told. */
 #include "coordinator.h"
 
 static void begin(void)
@@ -12,14 +13,14 @@ TestSuite(log, .init = begin, .fini = coordinator_close);
 
 static int is_noted_lost(void)
 {
-    struct hth_holders map;
+    struct hth_places map;
     const struct hth_note *n;
     int lost;
 
     (void)on_record(&map);
-    n = hth_holders_note(&map, 1);
+    n = hth_places_note(&map, 1);
     lost = n && n->lost;
-    hth_holders_fini(&map);
+    hth_places_fini(&map);
     return lost;
 }
 
@@ -254,7 +255,7 @@ Test(log, the_next_engine_knows_who_is_lost_and_goes_on_from_there)
     hth_commit_tick(commit);
     cr_assert(is_noted_lost());
     engine_again();
-    cr_assert(eq(u32, p->node[0].ctx.down[1], 1));
+    cr_assert(eq(u32, p->node[0].ctx.lost[1], 1));
     hth_commit_peer_up(commit, 1);
     hth_commit_tick(commit);
     cr_assert(eq(u64, on_record(NULL).position, 2));
@@ -263,33 +264,33 @@ Test(log, the_next_engine_knows_who_is_lost_and_goes_on_from_there)
 
 Test(log, a_sign_of_life_is_newer_than_what_the_note_quotes)
 {
-    hth_commit_sign(commit, 1, 4, 10);
+    hth_commit_sign_of_life(commit, 1, 4, 10);
     hth_commit_peer_down(commit, 1);
     hth_commit_tick(commit);
-    hth_commit_sign(commit, 1, 4, 10);
-    hth_commit_sign(commit, 1, 3, 99);
+    hth_commit_sign_of_life(commit, 1, 4, 10);
+    hth_commit_sign_of_life(commit, 1, 3, 99);
     hth_commit_tick(commit);
     cr_assert(is_noted_lost());
-    hth_commit_sign(commit, 1, 4, 11);
+    hth_commit_sign_of_life(commit, 1, 4, 11);
     hth_commit_tick(commit);
     cr_assert(zero(int, is_noted_lost()));
     hth_commit_peer_down(commit, 1);
     hth_commit_tick(commit);
-    hth_commit_sign(commit, 1, 5, 1); /* its engine's next life */
+    hth_commit_sign_of_life(commit, 1, 5, 1); /* its engine's next life */
     hth_commit_tick(commit);
     cr_assert(zero(int, is_noted_lost()));
 }
 
 Test(log, a_note_quotes_for_the_next_engine_too)
 {
-    hth_commit_sign(commit, 1, 4, 10);
+    hth_commit_sign_of_life(commit, 1, 4, 10);
     hth_commit_peer_down(commit, 1);
     hth_commit_tick(commit);
     engine_again();
-    hth_commit_sign(commit, 1, 4, 9); /* from before, and late */
+    hth_commit_sign_of_life(commit, 1, 4, 9); /* from before, and late */
     hth_commit_tick(commit);
     cr_assert(is_noted_lost());
-    hth_commit_sign(commit, 1, 4, 11);
+    hth_commit_sign_of_life(commit, 1, 4, 11);
     hth_commit_tick(commit);
     cr_assert(zero(int, is_noted_lost()));
 }
@@ -297,14 +298,14 @@ Test(log, a_note_quotes_for_the_next_engine_too)
 Test(log, a_map_begins_with_the_name_of_its_forerunner)
 {
     struct hth_head before = on_record(NULL);
-    struct hth_holders map;
+    struct hth_places map;
 
     for (int i = 0; i < 3; i++) {
         hth_commit_peer_down(commit, 1);
         hth_commit_tick(commit);
         (void)on_record(&map);
         cr_assert(zero(int, memcmp(map.forerunner, before.map, HTH_DIGEST)));
-        hth_holders_fini(&map);
+        hth_places_fini(&map);
         hth_commit_peer_up(commit, 1);
         hth_commit_tick(commit);
         before = on_record(NULL);
@@ -328,7 +329,8 @@ Test(log, a_decision_forgets_no_name_of_a_newer_save)
     cr_assert(zero(int, hth_save_cmp(h.cancelled[0].save, newer)));
 }
 
-/* Sixteen names at most, and none that somebody may have promised makes way for one that nobody has. */
+/* Sixteen names at most, and none that somebody may have promised makes way for one that nobody
+ * has. */
 Test(log, names_of_cancelled_saves_are_bounded)
 {
     struct hth_head h;

@@ -4,7 +4,7 @@
 
 TestSuite(member, .init = begin, .fini = end);
 
-/* ---- PROMISE --------------------------------------------------------------------------------------- */
+/* ---- PROMISE --------------------------------------------------------------------------------- */
 
 Test(member, promises_when_all_that_is_assigned_to_it_is_here_and_says_so_until_it_has_an_effect)
 {
@@ -72,7 +72,7 @@ static void give_map(void)
 {
     struct hth_note note = { .node = 2, .lost = 1 };
     struct hth_move move = { .rank = 2, .place = ctx->opts.copies, .node = 1, .was = 2 };
-    struct hth_holders map = { .notes = 1, .moves = 1, .note = &note, .move = &move };
+    struct hth_places map = { .notes = 1, .moves = 1, .note = &note, .move = &move };
 
     give_head(1, &map, &ctx->keep);
 }
@@ -86,7 +86,7 @@ Test(member, promises_under_another_map_when_what_that_gives_it_is_here_too)
     give_manifest(object, 3);
     cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 1));
     give_map();
-    cr_assert(eq(u32, ctx->down[2], 1));
+    cr_assert(eq(u32, ctx->lost[2], 1));
     (void)heard(HTH_KIND_PROMISE, 50);
     cr_assert(zero(u32, heard(HTH_KIND_PROMISE, SOON_MS)));
     (void)seal(other);
@@ -109,7 +109,8 @@ Test(member, says_that_a_copy_is_lost_until_it_is_back_and_promises_it_then)
     cr_assert(zero(u32, heard(HTH_KIND_COPY_LOST, SOON_MS)));
 }
 
-/* Whoever had a place before has its copy until the map is settled, and it may be found bad there. */
+/* Whoever had a place before has its copy until the map is settled, and it may be found bad
+ * there. */
 Test(member, promises_again_though_a_copy_that_has_no_place_here_any_more_was_lost)
 {
     struct hth_object object[3] = { seal(copy)->object, seal(own)->object, seal(other)->object };
@@ -144,7 +145,7 @@ Test(member, asks_who_held_a_copy_before_for_it)
     struct hth_held *there = pair_seal(p, 2, save, copy, 4096, copy);
     struct hth_object object[2] = { there->object, seal(own)->object };
     struct hth_move move = { .rank = 0, .place = 0, .node = 1, .was = 2 };
-    struct hth_holders map = { .moves = 1, .move = &move };
+    struct hth_places map = { .moves = 1, .move = &move };
 
     there->verified = 1;
     give_head(1, &map, &ctx->keep);
@@ -160,7 +161,7 @@ Test(member, a_fetch_asks_again_who_had_nothing_while_no_source_gives)
     struct hth_held *there = pair_seal(p, 0, save, copy, 4096, copy);
     struct hth_object object[2] = { there->object, seal(own)->object };
     struct hth_move move = { .rank = 0, .place = 0, .node = 1, .was = 2 };
-    struct hth_holders map = { .moves = 1, .move = &move };
+    struct hth_places map = { .moves = 1, .move = &move };
 
     hth_held_drop(&p->node[0].ctx, hth_holdings_find(&p->node[0].ctx, save), there);
     hth_held_add(hth_holdings_get(&p->node[2].ctx, save), object, HTH_HELD_RECEIVING, NULL);
@@ -177,7 +178,7 @@ Test(member, a_move_of_a_rank_place_or_node_that_is_not_there_moves_nothing)
 {
     struct hth_move move[] = { { .rank = 0, .place = 2, .node = 0 },
         { .rank = 1, .place = 0, .node = NODES }, { .rank = NODES, .place = 1, .node = 0 } };
-    struct hth_holders map = { .moves = 3, .move = move };
+    struct hth_places map = { .moves = 3, .move = move };
     uint32_t before[NODES], holder[HTH_COPIES_MAX];
 
     for (uint32_t r = 0; r < NODES; r++) {
@@ -222,12 +223,12 @@ Test(member, takes_a_manifest_that_came_before_its_save_was_known_to_be_kept)
     cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 1));
 }
 
-/* ---- Whom it tells that it is there ---------------------------------------------------------------- */
+/* ---- Whom it tells that it is there ---------------------------------------------------------- */
 
 Test(member, who_is_called_lost_says_that_it_is_there)
 {
     struct hth_note note = { .node = 1, .lost = 1 };
-    struct hth_holders map = { .notes = 1, .note = &note };
+    struct hth_places map = { .notes = 1, .note = &note };
 
     give_head(1, &map, &ctx->keep);
     cr_assert(ge(u32, heard(HTH_KIND_ALIVE, SOON_MS), 2));
@@ -242,7 +243,7 @@ Test(member, an_engine_that_is_new_asks_for_the_newest_head)
 /* It is the one that it has on record. */
 Test(member, an_engine_that_is_new_asks_no_more_when_it_has_been_told_the_newest_head)
 {
-    struct hth_holders map = { 0 };
+    struct hth_places map = { 0 };
 
     give_head(1, &map, &ctx->keep);
     engine_again();
@@ -255,7 +256,7 @@ Test(member, an_engine_that_is_new_asks_no_more_when_it_has_been_told_the_newest
 /* Without its map, which the node lacks, since it was made while the node was away. */
 Test(member, a_head_that_this_node_cannot_take_is_answered_at_once)
 {
-    struct hth_holders map = { 0 };
+    struct hth_places map = { 0 };
     struct hth_head head = { .epoch = save.epoch, .nonce = save.nonce, .position = 2, .mapped = 2 };
     unsigned char word[HTH_HEAD_BYTES];
 
@@ -271,7 +272,7 @@ Test(member, a_head_that_this_node_cannot_take_is_answered_at_once)
 Test(member, says_which_node_it_does_not_reach)
 {
     hth_commit_peer_down(commit, 2);
-    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, SOON_MS), 1));
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHABLE, SOON_MS), 1));
 }
 
 Test(member, nothing_is_confirmed_while_the_coordinator_is_silent)
@@ -284,7 +285,7 @@ Test(member, nothing_is_confirmed_while_the_coordinator_is_silent)
     cr_assert(eq(int, (int)hth_commit_kept(commit, 0), HTH_KEPT_PROTECTED));
 }
 
-/* ---- DONE, HELD, COPIED ---------------------------------------------------------------------------- */
+/* ---- DONE, HELD, COPIED ---------------------------------------------------------------------- */
 
 Test(member, says_done_until_the_manifest_comes)
 {
@@ -328,7 +329,7 @@ Test(member, does_not_say_done_before_all_its_ranks_have_committed)
     cr_assert(ge(u32, heard(HTH_KIND_DONE, SOON_MS), 1));
 }
 
-/* ---- Some of the ranks ---------------------------------------------------------------------------- */
+/* ---- Some of the ranks ----------------------------------------------------------------------- */
 
 static const struct hth_ranks of_one = { 1, { { 1, 1, 1 } } };
 static const struct hth_ranks of_two = { 1, { { 1, 2, 2 } } }; /* 1 and 3 */
@@ -479,7 +480,7 @@ Test(member, offers_what_its_ranks_wrote_to_who_has_its_place_now)
 {
     struct hth_note note = { .node = 2, .lost = 1 };
     struct hth_move move = { .rank = 1, .place = 0, .node = 0, .was = 2 };
-    struct hth_holders map = { .notes = 1, .moves = 1, .note = &note, .move = &move };
+    struct hth_places map = { .notes = 1, .moves = 1, .note = &note, .move = &move };
 
     hand_over(HEARTH_EBUSY);
     cr_assert(zero(u32, p->node[0].sealed));
@@ -586,10 +587,10 @@ static void hand_over_to_two(void)
 
 Test(member, counts_a_holder_once_though_it_is_offered_the_copy_by_another_map_again)
 {
-    struct hth_holders map;
+    struct hth_places map;
 
     hand_over_to_two();
-    hth_holders_first(&map, save.epoch, save.nonce);
+    hth_places_first(&map, save.epoch, save.nonce);
     map.forerunner[31] = 1;
     give_head(1, &map, &ctx->keep);
     (void)heard(HTH_KIND_DONE, SOON_MS);
@@ -603,7 +604,7 @@ Test(member, counts_a_holder_once_though_it_is_offered_the_copy_by_another_map_a
 Test(member, counts_no_copy_of_a_holder_that_is_lost)
 {
     struct hth_note note = { .node = 0, .lost = 1 };
-    struct hth_holders map = { .notes = 1, .note = &note };
+    struct hth_places map = { .notes = 1, .note = &note };
 
     hand_over_to_two();
     give_head(1, &map, &ctx->keep);
@@ -619,7 +620,7 @@ Test(member, does_not_say_copied_while_its_holder_has_no_room)
     cr_assert(zero(u32, copied));
 }
 
-/* ---- Offers ------------------------------------------------------------------------------------------ */
+/* ---- Offers ---------------------------------------------------------------------------------- */
 
 Test(member, takes_copies_of_those_whose_holder_it_is_and_of_nobody_else)
 {
@@ -652,7 +653,7 @@ Test(member, takes_no_copy_before_recovery_has_ended)
     must_fail(hth_commit_offer_wanted(commit, 0, save, &object), HEARTH_EBUSY);
 }
 
-/* ---- begin ------------------------------------------------------------------------------------------- */
+/* ---- begin ----------------------------------------------------------------------------------- */
 
 Test(member, gives_each_save_of_one_step_another_id)
 {
@@ -730,7 +731,7 @@ Test(member, a_foreign_container_that_was_chosen_is_no_save_to_follow)
             HEARTH_ENOENT);
 }
 
-/* ---- NOW ------------------------------------------------------------------------------------------- */
+/* ---- NOW ------------------------------------------------------------------------------------- */
 
 Test(member, asks_for_a_head_that_it_has_missed_as_soon_as_it_hears_of_it)
 {
@@ -748,7 +749,7 @@ Test(member, asks_for_a_head_that_it_has_missed_as_soon_as_it_hears_of_it)
 Test(member, vouches_for_what_it_knows_while_it_hears_that_it_is_the_newest)
 {
     unsigned char now[8] = { 0 };
-    struct hth_holders map = { 0 };
+    struct hth_places map = { 0 };
     uint64_t ago_ms;
 
     ctx->opts.heartbeat_ms = 200;
@@ -771,14 +772,14 @@ Test(member, vouches_for_what_it_knows_while_it_hears_that_it_is_the_newest)
 Test(member, a_save_that_ends_for_want_of_names_is_not_said_to_have_met_a_protected_one)
 {
     struct hth_keep none = { 0 };
-    struct hth_holders map;
+    struct hth_places map;
     struct hth_save_id begun;
     enum hearth_level level;
     int degraded, code;
     char text[256];
 
     must(hth_commit_begin(commit, 1, 6, NULL, &begun, NULL));
-    hth_holders_first(&map, save.epoch, save.nonce);
+    hth_places_first(&map, save.epoch, save.nonce);
     map.forerunner[31] = 1;
     decided = (struct hth_save_id){ save.epoch, save.nonce, 9, 1 };
     give_head(1, &map, &none);

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a member says and keeps of a save whose handle has ended, until a head decides it and after. */
+/* What a member says and keeps of a save whose handle has ended, until a head decides it and
+ * after. */
 #include "member.h"
 
 TestSuite(member_end, .init = begin, .fini = end);
 
 static const struct hth_ranks of_one = { 1, { { 1, 1, 1 } } };
 
-/* ---- Nobody decides ---------------------------------------------------------------------------------- */
+/* ---- Nobody decides -------------------------------------------------------------------------- */
 
-/* A save is kept, and room is for one more: rank 1 alone saves that, and no word comes until its handle has ended. */
+/* A save is kept, and room is for one more: rank 1 alone saves that, and no word comes until its
+ * handle has ended. */
 static struct hth_save_id end_unknown(void)
 {
     struct hth_save_id id;
@@ -41,7 +43,7 @@ static int code_of(struct hth_save_id id)
 Test(member_end, says_that_a_save_which_ended_unknown_has_failed_until_a_head_decides_it)
 {
     struct hth_save_id id = end_unknown(), next;
-    struct hth_holders map = { 0 };
+    struct hth_places map = { 0 };
     struct hearth_error err;
 
     cr_assert(ge(u32, heard(HTH_KIND_FAILED, 2 * SOON_MS), 3));
@@ -60,7 +62,7 @@ Test(member_end, says_that_a_save_which_ended_unknown_has_failed_until_a_head_de
 Test(member_end, a_begin_of_a_save_that_is_cancelled_waits_for_no_room)
 {
     struct hth_save_id id = end_unknown(), next;
-    struct hth_holders map = { 0 };
+    struct hth_places map = { 0 };
 
     must_fail(hth_commit_room(commit, 1, 11, NULL, NULL), HEARTH_EBUSY);
     cancelled = (struct hth_save_id){ id.epoch, id.nonce, 11, 1 };
@@ -73,7 +75,7 @@ Test(member_end, what_ended_unknown_and_was_protected_meanwhile_is_kept)
 {
     struct hth_save_id id = end_unknown(), next;
     struct hth_keep keep = { .epoch = save.epoch, .serial = 2, .saves = 1, .save = { id } };
-    struct hth_holders map = { 0 };
+    struct hth_places map = { 0 };
 
     give_head(2, &map, &keep);
     cr_assert(eq(int, code_of(id), HEARTH_OK));
@@ -98,13 +100,13 @@ Test(member_end, says_no_more_of_a_refused_save_whose_handle_has_ended)
     cr_assert(le(u32, heard(HTH_KIND_FAILED, 4 * SOON_MS), 12), "of one save alone");
 }
 
-/* ---- Blobs of what is decided ------------------------------------------------------------------------- */
+/* ---- Blobs of what is decided ---------------------------------------------------------------- */
 
 static const struct hth_blob_id manifest = { HTH_BLOB_MANIFEST, { 7, 77, 5, 1 }, 0 };
 
 static void give_cancel(void)
 {
-    struct hth_holders map = { 0 };
+    struct hth_places map = { 0 };
 
     cancelled = save;
     give_head(1, &map, &ctx->keep);

@@ -139,8 +139,8 @@ Test(placement, refuses_copies_in_the_owners_domain_unless_told)
     cr_assert(strstr(err.text, "allow_degraded") != NULL, "%s", err.text);
     must(hth_placement_make(&p, &e, 1, 1, 1, NULL));
     cr_assert(eq(u32, p.holder[0], 1));
-    cr_assert(zero(u32, p.apart));
-    cr_assert(eq(u32, hth_placement_apart(&p, &e, (const uint32_t[]){ 0, 1 }, 2), 1));
+    cr_assert(zero(u32, p.separate));
+    cr_assert(eq(u32, hth_placement_domains(&p, &e, (const uint32_t[]){ 0, 1 }, 2), 1));
     done(&e, &p);
 }
 
@@ -170,8 +170,8 @@ Test(placement, refuses_copies_on_the_owners_machine_unless_told)
             "own, name it (HEARTH_MACHINE)");
     must(hth_placement_make(&p, &e, 1, 1, 1, NULL));
     cr_assert(eq(u32, p.holder[0], 1)); /* a pod that is lost alone is survived */
-    cr_assert(zero(u32, p.apart));
-    cr_assert(eq(u32, hth_placement_apart(&p, &e, (const uint32_t[]){ 0, 1 }, 2), 1));
+    cr_assert(zero(u32, p.separate));
+    cr_assert(eq(u32, hth_placement_domains(&p, &e, (const uint32_t[]){ 0, 1 }, 2), 1));
     hth_placement_text(&p, &e, text, sizeof(text));
     must_say(text, "2 nodes on 1 machine(s) ('pod-0' and 'pod-1' are on one), 0 of 1 copies in "
                    "other machine(s): saves are DEGRADED");
@@ -190,7 +190,7 @@ Test(placement, puts_copies_on_other_machines)
         for (uint32_t r = 0; r < e.world; r++) {
             uint32_t all[] = { r, p.holder[r * copies], p.holder[r * copies + copies - 1] };
 
-            cr_assert(eq(u32, hth_placement_apart(&p, &e, all, 1 + copies), 1 + copies));
+            cr_assert(eq(u32, hth_placement_domains(&p, &e, all, 1 + copies), 1 + copies));
         }
         hth_placement_text(&p, &e, text, sizeof(text));
         snprintf(want, sizeof(want),
@@ -211,11 +211,11 @@ Test(placement, puts_as_many_copies_apart_as_there_are_domains)
 
     must_fail(hth_placement_make(&p, &e, 2, 2, 0, &err), HEARTH_EINVAL);
     must(hth_placement_make(&p, &e, 2, 1, 0, NULL));
-    cr_assert(eq(u32, p.apart, 1));
+    cr_assert(eq(u32, p.separate, 1));
     for (uint32_t r = 0; r < e.world; r++) {
         uint32_t all[] = { e.rank_node[r], p.holder[2 * r], p.holder[2 * r + 1] };
 
-        cr_assert(eq(u32, hth_placement_apart(&p, &e, all, 3), 2), "rank %u", r);
+        cr_assert(eq(u32, hth_placement_domains(&p, &e, all, 3), 2), "rank %u", r);
         cr_assert(ne(u32, all[1], all[2]));
         cr_assert(ne(u32, all[0], all[2]));
         cr_assert(ne(u64, e.member[all[0]].domain[0], e.member[all[1]].domain[0]));
@@ -244,14 +244,14 @@ Test(placement, moves_a_lost_copy_to_somebody_who_shares_nothing)
     struct hth_epoch e = epoch_of(5, 1, 0);
     struct hth_placement p;
     uint8_t is[5] = { 0 };
-    struct hth_holders none = { 0 };
-    struct hth_remap in = { .epoch = &e, .base = &p, .last = &none, .is = is, .min_copies = 2 };
+    struct hth_places none = { 0 };
+    struct hth_remap in = { .epoch = &e, .base = &p, .last = &none, .reach = is, .min_copies = 2 };
     struct hth_move *move;
     uint32_t gone, to = HTH_NODE_NONE, moves, moved, stuck;
 
     must(hth_placement_make(&p, &e, 2, 2, 0, NULL));
     gone = p.holder[0];
-    is[gone] = HTH_LOST;
+    is[gone] = HTH_UNREACHABLE;
     must(hth_remap(&in, &move, &moves, &moved, &stuck));
     cr_assert(eq(u32, stuck, 0));
     for (uint32_t i = 0; i < moves; i++)
@@ -279,12 +279,12 @@ Test(placement, who_shares_a_narrow_domain_shares_all_wider_ones)
     free(e.member);
 }
 
-/* ---- Maps ------------------------------------------------------------------------------------- */
+/* ---- Maps ------------------------------------------------------------------------------------ */
 
 struct maps { /* one map after the other */
     struct hth_epoch e;
     struct hth_placement p;
-    struct hth_holders last;
+    struct hth_places last;
     uint8_t is[8];
     int settled;
     uint32_t stuck;
@@ -304,7 +304,7 @@ static void next(struct maps *m)
         .base = &m->p,
         .last = &m->last,
         .settled = m->settled,
-        .is = m->is,
+        .reach = m->is,
         .min_copies = m->p.copies };
     struct hth_move *move;
     uint32_t moves, moved;
@@ -319,7 +319,7 @@ static void next(struct maps *m)
 /* Who has the place now. */
 static uint32_t at(const struct maps *m, uint32_t rank, uint32_t place)
 {
-    const struct hth_move *v = hth_holders_move(&m->last, rank, place);
+    const struct hth_move *v = hth_places_move(&m->last, rank, place);
 
     if (v)
         return v->node;
@@ -346,7 +346,7 @@ Test(placement, a_lost_node_has_no_place_and_its_own_ranks_objects_have_one)
 {
     struct maps m = maps_of(6, 1);
 
-    m.is[4] = HTH_LOST;
+    m.is[4] = HTH_UNREACHABLE;
     next(&m);
     cr_assert(eq(u32, places_of(&m, 4), 0));
     for (uint32_t r = 0; r < m.e.world; r++)
@@ -360,12 +360,12 @@ Test(placement, who_is_back_has_its_own_at_once_and_copies_when_it_is_well)
     struct maps m = maps_of(6, 1);
     uint32_t all = places_of(&m, 4);
 
-    m.is[4] = HTH_LOST;
+    m.is[4] = HTH_UNREACHABLE;
     next(&m);
-    m.is[4] = HTH_BACK;
+    m.is[4] = HTH_RETURNED;
     next(&m);
     cr_assert(eq(u32, places_of(&m, 4), 2), "its two ranks'");
-    m.is[4] = HTH_WELL;
+    m.is[4] = HTH_REACHABLE;
     next(&m);
     cr_assert(eq(u32, places_of(&m, 4), all));
     m.settled = 1;
@@ -381,15 +381,15 @@ Test(placement, who_had_a_place_when_a_map_was_settled_is_remembered)
     const struct hth_move *v;
 
     for (int i = 0; i < 3; i++) { /* whoever it goes to is lost before the map is settled */
-        m.is[at(&m, 0, 0)] = HTH_LOST;
+        m.is[at(&m, 0, 0)] = HTH_UNREACHABLE;
         next(&m);
-        v = hth_holders_move(&m.last, 0, 0);
+        v = hth_places_move(&m.last, 0, 0);
         cr_assert(v != NULL);
         cr_assert(eq(u32, v->was, home));
     }
     m.settled = 1;
     next(&m);
-    v = hth_holders_move(&m.last, 0, 0);
+    v = hth_places_move(&m.last, 0, 0);
     cr_assert(v != NULL);
     cr_assert(eq(u32, v->was, v->node));
     maps_end(&m);
@@ -400,8 +400,8 @@ Test(placement, who_is_only_back_is_given_copies_where_nobody_else_could_take_th
     struct maps m = maps_of(3, 1);
 
     for (uint32_t n = 1; n < 3; n++)
-        m.is[n] = HTH_BACK;
-    m.is[1] = HTH_LOST;
+        m.is[n] = HTH_RETURNED;
+    m.is[1] = HTH_UNREACHABLE;
     next(&m);
     for (uint32_t r = 0; r < m.e.world; r++)
         cr_assert(ne(u32, at(&m, r, 0), 1), "rank %u", r);
@@ -413,8 +413,8 @@ Test(placement, those_who_are_only_back_share_what_they_are_given)
 {
     struct maps m = maps_of(6, 1);
 
-    memset(m.is, HTH_BACK, sizeof(m.is));
-    m.is[4] = HTH_LOST; /* two copies, and two of its own */
+    memset(m.is, HTH_RETURNED, sizeof(m.is));
+    m.is[4] = HTH_UNREACHABLE; /* two copies, and two of its own */
     next(&m);
     for (uint32_t n = 0; n < 6; n++)
         cr_assert(le(u32, places_of(&m, n), 5), "node %u", n);
@@ -425,14 +425,14 @@ Test(placement, what_nobody_can_take_stays_and_is_counted)
 {
     struct maps m = maps_of(2, 1);
 
-    m.is[1] = HTH_LOST;
+    m.is[1] = HTH_UNREACHABLE;
     next(&m);
     cr_assert(eq(u32, m.stuck, 4), "two copies, and two of its own");
     cr_assert(eq(u32, m.last.moves, 0));
     maps_end(&m);
 }
 
-/* ---- Any topology --------------------------------------------------------------------------------- */
+/* ---- Any topology ---------------------------------------------------------------------------- */
 
 enum { NODES = 24, RANKS = 2 /* of each node */ };
 
@@ -529,7 +529,7 @@ Test(placement, keeps_copies_apart_at_the_widest_level_that_has_the_domains_for_
         must(hth_placement_make(&p, &e, copies, copies, 1, NULL));
         cr_assert(eq(u32, p.level, level), "%u copies, %u nodes, roll %d", copies, e.nodes, i);
         must_be_apart(&e, &p);
-        if (p.apart == copies)
+        if (p.separate == copies)
             must_be_even(&e, &p);
         done(&e, &p);
     }

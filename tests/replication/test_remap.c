@@ -17,7 +17,7 @@ static struct hth_member member[NODES];
 static uint32_t rank_node[NODES];
 static struct hth_epoch epoch;
 static struct hth_placement base;
-static struct hth_holders map; /* the last */
+static struct hth_places map; /* the last */
 static uint8_t is[NODES];
 static struct hth_pair pair[2];
 static uint32_t pairs;
@@ -40,12 +40,12 @@ static void begin(void)
         .rank_node = rank_node };
     must(hth_placement_make(&base, &epoch, COPIES, 1, 0, NULL));
     cr_assert(eq(u32, base.level, HTH_LEVEL_MACHINE + 1));
-    hth_holders_first(&map, epoch.epoch, epoch.nonce);
+    hth_places_first(&map, epoch.epoch, epoch.nonce);
 }
 
 static void end(void)
 {
-    hth_holders_fini(&map);
+    hth_places_fini(&map);
     hth_placement_fini(&base);
 }
 
@@ -58,7 +58,7 @@ static void remap(void)
         .base = &base,
         .last = &map,
         .settled = settled,
-        .is = is,
+        .reach = is,
         .min_copies = 1,
         .pair = pair,
         .pairs = pairs };
@@ -78,7 +78,7 @@ static uint32_t home_of(uint32_t rank, uint32_t place)
 
 static uint32_t at(uint32_t rank, uint32_t place)
 {
-    const struct hth_move *m = hth_holders_move(&map, rank, place);
+    const struct hth_move *m = hth_places_move(&map, rank, place);
 
     return m ? m->node : home_of(rank, place);
 }
@@ -93,7 +93,7 @@ static void must_be_apart(void)
 {
     for (uint32_t r = 0; r < NODES; r++)
         for (uint32_t p = 0; p < PLACES; p++) {
-            cr_assert(ne(u8, is[at(r, p)], HTH_LOST), "place %u of rank %u", p, r);
+            cr_assert(ne(u8, is[at(r, p)], HTH_UNREACHABLE), "place %u of rank %u", p, r);
             if (p < COPIES)
                 cr_assert(zero(int, share_rack(at(r, p), r)), "place %u of rank %u", p, r);
             for (uint32_t q = 0; q < p; q++)
@@ -105,11 +105,11 @@ static void must_be_apart(void)
 Test(remap, moves_what_a_lost_node_had_to_another_rack_than_the_others)
 {
     for (uint32_t lost = 0; lost < NODES; lost++) {
-        is[lost] = HTH_LOST;
+        is[lost] = HTH_UNREACHABLE;
         remap();
         cr_assert(zero(u32, stuck));
         must_be_apart();
-        is[lost] = HTH_WELL;
+        is[lost] = HTH_REACHABLE;
         remap();
     }
 }
@@ -120,13 +120,13 @@ Test(remap, keeps_copies_out_of_the_rack_of_an_owner_that_is_lost)
     for (uint32_t r = 0; r < NODES; r++) {
         uint32_t holder = home_of(r, 0);
 
-        is[r] = HTH_LOST;
+        is[r] = HTH_UNREACHABLE;
         remap();
-        is[holder] = is[holder ^ 1] = HTH_LOST;
+        is[holder] = is[holder ^ 1] = HTH_UNREACHABLE;
         remap();
         for (uint32_t p = 0; p < COPIES; p++)
             cr_assert(zero(int, share_rack(at(r, p), r)), "place %u of rank %u", p, r);
-        is[r] = is[holder] = is[holder ^ 1] = HTH_WELL;
+        is[r] = is[holder] = is[holder ^ 1] = HTH_REACHABLE;
         remap();
     }
 }
@@ -135,7 +135,7 @@ Test(remap, gives_to_who_has_least)
 {
     uint32_t load[NODES] = { 0 }, most = 0;
 
-    is[0] = HTH_LOST;
+    is[0] = HTH_UNREACHABLE;
     remap();
     for (uint32_t r = 0; r < NODES; r++)
         for (uint32_t p = 0; p < PLACES; p++)
@@ -149,8 +149,8 @@ Test(remap, gives_to_who_has_least)
 Test(remap, gives_nothing_to_who_has_only_come_back)
 {
     for (uint32_t n = 1; n < NODES; n += 2)
-        is[n] = HTH_BACK;
-    is[2] = HTH_LOST;
+        is[n] = HTH_RETURNED;
+    is[2] = HTH_UNREACHABLE;
     remap();
     for (uint32_t i = 0; i < map.moves; i++)
         cr_assert(zero(u32, map.move[i].node % 2), "rank %u", map.move[i].rank);
@@ -159,8 +159,8 @@ Test(remap, gives_nothing_to_who_has_only_come_back)
 Test(remap, gives_to_who_has_only_come_back_where_too_few_would_be_left)
 {
     for (uint32_t n = 1; n < NODES; n++)
-        is[n] = HTH_LOST;
-    is[2] = HTH_BACK;
+        is[n] = HTH_UNREACHABLE;
+    is[2] = HTH_RETURNED;
     remap();
     for (uint32_t r = 0; r < NODES; r++) {
         uint32_t here = 0;
@@ -193,9 +193,9 @@ Test(remap, of_those_who_have_only_come_back_it_gives_to_who_has_least)
     epoch.world = sizeof(uneven) / sizeof(uneven[0]);
     epoch.rank_node = uneven;
     must(hth_placement_make(&base, &epoch, COPIES, 1, 0, NULL));
-    memset(is, HTH_BACK, sizeof(is));
-    is[home_of(4, 0)] = is[home_of(4, 1)] = HTH_LOST;
-    cr_assert(ne(u8, is[1], HTH_LOST));
+    memset(is, HTH_RETURNED, sizeof(is));
+    is[home_of(4, 0)] = is[home_of(4, 1)] = HTH_UNREACHABLE;
+    cr_assert(ne(u8, is[1], HTH_UNREACHABLE));
     remap();
     cr_assert(gt(u32, map.moves, 0u));
     for (uint32_t i = 0; i < map.moves; i++)
@@ -205,9 +205,9 @@ Test(remap, of_those_who_have_only_come_back_it_gives_to_who_has_least)
 
 Test(remap, gives_to_who_has_only_come_back_what_others_have_no_room_for)
 {
-    is[2] = HTH_LOST;
+    is[2] = HTH_UNREACHABLE;
     for (uint32_t n = 3; n < NODES; n++)
-        is[n] = HTH_BACK;
+        is[n] = HTH_RETURNED;
     remap();
     must_have_room();
     cr_assert(zero(u32, stuck));
@@ -216,13 +216,13 @@ Test(remap, gives_to_who_has_only_come_back_what_others_have_no_room_for)
 Test(remap, who_has_more_than_there_is_room_for_gives_it_to_who_comes_back)
 {
     for (uint32_t n = 1; n < NODES; n++)
-        is[n] = HTH_LOST;
+        is[n] = HTH_UNREACHABLE;
     remap();
     for (uint32_t n = 1; n < NODES - 1; n++)
-        is[n] = HTH_BACK;
+        is[n] = HTH_RETURNED;
     remap();
     must_have_room();
-    is[NODES - 1] = HTH_BACK;
+    is[NODES - 1] = HTH_RETURNED;
     remap();
     must_be_apart();
     must_have_room();
@@ -230,15 +230,15 @@ Test(remap, who_has_more_than_there_is_room_for_gives_it_to_who_comes_back)
 
 Test(remap, a_copy_goes_home_when_its_home_is_well_and_not_before)
 {
-    is[5] = HTH_LOST;
+    is[5] = HTH_UNREACHABLE;
     remap();
-    is[5] = HTH_BACK;
+    is[5] = HTH_RETURNED;
     remap();
     for (uint32_t r = 0; r < NODES; r++)
         for (uint32_t p = 0; p < COPIES; p++)
             cr_assert(ne(u32, at(r, p), 5), "rank %u", r);
     cr_assert(eq(u32, at(5, COPIES), 5), "what is its own is its own at once");
-    is[5] = HTH_WELL;
+    is[5] = HTH_REACHABLE;
     remap();
     for (uint32_t r = 0; r < NODES; r++)
         for (uint32_t p = 0; p < PLACES; p++)
@@ -250,39 +250,39 @@ Test(remap, says_who_had_the_bytes_when_a_map_was_settled_last)
 {
     uint32_t first = home_of(0, 0), second;
 
-    is[first] = HTH_LOST;
+    is[first] = HTH_UNREACHABLE;
     remap();
     second = at(0, 0);
-    is[second] = HTH_LOST;
+    is[second] = HTH_UNREACHABLE;
     remap();
-    cr_assert(eq(u32, hth_holders_move(&map, 0, 0)->was, first));
+    cr_assert(eq(u32, hth_places_move(&map, 0, 0)->was, first));
     settled = 1;
     first = at(0, 0);
-    is[first] = HTH_LOST;
+    is[first] = HTH_UNREACHABLE;
     remap();
-    cr_assert(eq(u32, hth_holders_move(&map, 0, 0)->was, first));
+    cr_assert(eq(u32, hth_places_move(&map, 0, 0)->was, first));
 }
 
 Test(remap, what_nobody_can_take_stays_and_is_counted)
 {
     for (uint32_t n = 1; n < NODES; n++)
-        is[n] = HTH_LOST;
+        is[n] = HTH_UNREACHABLE;
     remap();
     cr_assert(gt(u32, stuck, 0));
     for (uint32_t r = 0; r < NODES; r++)
         cr_assert(eq(u32, at(r, 0) == 0 || at(r, 1) == 0 || at(r, COPIES) == 0, 1), "rank %u", r);
 }
 
-/* ---- Pairs ------------------------------------------------------------------------------------------ */
+/* ---- Pairs ----------------------------------------------------------------------------------- */
 
-static void cut(uint32_t a, uint32_t b, enum hth_wellness how)
+static void cut(uint32_t a, uint32_t b, enum hth_reachability how)
 {
     pair[0] = (struct hth_pair){ a < b ? a : b, a < b ? b : a, (uint8_t)how };
     pairs = 1;
 }
 
 /* Node `a` from both. */
-static void cut_both(uint32_t a, uint32_t b, uint32_t c, enum hth_wellness how)
+static void cut_both(uint32_t a, uint32_t b, uint32_t c, enum hth_reachability how)
 {
     struct hth_pair first;
 
@@ -304,7 +304,7 @@ Test(remap, copies_that_no_place_can_bring_move_until_their_owner_has_long_been_
     for (uint32_t r = 0; r < NODES; r++) {
         uint32_t home = home_of(r, 0);
 
-        cut_both(r, home, home_of(r, 1), HTH_LOST);
+        cut_both(r, home, home_of(r, 1), HTH_UNREACHABLE);
         remap();
         cr_assert(ne(u32, at(r, 0), home), "rank %u", r);
         cr_assert(ne(u32, at(r, 0), home_of(r, 1)), "rank %u", r);
@@ -314,10 +314,10 @@ Test(remap, copies_that_no_place_can_bring_move_until_their_owner_has_long_been_
         must_be_apart();
         remap();
         cr_assert(zero(u32, moved), "it is the same the next time");
-        pair[0].is = pair[1].is = HTH_BACK;
+        pair[0].reach = pair[1].reach = HTH_RETURNED;
         remap();
         cr_assert(ne(u32, at(r, 0), home), "rank %u", r);
-        pair[0].is = pair[1].is = HTH_WELL;
+        pair[0].reach = pair[1].reach = HTH_REACHABLE;
         remap();
         cr_assert(eq(u32, at(r, 0), home), "rank %u", r);
     }
@@ -325,7 +325,7 @@ Test(remap, copies_that_no_place_can_bring_move_until_their_owner_has_long_been_
 
 Test(remap, a_copy_that_another_copy_can_bring_stays)
 {
-    cut(home_of(0, 0), 0, HTH_LOST);
+    cut(home_of(0, 0), 0, HTH_UNREACHABLE);
     remap();
     cr_assert(eq(u32, at(0, 0), home_of(0, 0)));
     cr_assert(zero(u32, moved));
@@ -334,7 +334,7 @@ Test(remap, a_copy_that_another_copy_can_bring_stays)
 
 Test(remap, who_hold_copies_of_one_owner_need_not_reach_each_other)
 {
-    cut(home_of(0, 0), home_of(0, 1), HTH_LOST);
+    cut(home_of(0, 0), home_of(0, 1), HTH_UNREACHABLE);
     remap();
     cr_assert(eq(u32, at(0, 0), home_of(0, 0)));
     cr_assert(eq(u32, at(0, 1), home_of(0, 1)));
@@ -345,13 +345,13 @@ Test(remap, who_stands_in_for_a_lost_owner_is_somebody_who_reaches_the_copies)
 {
     uint32_t first;
 
-    is[3] = HTH_LOST;
+    is[3] = HTH_UNREACHABLE;
     remap();
     first = at(3, COPIES);
-    cut(first, at(3, 1), HTH_LOST);
+    cut(first, at(3, 1), HTH_UNREACHABLE);
     remap();
     cr_assert(eq(u32, at(3, COPIES), first), "the other copy is enough");
-    cut_both(first, at(3, 0), at(3, 1), HTH_LOST);
+    cut_both(first, at(3, 0), at(3, 1), HTH_UNREACHABLE);
     remap();
     cr_assert(ne(u32, at(3, COPIES), first));
     cr_assert(eq(u32, at(3, 1), home_of(3, 1)), "what is there stays there");
@@ -363,12 +363,12 @@ Test(remap, what_nobody_else_can_take_stays_with_whom_its_owner_cannot_reach)
     uint32_t only = home_of(0, 0);
 
     for (uint32_t n = 1; n < NODES; n++)
-        is[n] = n == only ? HTH_WELL : HTH_LOST;
+        is[n] = n == only ? HTH_REACHABLE : HTH_UNREACHABLE;
     remap();
-    cut(0, only, HTH_LOST);
+    cut(0, only, HTH_UNREACHABLE);
     remap();
     cr_assert(eq(u32, at(0, 0), only));
-    pair[0].is = HTH_BACK;
+    pair[0].reach = HTH_RETURNED;
     remap();
     cr_assert(eq(u32, at(0, 0), only));
 }
@@ -379,15 +379,15 @@ Test(remap, gives_to_whom_the_owner_has_not_long_reached_where_too_few_would_be_
     uint32_t a = home_of(0, 0), b = a ^ 1;
 
     for (uint32_t n = 1; n < NODES; n++)
-        is[n] = n == a || n == b ? HTH_WELL : HTH_LOST;
+        is[n] = n == a || n == b ? HTH_REACHABLE : HTH_UNREACHABLE;
     remap();
-    is[a] = HTH_LOST;
-    cut(0, b, HTH_BACK);
+    is[a] = HTH_UNREACHABLE;
+    cut(0, b, HTH_RETURNED);
     remap();
     cr_assert(eq(u32, at(0, 0) == b || at(0, 1) == b, 1));
 }
 
-/* ---- A large job ----------------------------------------------------------------------------------- */
+/* ---- A large job ----------------------------------------------------------------------------- */
 
 enum { MANY = 240, EACH = 3, MANY_PLACES = 2 }; /* racks of four; one copy */
 
@@ -407,7 +407,7 @@ static uint32_t least_of_all(uint32_t rank, uint32_t place)
     uint32_t best = MANY;
 
     for (uint32_t n = 0; n < MANY; n++)
-        if (well[n] == HTH_WELL && may_have(rank, place, n) &&
+        if (well[n] == HTH_REACHABLE && may_have(rank, place, n) &&
                 (best == MANY || load[n] < load[best]))
             best = n;
     return best;
@@ -417,7 +417,7 @@ static uint32_t least_of_all(uint32_t rank, uint32_t place)
 static void must_be_the_least(const struct hth_epoch *e, const struct hth_placement *of)
 {
     struct hth_remap in = {
-        .epoch = e, .base = of, .last = &map, .settled = 1, .is = well, .min_copies = 1
+        .epoch = e, .base = of, .last = &map, .settled = 1, .reach = well, .min_copies = 1
     };
     struct hth_move *move = NULL;
     uint32_t moves = 0;
@@ -425,15 +425,15 @@ static void must_be_the_least(const struct hth_epoch *e, const struct hth_placem
     memset(load, 0, sizeof(load));
     for (uint32_t r = 0; r < e->world; r++)
         for (uint32_t p = 0; p < MANY_PLACES; p++) {
-            const struct hth_move *m = hth_holders_move(&map, r, p);
+            const struct hth_move *m = hth_places_move(&map, r, p);
             uint32_t home = p ? r / EACH : of->holder[r];
 
-            now[r][p] = m && (!p || well[home] == HTH_LOST) ? m->node : home;
+            now[r][p] = m && (!p || well[home] == HTH_UNREACHABLE) ? m->node : home;
             load[now[r][p]]++;
         }
     for (uint32_t r = 0; r < e->world; r++)
         for (uint32_t p = 0; p < MANY_PLACES; p++) {
-            uint32_t to = well[now[r][p]] == HTH_LOST ? least_of_all(r, p) : now[r][p];
+            uint32_t to = well[now[r][p]] == HTH_UNREACHABLE ? least_of_all(r, p) : now[r][p];
 
             load[now[r][p]]--;
             load[to]++;
@@ -445,7 +445,7 @@ static void must_be_the_least(const struct hth_epoch *e, const struct hth_placem
     map.moves = moves;
     for (uint32_t r = 0; r < e->world; r++)
         for (uint32_t p = 0; p < MANY_PLACES; p++) {
-            const struct hth_move *m = hth_holders_move(&map, r, p);
+            const struct hth_move *m = hth_places_move(&map, r, p);
 
             cr_assert(eq(u32,
                               m   ? m->node
@@ -477,7 +477,7 @@ Test(remap, each_place_goes_to_the_first_of_the_least_loaded_however_many_are_lo
     for (uint32_t round = 0; round < 8; round++) { /* more and more are lost, and none is back */
         for (uint32_t n = 0; n < MANY; n++)
             if (hth_splitmix64(&seed) % 12 == 0)
-                well[n] = HTH_LOST;
+                well[n] = HTH_UNREACHABLE;
         must_be_the_least(&e, &of);
     }
     hth_placement_fini(&of);

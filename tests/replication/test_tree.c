@@ -22,7 +22,7 @@ TestSuite(tree, .init = begin);
 static struct hth_ctx bare(struct hth_epoch *e, uint32_t nodes, uint32_t *down)
 {
     *e = (struct hth_epoch){ .nodes = nodes };
-    return (struct hth_ctx){ .epoch = e, .down = down };
+    return (struct hth_ctx){ .epoch = e, .lost = down };
 }
 
 Test(tree, every_living_node_is_the_child_of_its_living_parent_whoever_is_lost)
@@ -96,7 +96,7 @@ Test(tree, up_brings_a_fact_to_the_coordinator_with_its_origin)
 Test(tree, up_goes_round_a_parent_that_is_lost)
 {
     p = pair_open(70);
-    p->node[69].down[2] = 1;
+    p->node[69].lost[2] = 1;
     facts_from(69);
     cr_assert(eq(int, hth_session_is_up(p->node[0].ctx.session, 69), 1));
     pair_close(p);
@@ -118,15 +118,15 @@ Test(tree, up_goes_round_a_parent_that_its_child_cannot_reach)
 
 Test(tree, whom_the_map_cuts_from_its_parent_is_the_next_ones_child)
 {
-    static const struct hth_apart cut[] = { { 0, 1, 1, 1, 0 }, { 2, 69, 1, 1, 0 },
+    static const struct hth_pair_note cut[] = { { 0, 1, 1, 1, 0 }, { 2, 69, 1, 1, 0 },
         { 3, 100, 0, 1, 0 }, { 4, 5000, 1, 1, 0 }, { 156, 5000, 1, 1, 0 } };
     enum { N = 5001 };
     static uint32_t seen[N], child[N];
     struct hth_epoch e;
     struct hth_ctx c = bare(&e, N, NULL);
 
-    c.apart = cut;
-    c.aparts = 5;
+    c.pair = cut;
+    c.pairs = 5;
     for (uint32_t i = 0; i < N; i++) {
         uint32_t n = hth_tree_children(&c, i, child, N);
 
@@ -181,7 +181,7 @@ Test(tree, ignores_what_comes_from_the_wrong_side_or_is_too_short)
     pair_close(p);
 }
 
-/* ---- Many facts, few messages ----------------------------------------------------------------------- */
+/* ---- Many facts, few messages ---------------------------------------------------------------- */
 
 /* Those that the coordinator hears while all nodes say `facts` facts of `len` bytes each. */
 static uint64_t messages_of(uint32_t facts, size_t len)

@@ -477,7 +477,7 @@ static const struct {
 } rules[] = {
     { "record", HTH_BREAK_RECORD },
     { "moved", HTH_BREAK_MOVED },
-    { "apart", HTH_BREAK_APART },
+    { "apart", HTH_BREAK_UNREACHABLE },
     { "ruled-out", HTH_BREAK_RULED_OUT },
     { "staged-by-bytes", HTH_BREAK_CROWD },
     { "all-alive", HTH_BREAK_ALIVE },

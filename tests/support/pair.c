@@ -89,7 +89,7 @@ static void on_message(
 
 static void on_peer_up(void *self, uint32_t node)
 {
-    ((struct pair_node *)self)->down[node] = 0;
+    ((struct pair_node *)self)->lost[node] = 0;
 }
 
 static void on_peer_down(void *self, uint32_t node, int code, const char *text)
@@ -98,7 +98,7 @@ static void on_peer_down(void *self, uint32_t node, int code, const char *text)
 
     (void)code, (void)text;
     n->peer_downs++;
-    n->down[node] = 1;
+    n->lost[node] = 1;
     hth_transfer_peer_down(&n->ctx, node);
     hth_blobs_peer_down(&n->ctx, node);
 }
@@ -184,7 +184,7 @@ static void fill_ctx(struct pair_node *n)
                 .retry_ms = 100,
                 .inflight_bytes = UINT64_C(64) << 20 },
         .store = n->store,
-        .down = n->down,
+        .lost = n->lost,
     };
 }
 
@@ -512,7 +512,7 @@ int pair_logged(const struct pair *p, uint32_t node, const char *event)
     return times;
 }
 
-struct hth_head pair_head(const struct pair *p, uint32_t node, struct hth_holders *out_map)
+struct hth_head pair_head(const struct pair *p, uint32_t node, struct hth_places *out_map)
 {
     struct hth_store *s = p->node[node].store;
     const unsigned char *map;
@@ -522,7 +522,7 @@ struct hth_head pair_head(const struct pair *p, uint32_t node, struct hth_holder
 
     if (s->ops->record_get(s, "head", &bytes, &len, NULL) ||
             hth_head_decode(&h, &map, &map_len, bytes, len, NULL) ||
-            (out_map && hth_holders_decode(out_map, map, map_len, NULL)))
+            (out_map && hth_places_decode(out_map, map, map_len, NULL)))
         abort();
     free(bytes);
     return h;

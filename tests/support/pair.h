@@ -7,7 +7,7 @@
 #define PAIR_H
 
 #include "core/format/head.h"
-#include "core/format/holders.h"
+#include "core/format/places.h"
 #include "replication/held/draft.h"
 #include "replication/held/seal.h"
 #include "replication/transfer/transfer.h"
@@ -28,7 +28,7 @@ struct pair_node {
     struct hth_store *store;
     struct hth_transport *transport;
     struct hth_epoch epoch;
-    uint32_t down[PAIR_NODES];
+    uint32_t lost[PAIR_NODES];
     int wanted;        /* what the commit would say to offers */
     uint32_t sealed;   /* replicas that came */
     uint32_t no_rooms; /* offers refused for that */
@@ -97,7 +97,7 @@ struct hth_held *pair_held(struct pair *p, uint32_t node, struct hth_save_id sav
 int pair_equal(struct pair *p, uint32_t node, uint32_t other, struct hth_save_id save, uint64_t id);
 
 /* The head on record there, and its map, which is the caller's. NULL: not wanted. */
-struct hth_head pair_head(const struct pair *p, uint32_t node, struct hth_holders *out_map);
+struct hth_head pair_head(const struct pair *p, uint32_t node, struct hth_places *out_map);
 
 int pair_logged(const struct pair *p, uint32_t node, const char *event); /* how often */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The holder map of an epoch. Layout: core/format/holders.h. */
-#include "holders.h"
+/* The holder map of an epoch. Layout: core/format/places.h. */
+#include "places.h"
 #include "record.h"
 
 #include <stdlib.h>
@@ -10,22 +10,22 @@
 #define MOVE_BYTES 16u
 #define PAIR_BYTES 32u
 
-void hth_holders_first(struct hth_holders *out, uint64_t epoch, uint64_t nonce)
+void hth_places_first(struct hth_places *out, uint64_t epoch, uint64_t nonce)
 {
-    *out = (struct hth_holders){ 0 };
+    *out = (struct hth_places){ 0 };
     hth_put64(out->forerunner, epoch);
     hth_put64(out->forerunner + 8, nonce);
 }
 
-size_t hth_holders_bytes(const struct hth_holders *m)
+size_t hth_places_bytes(const struct hth_places *m)
 {
     return HEAD_BYTES + (size_t)m->notes * NOTE_BYTES + (size_t)m->moves * MOVE_BYTES +
            (size_t)m->pairs * PAIR_BYTES;
 }
 
-void hth_holders_encode(const struct hth_holders *m, unsigned char *out)
+void hth_places_encode(const struct hth_places *m, unsigned char *out)
 {
-    struct hth_writer w = { .at = out, .cap = hth_holders_bytes(m) };
+    struct hth_writer w = { .at = out, .cap = hth_places_bytes(m) };
 
     hth_write(&w, m->forerunner, HTH_DIGEST);
     hth_write32(&w, m->notes);
@@ -51,14 +51,14 @@ void hth_holders_encode(const struct hth_holders *m, unsigned char *out)
     for (uint32_t i = 0; i < m->pairs; i++) {
         hth_write32(&w, m->pair[i].a);
         hth_write32(&w, m->pair[i].b);
-        hth_write32(&w, m->pair[i].cut);
+        hth_write32(&w, m->pair[i].unreachable);
         hth_write32(&w, 0);
         hth_write64(&w, m->pair[i].last_ms);
         hth_write64(&w, m->pair[i].before_ms);
     }
 }
 
-static void read_notes(struct hth_reader *r, struct hth_holders *m)
+static void read_notes(struct hth_reader *r, struct hth_places *m)
 {
     for (uint32_t i = 0; i < m->notes; i++) {
         struct hth_note *n = &m->note[i];
@@ -74,7 +74,7 @@ static void read_notes(struct hth_reader *r, struct hth_holders *m)
     }
 }
 
-static void read_moves(struct hth_reader *r, struct hth_holders *m)
+static void read_moves(struct hth_reader *r, struct hth_places *m)
 {
     for (uint32_t i = 0; i < m->moves; i++) {
         struct hth_move *v = &m->move[i];
@@ -88,34 +88,34 @@ static void read_moves(struct hth_reader *r, struct hth_holders *m)
     }
 }
 
-static int pair_cmp(const struct hth_apart *p, uint32_t a, uint32_t b)
+static int pair_cmp(const struct hth_pair_note *p, uint32_t a, uint32_t b)
 {
     if (p->a != a)
         return p->a < a ? -1 : 1;
     return p->b < b ? -1 : p->b > b;
 }
 
-static void read_pairs(struct hth_reader *r, struct hth_holders *m)
+static void read_pairs(struct hth_reader *r, struct hth_places *m)
 {
     for (uint32_t i = 0; i < m->pairs; i++) {
-        struct hth_apart *p = &m->pair[i];
+        struct hth_pair_note *p = &m->pair[i];
 
         p->a = hth_read32(r);
         p->b = hth_read32(r);
-        p->cut = hth_read32(r);
+        p->unreachable = hth_read32(r);
         hth_read_zeros(r, 4);
         p->last_ms = hth_read64(r);
         p->before_ms = hth_read64(r);
-        if (p->a >= p->b || p->cut > 1 || (i && pair_cmp(&p[-1], p->a, p->b) >= 0))
+        if (p->a >= p->b || p->unreachable > 1 || (i && pair_cmp(&p[-1], p->a, p->b) >= 0))
             r->bad = 1;
     }
 }
 
-int hth_holders_decode(
-        struct hth_holders *out, const void *bytes, size_t len, struct hearth_error *err)
+int hth_places_decode(
+        struct hth_places *out, const void *bytes, size_t len, struct hearth_error *err)
 {
     struct hth_reader r = { .at = bytes, .len = len };
-    struct hth_holders m = { 0 };
+    struct hth_places m = { 0 };
 
     hth_read_into(&r, m.forerunner, HTH_DIGEST);
     m.notes = hth_read32(&r);
@@ -123,36 +123,36 @@ int hth_holders_decode(
     m.pairs = hth_read32(&r);
     hth_read_zeros(&r, 4);
     if (r.bad || m.notes > len / NOTE_BYTES || m.moves > len / MOVE_BYTES ||
-            m.pairs > HTH_APART_MAX || hth_holders_bytes(&m) != len)
+            m.pairs > HTH_PAIRS_MAX || hth_places_bytes(&m) != len)
         return hth_fail(
                 err, HEARTH_ECORRUPT, 0, "the holder map of %zu bytes is torn, or none", len);
     m.note = calloc(m.notes ? m.notes : 1, sizeof(*m.note));
     m.move = calloc(m.moves ? m.moves : 1, sizeof(*m.move));
     m.pair = calloc(m.pairs ? m.pairs : 1, sizeof(*m.pair));
     if (!m.note || !m.move || !m.pair) {
-        hth_holders_fini(&m);
+        hth_places_fini(&m);
         return hth_fail(err, HEARTH_ENOMEM, 0, "a holder map of %zu bytes", len);
     }
     read_notes(&r, &m);
     read_moves(&r, &m);
     read_pairs(&r, &m);
     if (r.bad) {
-        hth_holders_fini(&m);
+        hth_places_fini(&m);
         return hth_fail(err, HEARTH_ECORRUPT, 0, "the holder map holds what Hearth never writes");
     }
     *out = m;
     return HEARTH_OK;
 }
 
-void hth_holders_fini(struct hth_holders *m)
+void hth_places_fini(struct hth_places *m)
 {
     free(m->note);
     free(m->move);
     free(m->pair);
-    *m = (struct hth_holders){ 0 };
+    *m = (struct hth_places){ 0 };
 }
 
-const struct hth_note *hth_holders_note(const struct hth_holders *m, uint32_t node)
+const struct hth_note *hth_places_note(const struct hth_places *m, uint32_t node)
 {
     uint32_t lo = 0, hi = m->notes;
 
@@ -167,7 +167,7 @@ const struct hth_note *hth_holders_note(const struct hth_holders *m, uint32_t no
     return lo < m->notes && m->note[lo].node == node ? &m->note[lo] : NULL;
 }
 
-const struct hth_move *hth_holders_move(const struct hth_holders *m, uint32_t rank, uint32_t place)
+const struct hth_move *hth_places_move(const struct hth_places *m, uint32_t rank, uint32_t place)
 {
     uint32_t lo = 0, hi = m->moves;
 
@@ -184,15 +184,15 @@ const struct hth_move *hth_holders_move(const struct hth_holders *m, uint32_t ra
                                                                                    : NULL;
 }
 
-const struct hth_apart *hth_apart_find(
-        const struct hth_apart *pair, uint32_t pairs, uint32_t a, uint32_t b)
+const struct hth_pair_note *hth_pair_note_find(
+        const struct hth_pair_note *pair, uint32_t pairs, uint32_t a, uint32_t b)
 {
     const uint32_t low = a < b ? a : b, high = a < b ? b : a;
     uint32_t from = 0, to = pairs;
 
     while (from < to) {
         const uint32_t at = from + (to - from) / 2;
-        const struct hth_apart *p = &pair[at];
+        const struct hth_pair_note *p = &pair[at];
 
         if (p->a == low && p->b == high)
             return p;
@@ -204,7 +204,7 @@ const struct hth_apart *hth_apart_find(
     return NULL;
 }
 
-const struct hth_apart *hth_holders_pair(const struct hth_holders *m, uint32_t a, uint32_t b)
+const struct hth_pair_note *hth_places_pair(const struct hth_places *m, uint32_t a, uint32_t b)
 {
-    return hth_apart_find(m->pair, m->pairs, a, b);
+    return hth_pair_note_find(m->pair, m->pairs, a, b);
 }

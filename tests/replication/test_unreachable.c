@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A member that cannot reach somebody, and what goes first where copies of kept saves move. */
+/* A member that cannot reach a node; and copies of kept saves, which go first. */
 #include "member.h"
 
-TestSuite(apart, .init = begin, .fini = end);
+TestSuite(unreachable, .init = begin, .fini = end);
 TestSuite(way, .init = begin, .fini = end);
 
-/* ---- Whom it cannot reach ---------------------------------------------------------------------------- */
+/* ---- Nodes that it cannot reach -------------------------------------------------------------- */
 
 /* Rank 2's copy is assigned here and not here; `was` had it before. Its owner is node 2. */
 static void lack_copy_of(const struct hth_keep *keep, uint32_t was)
@@ -13,7 +13,7 @@ static void lack_copy_of(const struct hth_keep *keep, uint32_t was)
     struct hth_object object[2] = { seal(other)->object, seal(own)->object };
     struct hth_held_save *s = hth_holdings_find(ctx, save);
     struct hth_move move = { .rank = 2, .place = 0, .node = 1, .was = was };
-    struct hth_holders map = { .moves = 1, .move = &move };
+    struct hth_places map = { .moves = 1, .move = &move };
 
     hth_held_drop(ctx, s, hth_held_find(s, other));
     give_head(1, &map, keep);
@@ -28,44 +28,44 @@ static void lack_copy(uint32_t was)
 static void give_pair(uint64_t position, uint32_t cut)
 {
     struct hth_move move = { .rank = 2, .place = 0, .node = 1, .was = 1 };
-    struct hth_apart pair = { .a = 1, .b = 2, .cut = cut };
-    struct hth_holders map = { .moves = 1, .move = &move, .pairs = 1, .pair = &pair };
+    struct hth_pair_note pair = { .a = 1, .b = 2, .unreachable = cut };
+    struct hth_places map = { .moves = 1, .move = &move, .pairs = 1, .pair = &pair };
 
     give_head(position, &map, &ctx->keep);
 }
 
-Test(apart, says_which_node_it_cannot_reach_and_has_a_place_with_until_the_map_has_the_pair)
+Test(unreachable, says_which_node_it_cannot_reach_and_has_a_place_with_until_the_map_has_the_pair)
 {
     lack_copy(1);
-    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, SOON_MS)));
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHABLE, SOON_MS)));
     hth_commit_peer_down(commit, 2);
-    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS), 3));
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHABLE, 2 * SOON_MS), 3));
     cr_assert(eq(u8, p->node[0].fact[4], 1));
     give_pair(2, 1);
-    (void)heard(HTH_KIND_UNREACHED, 50);
-    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, SOON_MS)));
+    (void)heard(HTH_KIND_UNREACHABLE, 50);
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHABLE, SOON_MS)));
 }
 
 /* The coordinator knows which node has a source. */
-Test(apart, says_so_though_another_holder_is_in_reach_and_nothing_is_lacking)
+Test(unreachable, says_so_though_another_holder_is_in_reach_and_nothing_is_lacking)
 {
     struct hth_keep keep = { .epoch = save.epoch, .serial = 1, .saves = 1, .save = { save } };
 
     unsettled = 1;
     lack_copy_of(&keep, 0);
     hth_commit_peer_down(commit, 2);
-    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS), 3));
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHABLE, 2 * SOON_MS), 3));
 }
 
-Test(apart, takes_back_what_it_said_when_there_is_a_connection_again)
+Test(unreachable, takes_back_what_it_said_when_there_is_a_connection_again)
 {
     hth_commit_peer_down(commit, 2);
-    (void)heard(HTH_KIND_UNREACHED, SOON_MS);
+    (void)heard(HTH_KIND_UNREACHABLE, SOON_MS);
     hth_commit_peer_up(commit, 2);
-    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 50), 1));
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHABLE, 50), 1));
     cr_assert(eq(u8, p->node[0].fact[0], 2));
     cr_assert(zero(u8, p->node[0].fact[4]), "it can");
-    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS)));
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHABLE, 2 * SOON_MS)));
 }
 
 /* ---- Pulls that stall ------------------------------------------------------------------------ */
@@ -73,79 +73,80 @@ Test(apart, takes_back_what_it_said_when_there_is_a_connection_again)
 static void stall(uint64_t len)
 {
     hth_commit_pulled(commit, 2, len, HEARTH_ETIMEOUT);
-    (void)heard(HTH_KIND_UNREACHED, ctx->opts.retry_ms + 10);
+    (void)heard(HTH_KIND_UNREACHABLE, ctx->opts.retry_ms + 10);
 }
 
-Test(apart, says_which_node_it_cannot_pull_from_when_two_pulls_in_a_row_have_stalled)
+Test(unreachable, says_which_node_it_cannot_pull_from_when_two_pulls_in_a_row_have_stalled)
 {
     hth_commit_pulled(commit, 2, 4096, HEARTH_ETIMEOUT);
     hth_commit_pulled(commit, 2, 4096, HEARTH_ETIMEOUT); /* in the same moment */
-    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, SOON_MS)));
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHABLE, SOON_MS)));
     stall(8192);
-    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS), 3));
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHABLE, 2 * SOON_MS), 3));
     cr_assert(eq(u8, p->node[0].fact[0], 2));
     cr_assert(eq(u8, p->node[0].fact[4], 2));
 }
 
-Test(apart,
+Test(unreachable,
         a_pull_as_long_as_the_shortest_that_stalled_shows_that_it_can_and_a_shorter_one_does_not)
 {
     stall(8192);
     stall(4096);
     hth_commit_pulled(commit, 2, 1000, HEARTH_OK);
-    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS), 3));
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHABLE, 2 * SOON_MS), 3));
     hth_commit_pulled(commit, 2, 4096, HEARTH_OK);
-    (void)heard(HTH_KIND_UNREACHED, 50);
-    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS)));
+    (void)heard(HTH_KIND_UNREACHABLE, 50);
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHABLE, 2 * SOON_MS)));
 }
 
-Test(apart, one_pull_that_stalls_between_others_that_come_is_not_said)
+Test(unreachable, one_pull_that_stalls_between_others_that_come_is_not_said)
 {
     for (int i = 0; i < 5; i++) {
         stall(4096);
         hth_commit_pulled(commit, 2, 4096, HEARTH_OK);
     }
-    cr_assert(zero(u32, said[HTH_KIND_UNREACHED]));
+    cr_assert(zero(u32, said[HTH_KIND_UNREACHABLE]));
 }
 
-Test(apart, pulls_from_the_coordinator_that_stall_are_said_too)
+Test(unreachable, pulls_from_the_coordinator_that_stall_are_said_too)
 {
     for (int i = 0; i < 2; i++) {
         hth_commit_pulled(commit, 0, 4096, HEARTH_ETIMEOUT);
-        (void)heard(HTH_KIND_UNREACHED, ctx->opts.retry_ms + 10);
+        (void)heard(HTH_KIND_UNREACHABLE, ctx->opts.retry_ms + 10);
     }
-    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS), 3));
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHABLE, 2 * SOON_MS), 3));
     cr_assert(zero(u8, p->node[0].fact[0]));
     cr_assert(eq(u8, p->node[0].fact[4], 2));
 }
 
 /* Words go to node 2 by way of this one. */
-Test(apart, says_so_of_its_child_in_the_tree_though_nothing_is_lacking)
+Test(unreachable, says_so_of_its_child_in_the_tree_though_nothing_is_lacking)
 {
     ctx->opts.tree_degree = 1;
     hth_commit_peer_down(commit, 2);
-    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 2 * SOON_MS), 3));
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHABLE, 2 * SOON_MS), 3));
 }
 
 /* Its engine was killed and is back: it has the copy, and the other holder does not. */
-Test(apart, a_node_that_was_away_is_dialled_though_another_holder_is_in_reach)
+Test(unreachable, a_node_that_was_away_is_dialled_though_another_holder_is_in_reach)
 {
     lack_copy(0);
     hth_commit_peer_down(commit, 2);
     cr_assert(zero(int, hth_session_is_connected(ctx->session, 2)));
-    (void)heard(HTH_KIND_UNREACHED, SOON_MS);
+    (void)heard(HTH_KIND_UNREACHABLE, SOON_MS);
     cr_assert(eq(int, hth_session_is_connected(ctx->session, 2), 1));
 }
 
-Test(apart, tries_which_node_the_map_says_it_cannot_reach_and_says_when_it_can_until_the_map_has_it)
+Test(unreachable,
+        tries_which_node_the_map_says_it_cannot_reach_and_says_when_it_can_until_the_map_has_it)
 {
     give_pair(1, 1);
-    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 2 * ctx->opts.dead_ms - 10)));
-    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 5 * ctx->opts.dead_ms), 1));
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHABLE, 2 * ctx->opts.dead_ms - 10)));
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHABLE, 5 * ctx->opts.dead_ms), 1));
     cr_assert(zero(u8, p->node[0].fact[4]), "it can");
     give_pair(2, 0);
-    (void)heard(HTH_KIND_UNREACHED, 50);
-    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 5 * ctx->opts.dead_ms)));
+    (void)heard(HTH_KIND_UNREACHABLE, 50);
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHABLE, 5 * ctx->opts.dead_ms)));
 }
 
 static enum hth_loop_fault how; /* pulls from node 2 go */
@@ -162,26 +163,27 @@ static struct hth_loop_verdict path(void *arg, enum hth_loop_kind kind, uint32_t
 }
 
 /* Messages of node 2 come all the while. */
-Test(apart, a_pair_whose_pulls_stalled_can_again_when_a_pull_has_come_and_not_when_it_is_connected)
+Test(unreachable,
+        a_pair_whose_pulls_stalled_can_again_when_a_pull_has_come_and_not_when_it_is_connected)
 {
     struct hth_keep keep = { .epoch = save.epoch, .serial = 1, .saves = 1, .save = { save } };
     struct hth_object object[2] = { seal(own)->object,
         pair_seal(p, 2, save, other, 4096, other)->object };
-    struct hth_apart pair = { .a = 1, .b = 2, .cut = 1 };
-    struct hth_holders map = { .pairs = 1, .pair = &pair };
+    struct hth_pair_note pair = { .a = 1, .b = 2, .unreachable = 1 };
+    struct hth_places map = { .pairs = 1, .pair = &pair };
 
     how = HTH_LOOP_STALL;
     hth_loop_net_script(p->net, path, NULL);
     give_manifest(object, 2);
     give_head(1, &map, &keep);
-    cr_assert(zero(u32, heard(HTH_KIND_UNREACHED, 12 * ctx->opts.dead_ms)));
+    cr_assert(zero(u32, heard(HTH_KIND_UNREACHABLE, 12 * ctx->opts.dead_ms)));
     cr_assert(eq(int, hth_session_is_connected(ctx->session, 2), 1));
     how = HTH_LOOP_NONE;
-    cr_assert(ge(u32, heard(HTH_KIND_UNREACHED, 60000 + ctx->opts.dead_ms), 1));
+    cr_assert(ge(u32, heard(HTH_KIND_UNREACHABLE, 60000 + ctx->opts.dead_ms), 1));
     cr_assert(zero(u8, p->node[0].fact[4]), "it can");
 }
 
-/* ---- What is kept goes before what is undecided ------------------------------------------------------- */
+/* ---- What is kept goes before what is undecided ---------------------------------------------- */
 
 static const struct hth_save_id later = { 7, 77, 6, 1 }, last = { 7, 77, 7, 1 };
 
@@ -199,7 +201,7 @@ static void keep_unsettled(void)
     struct hth_object object[2] = { seal_of(2, save, other)->object, seal(own)->object };
     struct hth_keep keep = { .epoch = save.epoch, .serial = 1, .saves = 1, .save = { save } };
     struct hth_move move = { .rank = 2, .place = 0, .node = 1, .was = 2 };
-    struct hth_holders map = { .moves = 1, .move = &move };
+    struct hth_places map = { .moves = 1, .move = &move };
 
     unsettled = 1;
     give_head(1, &map, &keep);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is lost and who is back at the coordinator, and what maps make of it. Three nodes, one copy each. */
+/* Who is lost and who is back at the coordinator, and what maps make of it. Three nodes, one
+ * copy each. */
 #include "coordinator.h"
 
 enum { NODES = 3, OFTEN_MS = 600000 };
@@ -10,7 +11,7 @@ static void begin(void)
     engine_start();
 }
 
-TestSuite(reach, .init = begin, .fini = coordinator_close);
+TestSuite(maps, .init = begin, .fini = coordinator_close);
 
 static void lose(uint32_t node)
 {
@@ -33,13 +34,13 @@ static void pass(uint64_t ms)
 /* Places that are not where placement puts them. */
 static uint32_t moved(void)
 {
-    struct hth_holders map;
+    struct hth_places map;
     uint32_t n = 0;
 
     (void)on_record(&map);
     for (uint32_t i = 0; i < map.moves; i++)
         n += map.move[i].node != map.move[i].was;
-    hth_holders_fini(&map);
+    hth_places_fini(&map);
     return n;
 }
 
@@ -57,7 +58,7 @@ static void copies_come_home_in(uint64_t ms)
     cr_assert(zero(u32, moved()));
 }
 
-Test(reach, who_is_back_has_its_own_place_at_once_and_copies_when_it_is_well)
+Test(maps, who_is_back_has_its_own_place_at_once_and_copies_when_it_is_well)
 {
     lose(1);
     cr_assert(eq(u32, moved(), 2), "its own, and the copy that it held");
@@ -67,7 +68,7 @@ Test(reach, who_is_back_has_its_own_place_at_once_and_copies_when_it_is_well)
     copies_come_home_in(well_ms());
 }
 
-Test(reach, who_is_lost_again_within_ten_minutes_has_no_copies_for_that_long)
+Test(maps, who_is_lost_again_within_ten_minutes_has_no_copies_for_that_long)
 {
     lose(1);
     find(1);
@@ -81,7 +82,7 @@ Test(reach, who_is_lost_again_within_ten_minutes_has_no_copies_for_that_long)
 static void set_wall_back(uint64_t ms);
 
 /* The loss is in the future by that clock. */
-Test(reach, a_wall_clock_that_is_set_back_bars_nobody_for_longer)
+Test(maps, a_wall_clock_that_is_set_back_bars_nobody_for_longer)
 {
     lose(1);
     find(1);
@@ -107,7 +108,7 @@ static void set_wall_back(uint64_t ms)
     ctx->clock.wall_ms = wall_back_ms;
 }
 
-Test(reach, an_engine_that_is_new_does_not_know_who_has_been_well_for_how_long)
+Test(maps, an_engine_that_is_new_does_not_know_who_has_been_well_for_how_long)
 {
     lose(1);
     pass(100);
@@ -118,19 +119,19 @@ Test(reach, an_engine_that_is_new_does_not_know_who_has_been_well_for_how_long)
     copies_come_home_in(well_ms());
 }
 
-Test(reach, who_is_back_before_anything_was_decided_is_not_called_lost)
+Test(maps, who_is_back_before_anything_was_decided_is_not_called_lost)
 {
     hth_commit_peer_down(commit, 1);
     hth_commit_peer_up(commit, 1);
     hth_commit_tick(commit);
     lose(2);
-    cr_assert(zero(u32, ctx->down[1]));
-    cr_assert(eq(u32, ctx->down[2], 1));
+    cr_assert(zero(u32, ctx->lost[1]));
+    cr_assert(eq(u32, ctx->lost[2], 1));
     cr_assert(eq(u64, on_record(NULL).position, 1));
 }
 
 /* The node may know nothing of its loss: the first head that says so goes to all but lost nodes. */
-Test(reach, a_node_that_is_lost_and_silent_is_told_the_newest_head_again)
+Test(maps, a_node_that_is_lost_and_silent_is_told_the_newest_head_again)
 {
     uint32_t before;
 
@@ -142,7 +143,7 @@ Test(reach, a_node_that_is_lost_and_silent_is_told_the_newest_head_again)
 }
 
 /* Node 1 is gone, and what it owned and held is with the others. */
-Test(reach, places_of_a_lost_node_count_where_they_are_now)
+Test(maps, places_of_a_lost_node_count_where_they_are_now)
 {
     struct hth_head h;
 
@@ -158,7 +159,7 @@ Test(reach, places_of_a_lost_node_count_where_they_are_now)
     cr_assert(eq(int, h.settled, 1));
 }
 
-Test(reach, a_promise_of_other_memory_than_the_members_does_not_count)
+Test(maps, a_promise_of_other_memory_than_the_members_does_not_count)
 {
     struct hth_head h = on_record(NULL);
 
@@ -172,7 +173,7 @@ Test(reach, a_promise_of_other_memory_than_the_members_does_not_count)
 }
 
 /* The promise was said first, and came by a longer way. */
-Test(reach, a_promise_that_comes_after_it_was_said_to_be_void_does_not_count)
+Test(maps, a_promise_that_comes_after_it_was_said_to_be_void_does_not_count)
 {
     unsigned char store[8];
     struct hth_head h = on_record(NULL);
@@ -181,17 +182,17 @@ Test(reach, a_promise_that_comes_after_it_was_said_to_be_void_does_not_count)
     promise(0, h.map);
     promise(1, h.map);
     hth_put64(store, p->member[2].store);
-    hth_commit_sign(commit, 2, 1, 11);
+    hth_commit_sign_of_life(commit, 2, 1, 11);
     fact(2, HTH_KIND_COPY_LOST, store, sizeof(store));
-    hth_commit_sign(commit, 2, 1, 10);
+    hth_commit_sign_of_life(commit, 2, 1, 10);
     promise(2, h.map);
     cr_assert(zero(u32, on_record(NULL).keep.saves));
-    hth_commit_sign(commit, 2, 1, 12);
+    hth_commit_sign_of_life(commit, 2, 1, 12);
     promise(2, h.map);
     cr_assert(eq(u32, on_record(NULL).keep.saves, 1));
 }
 
-Test(reach, who_promises_and_is_lost_is_told_that_it_is)
+Test(maps, who_promises_and_is_lost_is_told_that_it_is)
 {
     uint32_t before;
 
@@ -203,7 +204,7 @@ Test(reach, who_promises_and_is_lost_is_told_that_it_is)
     cr_assert(pair_until(p, &p->node[1].heard[HTH_KIND_HEAD], before + 1, 1000));
 }
 
-Test(reach, who_was_away_for_a_moment_and_who_is_late_are_told_the_newest_head)
+Test(maps, who_was_away_for_a_moment_and_who_is_late_are_told_the_newest_head)
 {
     struct hth_head h = on_record(NULL);
     uint32_t before;
@@ -255,7 +256,7 @@ static void what_was_promised_before_is_asked_for_again(void (*late)(void))
     cr_assert(eq(int, on_record(NULL).settled, 1));
 }
 
-Test(reach, what_was_promised_before_this_machine_stood_still_does_not_count_after_it)
+Test(maps, what_was_promised_before_this_machine_stood_still_does_not_count_after_it)
 {
     uint32_t still, busy;
 
@@ -264,7 +265,7 @@ Test(reach, what_was_promised_before_this_machine_stood_still_does_not_count_aft
     cr_assert(eq(u32, still, 1));
 }
 
-Test(reach, what_was_promised_before_this_engine_was_busy_for_long_does_not_count_after_it)
+Test(maps, what_was_promised_before_this_engine_was_busy_for_long_does_not_count_after_it)
 {
     uint32_t still, busy;
 
@@ -301,30 +302,30 @@ Test(uneven, who_is_well_again_and_gets_nothing_for_it_is_no_reason_for_a_map)
     cr_assert(eq(u64, on_record(NULL).position, position));
 }
 
-/* ---- Pairs ------------------------------------------------------------------------------------------ */
+/* ---- Pairs ----------------------------------------------------------------------------------- */
 
-static void say_reach(uint32_t origin, uint32_t node, uint32_t cut)
+static void report(uint32_t origin, uint32_t node, uint32_t what)
 {
     unsigned char body[8];
 
     hth_put32(body, node);
-    hth_put32(body + 4, cut);
-    hth_commit_deliver(commit, origin, HTH_KIND_UNREACHED, body, sizeof(body));
+    hth_put32(body + 4, what);
+    hth_commit_deliver(commit, origin, HTH_KIND_UNREACHABLE, body, sizeof(body));
     hth_commit_tick(commit);
 }
 
 /* -1: the map does not have the pair of nodes 1 and 2. */
-static int cut_on_record(void)
+static int unreachable_on_record(void)
 {
-    struct hth_holders map;
-    const struct hth_apart *a;
-    int cut;
+    struct hth_places map;
+    const struct hth_pair_note *a;
+    int what;
 
     (void)on_record(&map);
-    a = hth_holders_pair(&map, 2, 1);
-    cut = a ? (int)a->cut : -1;
-    hth_holders_fini(&map);
-    return cut;
+    a = hth_places_pair(&map, 2, 1);
+    what = a ? (int)a->unreachable : -1;
+    hth_places_fini(&map);
+    return what;
 }
 
 /* All that live ping. */
@@ -337,156 +338,157 @@ static void hear(void)
 /* Node 1 needs node 2, and says it for as long as it takes. */
 static void part(void)
 {
-    say_reach(1, 2, 1);
+    report(1, 2, 1);
     pair_run(p, 100); /* a connection with it */
     pass(ctx->opts.dead_ms);
-    say_reach(1, 2, 1);
+    report(1, 2, 1);
     hear();
 }
 
 /* Each for itself: bytes may go one way and not the other. */
 static void can_again(void)
 {
-    say_reach(1, 2, 0);
-    say_reach(2, 1, 0);
+    report(1, 2, 0);
+    report(2, 1, 0);
 }
 
-Test(reach, a_pair_can_again_when_both_say_so)
+Test(maps, a_pair_can_again_when_both_say_so)
 {
     part();
     for (int i = 0; i < 3; i++) {
-        say_reach(1, 2, 0);
+        report(1, 2, 0);
         pass(100);
     }
-    cr_assert(eq(int, cut_on_record(), 1));
-    say_reach(2, 1, 2);
-    say_reach(2, 1, 0);
-    cr_assert(eq(int, cut_on_record(), 1), "node 2 could not since node 1 said that it can");
-    say_reach(1, 2, 0);
-    cr_assert(zero(int, cut_on_record()));
+    cr_assert(eq(int, unreachable_on_record(), 1));
+    report(2, 1, 2);
+    report(2, 1, 0);
+    cr_assert(
+            eq(int, unreachable_on_record(), 1), "node 2 could not since node 1 said that it can");
+    report(1, 2, 0);
+    cr_assert(zero(int, unreachable_on_record()));
 }
 
 /* A node that it cannot reach is lost; one that it cannot pull from, or that cannot pull from
  * it, is half of a pair. */
-Test(reach, the_coordinator_is_half_of_a_pair_where_pulls_stall)
+Test(maps, the_coordinator_is_half_of_a_pair_where_pulls_stall)
 {
     for (int i = 0; i < 2; i++) {
-        say_reach(1, 0, 2);
+        report(1, 0, 2);
         pair_run(p, 100);
         pass(ctx->opts.dead_ms);
-        say_reach(1, 0, 2);
+        report(1, 0, 2);
     }
-    cr_assert(eq(u32, ctx->aparts, 1));
-    cr_assert(eq(int, hth_tree_is_cut(ctx, 0, 1), 1));
+    cr_assert(eq(u32, ctx->pairs, 1));
+    cr_assert(eq(int, hth_tree_is_unreachable(ctx, 0, 1), 1));
     cr_assert(eq(u32, moved(), 1));
-    cr_assert(zero(u32, ctx->down[1]));
+    cr_assert(zero(u32, ctx->lost[1]));
 }
 
-Test(reach, a_pair_is_cut_when_it_was_said_for_dead_ms_and_both_live)
+Test(maps, a_pair_is_cut_when_it_was_said_for_dead_ms_and_both_live)
 {
     uint64_t since_ms = p->now_ms;
 
-    say_reach(1, 2, 1);
+    report(1, 2, 1);
     pair_run(p, 100);
     cr_assert(lt(u64, p->now_ms, since_ms + ctx->opts.dead_ms));
     pass(since_ms + ctx->opts.dead_ms - 1 - p->now_ms);
-    say_reach(1, 2, 1);
-    cr_assert(eq(int, cut_on_record(), -1));
+    report(1, 2, 1);
+    cr_assert(eq(int, unreachable_on_record(), -1));
     pass(1);
-    say_reach(1, 2, 1);
+    report(1, 2, 1);
     hear();
-    cr_assert(eq(int, cut_on_record(), 1));
+    cr_assert(eq(int, unreachable_on_record(), 1));
     cr_assert(eq(u32, moved(), 1), "node 1's copy");
     cr_assert(eq(int, pair_logged(p, 0, "peers-apart"), 1));
 }
 
-Test(reach, who_cannot_be_reached_by_the_coordinator_is_no_half_of_a_pair)
+Test(maps, who_cannot_be_reached_by_the_coordinator_is_no_half_of_a_pair)
 {
     pair_node_close(p, 2);
     part();
     pass(1);
-    say_reach(1, 2, 1);
-    cr_assert(eq(int, cut_on_record(), -1));
+    report(1, 2, 1);
+    cr_assert(eq(int, unreachable_on_record(), -1));
 }
 
 /* Its connection stands, and nothing comes by it: it is about to be called lost. */
-Test(reach, a_node_that_is_silent_to_all_is_no_half_of_a_pair)
+Test(maps, a_node_that_is_silent_to_all_is_no_half_of_a_pair)
 {
-    say_reach(1, 2, 1);
+    report(1, 2, 1);
     pair_run(p, 100);
     pass(ctx->opts.dead_ms);
-    say_reach(1, 2, 1);
+    report(1, 2, 1);
     cr_assert(eq(int, hth_session_is_connected(ctx->session, 2), 1));
-    cr_assert(eq(int, cut_on_record(), -1));
+    cr_assert(eq(int, unreachable_on_record(), -1));
     lose(2);
-    cr_assert(eq(int, cut_on_record(), -1));
+    cr_assert(eq(int, unreachable_on_record(), -1));
     find(2);
     hear();
-    cr_assert(eq(int, cut_on_record(), -1));
+    cr_assert(eq(int, unreachable_on_record(), -1));
 }
 
 /* Node 2 is silent to all the second time, and the coordinator has not noticed yet. */
-Test(reach, what_was_taken_back_does_not_count)
+Test(maps, what_was_taken_back_does_not_count)
 {
-    say_reach(1, 2, 1);
+    report(1, 2, 1);
     pair_run(p, 100);
-    say_reach(1, 2, 0);
+    report(1, 2, 0);
     pass(ctx->opts.dead_ms);
-    say_reach(1, 2, 1);
-    cr_assert(eq(int, cut_on_record(), -1));
+    report(1, 2, 1);
+    cr_assert(eq(int, unreachable_on_record(), -1));
 }
 
-Test(reach, what_was_said_long_ago_does_not_count)
+Test(maps, what_was_said_long_ago_does_not_count)
 {
-    say_reach(1, 2, 1);
+    report(1, 2, 1);
     pair_run(p, 100);
     pass(100 * (uint64_t)ctx->opts.dead_ms);
-    say_reach(1, 2, 1);
-    cr_assert(eq(int, cut_on_record(), -1));
+    report(1, 2, 1);
+    cr_assert(eq(int, unreachable_on_record(), -1));
 }
 
-Test(reach, a_pair_that_makes_no_sense_is_none)
+Test(maps, a_pair_that_makes_no_sense_is_none)
 {
     static const uint32_t bad[][2] = { { 1, 0 }, { 0, 1 }, { 1, 1 }, { 1, NODES }, { NODES, 1 } };
     uint64_t position = on_record(NULL).position;
 
     for (uint32_t i = 0; i < 5; i++) {
-        say_reach(bad[i][0], bad[i][1], 1);
+        report(bad[i][0], bad[i][1], 1);
         pair_run(p, 100);
         pass(ctx->opts.dead_ms);
-        say_reach(bad[i][0], bad[i][1], 1);
+        report(bad[i][0], bad[i][1], 1);
     }
     cr_assert(eq(u64, on_record(NULL).position, position));
 }
 
-Test(reach, a_pair_that_can_again_has_its_copies_when_it_is_well)
+Test(maps, a_pair_that_can_again_has_its_copies_when_it_is_well)
 {
     part();
     pass(100);
     can_again();
-    cr_assert(zero(int, cut_on_record()));
+    cr_assert(zero(int, unreachable_on_record()));
     cr_assert(eq(u32, moved(), 1));
     copies_come_home_in(well_ms());
 }
 
-Test(reach, a_pair_that_is_cut_again_within_ten_minutes_has_no_copies_for_that_long)
+Test(maps, a_pair_that_is_cut_again_within_ten_minutes_has_no_copies_for_that_long)
 {
     part();
     can_again();
     pass(well_ms());
     cr_assert(zero(u32, moved()));
     part();
-    cr_assert(eq(int, cut_on_record(), 1));
+    cr_assert(eq(int, unreachable_on_record(), 1));
     can_again();
     copies_come_home_in(OFTEN_MS);
 }
 
-Test(reach, an_engine_that_is_new_knows_who_is_cut_and_not_since_when_who_can_again_could)
+Test(maps, an_engine_that_is_new_knows_who_is_cut_and_not_since_when_who_can_again_could)
 {
     part();
     engine_again();
-    cr_assert(eq(u32, ctx->aparts, 1));
-    cr_assert(eq(int, hth_tree_is_cut(ctx, 2, 1), 1));
+    cr_assert(eq(u32, ctx->pairs, 1));
+    cr_assert(eq(int, hth_tree_is_unreachable(ctx, 2, 1), 1));
     can_again();
     pass(well_ms() - 1);
     engine_again();
@@ -495,13 +497,13 @@ Test(reach, an_engine_that_is_new_knows_who_is_cut_and_not_since_when_who_can_ag
 }
 
 /* It has missed the map. */
-Test(reach, who_says_what_the_map_has_is_told_the_map)
+Test(maps, who_says_what_the_map_has_is_told_the_map)
 {
     uint32_t before;
 
     part();
     pair_run(p, 300);
     before = p->node[1].heard[HTH_KIND_HEAD];
-    say_reach(1, 2, 1);
+    report(1, 2, 1);
     cr_assert(pair_until(p, &p->node[1].heard[HTH_KIND_HEAD], before + 1, 1000));
 }
