@@ -88,15 +88,14 @@ static int gather_once(
     return rc ? rc : t->gather->code;
 }
 
-int hth_tcp_meet(
-        struct hth_tcp *t, const void *mine, size_t len, void *all, struct hearth_error *err)
+int hth_tcp_meet(struct hth_tcp *t, uint64_t until, const void *mine, size_t len, void *all,
+        struct hearth_error *err)
 {
     struct hth_meeting_rank me = { .rank = t->rank,
         .world = t->world,
         .deadline_ms = t->deadline_ms,
         .row = mine,
         .len = (uint32_t)len };
-    uint64_t until = hth_until_ms(t->deadline_ms);
     struct gather g = { 0 };
     int rc;
 
@@ -128,7 +127,9 @@ void hth_tcp_rest(struct hth_tcp *t)
 static int tcp_allgather(
         void *self, const void *mine, size_t len, void *all, struct hearth_error *err)
 {
-    return hth_tcp_meet(self, mine, len, all, err);
+    struct hth_tcp *t = self;
+
+    return hth_tcp_meet(t, hth_until_ms(t->deadline_ms), mine, len, all, err);
 }
 
 struct hth_tcp *hth_tcp_of(const struct hearth_bootstrap *bootstrap)

@@ -39,9 +39,9 @@ void hth_bootstrap_tree_from(const struct hearth_bootstrap *bootstrap, uint64_t 
 int hth_tcp_resolve(const struct hth_tcp *t, uint64_t until, struct hth_meeting_place *out,
         struct hearth_error *err);
 
-/* This rank comes by itself. */
-int hth_tcp_meet(
-        struct hth_tcp *t, const void *mine, size_t len, void *all, struct hearth_error *err);
+/* This rank comes by itself, and waits until `until` (of hth_mono_ms()). */
+int hth_tcp_meet(struct hth_tcp *t, uint64_t until, const void *mine, size_t len, void *all,
+        struct hearth_error *err);
 /* Its port is free again, for an engine. */
 void hth_tcp_rest(struct hth_tcp *t);
 

@@ -196,8 +196,8 @@ static int join_ask(
     return hth_ask(h, &ask, err);
 }
 
-/* Nobody would be told otherwise: the others would wait for us, and rank 0's meeting place would be shut. */
-void hth_join_absent(struct hearth *h, const struct hearth_error *why)
+/* The other ranks would wait for this one otherwise, and rank 0's meeting place would be shut. */
+static void join_tell_absent(struct hearth *h, uint64_t until, const struct hearth_error *why)
 {
     struct hth_gather g = {
         .flags = HTH_GATHER_ABSENT, .code = why->code, .rank = h->opts.rank, .world = h->opts.world
@@ -213,9 +213,24 @@ void hth_join_absent(struct hearth *h, const struct hearth_error *why)
         gethostname(g.node, sizeof(g.node) - 1); /* checked before */
     snprintf(g.why, sizeof(g.why), "%.*s", (int)HTH_WHY_MAX, why->text);
     hth_gather_encode(&g, own);
-    hth_meet(h, 1, own, table,
+    hth_meet(h, 1, until, own, table,
             NULL); /* it may fail for them as well: they have their own word for it */
     free(table);
+}
+
+void hth_join_absent(struct hearth *h, const struct hearth_error *why)
+{
+    join_tell_absent(h, hth_meet_until(h), why);
+}
+
+/* The other ranks hear what this rank's caller does: `why`, whose code is rc. */
+static int join_give_up(struct hearth *h, uint64_t until, int rc, const struct hearth_error *why,
+        struct hearth_error *err)
+{
+    join_tell_absent(h, until, why);
+    if (err)
+        *err = *why;
+    return rc;
 }
 
 /* This node's engine takes the fabric, or says what it has instead. */
@@ -255,43 +270,39 @@ static int join_refit(struct hearth *h, uint32_t fabric, struct hearth_error *er
 }
 
 /* This rank's row of the table names the engine that runs now, not one that has ended. */
-static int join_find_engine(struct hearth *h, struct hearth_error *err)
+static int join_find_engine(struct hearth *h, uint64_t until, struct hearth_error *err)
 {
-    struct hearth_error why;
     int rc;
 
     pthread_mutex_lock(&h->lock);
     hth_hear_locked(h); /* the end of one that is gone */
-    rc = hth_connected_locked(h, hth_until_ms(h->opts.open_ms), &why);
+    rc = hth_connected_locked(h, until, err);
     if (!rc) { /* recovery may want them, and slots of other sizes */
         hth_ahead_back_locked(h);
         hth_slots_let_go_all_locked(h);
     }
     pthread_mutex_unlock(&h->lock);
     hth_slots_let_go(h);
-    if (!rc)
-        return HEARTH_OK;
-    hth_join_absent(h, &why);
-    if (err)
-        *err = why;
     return rc;
 }
 
-/* The engine may end while it meets the others: the row is of the next one then. If it has not
- * ended, the error is another rank's. */
+/* The engine may end while it meets the others: the row is of the next one then, which has what is
+ * left of the time. If it has not ended, the error is another rank's. */
 static int join_gather(struct hearth *h, unsigned char *table, struct hearth_error *err)
 {
+    uint64_t until = hth_meet_until(h);
     unsigned char own[HTH_GATHER];
+    struct hearth_error why;
     int rc;
 
     for (unsigned left = ENGINES;; left--) {
         join_own_row(h, own);
         h->joining->rounds++;
-        rc = hth_meet(h, 0, own, table, err);
-        if (rc != HEARTH_EENGINE || hth_is_connected(h) || left == 1)
+        rc = hth_meet(h, 0, until, own, table, err);
+        if (rc != HEARTH_EENGINE || hth_is_connected(h) || left == 1 || hth_mono_ms() >= until)
             return rc;
-        if ((rc = join_find_engine(h, err)))
-            return rc;
+        if ((rc = join_find_engine(h, until, &why)))
+            return join_give_up(h, until, rc, &why, err);
     }
 }
 
@@ -318,13 +329,8 @@ static int join_meet(struct hearth *h, unsigned char *table, struct hearth_error
         if (!left)
             return hth_fail(err, HEARTH_EPROTO, 0,
                     "the nodes do not come to one fabric: set transport and provider");
-        rc = join_refit(h, c.fabric, &why);
-        if (rc) {
-            hth_join_absent(h, &why);
-            if (err)
-                *err = why;
-            return rc;
-        }
+        if ((rc = join_refit(h, c.fabric, &why)))
+            return join_give_up(h, hth_meet_until(h), rc, &why, err);
     }
     if (rc || !c.fabric)
         return rc;
@@ -339,12 +345,13 @@ int hth_join(struct hearth *h, struct hearth_error *err)
     size_t len = (size_t)h->opts.world * HTH_GATHER;
     unsigned char *table = malloc(len);
     struct hth_local_joined a;
+    struct hearth_error why;
     int rc, fd;
 
     if (!table)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a table of %zu bytes", len);
-    rc = join_find_engine(h, err);
-    rc = rc ? rc : join_meet(h, table, err);
+    rc = join_find_engine(h, hth_until_ms(h->opts.open_ms), &why);
+    rc = rc ? join_give_up(h, hth_meet_until(h), rc, &why, err) : join_meet(h, table, err);
     fd = rc ? -1 : hth_memfd("hearth-table", table, len, err);
     free(table);
     if (!rc && fd < 0)

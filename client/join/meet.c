@@ -86,10 +86,9 @@ static int meet_at_engine_once(struct hearth *h, const struct hth_tcp *t, uint64
 }
 
 /* This rank's engine meets the others for it. */
-static int meet_at_engine(struct hearth *h, struct hth_tcp *t, const unsigned char own[HTH_GATHER],
-        unsigned char *table, struct hearth_error *err)
+static int meet_at_engine(struct hearth *h, struct hth_tcp *t, uint64_t until,
+        const unsigned char own[HTH_GATHER], unsigned char *table, struct hearth_error *err)
 {
-    uint64_t until = hth_until_ms(t->deadline_ms);
     struct hth_local_meet *m = calloc(1, sizeof(*m));
     struct hearth_error why;
     int rc;
@@ -122,8 +121,8 @@ static void meet_tell(const struct hearth *h)
     hth_wipe(&k, sizeof(k));
 }
 
-static int meet_gather(struct hearth *h, int absent, const unsigned char own[HTH_GATHER],
-        unsigned char *table, struct hearth_error *err)
+static int meet_gather(struct hearth *h, int absent, uint64_t until,
+        const unsigned char own[HTH_GATHER], unsigned char *table, struct hearth_error *err)
 {
     const struct hearth_bootstrap *b = h->opts.bootstrap;
     struct hth_tcp *t = hth_tcp_of(b);
@@ -134,9 +133,10 @@ static int meet_gather(struct hearth *h, int absent, const unsigned char own[HTH
                 "the bootstrap is of rank %u of %u, and this process opens as rank %u of %u",
                 t->rank, t->world, h->opts.rank, h->opts.world);
     if (t && !absent && t->world > 1)
-        return meet_at_engine(h, t, own, table, err);
+        return meet_at_engine(h, t, until, own, table, err);
     meet_tell(h);
-    rc = b->allgather(b->self, own, HTH_GATHER, table, err);
+    rc = t ? hth_tcp_meet(t, until, own, HTH_GATHER, table, err)
+           : b->allgather(b->self, own, HTH_GATHER, table, err);
     if (t)
         hth_tcp_rest(t);
     return rc > 0 ? hth_fail(err, HEARTH_EINVAL, 0,
@@ -146,8 +146,15 @@ static int meet_gather(struct hearth *h, int absent, const unsigned char own[HTH
                   : rc;
 }
 
-int hth_meet(struct hearth *h, int absent, unsigned char own[HTH_GATHER], unsigned char *table,
-        struct hearth_error *err)
+uint64_t hth_meet_until(const struct hearth *h)
+{
+    const struct hth_tcp *t = h->opts.bootstrap ? hth_tcp_of(h->opts.bootstrap) : NULL;
+
+    return hth_until_ms(t ? t->deadline_ms : h->opts.open_ms);
+}
+
+int hth_meet(struct hearth *h, int absent, uint64_t until, unsigned char own[HTH_GATHER],
+        unsigned char *table, struct hearth_error *err)
 {
     const struct hearth_bootstrap *b = h->opts.bootstrap;
     const struct hth_joining *j = h->joining;
@@ -161,7 +168,7 @@ int hth_meet(struct hearth *h, int absent, unsigned char own[HTH_GATHER], unsign
         memcpy(table, own, HTH_GATHER);
         return HEARTH_OK;
     }
-    rc = meet_gather(h, absent, own, table, err);
+    rc = meet_gather(h, absent, until, own, table, err);
     if (rc)
         return hth_while(err, rc, "find the other ranks");
     if (memcmp(table + (size_t)h->opts.rank * HTH_GATHER, own, HTH_GATHER) != 0)

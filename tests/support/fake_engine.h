@@ -51,6 +51,7 @@ struct fake_counts {
     uint64_t bad_chunk;    /* the last */
     uint32_t step_wait_ms; /* of the last set_step */
     uint32_t find_wait_ms; /* of the last find */
+    uint32_t meet_left_ms; /* of the last meet */
 };
 struct fake_counts fake_counts(struct fake_engine *f); /* when all that was said is heard */
 

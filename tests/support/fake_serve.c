@@ -488,6 +488,8 @@ void fake_answer(struct fake_engine *f, struct client *c, const void *msg, int f
 {
     const struct hth_local_head *m = msg;
 
+    if (m->type == HTH_LOCAL_MEET)
+        f->counts.meet_left_ms = ((const struct hth_local_meet *)msg)->left_ms;
     if (f->silence == m->type) {
         f->counts.silenced++;
         if (m->type == HTH_LOCAL_MAP) {
