@@ -37,3 +37,17 @@ install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man3
   FILES_MATCHING PATTERN "*.3")
 install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man8
   FILES_MATCHING PATTERN "*.8")
+
+# A page of section 3 is found by the name of each call that it describes.
+file(GLOB pages CONFIGURE_DEPENDS docs/man/*.3)
+foreach(page ${pages})
+  get_filename_component(own ${page} NAME_WE)
+  file(READ ${page} text)
+  string(REGEX MATCH "\n\\.SH NAME\n[^-]*" names "${text}")
+  string(REGEX MATCHALL "hearth_[a-z_0-9]+" names "${names}")
+  list(REMOVE_ITEM names ${own})
+  foreach(name ${names})
+    file(CONFIGURE OUTPUT man3/${name}.3 CONTENT ".so man3/${own}.3\n")
+    install(FILES ${PROJECT_BINARY_DIR}/man3/${name}.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
+  endforeach()
+endforeach()

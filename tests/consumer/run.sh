@@ -51,5 +51,14 @@ step "hearth --help" "$tmp/moved/bin/hearth" --help
 step "hearthd --help" "$tmp/moved/bin/hearthd" --help
 [ -n "$(ls "$tmp/moved/$libdir/hearth")" ] || { echo "no modules are installed"; exit 1; }
 [ -e "$tmp/moved/include/hearth/hearth.h" ] || { echo "no headers are installed"; exit 1; }
+for page in man1/hearth-ls.1 man3/hearth_save_begin.3 man8/hearthd.8; do
+	[ -e "$tmp/moved/share/man/$page" ] || { echo "no manual page $page is installed"; exit 1; }
+done
+sed -nE 's/^HEARTH_API .*\b(hearth_[a-z_0-9]+)\(.*/\1/p' "$tmp"/moved/include/hearth/*.h \
+	>"$tmp/calls"
+[ "$(wc -l <"$tmp/calls")" -gt 80 ] || { echo "the headers have too few calls"; exit 1; }
+while read -r call; do
+	[ -e "$tmp/moved/share/man/man3/$call.3" ] || { echo "man 3 $call finds no page"; exit 1; }
+done <"$tmp/calls"
 [ ! -e "$tmp/moved/include/hearth/internal" ] || { echo "internal headers are installed"; exit 1; }
 [ -z "$(find "$tmp/moved" -name '*strictfi*')" ] || { echo "a provider for tests is installed"; exit 1; }

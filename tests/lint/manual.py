@@ -7,14 +7,21 @@
                most 100 columns; the words are those that pages.py demands
   section 1    each command has a page, whose name, synopsis and options are those that
                `BUILD/bin/hearth COMMAND --help` prints; hearth.1 names each command so
+  section 3    each function of include/hearth is in NAME and SYNOPSIS of one page, with the
+               header's prototype; each struct and enum is laid out in one page as the header has
+               it, comments aside; each other name of a header is in a page, and no page has a
+               name that no header and no option has. BLOCKING names the calls that wait by the
+               table of docs/api.md. The code of EXAMPLES compiles
 
 Exit status 1 where anything is wrong, 77 where all else is right and there is no groff."""
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 
+from declared import Headers, functions_in, layouts_in
 from options import macro, plain
 from pages import COLUMNS, WORDS
 
@@ -68,6 +75,16 @@ class Page:
     def names(self):
         return [name.strip() for name in self.text("NAME").split(" - ")[0].split(",")]
 
+    def prototypes(self):
+        """{name: prototype} of SYNOPSIS"""
+        text = re.sub(r"(?m)^#.*$", "", "\n".join(code(self.sections.get("SYNOPSIS", ()))))
+        return functions_in(text)
+
+    def layouts(self):
+        """{"struct name": its text} of all code but examples"""
+        return layouts_in("\n".join(text for name, lines in self.sections.items()
+                                    if name != "EXAMPLES" for text in code(lines)))
+
     def paragraphs(self):
         """Of prose: neither code nor tags. (number, text)"""
         number, text, code = 0, [], False
@@ -89,11 +106,20 @@ def words(line):
     return "" if line.startswith(".") else line
 
 
+def unroff(line):
+    """A line of code as the terminal has it."""
+    line = re.sub(r"\\f[BIRP]|\\&", "", line)
+    return line.replace("\\-", "-").replace("\\e", "\\")
+
+
+def printed(line):
+    return unroff(macro(line) if re.match(FONTS, line) else line)
+
+
 def references(page):
     """Each name(section) of ours."""
     for line in page.lines:
-        line = macro(line) if re.match(FONTS, line) else line
-        yield from re.findall(r"\b(hearth[\w-]*)(?:\\fR)?\((\d)\)", plain(line))
+        yield from re.findall(r"\b(hearth[\w-]*)\((\d)\)", printed(line))
 
 
 def check_page(page, version, exist):
@@ -109,7 +135,7 @@ def check_page(page, version, exist):
     if page.names()[0] != name:
         say(page.name, "NAME does not begin with the page's name")
     for other in sorted(set(references(page))):
-        if other not in exist and other[1] != "3":
+        if other not in exist:
             say(page.name, f"there is no page {other[0]}({other[1]})")
     for number, line in enumerate(page.lines, 1):
         if len(line) > COLUMNS and not line.startswith(".B"):  # a tag is one line
@@ -173,6 +199,98 @@ def check_commands(hearth, pages):
             say(name, "hearth has no such command")
 
 
+# ---- section 3 ---------------------------------------------------------------------------------
+
+SECTIONS = ["NAME", "SYNOPSIS", "DESCRIPTION", "RETURN VALUE", "ERRORS", "THREADS", "BLOCKING",
+            "EXAMPLES", "SEE ALSO"]
+BY_OPTIONS = {"struct hearth_opts"}  # options.py compares each of its fields
+
+
+def code(lines):
+    """[text] of the blocks of code"""
+    blocks, inside = [], False
+    for line in lines:
+        if line in (".EX", ".nf"):
+            inside = True
+            blocks.append("")
+        elif line in (".EE", ".fi"):
+            inside = False
+        elif inside and not line.startswith("."):
+            blocks[-1] += unroff(line) + "\n"
+    return blocks
+
+
+def check_calls_page(page, headers, waits):
+    prototypes = page.prototypes()
+    for name, text in prototypes.items():
+        if name not in headers.functions:
+            say(page.name, f"no header has the call {name}()")
+        elif headers.functions[name] != text:
+            say(page.name, f"the header has '{headers.functions[name]}', not '{text}'")
+        if name not in page.names():
+            say(page.name, f"NAME has not {name}")
+    for name in page.names()[1:]:
+        if name not in prototypes:
+            say(page.name, f"SYNOPSIS has not {name}()")
+    for name, text in page.layouts().items():
+        if headers.layouts.get(name) != text:
+            say(page.name, f"the header has not this layout of {name}: {text}")
+    for section in SECTIONS:
+        if section not in page.sections:
+            say(page.name, f"there is no {section}")
+    named = set(re.findall(r"\b(hearth_\w+)\(\)", page.text("BLOCKING")))
+    for name in sorted(set(prototypes) & waits - named):
+        say(page.name, f"{name}() may wait, and BLOCKING does not name it")
+    for name in sorted(set(prototypes) & named - waits):
+        say(page.name, f"BLOCKING names {name}(), which waits for nothing by docs/api.md")
+    for tag, _ in page.entries("ERRORS"):
+        for name in re.findall(r"HEARTH_\w+", tag):
+            if name not in headers.codes:
+                say(page.name, f"ERRORS: {name} is no code")
+
+
+def check_example(page, include):
+    text = "".join(code(page.sections.get("EXAMPLES", ())))
+    out = subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-Wall", "-Wextra", "-Werror",
+                          "-fsyntax-only", "-I", include, "-x", "c", "-"],
+                         input=text, capture_output=True, text=True)
+    if out.returncode or "(" not in text:
+        say(page.name, f"EXAMPLES does not compile: {out.stderr or 'there is no code'}")
+
+
+def check_calls(root, hearth, pages):
+    headers = Headers(os.path.join(root, "include/hearth"))
+    with open(os.path.join(root, "docs/api.md"), encoding="utf-8") as f:
+        table = re.search(r"^## What may wait\n(.*?)^## ", f.read(), re.M | re.S)[1]
+    waits = {name for row in re.findall(r"^\| (`hearth_[^|]*)\|", table, re.M)
+             for name in re.findall(r"hearth_\w+", row)}
+    functions, layouts, named = {}, {}, set()
+    for page in pages:
+        check_calls_page(page, headers, waits)
+        check_example(page, os.path.join(root, "include"))
+        for name in page.prototypes():
+            functions.setdefault(name, []).append(page.name)
+        for name in page.layouts():
+            layouts.setdefault(name, []).append(page.name)
+        named |= set(re.findall(r"\w+", unroff("\n".join(page.lines))))
+    for kind, want, have in (("call", headers.functions, functions),
+                             ("layout", set(headers.layouts) - BY_OPTIONS, layouts)):
+        for name in sorted(want):
+            if len(have.get(name, ())) != 1:
+                say("docs/man", f"the {kind} {name} is in {len(have.get(name, ()))} pages of "
+                                f"section 3: {' '.join(have.get(name, ()))}")
+    for name in sorted(headers.names - named):
+        say("docs/man", f"no page of section 3 names {name}")
+    table = json.loads(run(hearth, "ls", "--env", "--json"))
+    known = headers.names | {one["variable"] for one in table["options"]} | {
+        one["name"] for one in table["variables"]}
+    for page in pages:
+        text = "\n".join(printed(line) for line in page.lines if line != page.title)
+        for name in sorted(set(re.findall(r"\bHEARTH_\w*[A-Z0-9]\b|\bhearth_\w+(?=\()", text))
+                           - known):
+            say(page.name, f"no header and no option has {name}")
+
+
 def main(root, build):
     folder = os.path.join(root, "docs/man")
     pages = {name: Page(os.path.join(folder, name)) for name in sorted(os.listdir(folder))}
@@ -183,7 +301,9 @@ def main(root, build):
         check_page(page, version, exist)
     if shutil.which("groff"):
         check_groff(folder, list(pages))
-    check_commands(os.path.join(build, "bin/hearth"), pages)
+    hearth = os.path.join(build, "bin/hearth")
+    check_commands(hearth, pages)
+    check_calls(root, hearth, [page for page in pages.values() if page.name.endswith(".3")])
     for line in bad:
         print(line)
     if not bad and not shutil.which("groff"):

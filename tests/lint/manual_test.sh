@@ -47,6 +47,48 @@ expect $ls 's/^\.SH EXAMPLES/.SH NOTES/' 'there is no EXAMPLES'
 expect docs/man/hearth.1 's/^list jobs, and/list all jobs, and/' \
 	'COMMANDS is not what hearth --help prints'
 expect docs/man/hearth.1 '/^\.B 4$/,/^\.TP/d' 'hearth.1 has no exit status 4'
+# Section 3
+wait=docs/man/hearth_wait.3 include=include/hearth
+expect $wait 's/^int hearth_cancel(.*/int hearth_cancel(struct hearth_handle *handle);/' \
+	"the header has 'int hearth_cancel("
+expect $wait 's/^int hearth_cancel(/int hearth_cancel_all(/' \
+	'no header has the call hearth_cancel_all()'
+expect $wait 's/^int hearth_cancel(/int hearth_cancel_all(/' 'the call hearth_cancel is in 0 pages'
+expect $wait '/^\.SH NAME/,/^\.SH SYN/s/hearth_cancel, //' 'NAME has not hearth_cancel'
+expect $wait '/^\.SH NAME/,/^\.SH SYN/s/hearth_cancel, /&hearth_stop, /' \
+	'SYNOPSIS has not hearth_stop()'
+expect $wait 's/^    uint32_t degraded;/    uint64_t degraded;/' \
+	'the header has not this layout of struct hearth_status'
+expect $wait 's/^    HEARTH_SEALED = 10,/    HEARTH_SEALED = 11,/' \
+	'the header has not this layout of enum hearth_level'
+expect $wait 's/^struct hearth_save_id {/struct hearth_save_number {/' \
+	'the layout struct hearth_save_id is in 0 pages'
+expect $wait 's/HEARTH_STATUS_INIT/HEARTH_STATUS_BEGIN/g' \
+	'no page of section 3 names HEARTH_STATUS_INIT'
+expect $wait 's/HEARTH_STATUS_INIT/HEARTH_STATUS_BEGIN/g' \
+	'no header and no option has HEARTH_STATUS_BEGIN'
+expect $wait 's/^\.BR hearth_cancel ()/.BR hearth_stop ()/' \
+	'no header and no option has hearth_stop'
+expect $wait 's/^\.B HEARTH_EFAILED/.B HEARTH_EBROKEN/' 'HEARTH_EBROKEN is no code'
+expect $wait '/^\.SH BLOCKING/,/^\.SH/s/hearth_wait/hearth_test/' \
+	'hearth_wait() may wait, and BLOCKING does not name it'
+expect $wait '/^\.SH BLOCKING/,/^\.SH/s/hearth_wait/hearth_test/' 'BLOCKING names hearth_test()'
+expect $wait 's/^\.SH THREADS/.SH NOTES/' 'there is no THREADS'
+expect $wait 's/hearth_test(handle, &now, NULL)/hearth_test(handle, now)/' \
+	'EXAMPLES does not compile'
+expect $include/keep.h 's/^HEARTH_API int hearth_keep_un/HEARTH_API int hearth_keep_all(int);\n&/' \
+	'the call hearth_keep_all is in 0 pages'
+expect $include/read.h 's/^#define HEARTH_LOAD_PARTIAL.*/&\n#define HEARTH_LOAD_ALL 2u/' \
+	'no page of section 3 names HEARTH_LOAD_ALL'
+expect $include/types.h 's/^    HEARTH_DROP = 10,.*/&\n    HEARTH_LEAVE = 20,/' 'names HEARTH_LEAVE'
+expect $include/types.h 's/^struct hearth_status {/struct hearth_new {\n    int f;\n};\n&/' \
+	'the layout struct hearth_new is in 0 pages'
+expect $include/error.h 's/^    X(HEARTH_EUNKNOWN, -304,.*/    X(HEARTH_EODD, -305, "odd") \\\n&/' \
+	'names HEARTH_EODD'
+# shellcheck disable=SC2016 # backquotes, as they stand in the table
+expect docs/api.md 's/^| `hearth_wait()` |/| `hearth_wait()`, `hearth_test()` |/' \
+	'hearth_test() may wait, and BLOCKING'
+
 mv "$man/hearth-ls.1" "$man/hearth-list.1"
 seen 'a page of another name' 'there is no page hearth-ls.1'
 seen 'a page of another name' 'hearth has no such command'
