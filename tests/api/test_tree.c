@@ -76,24 +76,31 @@ static void end(void)
 
 TestSuite(tree, .init = start, .fini = end);
 
-static void *open_one(void *arg)
-{
-    struct one *o = arg;
-    struct hearth_checkpoint *ckpt = NULL;
-
-    o->rc = hearth_open(&o->opts, &o->h, &o->err);
-    atomic_fetch_add(&opened, 1);
-    if (!o->rc)
-        o->rc = hearth_recover(o->h, NULL, &ckpt, &o->err);
-    return NULL;
-}
-
 static void *recover_one(void *arg)
 {
     struct one *o = arg;
     struct hearth_checkpoint *ckpt = NULL;
 
     o->rc = hearth_recover(o->h, NULL, &ckpt, &o->err);
+    return NULL;
+}
+
+static void *open_one(void *arg)
+{
+    struct one *o = arg;
+
+    o->rc = hearth_open(&o->opts, &o->h, &o->err);
+    atomic_fetch_add(&opened, 1);
+    return o->rc ? NULL : recover_one(o);
+}
+
+/* Its engine may hang in the epoch, too. Recovery reports that node lost. */
+static void *open_alone(void *arg)
+{
+    struct one *o = arg;
+
+    o->rc = hearth_open(&o->opts, &o->h, &o->err);
+    atomic_fetch_add(&opened, 1);
     return NULL;
 }
 
@@ -178,7 +185,7 @@ Test(tree, where_an_engine_that_gives_the_table_hangs_it_comes_from_elsewhere)
 {
     engine_of_host();
     setenv("HEARTH_STOP_POINT", "table", 1); /* each other engine, when it is asked */
-    all(open_one, let_go_on);
+    all(open_alone, let_go_on);
     for (uint32_t i = 1; i < NODES; i++)
         cr_expect(eq(int, log_has(i, "joined epoch"), 1), "node %u", i);
 }
