@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import datetime
 import threading
 import time
 from typing import Any
@@ -123,22 +124,32 @@ def one_names_no_step() -> list[bool]:
 
 def one_is_refused_without_collectives(how: str) -> dict[str, Any]:
     """DCP's ranks exchange nothing. Rank 1's engine lacks room for the second save, which rank 0
-    writes; the third is of the same step, the fourth of another."""
+    writes; the third is of the same step, the fourth of another. Rank 0 has written the first part
+    of the second save before rank 1's engine refuses it."""
     import hearth_checkpoint.torch.dcp as hearth_dcp
 
     ht.recover(work.base())
     parts = ("model", "optimizer") if how == "parts" else None
     begin, open_object = Job.begin, _parts.OpenSave.open_object
+    wrote, store = _parts.PartCall.wrote, dist.distributed_c10d._get_default_store()
     number, took, done = 0, [], []
 
     def refused(self: Any, *arguments: Any, **named: Any) -> Any:
         real = begin if isinstance(self, Job) else open_object
         is_staged = not isinstance(self, Job) or arguments[0] is None
         if number == 2 and dist.get_rank() == 1 and is_staged:
+            if parts:
+                store.wait([f"written {how}"], datetime.timedelta(seconds=DEADLINE_S))
             raise HearthBusy("no room for its copy", -109, "HEARTH_EBUSY")
         return real(self, *arguments, **named)
 
+    def written(self: _parts.PartCall) -> None:
+        wrote(self)
+        if number == 2 and dist.get_rank() == 0:
+            store.set(f"written {how}", "")
+
     Job.begin = _parts.OpenSave.open_object = refused  # type: ignore[method-assign]
+    _parts.PartCall.wrote = written  # type: ignore[method-assign]
     try:
         for number, step in enumerate((1, 2, 2, 3), 1):
             begun = time.monotonic()
@@ -154,6 +165,7 @@ def one_is_refused_without_collectives(how: str) -> dict[str, Any]:
             dist.barrier()
     finally:
         Job.begin, _parts.OpenSave.open_object = begin, open_object  # type: ignore[method-assign]
+        _parts.PartCall.wrote = wrote  # type: ignore[method-assign]
     held = ht.protection(work.base())
     work.leave()
     return {"done": done, "longest_s": max(took), "step": held.step}

@@ -48,6 +48,7 @@ class DcpSave:
     name     what its id is called in the base
     common   files for all nodes, as they were when the state was copied; None: not asked yet
     call     what writes it; None: not begun
+    told_later  the part has failed, and the call of the save's last part raises
     """
 
     staged: _stage.StagedCopy | None = None
@@ -59,6 +60,7 @@ class DcpSave:
     rank: int = 0
     use_collectives: bool = True
     call: _parts.PartCall | None = None
+    told_later: bool = False
 
     def drop(self) -> None:
         """Give it up, unless it is handed over. Twice is harmless."""

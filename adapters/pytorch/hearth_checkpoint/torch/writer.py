@@ -70,6 +70,39 @@ def _carried(hook: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
+def _comes_to_the_end(instead: Callable[..., Any]) -> Callable[..., Any]:
+    """Around a hook: if it raises, the save is given up.
+
+    Without collectives DCP's ranks exchange nothing, but wait for each other at the end of each
+    call. A rank that raised would not come there, so its failed part ends like the others' written
+    parts. The call of the save's last part raises, on all ranks.
+
+    instead  gives what the hook returns then, from the hook's arguments
+    """
+
+    def decorate(hook: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(hook)
+        def wrapper(self: HearthWriter, *args: Any, **kwargs: Any) -> Any:
+            current = self._current()
+            if current.told_later:
+                return instead(*args)
+            try:
+                return hook(self, *args, **kwargs)
+            except BaseException as error:
+                if (current.use_collectives or not self._more_to_come(current)
+                        or not isinstance(error, Exception)):
+                    self.give_up()
+                    raise
+                if current.call is not None:
+                    current.call.fail(f"{error}")
+                current.error, current.told_later = error, True
+                return instead(*args)
+
+        return wrapper
+
+    return decorate
+
+
 class Waiting:
     """A future that ends when this rank's objects are COPIED. DCP uses wait() and value() alone;
     torch's own Future would not hear Ctrl-C."""
@@ -369,7 +402,13 @@ class HearthWriter(StorageWriter):
         if old is not None:
             old.drop()
 
+    def _more_to_come(self, current: DcpSave) -> bool:
+        """The call writes a part, and not the last one of its save."""
+        part = self._part if current.call is None else current.call.part
+        return self._parts is not None and part not in (None, self._parts[-1])
+
     @_carried
+    @_comes_to_the_end(lambda *args: None)
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Which rank this is. A save that stage() has refused is refused here."""
         current = self._current()
@@ -384,6 +423,7 @@ class HearthWriter(StorageWriter):
             raise current.error
 
     @_carried
+    @_comes_to_the_end(lambda plan: plan)
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """The job is joined here at the latest. The step goes along, to be compared."""
         current = self._current()
@@ -399,6 +439,7 @@ class HearthWriter(StorageWriter):
         return dataclasses.replace(plan, storage_data=_Says(job.rank, current.step, member.saves))
 
     @_carried
+    @_comes_to_the_end(lambda plans: plans)
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """All ranks name one step. DCP may have kept a plan of an earlier save, with what was said
         then: that is of another number."""
@@ -416,6 +457,7 @@ class HearthWriter(StorageWriter):
         return plans
 
     @_carried
+    @_comes_to_the_end(lambda *args: Waiting(None, "", 0, _parts.Results()))
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Waiting:
         """Copy, seal. The future's value: where each item lies."""
         current, call = self._current(), self._call()
@@ -449,7 +491,6 @@ class HearthWriter(StorageWriter):
         except BaseException as error:
             self._missed(member, current)
             call.fail(f"{error}")
-            self.give_up()
             raise
 
     def _missed(self, member: _jobs.Membership, current: DcpSave) -> None:
@@ -477,6 +518,7 @@ class HearthWriter(StorageWriter):
                 member.job.begin(missed, save_bytes([]), ranks=self._ranks).abort()
 
     @_carried
+    @_comes_to_the_end(lambda *args: None)
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """`.metadata` to every node, commit, and wait for the level."""
         current, call = self._current(), self._call()
@@ -503,7 +545,6 @@ class HearthWriter(StorageWriter):
             handle = whole.taken().commit()
         except BaseException as error:
             call.fail(f"{error}")
-            self.give_up()
             raise
         try:
             with _jobs.ids_of(current.base).noted(current.step, "" if job.off else current.name):
