@@ -11,7 +11,7 @@
                header's prototype; each struct and enum is laid out in one page as the header has
                it, comments aside; each other name of a header is in a page, and no page has a
                name that no header and no option has. BLOCKING names the calls that wait by the
-               table of docs/api.md. The code of EXAMPLES compiles
+               table of docs/api.md, and has its numbers. The code of EXAMPLES compiles
 
 Exit status 1 where anything is wrong, 77 where all else is right and there is no groff."""
 import json
@@ -239,10 +239,15 @@ def check_calls_page(page, headers, waits):
         if section not in page.sections:
             say(page.name, f"there is no {section}")
     named = set(re.findall(r"\b(hearth_\w+)\(\)", page.text("BLOCKING")))
-    for name in sorted(set(prototypes) & waits - named):
+    mine = set(prototypes)
+    for name in sorted(mine & set(waits) - named):
         say(page.name, f"{name}() may wait, and BLOCKING does not name it")
-    for name in sorted(set(prototypes) & named - waits):
+    for name in sorted(mine & named - set(waits)):
         say(page.name, f"BLOCKING names {name}(), which waits for nothing by docs/api.md")
+    limits = set(re.findall(r"\b\d+ m?s\b", page.text("BLOCKING").replace("seconds", "s")))
+    wanted = set().union(*(waits[name] for name in mine & set(waits)))
+    if mine & set(waits) and limits != wanted:
+        say(page.name, f"BLOCKING has not the limits of docs/api.md: {', '.join(limits ^ wanted)}")
     for tag, _ in page.entries("ERRORS"):
         for name in re.findall(r"HEARTH_\w+", tag):
             if name not in headers.codes:
@@ -262,7 +267,8 @@ def check_calls(root, hearth, pages):
     headers = Headers(os.path.join(root, "include/hearth"))
     with open(os.path.join(root, "docs/api.md"), encoding="utf-8") as f:
         table = re.search(r"^## What may wait\n(.*?)^## ", f.read(), re.M | re.S)[1]
-    waits = {name for row in re.findall(r"^\| (`hearth_[^|]*)\|", table, re.M)
+    waits = {name: set(re.findall(r"\b\d+ m?s\b", limit))
+             for row, limit in re.findall(r"^\| (`hearth_[^|]*)\|(.*)$", table, re.M)
              for name in re.findall(r"hearth_\w+", row)}
     functions, layouts, named = {}, {}, set()
     for page in pages:

@@ -73,6 +73,7 @@ expect $wait 's/^\.B HEARTH_EFAILED/.B HEARTH_EBROKEN/' 'HEARTH_EBROKEN is no co
 expect $wait '/^\.SH BLOCKING/,/^\.SH/s/hearth_wait/hearth_test/' \
 	'hearth_wait() may wait, and BLOCKING does not name it'
 expect $wait '/^\.SH BLOCKING/,/^\.SH/s/hearth_wait/hearth_test/' 'BLOCKING names hearth_test()'
+expect docs/man/hearth_view_open.3 's/100 ms for/200 ms for/' 'BLOCKING has not the limits of'
 expect $wait 's/^\.SH THREADS/.SH NOTES/' 'there is no THREADS'
 expect $wait 's/hearth_test(handle, &now, NULL)/hearth_test(handle, now)/' \
 	'EXAMPLES does not compile'
