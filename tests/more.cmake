@@ -41,6 +41,10 @@ hearth_case(lint.pages_fails lint TIMEOUT 300
   COMMAND ${lint}/pages_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.site lint TIMEOUT 300 COMMAND ${PROJECT_SOURCE_DIR}/docs/build --strict)
 hearth_case(lint.site_fails lint TIMEOUT 300 COMMAND ${lint}/site_test.sh ${PROJECT_SOURCE_DIR})
+hearth_case(lint.snippets lint COMMAND ${lint}/snippets.py ${PROJECT_SOURCE_DIR}
+  ${CMAKE_C_COMPILER} $<TARGET_FILE_DIR:hearth_cli>)
+hearth_case(lint.snippets_fails lint COMMAND ${lint}/snippets_test.sh ${PROJECT_SOURCE_DIR}
+  ${CMAKE_C_COMPILER} $<TARGET_FILE_DIR:hearth_cli>)
 hearth_case(lint.drawn lint
   COMMAND ${PROJECT_SOURCE_DIR}/docs/site/draw.py ${PROJECT_SOURCE_DIR} --check)
 hearth_case(lint.drawn_fails lint COMMAND ${lint}/drawn_test.sh ${PROJECT_SOURCE_DIR})
