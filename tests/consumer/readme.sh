@@ -22,10 +22,10 @@ esac
 # shellcheck source=../../deploy/packages
 . deploy/packages
 
-# lines README: what is in its blocks of "sh"
+# lines README: what is in its blocks of "sh", each command on a line of its own
 # shellcheck disable=SC2016 # those are no commands
 lines() {
-    sed -n '/^```sh$/,/^```$/p' "$1" | grep -v '^```'
+    sed -n '/^```sh$/,/^```$/p' "$1" | grep -v '^```' | sed -e ':a' -e '/\\$/N; s/\\\n */ /; ta'
 }
 
 for readme; do
