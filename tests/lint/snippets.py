@@ -6,13 +6,16 @@
                  that is a program by itself has a main()
   ```python      compiles; adapters/pytorch/tests/test_pages.py runs those that are `python run`
   ```sh run      runs in an empty folder, with the programs of BIN, and ends with 0. Where a line
-                 ends in `# prints: TEXT`, that line's output is TEXT."""
+                 ends in `# prints: TEXT`, that line's output is TEXT.
+
+A block of sh, c or python with another mark is a fault: it would be run by nothing."""
 import os
 import re
 import subprocess
 import sys
 import tempfile
 
+MARKS = ("c", "python", "python run", "sh", "sh run")
 FENCE = re.compile(r"^```(.*)$")
 
 
@@ -93,6 +96,8 @@ def sh_faults(page, number, code, programs):
 def faults_of(root, compiler, programs, page, text):
     in_c = []
     for number, info, code in blocks(text):
+        if re.match(r"(c|python|sh)\b", info) and info not in MARKS:
+            yield f"{page}:{number - 1}: '{info}' is no mark of a block: {', '.join(MARKS)}"
         if info.split(" ")[0] == "c":
             in_c.append((number, code))
         elif info.split(" ")[0] == "python":

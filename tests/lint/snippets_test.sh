@@ -80,4 +80,5 @@ page; sed -i 's/^    \.\.\.$/...(/' page.md; says 'page.md:20:'
 page; sed -i 's/import sys/import/' page.md; says 'page.md:24:'
 page; sed -i 's/prints: 42/prints: 43/' page.md; says 'page.md:29: prints 42, not 43'
 page; sed -i 's/test -s version/test -s gone/' page.md; says 'page.md:28: exit status 1'
+page; sed -i 's/^```python run/```python ran/' page.md; says "page.md:23: 'python ran' is no mark"
 exit $bad
