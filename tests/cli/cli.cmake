@@ -8,3 +8,10 @@ foreach(transport ofi ucx tcp)
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib/made-up)
   add_dependencies(test_cli_doctor made_up_${transport})
 endforeach()
+
+# The examples of the manual's section 1, typed on a job of two nodes.
+add_executable(manual_job ${CMAKE_CURRENT_LIST_DIR}/manual_job.c)
+target_link_libraries(manual_job PRIVATE hearth hearth_build)
+add_dependencies(manual_job hearthd hearth_cli)
+hearth_case(cli.manual unit TIMEOUT 300
+  COMMAND ${CMAKE_CURRENT_LIST_DIR}/manual.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
