@@ -190,9 +190,9 @@ static void node_on_replica(void *self, struct hth_save_id save, uint64_t object
     hth_commit_replica(n->commit, save, object);
 }
 
-static void node_on_said(void *self, uint64_t number, int code, const char *text)
+static void node_on_wish_result(void *self, uint64_t number, int code, const char *text)
 {
-    keep_said(self, number, code, text);
+    keep_wish_result(self, number, code, text);
 }
 
 static void node_on_bad_copy(
@@ -234,7 +234,7 @@ static int node_open_parts(struct hth_node *n, struct hearth_error *err)
 {
     struct hth_commit_events commit = {
         .self = n,
-        .on_said = node_on_said,
+        .on_wish_result = node_on_wish_result,
         .on_level = node_on_level,
         .is_staging = node_is_staging,
     };

@@ -3,7 +3,7 @@
  * Wishes of users for saves that are kept. The coordinator decides; this node says a wish again until it
  * has answered:
  *
- *     WISH ──► kept, and said ──SAID──► OK, or why not
+ *     WISH ──► kept, and sent ──WISH_RESULT──► OK, or why not
  *                 └── its time is up ──► ETIMEOUT, and nobody knows what came of it
  */
 #include "keep.h"
@@ -79,7 +79,7 @@ static void wish_free(struct wish **at)
     free(w);
 }
 
-void keep_said(struct hth_node *n, uint64_t number, int code, const char *text)
+void keep_wish_result(struct hth_node *n, uint64_t number, int code, const char *text)
 {
     struct wish **at = &n->wishes;
 

@@ -10,7 +10,7 @@ struct hth_node;
 
 void keep_ask(struct hth_node *n, struct client *c, const struct hth_local_wish *m);
 void keep_list(struct hth_node *n, struct client *c, uint64_t request);
-void keep_said(struct hth_node *n, uint64_t number, int code, const char *text);
+void keep_wish_result(struct hth_node *n, uint64_t number, int code, const char *text);
 void keep_tick(struct hth_node *n, uint64_t now_ms);
 uint64_t keep_due_ms(const struct hth_node *n);
 void keep_gone(struct hth_node *n, uint32_t client);

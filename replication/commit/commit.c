@@ -33,7 +33,7 @@ int hth_commit_join(struct hth_commit *c, struct hearth_error *err)
     int rc;
 
     commit_forget(c);
-    c->silent_since_ms = c->heard_ms = 0;
+    c->silent_since_ms = c->contact_ms = 0;
     c->unsure = 0;
     unreachable_forget(c);
     c->awaited = (struct hth_head){ 0 };
@@ -54,16 +54,16 @@ void hth_commit_go(struct hth_commit *c, struct hth_save_id chosen)
 
     c->running = 1;
     c->chosen = chosen;
-    now_heard(c);
+    heartbeat_contact(c);
     if (hth_is_coordinator(c->ctx))
         coord_begin(c);
-    word_obey(c); /* what recovery ruled out is over */
+    apply_newest(c); /* what recovery ruled out is over */
     if (hth_save_none(chosen) || hth_save_foreign(chosen))
         return; /* what somebody else wrote is not copied: the next save is */
     t = track_get(c, chosen);
     if (!t)
         return;
-    word_complete(c, chosen);
+    apply_complete(c, chosen);
     t->repair_ms = hth_now_ms(&c->ctx->clock);
     if (t->level < HEARTH_COMPLETE)
         t->level = HEARTH_COMPLETE;
@@ -93,13 +93,13 @@ void hth_commit_resume(struct hth_commit *c)
 {
     const struct hth_epoch *e = c->ctx->epoch;
 
-    word_obey(c); /* the engine before this one may have died between record and deed */
+    apply_newest(c); /* the engine before this one may have died between record and deed */
     for (struct hth_held_save *s = hth_holdings_first(c->ctx); s; s = s->next)
         if (!s->removed && s->id.epoch == e->epoch && s->id.nonce == e->nonce &&
                 head_fate(c, s->id) == FATE_OPEN)
             commit_resume_save(c, s);
     member_resume(c);
-    c->heard_ms = 0; /* what is on record was said to the engine before this one */
+    c->contact_ms = 0; /* what is on record was said to the engine before this one */
     c->unsure = !hth_is_coordinator(c->ctx);
     c->alives = 0;
     c->alive_ms = hth_now_ms(&c->ctx->clock);
@@ -123,9 +123,9 @@ static void track_waits_for(const struct hth_commit *c, const struct track *t, c
         return;
     }
     n = snprintf(out, 200, "the decision of the coordinator, node %.64s", member[0].node);
-    if (track_lacks(c, t))
-        snprintf(out + n, 200 - (size_t)n, "; node %.40s: %s", member[t->lacks.node].node,
-                t->lacks.text);
+    if (track_is_refused(c, t))
+        snprintf(out + n, 200 - (size_t)n, "; node %.40s: %s", member[t->refusal.node].node,
+                t->refusal.text);
 }
 
 /* Room is for keep saves and one more. */
@@ -222,11 +222,11 @@ int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step,
     struct hth_save_id id;
 
     if (!c->running || !l)
-        return HEARTH_OK; /* begin says what is wrong */
+        return HEARTH_OK; /* begin reports what is wrong */
     id = (struct hth_save_id){ e->epoch, e->nonce, step, 0 };
     id.attempt = hth_attempts_peek(&l->begun, step, ranks ? hth_ranks_bits(ranks) : 0);
     if (outcome_find(c, id) || head_fate(c, id) != FATE_OPEN)
-        return HEARTH_OK; /* begin says that it is decided */
+        return HEARTH_OK; /* begin reports that it is decided */
     return commit_no_room(c, id, err);
 }
 
@@ -298,7 +298,7 @@ int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
     if (o || head_fate(c, id) != FATE_OPEN)
         return hth_fail(err, HEARTH_EFAILED, 0, HTH_SAVE ": %s", HTH_SAVE_ARGS(id),
                 o ? o->text
-                : hth_attempt_set(id.attempt) && head_fate(c, id) == FATE_OVER
+                : hth_attempt_set(id.attempt) && head_fate(c, id) == FATE_SUPERSEDED
                         ? "a newer save is decided, and of one step a save of all ranks is newer than "
                           "one of some"
                         : "it is decided already");
@@ -333,7 +333,7 @@ const struct hth_ranks *hth_commit_ranks(struct hth_commit *c, struct hth_save_i
 }
 
 /* One that is not newer than what is kept was decided before. */
-static int commit_is_over(const struct hth_commit *c, struct hth_save_id save)
+static int commit_is_superseded(const struct hth_commit *c, struct hth_save_id save)
 {
     const struct hth_keep *keep = &c->ctx->keep;
 
@@ -361,7 +361,7 @@ int hth_commit_rejoin(struct hth_commit *c, uint32_t rank, struct hth_save_id sa
     o = outcome_find(c, save);
     if (o && o->level < HEARTH_PROTECTED)
         return hth_fail(err, HEARTH_EFAILED, 0, HTH_SAVE ": %s", HTH_SAVE_ARGS(save), o->text);
-    if (commit_is_over(c, save))
+    if (commit_is_superseded(c, save))
         return hth_fail(err, HEARTH_EFAILED, 0, HTH_SAVE ": a newer save is PROTECTED",
                 HTH_SAVE_ARGS(save));
     if (o || hth_keep_has(&c->ctx->keep, save))
@@ -394,7 +394,7 @@ static int commit_fact(struct hth_commit *c, uint32_t origin, uint16_t kind,
     else if (kind == HTH_KIND_COPY_LOST)
         coord_copy_lost(c, origin, bytes, len);
     else if (kind == HTH_KIND_WISH)
-        coord_wish(c, origin, bytes, len);
+        wishes_receive(c, origin, bytes, len);
     else if (kind == HTH_KIND_UNREACHABLE)
         pairs_reported(c, origin, bytes, len);
     else if (kind == HTH_KIND_ALIVE)
@@ -410,13 +410,13 @@ void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
     if (!c->joined || commit_fact(c, origin, kind, bytes, len))
         return;
     if (kind == HTH_KIND_COMPLETE && len == SAVE_BYTES)
-        word_complete(c, save_get(bytes));
+        apply_complete(c, save_get(bytes));
     else if (kind == HTH_KIND_HEAD)
-        word_head(c, bytes, len);
-    else if (kind == HTH_KIND_NOW)
-        word_now(c, bytes, len);
-    else if (kind == HTH_KIND_SAID)
-        asked_said(c, bytes, len);
+        apply_head(c, bytes, len);
+    else if (kind == HTH_KIND_POSITION)
+        heartbeat_receive(c, bytes, len);
+    else if (kind == HTH_KIND_WISH_RESULT)
+        wish_result(c, bytes, len);
     else if (kind == HTH_KIND_AWAITED)
         steps_awaited(c, bytes, len);
 }
@@ -438,7 +438,7 @@ void hth_commit_peer_down(struct hth_commit *c, uint32_t node)
     if (node == 0 && !c->silent_since_ms)
         c->silent_since_ms = hth_now_ms(&c->ctx->clock);
     if (node == 0 || node == hth_tree_parent(c->ctx, c->ctx->epoch->self))
-        word_behind(c, 0); /* for whoever is behind it we may be the one that is gone */
+        heartbeat_behind(c, 0); /* for whoever is behind it we may be the one that is gone */
     facts_anew(c);
     unreachable_disconnected(c, node);
 }
@@ -505,9 +505,9 @@ void hth_commit_tick(struct hth_commit *c)
     }
     if (hth_is_coordinator(c->ctx)) {
         coord_tick(c, now_ms);
-        now_tick(c, now_ms);
+        heartbeat_tick(c, now_ms);
     }
-    fact_alive(c, now_ms);
+    heartbeat_alive(c, now_ms);
     unreachable_tick(c, now_ms);
     if (hth_is_coordinator(c->ctx))
         coord_give_up(c, now_ms);
@@ -526,8 +526,8 @@ uint64_t hth_commit_due_ms(const struct hth_commit *c)
         due_ms = c->alive_ms;
     if (c->joined && unreachable_due_ms(c) < due_ms)
         due_ms = unreachable_due_ms(c);
-    if (c->joined && hth_is_coordinator(c->ctx) && now_due_ms(c) < due_ms)
-        due_ms = now_due_ms(c);
+    if (c->joined && hth_is_coordinator(c->ctx) && heartbeat_due_ms(c) < due_ms)
+        due_ms = heartbeat_due_ms(c);
 
     for (const struct track *t = c->tracks; t; t = t->next) {
         due_ms = t->repeat_ms < due_ms ? t->repeat_ms : due_ms;

@@ -17,9 +17,9 @@ struct hth_commit;
 
 struct hth_commit_events {
     void *self;
-    /* What the coordinator says to the wish of this number; code 0: granted, and on record.
+    /* The coordinator's answer to the wish of this number; code 0: granted, and on record.
      * NULL: nobody wishes here. */
-    void (*on_said)(void *self, uint64_t number, int code, const char *text);
+    void (*on_wish_result)(void *self, uint64_t number, int code, const char *text);
     /* A save that this node's ranks take part in has moved: level only rises; code
      * HEARTH_EFAILED, HEARTH_ENOSPC or HEARTH_EUNKNOWN ends it. rank: HTH_NODE_NONE for all, else
      * that rank's own level (COPIED). */
@@ -131,9 +131,9 @@ int hth_commit_status(struct hth_commit *c, struct hth_save_id save, enum hearth
  * written, in an earlier epoch, or the coordinator is out of reach. */
 enum hth_kept { HTH_KEPT_UNSURE, HTH_KEPT_DEGRADED, HTH_KEPT_PROTECTED };
 enum hth_kept hth_commit_kept(const struct hth_commit *c, uint32_t at);
-/* 1: what is known here of the job is as the coordinator says it. *out_ms: so long ago it did,
- * or NOW; 0 at the coordinator. 0: it has not been heard for longer than a change takes to be
- * told. */
+/* 1: what is known here of the job is as the coordinator knows it. *out_ms: so long ago it sent
+ * a head, or POSITION; 0 at the coordinator. 0: none has come for longer than a change takes to
+ * be told. */
 int hth_commit_as_of(const struct hth_commit *c, uint64_t *out_ms);
 /* 1: all that is kept is where the newest map has it, which that is the position of. */
 int hth_commit_settled(const struct hth_commit *c, uint64_t *out_mapped);
@@ -144,8 +144,9 @@ uint64_t hth_commit_kept_s(const struct hth_commit *c, uint32_t at); /* seconds 
 int hth_commit_undecided(const struct hth_commit *c, const uint64_t *step,
         struct hth_save_id *out_save, int *out_unknown);
 
-/* Tell the coordinator; the caller says it again until on_said() was called. save epoch 0: the
- * newest kept one of save.step. Errors said: HEARTH_ENOENT not kept, HEARTH_ESTATE not now, EIO. */
+/* Tell the coordinator; the caller sends it again until on_wish_result() was called. save epoch
+ * 0: the newest kept one of save.step. Errors said: HEARTH_ENOENT not kept, HEARTH_ESTATE not
+ * now, EIO. */
 void hth_commit_wish(
         struct hth_commit *c, uint64_t number, enum hth_wish wish, struct hth_save_id save);
 

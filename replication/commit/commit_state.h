@@ -24,29 +24,26 @@
  * Everything
  * else that it knows is gathered again from facts after its restart.
  *
- * Each file calls only those below it. What one node says to another comes back in at the top, also
- * when both are the coordinator.
+ * Each file calls only those below it. What one node sends to another comes back in at the top,
+ * also when both are the coordinator.
  *
  *   commit.c                       the front: begin, events, time, questions
  *   ├─ coordinate.c                the coordinator: gathers facts
  *   │  └─ decide.c                 ... and decides each save once
- *   │     ├─ asked.c               ... what users wish of kept saves
+ *   │     ├─ wishes.c              ... what users wish of kept saves
  *   │     ├─ steps.c               ... ranks that name different steps
  *   │     └─ maps.c                ... nodes that are lost or returned, and the next map
- *   │        ├─ pairs.c            ... pairs of nodes that are unreachable to each other
- *   │        └─ append.c           ... a head on record, then told
- *   └─ word.c                      a head, carried out by every member
- *      member.c                    what makes a member's facts true: objects sealed, copied,
- * repaired
- *      facts.c                     what a member says to the coordinator
- *      lacks.c                     a copy that has no room
+ *   │        └─ pairs.c            ... pairs of nodes that are unreachable to each other
+ *   └─ apply.c                     a head, applied by every member
+ *      member.c                    makes a member's facts true: objects sealed, copied, repaired
+ *      facts.c                     the facts that a member sends to the coordinator
+ *      room.c                      copies of kept saves go first; a copy that has no room
  *      unreachable.c               nodes that this node cannot reach
- *      way.c                       what is kept goes before what is undecided
- *      moved.c                     copies that have no place here any more
- *   now.c                          as of when a node knows that
- *   head.c                         the newest head that is known here, on record
- *   tallies.c  tracks.c  locals.c  places.c  kept.c      what was said of saves; saves under way;
- *                                  this node's ranks; who holds what; the keep list
+ *      release.c                   saves and copies that leave this node
+ *   heartbeat.c                    as of when a node knows the state of the job
+ *   head.c                         the newest head that is known here, on record; the log grows
+ *   tallies.c  tracks.c  places.c  kept.c     what members have sent of saves; saves under way and
+ *                                  this node's ranks; the node of each place; the keep list
  */
 /* For this folder alone. */
 #ifndef HEARTH_REPLICATION_COMMIT_STATE_H
@@ -63,32 +60,32 @@
 
 enum { RANK_BEGUN = 1, RANK_DONE = 2, RANK_COPIED = 4 };
 
-#define LACKS_TEXT 180u
+#define REFUSAL_TEXT 180u
 
-/* A copy that has no room, here or where it was offered. */
-struct lacks {
-    char text[LACKS_TEXT];
+/* A copy that has no room, here or at the node that it was offered to. */
+struct refusal {
+    char text[REFUSAL_TEXT];
     uint32_t node;
-    uint64_t until_ms; /* it is so: no longer, where it is not found again */
-    uint64_t since_ms; /* here, in a row ... */
-    uint64_t sure_ms;  /* ... and from then on nothing can make room for it any more */
+    uint64_t until_ms; /* counts until then, if it is not refused again */
+    uint64_t since_ms; /* refused here, in a row ... */
+    uint64_t sure_ms;  /* ... and since then nothing can make room for it any more */
     int warned;
 };
 
-/* A member's part in one save. Nothing of it survives a restart: what is held says it again. */
+/* A member's part in one save. Nothing of it survives a restart: it follows from what is held. */
 struct track {
     struct hth_save_id id;
     struct track *next; /* newest first */
     uint64_t since_ms;
     uint64_t repeat_ms; /* it is looked at again */
-    uint64_t say_ms;    /* from then on facts are said again */
-    uint32_t says;      /* of the last one, again and again */
+    uint64_t send_ms;   /* from then on facts are sent again */
+    uint32_t sends;     /* of the last fact */
     int done_sent, held, promised;
     int lost;                /* something of it was lost here, and it was not promised since */
     uint64_t promised_map;   /* position of the map that it was promised under */
     uint32_t repairs;        /* begun so far, under this map */
     int waits;               /* its promise, for what is kept */
-    int no_room;             /* something gave way to it, whose room is not free yet */
+    int room_coming;         /* a copy was dropped for it, whose room is not free yet */
     struct hth_draft *draft; /* of its manifest, which has come and is being read */
     uint8_t *rank;           /* [local ranks] RANK_ bits */
     struct hth_ranks *ranks; /* of a save of some ranks; NULL: nobody here has named them */
@@ -99,12 +96,12 @@ struct track {
     int fail_code;   /* a rank or we cannot: said until it is cancelled; 0: no */
     int unknown;     /* its ranks have been told that nobody decides it: they hear no more of it */
     char why[200];
-    struct lacks lacks;
+    struct refusal refusal;
 };
 
 /* What the coordinator has heard of one save. Nothing of it survives a restart: members say it
  * again. */
-struct said {       /* by one member */
+struct report {     /* by one member */
     uint64_t parts; /* of its DONE, a bit each */
     uint32_t done, held;
     uint32_t promised; /* under the newest map */
@@ -115,7 +112,7 @@ struct tally {
     struct hth_save_id id;
     struct tally *next; /* newest first */
     uint64_t since_ms;
-    struct said *node;       /* [nodes] */
+    struct report *node;     /* [nodes] */
     struct hth_ranks *ranks; /* of a save of some ranks; NULL: nobody has named them yet */
     uint32_t nodes_due;      /* 0: as long as that is so */
     uint32_t nodes_done, nodes_held, nodes_promised;
@@ -123,13 +120,13 @@ struct tally {
             object; /* [objects][HTH_MANIFEST_OBJECT] of DONEs; the draft's while that is being made */
     uint32_t objects, object_cap;
     struct hth_draft *draft; /* of its manifest; no state: what it is made of is said again */
-    int complete;            /* COMPLETE was said */
+    int complete;            /* COMPLETE was sent */
     uint64_t owed_ms;        /* since then a lost node owes its part; 0: none does */
-    uint64_t awaited_ms;     /* AWAITED is said then; 0: no node has done it, or all have */
-    int fail_code;           /* CANCELLED with it is to be said as soon as possible; 0: no */
+    uint64_t awaited_ms;     /* AWAITED is sent then; 0: no node has done it, or all have */
+    int fail_code;           /* it is to be CANCELLED with that code; 0: no */
     char why[200];
-    char lacks[LACKS_TEXT]; /* a holder says that its copy has no room: why; "": none does */
-    uint32_t lacks_node;
+    char refusal[REFUSAL_TEXT]; /* why a holder's copy has no room; "": all have */
+    uint32_t refusal_node;
 };
 
 /* Whether a member is lost, at the coordinator. Nothing of it survives a restart, except what a
@@ -156,7 +153,7 @@ struct pair {
     int unreachable, returned; /* noticed, and not in the map yet */
 };
 
-struct asked { /* a wish that is not decided yet */
+struct wish { /* a wish that is not decided yet */
     uint32_t origin, wish;
     uint64_t number;
     struct hth_save_id save;
@@ -173,13 +170,13 @@ struct coord { /* the coordinator's; its decisions are in the head */
     uint32_t lates;                        /* how often, by the session */
     struct hth_save_id loss[HTH_KEEP_MAX]; /* kept saves that have lost a copy, not on record yet */
     uint32_t losses;
-    struct asked asked[HTH_KEEP_MAX];
-    uint32_t askeds;
-    int begins;         /* GO was said, and the keep list of recovery is to be told */
-    uint64_t now_ms;    /* NOW is said again then */
-    uint64_t look_ms;   /* a head could not be written: tried again then */
-    uint64_t stable_ms; /* a node that has returned is given copies again then; HTH_NEVER */
-    uint64_t remind_ms; /* the first of those of `live`; HTH_NEVER */
+    struct wish wish[HTH_KEEP_MAX];
+    uint32_t wishes;
+    int begins;            /* GO was sent, and the keep list of recovery is to be sent */
+    uint64_t heartbeat_ms; /* POSITION is sent again then */
+    uint64_t look_ms;      /* a head could not be written: tried again then */
+    uint64_t stable_ms;    /* a node that has returned is given copies again then; HTH_NEVER */
+    uint64_t remind_ms;    /* the first of those of `live`; HTH_NEVER */
 };
 
 /* A member that this node cannot reach or pull from, or that the map has as such. Nothing of it
@@ -217,8 +214,8 @@ struct outcome { /* of a decided save, for late questions */
 struct hth_commit {
     struct hth_ctx *ctx;
     struct hth_commit_events events;
-    int joined;  /* an epoch, and there is room for it here; else nothing is heard */
-    int running; /* GO was heard */
+    int joined;  /* an epoch, and there is room for it here; else messages are ignored */
+    int running; /* GO has come */
     struct hth_save_id chosen;
     struct local_rank *local;
     uint32_t locals;
@@ -227,14 +224,15 @@ struct hth_commit {
     uint64_t found_epoch, found_nonce; /* of the head on record when the engine started; 0: none */
     struct hth_head head;              /* as on record */
     struct hth_places map;             /* the head's */
-    struct hth_head awaited;           /* heard of, and its map has not come; position 0: none */
+    struct hth_head awaited;           /* has come without its map; position 0: none */
     struct hth_placement base;         /* as the epoch began */
     struct coord coord;
     struct outcome outcome[OUTCOMES];
     uint32_t outcomes;        /* ever; the ring's next place */
     uint64_t silent_since_ms; /* the coordinator is lost; 0: no */
-    uint64_t heard_ms; /* the coordinator's last word, or GO; 0: none since this engine's start */
-    /* The coordinator may think us lost, or we may have missed a head: said until it answers. */
+    uint64_t contact_ms; /* last message of the coordinator; 0: none since this engine's start */
+    /* The coordinator may call this node lost, or a head was missed: ALIVE is sent until it
+     * answers. */
     int unsure;
     uint64_t alive_ms;
     uint32_t alives;
@@ -252,6 +250,7 @@ static inline uint64_t commit_wall_ms(const struct hth_commit *c)
 void save_put(unsigned char *out, struct hth_save_id s);
 struct hth_save_id save_get(const unsigned char *in);
 
+/* tracks.c; hth_commit_count(), hth_commit_counted() too */
 struct track *track_find(struct hth_commit *c, struct hth_save_id id);
 struct track *track_get(struct hth_commit *c, struct hth_save_id id); /* or make; NULL: no memory */
 void track_remove(struct hth_commit *c, struct track *t);
@@ -276,7 +275,7 @@ int track_name(struct track *t, const struct hth_ranks *ranks, struct hearth_err
 int track_has(const struct hth_commit *c, const struct track *t, uint32_t i);
 
 /* A copy of it has no room, as far as is known here. */
-int track_lacks(const struct hth_commit *c, const struct track *t);
+int track_is_refused(const struct hth_commit *c, const struct track *t);
 void track_level(struct hth_commit *c, struct track *t, enum hearth_level level); /* told */
 /* HEARTH_EUNKNOWN: remembered and told. Where something of it is held here it stays, until a head
  * decides it. */
@@ -284,7 +283,7 @@ void track_unknown(struct hth_commit *c, struct track *t, const char *text);
 void track_end(struct hth_commit *c, struct track *t, enum hearth_level level, int degraded,
         int code, const char *text); /* remembered, removed, told */
 
-/* locals.c */
+/* The ranks of this node. */
 int locals_make(struct hth_commit *c, struct hearth_error *err); /* of a new epoch */
 struct local_rank *local_find(struct hth_commit *c, uint32_t rank);
 void local_passes(struct local_rank *l, uint64_t step);              /* hth_commit_passes() too */
@@ -332,10 +331,10 @@ enum fate {
     FATE_OPEN,      /* not decided */
     FATE_KEPT,      /* PROTECTED, and on the list */
     FATE_CANCELLED, /* by name */
-    FATE_OVER       /* older than a decision, and not on the list */
+    FATE_SUPERSEDED /* older than a decision, and not on the list */
 };
 enum fate head_fate(const struct hth_commit *c, struct hth_save_id save);
-int head_frees(const struct hth_commit *c, struct hth_save_id save); /* CANCELLED, OVER */
+int head_frees(const struct hth_commit *c, struct hth_save_id save); /* CANCELLED, SUPERSEDED */
 /* It may be PROTECTED or CANCELLED yet. What recovery chose is COMPLETE and is never cancelled,
  * also where no head has decided it. */
 int head_is_open(const struct hth_commit *c, struct hth_save_id save);
@@ -345,14 +344,11 @@ int head_join(struct hth_commit *c, struct hearth_error *err); /* on record, or 
 int head_put(struct hth_commit *c, const struct hth_head *head, struct hth_places *map,
         struct hearth_error *err);
 struct hth_blob_id head_map_id(const struct hth_head *head);
-/* What the next map says of this one; what a promise calls it. */
-void head_chain(const struct hth_commit *c, unsigned char out[HTH_DIGEST]);
+/* The name that a promise has of the map. */
 void head_map_name(const struct hth_commit *c, unsigned char out[HTH_DIGEST]);
-/* The head as a word: *out is the caller's. */
-int head_word(const struct hth_commit *c, int with_map, unsigned char **out, size_t *out_len);
 
-/* moved.c */
-void moved_free(struct hth_commit *c);
+/* release.c */
+void release_moved(struct hth_commit *c);
 
 /* facts.c; hth_commit_fail() too */
 #define DONE_HEAD (SAVE_BYTES + 16u)
@@ -361,11 +357,10 @@ void fact_held(struct hth_commit *c, const struct track *t);
 void fact_promise(struct hth_commit *c, const struct track *t);
 #define COPY_LOST_BYTES (SAVE_BYTES + 8u)
 void fact_copy_lost(struct hth_commit *c, struct track *t);
-void fact_alive(struct hth_commit *c, uint64_t now_ms); /* where we are unsure, now and then */
-/* For the first time, now: that it is said again begins from there. */
-void facts_said(const struct hth_commit *c, struct track *t);
+/* A fact is sent for the first time, now: its repeats count from there. */
+void facts_sent(const struct hth_commit *c, struct track *t);
 void facts_repeat(struct hth_commit *c, struct track *t); /* what has had no effect yet */
-void facts_anew(struct hth_commit *c); /* what was said may not have come where it should */
+void facts_anew(struct hth_commit *c); /* facts may have been lost: the repeats begin anew */
 
 #define UNREACHABLE_BYTES 8u
 enum reach_report { REPORT_REACHABLE, REPORT_DISCONNECTED, REPORT_STALLED };
@@ -385,18 +380,17 @@ void unreachable_mapped(struct hth_commit *c); /* another map */
 void unreachable_tick(struct hth_commit *c, uint64_t now_ms);
 uint64_t unreachable_due_ms(const struct hth_commit *c);
 
-/* way.c */
-int way_is_kept(const struct hth_commit *c, const struct track *t); /* and not settled */
-/* What this node has to hold of it is here, though perhaps not whole, or not looked at yet. */
-int way_has_all(const struct hth_commit *c, struct hth_held_save *s);
-/* 1: it is undecided, and something that is kept goes first. */
-int way_waits(struct hth_commit *c, struct hth_save_id save);
-/* There is no slot of so many bytes for what is kept: 1: there will be, something undecided gave
- * way. */
-int way_make(struct hth_commit *c, struct track *t, uint64_t bytes);
-
-/* lacks.c; hth_commit_no_room() too */
-void lacks_there(struct hth_commit *c, struct track *t, uint32_t node, const char *text);
+/* room.c; hth_commit_no_room() too */
+int room_goes_first(const struct hth_commit *c, const struct track *t); /* kept, map not settled */
+/* All that this node has to hold of the save is here, though perhaps not whole or not verified. */
+int room_has_all(const struct hth_commit *c, struct hth_held_save *s);
+/* 1: the save is undecided, and a kept one goes first. */
+int room_waits(struct hth_commit *c, struct hth_save_id save);
+/* There is no slot of so many bytes for a kept save. 1: there will be, an undecided copy was
+ * dropped. */
+int room_make(struct hth_commit *c, struct track *t, uint64_t bytes);
+/* The node has no room for a copy of the save. */
+void refusal_of(struct hth_commit *c, struct track *t, uint32_t node, const char *text);
 
 /* member.c */
 void member_offer(struct hth_commit *c, struct hth_held_save *s, struct hth_held *h);
@@ -410,28 +404,28 @@ void member_mapped(struct hth_commit *c);
 void member_keep(struct hth_commit *c);   /* what is kept is promised until the map is settled */
 void member_resume(struct hth_commit *c); /* a new engine: what was lost of it while none ran? */
 
-/* now.c; hth_commit_as_of() too */
-void now_tick(struct hth_commit *c, uint64_t now_ms); /* the coordinator */
-uint64_t now_due_ms(const struct hth_commit *c);
-void now_heard(struct hth_commit *c);
-int now_said(
-        struct hth_commit *c, const unsigned char *bytes, size_t len); /* 1: a head was missed */
+/* heartbeat.c; hth_commit_as_of() too */
+void heartbeat_tick(struct hth_commit *c, uint64_t now_ms); /* the coordinator */
+uint64_t heartbeat_due_ms(const struct hth_commit *c);
+void heartbeat_contact(struct hth_commit *c); /* a message of the coordinator has come */
+void heartbeat_receive(struct hth_commit *c, const unsigned char *bytes, size_t len); /* POSITION */
+/* A head is missed here, or the coordinator may call this node lost. since_before: it is known. */
+void heartbeat_behind(struct hth_commit *c, int since_before);
+void heartbeat_alive(struct hth_commit *c, uint64_t now_ms); /* ALIVE, if it is due */
 
 /* steps.c; only the coordinator calls steps_coord() */
 void steps_member(struct hth_commit *c, uint64_t now_ms);
 void steps_coord(struct hth_commit *c, uint64_t now_ms);
 void steps_awaited(struct hth_commit *c, const unsigned char *bytes, size_t len); /* AWAITED */
 
-/* word.c */
-void word_now(struct hth_commit *c, const unsigned char *bytes, size_t len);
-void word_complete(struct hth_commit *c, struct hth_save_id save);
-void word_head(struct hth_commit *c, const unsigned char *bytes, size_t len);
-void word_behind(struct hth_commit *c, int since_before);
-void word_obey(struct hth_commit *c); /* the newest head: frees, ends, promises */
+/* apply.c */
+void apply_complete(struct hth_commit *c, struct hth_save_id save);
+void apply_head(struct hth_commit *c, const unsigned char *bytes, size_t len);
+void apply_newest(struct hth_commit *c); /* the newest head: frees, ends, promises */
 
-/* Coordinator only, from here on. append.c */
-int append_head(struct hth_commit *c, struct hth_head *next, struct hth_places *map);
-void append_tell(struct hth_commit *c, uint32_t node, int with_map); /* HTH_NODE_NONE: everybody */
+/* Coordinator only, from here on. head.c: `map` is taken over; NULL: the same as before. */
+int head_append(struct hth_commit *c, struct hth_head *next, struct hth_places *map);
+void head_send(struct hth_commit *c, uint32_t node, int with_map); /* HTH_NODE_NONE: to all */
 
 /* pairs.c */
 void pairs_tick(struct hth_commit *c);
@@ -460,10 +454,10 @@ void maps_node_returned(struct hth_commit *c, uint32_t node); /* a connection wi
 void maps_tick(struct hth_commit *c, uint64_t now_ms);
 void maps_begin(struct hth_commit *c);
 
-/* asked.c; hth_commit_wish() too */
-void asked_said(struct hth_commit *c, const unsigned char *bytes, size_t len); /* any member */
-void coord_wish(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len);
-void asked_tick(struct hth_commit *c); /* what was wished is decided */
+/* wishes.c; hth_commit_wish() too */
+void wish_result(struct hth_commit *c, const unsigned char *bytes, size_t len); /* any member */
+void wishes_receive(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len);
+void wishes_tick(struct hth_commit *c); /* decides the wishes that have come */
 
 /* decide.c */
 void coord_begin(struct hth_commit *c); /* GO, or this engine is a new one after it */

@@ -23,7 +23,7 @@ static struct tally *coord_fact(
     fate = head_fate(c, save);
     if (fate == FATE_OPEN || (fate == FATE_KEPT && !c->head.settled))
         return tally_get(c, save);
-    append_tell(c, origin, 1);
+    head_send(c, origin, 1);
     return NULL;
 }
 
@@ -78,7 +78,7 @@ static int coord_take_ranks(struct hth_commit *c, struct tally *t, uint32_t orig
 void coord_done(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len)
 {
     struct tally *t = coord_fact(c, bytes, len, DONE_HEAD, origin);
-    struct said *n;
+    struct report *n;
     uint32_t part, parts, count, runs;
     size_t head;
 
@@ -107,15 +107,15 @@ void coord_done(struct hth_commit *c, uint32_t origin, const unsigned char *byte
     c->coord.look = 1;
 }
 
-/* The node says why its copy has no room, or says nothing of that any more. */
-static void coord_lacks(struct tally *t, uint32_t origin, const unsigned char *text, size_t len)
+/* The node's copy has no room, for that reason; no text: it has. */
+static void coord_refusal(struct tally *t, uint32_t origin, const unsigned char *text, size_t len)
 {
-    if (!len && t->lacks_node != origin)
+    if (!len && t->refusal_node != origin)
         return;
-    len = len < sizeof(t->lacks) ? len : sizeof(t->lacks) - 1;
-    memcpy(t->lacks, text, len);
-    t->lacks[len] = '\0';
-    t->lacks_node = origin;
+    len = len < sizeof(t->refusal) ? len : sizeof(t->refusal) - 1;
+    memcpy(t->refusal, text, len);
+    t->refusal[len] = '\0';
+    t->refusal_node = origin;
 }
 
 static void coord_mark_held(struct hth_commit *c, struct tally *t, uint32_t origin)
@@ -135,7 +135,7 @@ void coord_held(struct hth_commit *c, uint32_t origin, const unsigned char *byte
         return;
     if (t->node[origin].held && t->complete)
         hth_tree_to(c->ctx, origin, HTH_KIND_COMPLETE, bytes, SAVE_BYTES);
-    coord_lacks(t, origin, bytes + SAVE_BYTES, len - SAVE_BYTES);
+    coord_refusal(t, origin, bytes + SAVE_BYTES, len - SAVE_BYTES);
     coord_mark_held(c, t, origin);
 }
 
@@ -154,9 +154,9 @@ void coord_promise(struct hth_commit *c, uint32_t origin, const unsigned char *b
     if (c->coord.live[origin].overtaken)
         return;
     coord_mark_held(c, t, origin);
-    coord_lacks(t, origin, bytes, 0);
+    coord_refusal(t, origin, bytes, 0);
     if (memcmp(bytes + SAVE_BYTES + 8, map, HTH_DIGEST) != 0 || node_is_lost(c, origin)) {
-        append_tell(c, origin, 1);
+        head_send(c, origin, 1);
         return;
     }
     if (!t->node[origin].promised) {
@@ -205,5 +205,5 @@ void coord_failed(struct hth_commit *c, uint32_t origin, const unsigned char *by
 void coord_alive(struct hth_commit *c, uint32_t origin)
 {
     if (origin && origin < c->ctx->epoch->nodes)
-        append_tell(c, origin, 1);
+        head_send(c, origin, 1);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The coordinator decides each save once, PROTECTED or CANCELLED, and says when a map is settled:
+ * The coordinator decides each save once, PROTECTED or CANCELLED, and when a map is settled:
  * a pure
  * function of the head and of what members have said. Each decision is a head.
  */
@@ -34,7 +34,7 @@ int coord_make(struct hth_commit *c, struct hearth_error *err)
 /* The keep list that recovery came to is a head's; what an engine before this one decided and
  * could not
  * say is said. */
-static void coord_say_begun(struct hth_commit *c)
+static void coord_send_begun(struct hth_commit *c)
 {
     const struct hth_keep *k = &c->ctx->keep;
     struct hth_head next = c->head;
@@ -44,18 +44,18 @@ static void coord_say_begun(struct hth_commit *c)
 
     next.keep = *k;
     if (known && (!same || !c->head.position)) {
-        c->coord.begins = append_head(c, &next, NULL) != HEARTH_OK;
+        c->coord.begins = head_append(c, &next, NULL) != HEARTH_OK;
         return;
     }
     c->coord.begins = 0;
     if (c->head.position)
-        append_tell(c, HTH_NODE_NONE, 1);
+        head_send(c, HTH_NODE_NONE, 1);
 }
 
 void coord_begin(struct hth_commit *c)
 {
     c->coord.begins = c->coord.look = 1;
-    coord_say_begun(c);
+    coord_send_begun(c);
 }
 
 /* ---- Decisions ------------------------------------------------------------------------------ */
@@ -146,7 +146,7 @@ static int decide_protected(struct hth_commit *c, const struct tally *t, int deg
     if (id.epoch == next.epoch && id.nonce == next.nonce)
         next.decided = id;
     decide_prune(&next);
-    if (append_head(c, &next, NULL))
+    if (head_append(c, &next, NULL))
         return 0;
     hth_say(&c->ctx->log, HEARTH_LOG_DEBUG, "protected", HTH_SAVE "%s", HTH_SAVE_ARGS(id),
             degraded ? " (degraded)" : "");
@@ -191,12 +191,12 @@ static int decide_cancelled(struct hth_commit *c, const struct tally *t)
     next.settled |= hth_breaks(c->ctx, HTH_BREAK_CANCEL_FREES);
     memset(next.why, 0, sizeof(next.why));
     snprintf(next.why, sizeof(next.why), "%s", t->why);
-    return append_head(c, &next, NULL) == HEARTH_OK;
+    return head_append(c, &next, NULL) == HEARTH_OK;
 }
 
 /* What is kept and has lost a copy is DEGRADED on record before anybody counts on the others, and
  * each
- * member promises it again. Before anything is PROTECTED in this epoch the list says nothing of
+ * member promises it again. Before anything is PROTECTED in this epoch the list tells nothing about
  * copies. */
 static void decide_lost(struct hth_commit *c)
 {
@@ -216,7 +216,7 @@ static void decide_lost(struct hth_commit *c)
     next.keep.degraded |= lost;
     next.keep.serial++;
     next.settled = 0;
-    if (append_head(c, &next, NULL))
+    if (head_append(c, &next, NULL))
         return; /* the fact is said again */
     for (uint32_t i = 0; i < losses; i++)
         hth_say(&c->ctx->log, HEARTH_LOG_WARN, "degraded",
@@ -238,7 +238,7 @@ static void decide_settle(struct hth_commit *c)
     next.keep.serial = k->epoch == next.epoch ? k->serial + 1 : 1;
     next.keep.epoch = next.epoch;
     next.settled = 1;
-    (void)append_head(c, &next, NULL);
+    (void)head_append(c, &next, NULL);
 }
 
 /* ---- DONE → manifest ------------------------------------------------------------------------ */
@@ -370,9 +370,9 @@ void coord_tick(struct hth_commit *c, uint64_t now_ms)
         return;
     c->coord.look = 0;
     if (c->coord.begins)
-        coord_say_begun(c);
+        coord_send_begun(c);
     decide_lost(c);
-    asked_tick(c);
+    wishes_tick(c);
     while (rounds-- > 0) {
         struct tally *t = c->coord.tallies;
 
@@ -449,7 +449,7 @@ void coord_give_up(struct hth_commit *c, uint64_t now_ms)
 static int tally_has(
         const struct hth_commit *c, const struct tally *t, uint32_t node, const char **out_what)
 {
-    const struct said *s = &t->node[node];
+    const struct report *s = &t->node[node];
 
     if (head_is_open(c, t->id) && (!t->nodes_due || t->nodes_done < t->nodes_due)) {
         *out_what = "the ranks of";
@@ -460,14 +460,14 @@ static int tally_has(
 }
 
 /* Behind the nodes that are waited for: a copy that has no room. */
-static void tally_say_lacks(
+static void tally_text_refusal(
         const struct hth_commit *c, const struct tally *t, char *out, size_t len)
 {
     size_t n = strlen(out);
 
-    if (t && t->lacks[0] && !t->node[t->lacks_node].promised)
-        snprintf(out + n, len - n, "; node %.40s: %s", c->ctx->epoch->member[t->lacks_node].node,
-                t->lacks);
+    if (t && t->refusal[0] && !t->node[t->refusal_node].promised)
+        snprintf(out + n, len - n, "; node %.40s: %s", c->ctx->epoch->member[t->refusal_node].node,
+                t->refusal);
 }
 
 void coord_waits_for(const struct hth_commit *c, struct hth_save_id save, char *out, size_t len)
@@ -492,5 +492,5 @@ void coord_waits_for(const struct hth_commit *c, struct hth_save_id save, char *
         n += snprintf(out + n, len - (size_t)n, "%s node %s%s", named > 1 ? "," : "",
                 e->member[i].node, node_is_lost(c, i) ? " (lost)" : "");
     }
-    tally_say_lacks(c, t, out, len);
+    tally_text_refusal(c, t, out, len);
 }

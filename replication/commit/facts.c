@@ -50,12 +50,12 @@ void fact_done(struct hth_commit *c, struct track *t, struct hth_held_save *s)
 /* HELD: the save | where a copy has no room here: why, to the end. */
 void fact_held(struct hth_commit *c, const struct track *t)
 {
-    unsigned char body[SAVE_BYTES + sizeof(t->lacks.text)];
-    int lacks = track_lacks(c, t) && t->lacks.node == c->ctx->epoch->self;
-    size_t len = lacks ? strlen(t->lacks.text) : 0;
+    unsigned char body[SAVE_BYTES + sizeof(t->refusal.text)];
+    int refusal = track_is_refused(c, t) && t->refusal.node == c->ctx->epoch->self;
+    size_t len = refusal ? strlen(t->refusal.text) : 0;
 
     save_put(body, t->id);
-    memcpy(body + SAVE_BYTES, t->lacks.text, len);
+    memcpy(body + SAVE_BYTES, t->refusal.text, len);
     hth_tree_up(c->ctx, HTH_KIND_HELD, body, SAVE_BYTES + len);
 }
 
@@ -91,7 +91,7 @@ void hth_commit_fail(struct hth_commit *c, struct hth_save_id save, int code, co
     n = snprintf(t->why, sizeof(t->why),
             "node %.40s: ", c->ctx->epoch->member[c->ctx->epoch->self].node);
     snprintf(t->why + n, sizeof(t->why) - (size_t)n, "%s", text);
-    facts_said(c, t);
+    facts_sent(c, t);
     fact_failed(c, t);
 }
 
@@ -125,15 +125,6 @@ void fact_unreachable(const struct hth_commit *c, uint32_t node, enum reach_repo
         hth_tree_up(c->ctx, HTH_KIND_UNREACHABLE, body, sizeof(body));
 }
 
-/* ALIVE: the answer is the newest head. */
-void fact_alive(struct hth_commit *c, uint64_t now_ms)
-{
-    if (!c->unsure || hth_is_coordinator(c->ctx) || now_ms < c->alive_ms)
-        return;
-    c->alive_ms = now_ms + ((uint64_t)c->ctx->opts.retry_ms << (c->alives < 4 ? c->alives++ : 4));
-    hth_tree_up(c->ctx, HTH_KIND_ALIVE, NULL, 0);
-}
-
 /* ---- Again ----------------------------------------------------------------------------------- */
 
 /* What all nodes say takes the longer to have its effect the more they are, and what a slow one
@@ -143,15 +134,15 @@ static uint64_t facts_wait_ms(const struct hth_commit *c, const struct track *t)
     uint64_t ms = c->ctx->opts.retry_ms * (UINT64_C(1) + c->ctx->epoch->nodes / 4096);
     uint32_t most = t->level >= HEARTH_PROTECTED ? 5 : 2; /* of what is kept nobody waits */
 
-    return ms << (t->says < most ? t->says : most);
+    return ms << (t->sends < most ? t->sends : most);
 }
 
-void facts_said(const struct hth_commit *c, struct track *t)
+void facts_sent(const struct hth_commit *c, struct track *t)
 {
     uint64_t now_ms = hth_now_ms(&c->ctx->clock);
 
-    t->says = 0;
-    t->say_ms = now_ms + facts_wait_ms(c, t);
+    t->sends = 0;
+    t->send_ms = now_ms + facts_wait_ms(c, t);
     t->repeat_ms = now_ms + c->ctx->opts.retry_ms;
 }
 
@@ -160,9 +151,9 @@ void facts_anew(struct hth_commit *c)
     for (struct track *t = c->tracks; t; t = t->next) {
         uint64_t first_ms;
 
-        t->says = 0;
+        t->sends = 0;
         first_ms = hth_now_ms(&c->ctx->clock) + facts_wait_ms(c, t);
-        t->say_ms = t->say_ms < first_ms ? t->say_ms : first_ms;
+        t->send_ms = t->send_ms < first_ms ? t->send_ms : first_ms;
     }
 }
 
@@ -173,7 +164,7 @@ void facts_repeat(struct hth_commit *c, struct track *t)
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
     uint64_t now_ms = hth_now_ms(&c->ctx->clock);
 
-    if (now_ms < t->say_ms)
+    if (now_ms < t->send_ms)
         return;
     if (t->fail_code && !hth_is_coordinator(c->ctx))
         fact_failed(c, t);
@@ -183,10 +174,10 @@ void facts_repeat(struct hth_commit *c, struct track *t)
         fact_copy_lost(c, t);
     else if (t->promised && t->promised_map == c->head.mapped)
         fact_promise(c, t);
-    else if (t->held && (t->level < HEARTH_COMPLETE || t->lacks.warned))
+    else if (t->held && (t->level < HEARTH_COMPLETE || t->refusal.warned))
         fact_held(c, t);
-    t->says++;
-    t->say_ms = now_ms + facts_wait_ms(c, t);
+    t->sends++;
+    t->send_ms = now_ms + facts_wait_ms(c, t);
     if (t->level >= HEARTH_PROTECTED)
-        t->repeat_ms = t->say_ms;
+        t->repeat_ms = t->send_ms;
 }

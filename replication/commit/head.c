@@ -59,14 +59,14 @@ enum fate head_fate(const struct hth_commit *c, struct hth_save_id save)
     int now = c->ctx->epoch && k->epoch == c->ctx->epoch->epoch && k->saves;
 
     if (head_ruled_out(c, save, now))
-        return FATE_OVER;
+        return FATE_SUPERSEDED;
     if (hth_keep_has(k, save))
         return now || hth_save_cmp(save, c->chosen) != 0 ? FATE_KEPT : FATE_OPEN;
     if (head_cancelled(c, save))
         return FATE_CANCELLED;
     if (now && hth_save_cmp(save, k->save[0]) < 0)
-        return head_spares(c, save) ? FATE_OPEN : FATE_OVER;
-    return head_is_of_now(c, save) && hth_save_cmp(save, c->head.decided) <= 0 ? FATE_OVER
+        return head_spares(c, save) ? FATE_OPEN : FATE_SUPERSEDED;
+    return head_is_of_now(c, save) && hth_save_cmp(save, c->head.decided) <= 0 ? FATE_SUPERSEDED
                                                                                : FATE_OPEN;
 }
 
@@ -79,7 +79,7 @@ int head_frees(const struct hth_commit *c, struct hth_save_id save)
 {
     enum fate fate = head_fate(c, save);
 
-    return fate == FATE_CANCELLED || fate == FATE_OVER;
+    return fate == FATE_CANCELLED || fate == FATE_SUPERSEDED;
 }
 
 int head_code(const struct hth_commit *c, struct hth_save_id save, const char **out_why)
@@ -97,7 +97,8 @@ struct hth_blob_id head_map_id(const struct hth_head *head)
     return (struct hth_blob_id){ HTH_BLOB_MAP, { head->epoch, head->nonce, head->mapped, 0 }, 0 };
 }
 
-int head_word(const struct hth_commit *c, int with_map, unsigned char **out, size_t *out_len)
+static int head_message(
+        const struct hth_commit *c, int with_map, unsigned char **out, size_t *out_len)
 {
     size_t len = with_map ? hth_places_bytes(&c->map) : 0;
     unsigned char *map = malloc(len ? len : 1);
@@ -122,7 +123,7 @@ static uint64_t head_map_number(const struct hth_commit *c)
     return c->head.mapped ? hth_get64(c->map.forerunner) : 0;
 }
 
-void head_chain(const struct hth_commit *c, unsigned char out[HTH_DIGEST])
+static void head_chain(const struct hth_commit *c, unsigned char out[HTH_DIGEST])
 {
     memcpy(out, c->head.map, HTH_DIGEST);
     if (!hth_breaks(c->ctx, HTH_BREAK_NUMBER))
@@ -161,7 +162,7 @@ static int head_encode(const struct hth_head *head, const struct hth_places *map
     return HEARTH_OK;
 }
 
-/* With the rule left out that says what is: nothing, or not what says that a save is cancelled. */
+/* With the rule left out: nothing is on record, or no head that cancels a save. */
 static int head_is_unwritten(const struct hth_commit *c, const struct hth_head *head)
 {
     return hth_breaks(c->ctx, HTH_BREAK_RECORD) ||
@@ -331,4 +332,79 @@ int head_join(struct hth_commit *c, struct hearth_error *err)
     head_take_keep(c, &head);
     places_take(c, &map);
     return HEARTH_OK;
+}
+
+/* ---- The coordinator appends ------------------------------------------------------------- */
+
+static int head_name_map(struct hth_commit *c, struct hth_head *next, struct hth_places *map)
+{
+    size_t len = hth_places_bytes(map);
+    unsigned char *bytes = malloc(len);
+
+    if (!bytes)
+        return HEARTH_ENOMEM;
+    head_chain(c, map->forerunner);
+    hth_places_encode(map, bytes);
+    hth_digest(next->map, bytes, len);
+    free(bytes);
+    next->mapped = next->position;
+    next->settled = 0; /* there are no promises under it */
+    return HEARTH_OK;
+}
+
+int head_append(struct hth_commit *c, struct hth_head *next, struct hth_places *map)
+{
+    struct hth_ctx *ctx = c->ctx;
+    struct hearth_error err = { .text = "no memory" };
+    int rc;
+
+    next->position = c->head.position + 1;
+    rc = map ? head_name_map(c, next, map) : HEARTH_OK;
+    rc = rc ? rc : head_put(c, next, map, &err);
+    if (map)
+        hth_places_fini(map);
+    if (rc) {
+        hth_say(&ctx->log, HEARTH_LOG_ERROR, "head-failed",
+                "nothing is decided while that cannot be put on record: %s", err.text);
+        c->coord.look = 1;
+        c->coord.look_ms = hth_now_ms(&ctx->clock) + ctx->opts.retry_ms;
+        return rc;
+    }
+    if (next->mapped == next->position)
+        tallies_void(c);
+    head_send(c, HTH_NODE_NONE, next->mapped == next->position);
+    return HEARTH_OK;
+}
+
+/* To all nodes, by pull. */
+static void head_give_map(struct hth_commit *c, size_t len)
+{
+    struct hth_blob_id id = head_map_id(&c->head);
+    unsigned char *bytes = malloc(len);
+    struct hearth_error err;
+
+    if (!bytes)
+        return;
+    hth_places_encode(&c->map, bytes);
+    if (hth_blob_give(c->ctx, &id, bytes, len, &err))
+        hth_say(&c->ctx->log, HEARTH_LOG_ERROR, "map-failed", "%s", err.text);
+    free(bytes);
+}
+
+void head_send(struct hth_commit *c, uint32_t node, int with_map)
+{
+    size_t map_len = hth_places_bytes(&c->map);
+    int fits = hth_head_bytes(map_len) <= HTH_TREE_MAX && !hth_breaks(c->ctx, HTH_TEST_BLOB);
+    unsigned char *word;
+    size_t len;
+
+    if (with_map && !fits)
+        head_give_map(c, map_len);
+    if (head_message(c, with_map && fits, &word, &len))
+        return; /* a member that has missed it sends ALIVE */
+    if (node == HTH_NODE_NONE)
+        hth_tree_down(c->ctx, HTH_KIND_HEAD, word, len);
+    else
+        hth_tree_to(c->ctx, node, HTH_KIND_HEAD, word, len);
+    free(word);
 }

@@ -72,7 +72,7 @@ void maps_node_returned(struct hth_commit *c, uint32_t node)
         c->coord.live[node].returned = 1;
         c->coord.look = c->coord.news = 1;
     } else if (c->head.position) { /* it may have missed a head */
-        append_tell(c, node, 1);
+        head_send(c, node, 1);
     }
 }
 
@@ -260,7 +260,7 @@ static void maps_renew(struct hth_commit *c, uint64_t now_ms)
     next.keep = c->ctx->keep;
     maps_degrade(c, &next);
     maps_log(c, moved, stuck);
-    if (append_head(c, &next, &map))
+    if (head_append(c, &next, &map))
         return;
     maps_made(c, now_ms);
     maps_wait(c, now_ms);
@@ -280,7 +280,7 @@ static void maps_remind(struct hth_commit *c, uint64_t now_ms)
             continue;
         wait_ms <<= s->reminders < 5 ? s->reminders++ : 5;
         s->remind_ms = now_ms + (wait_ms < REMIND_MS ? wait_ms : REMIND_MS);
-        append_tell(c, n->node, 1);
+        head_send(c, n->node, 1);
     }
     maps_wait(c, now_ms);
 }

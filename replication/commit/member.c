@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a member says of a save, and what makes it true: DONE when its ranks' objects are sealed,
+ * What a member sends of a save, and what makes it true: DONE when its ranks' objects are sealed,
  * HELD when manifest and raw objects are here, PROMISE when all that is assigned to it is here,
  * sealed and verified. Copies are offered to their holders; what nobody brings is fetched.
  */
@@ -39,7 +39,7 @@ static void member_done(struct hth_commit *c, struct track *t)
     if (t->done_sent || !head_is_open(c, t->id) || t->fail_code || !member_all_sealed(c, t, s))
         return;
     track_level(c, t, HEARTH_SEALED);
-    facts_said(c, t);
+    facts_sent(c, t);
     fact_done(c, t, s);
 }
 
@@ -96,7 +96,7 @@ static void member_copied(struct hth_commit *c, struct track *t, uint32_t rank)
         if (h->object.owner == rank &&
                 (h->state != HTH_HELD_SEALED ||
                         (h->object.kind != HTH_OBJECT_RAW && h->copies < need)))
-            return; /* who has heard COPIED says nothing again, its common objects neither */
+            return; /* a rank that knows COPIED sends nothing again, common objects neither */
     t->rank[l - c->local] |= RANK_COPIED;
     c->events.on_level(
             c->events.self, t->id, rank, HEARTH_COPIED, can < c->ctx->opts.copies, HEARTH_OK, "");
@@ -120,7 +120,7 @@ static void member_offered(void *self, struct hth_save_id save, uint64_t object,
     if (code == HEARTH_EIO && t && track_may_fail(c, t))
         hth_commit_fail(c, save, code, text);
     if (code == HEARTH_ENOSPC && t)
-        lacks_there(c, t, node, text);
+        refusal_of(c, t, node, text);
     if (code || !h || !t || !member_is_holder(c, h->object.owner, node))
         return;
     held_copy_add(h, node);
@@ -209,7 +209,7 @@ static const struct hth_object *member_first_missing(struct hth_commit *c, struc
 }
 
 /* Promised and settled: there is nothing to say of it any more. */
-static int member_is_over(const struct hth_commit *c, const struct track *t)
+static int member_is_settled(const struct hth_commit *c, const struct track *t)
 {
     return c->head.settled && head_fate(c, t->id) == FATE_KEPT;
 }
@@ -267,19 +267,19 @@ void member_check(struct hth_commit *c, struct track *t)
         return;
     if (!t->held && member_has_raws(c, s)) {
         t->held = 1;
-        facts_said(c, t);
+        facts_sent(c, t);
         if (head_fate(c, t->id) == FATE_OPEN)
             fact_held(c, t);
     }
     here = t->held && member_has_raws(c, s) && !member_first_missing(c, s);
-    if (here && member_is_over(c, t)) {
+    if (here && member_is_settled(c, t)) {
         member_publish(c, s);
         track_remove(c, t);
         return;
     }
     if (!here || (t->promised && t->promised_map == c->head.mapped))
         return;
-    if ((t->waits = way_waits(c, t->id)))
+    if ((t->waits = room_waits(c, t->id)))
         return;
     if (head_fate(c, t->id) == FATE_KEPT)
         member_publish(c, s); /* it came here after COMPLETE was said */
@@ -287,7 +287,7 @@ void member_check(struct hth_commit *c, struct track *t)
     t->promised = 1;
     t->lost = 0;
     t->promised_map = c->head.mapped;
-    facts_said(c, t);
+    facts_sent(c, t);
     fact_promise(c, t);
 }
 
@@ -305,7 +305,7 @@ static void member_repaired(
         next = t->next;
         member_check(c, t);
     }
-    moved_free(c); /* the map may have moved it away while it came */
+    release_moved(c); /* the map may have moved it away while it came */
 }
 
 /* A kept save: it is complete, its ranks have been told, and it has no deadline. */
@@ -333,7 +333,7 @@ void hth_commit_copy_lost(
         member_follow(c, t);
     t->promised = 0;
     t->repair_ms = hth_now_ms(&c->ctx->clock);
-    facts_said(c, t);
+    facts_sent(c, t);
     fact_copy_lost(c, t);
 }
 
@@ -393,7 +393,7 @@ static void member_fetch(struct hth_commit *c, struct track *t, struct hth_held_
         .object = *o,
         .sources = sources,
         .count = count,
-        .class = way_is_kept(c, t) ? HTH_FETCH_REPAIR : HTH_FETCH_REPLICA,
+        .class = room_goes_first(c, t) ? HTH_FETCH_REPAIR : HTH_FETCH_REPLICA,
         .deadline_ms = c->ctx->opts.save_ms,
         .done = member_repaired,
         .self = c,
@@ -404,18 +404,18 @@ static void member_fetch(struct hth_commit *c, struct track *t, struct hth_held_
 
     if (runs)
         hth_fetch_add_sources(c->ctx, s->id, o->id, sources, count);
-    if (runs || count == 0 || way_waits(c, t->id))
+    if (runs || count == 0 || room_waits(c, t->id))
         return;
     rc = hth_fetch_start(c->ctx, &want, &fetch, &err);
     if (rc == HEARTH_EBUSY && c->ctx->store->ops->soon(c->ctx->store, hth_object_file_bytes(o))) {
-        t->no_room = 1; /* a slot is being made: nothing gives way for it */
+        t->room_coming = 1; /* a slot is being made: nothing is dropped for it */
         return;
     }
     if (rc != HEARTH_EBUSY && rc != HEARTH_ENOSPC)
         return;
     hth_commit_no_room(c, t->id, rc, err.text);
-    if (way_make(c, t, hth_object_file_bytes(o)) && !hth_fetch_start(c->ctx, &want, &fetch, NULL))
-        t->no_room = 0; /* it was free at once */
+    if (room_make(c, t, hth_object_file_bytes(o)) && !hth_fetch_start(c->ctx, &want, &fetch, NULL))
+        t->room_coming = 0; /* it was free at once */
 }
 
 /* What an engine before us sealed has to be read once more before it can be promised. */
@@ -485,7 +485,7 @@ void member_repair(struct hth_commit *c, struct track *t)
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
 
     t->repairs++;
-    t->no_room = 0;
+    t->room_coming = 0;
     if (!s || !s->has_manifest) {
         if (!head_is_open(c, t->id))
             member_want_manifest(c, t);
@@ -500,7 +500,7 @@ void member_repair(struct hth_commit *c, struct track *t)
                 places_have(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self))
             member_fetch(c, t, s, o, h != NULL);
     }
-    if (t->no_room)
+    if (t->room_coming)
         t->repair_ms = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
     member_verify(c, t);
     if (t->lost)
@@ -509,8 +509,8 @@ void member_repair(struct hth_commit *c, struct track *t)
 
 /* ---- Another map ----------------------------------------------------------------------------- */
 
-/* Who has it says so again at once. With the manifest a new holder fetches it, and is not heard
- * of: those that were counted are, but for who has no place any more. */
+/* A holder that has it reports it again at once. With the manifest a new holder fetches it, and
+ * is not heard of: those that were counted are, but for who has no place any more. */
 static void member_offer_anew(struct hth_commit *c, struct hth_held_save *s, struct hth_held *h)
 {
     if (s->has_manifest) {
@@ -532,7 +532,7 @@ void member_mapped(struct hth_commit *c)
         next = t->next;
         t->repair_ms = hth_now_ms(&ctx->clock);
         t->repairs = 0;
-        t->no_room = 0;
+        t->room_coming = 0;
         for (struct hth_held *h = s ? s->held : NULL; h; h = h->next)
             if (local_owns(ctx, h) && h->state == HTH_HELD_SEALED && h->slot)
                 member_offer_anew(c, s, h);
@@ -556,7 +556,7 @@ void member_keep(struct hth_commit *c)
 
     for (t = c->tracks; t; t = next) {
         next = t->next;
-        if (member_is_over(c, t) && t->promised)
+        if (member_is_settled(c, t) && t->promised)
             track_remove(c, t);
     }
     if (kept_lost(c, k))
@@ -582,7 +582,7 @@ void member_resume(struct hth_commit *c)
         struct hth_held_save *s = hth_holdings_find(c->ctx, k.save[i]);
         struct track *t;
 
-        if (s && s->has_manifest && way_has_all(c, s))
+        if (s && s->has_manifest && room_has_all(c, s))
             continue;
         t = track_get(c, k.save[i]);
         if (!t)
@@ -591,7 +591,7 @@ void member_resume(struct hth_commit *c)
                 HTH_SAVE ": not all that this node has to hold of it is here",
                 HTH_SAVE_ARGS(k.save[i]));
         member_follow(c, t);
-        facts_said(c, t);
+        facts_sent(c, t);
         fact_copy_lost(c, t);
     }
 }
@@ -612,7 +612,7 @@ int hth_commit_offer_wanted(
     if (save.epoch == c->ctx->epoch->epoch && save.nonce == c->ctx->epoch->nonce &&
             object->strong != c->ctx->opts.strong)
         return HEARTH_EDENIED; /* what the ranks have agreed on holds for all that is saved now */
-    if (way_waits(c, save))
+    if (room_waits(c, save))
         return HEARTH_EBUSY;
     return track_get(c, save) ? HEARTH_OK : HEARTH_EBUSY;
 }
@@ -625,7 +625,7 @@ void hth_commit_replica(void *self, struct hth_save_id save, uint64_t object)
     (void)object;
     if (t)
         member_check(c, t);
-    moved_free(c); /* the map may have moved it away while it came */
+    release_moved(c); /* the map may have moved it away while it came */
 }
 
 /* ---- Blobs ---------------------------------------------------------------------------------- */

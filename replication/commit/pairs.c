@@ -113,7 +113,7 @@ static void pair_unreachable(struct hth_commit *c, uint32_t origin, uint32_t nod
     p->returned = 0;
     p->returned_ms[0] = p->returned_ms[1] = 0;
     if (hth_tree_is_unreachable(c->ctx, origin, node)) {
-        append_tell(c, origin, 1);
+        head_send(c, origin, 1);
         return;
     }
     if (!p->last_ms || now_ms - p->last_ms > pair_fresh_ms(c)) {
@@ -137,7 +137,7 @@ static void pair_returned(struct hth_commit *c, uint32_t origin, uint32_t node)
     p->unreachable = 0;
     p->returned_ms[origin != p->a] = now_ms;
     if (!hth_tree_is_unreachable(c->ctx, origin, node))
-        append_tell(c, origin, 1);
+        head_send(c, origin, 1);
     else if (!p->returned && other_ms && now_ms - other_ms <= pair_fresh_ms(c))
         p->returned = c->coord.news = c->coord.look = 1;
 }

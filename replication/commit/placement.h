@@ -27,7 +27,7 @@ struct hth_placement {
 };
 
 /* Errors: HEARTH_EINVAL when fewer than `min_copies` can be had in other domains and degraded is
- * 0: says how many nodes or domains it takes. */
+ * 0: with how many nodes or domains it takes. */
 int hth_placement_make(struct hth_placement *out, const struct hth_epoch *epoch, uint32_t copies,
         uint32_t min_copies, int degraded, struct hearth_error *err);
 

@@ -5,8 +5,8 @@
 
 #include "replication/held/holdings.h"
 
-/* Its transfers end, its blobs are forgotten, what is held of it is freed. Called for PROTECTED and
- * CANCELLED, by the plan of a recovery, and when the job is dropped: nobody else frees a save. */
+/* The save's transfers end, its blobs are forgotten, and what is held of it is freed. Only a
+ * head, the plan of a recovery, and a dropped job free a save. */
 void hth_save_release(struct hth_ctx *ctx, struct hth_held_save *save);
 
 #endif

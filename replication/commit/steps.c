@@ -41,7 +41,7 @@ static void steps_fail(struct hth_commit *c, const struct track *t, const struct
 }
 
 /* The rank waits for the room of the step that it is at: not for a slot, which is made in time. */
-static int rank_lacks_room(const struct hth_commit *c, const struct local_rank *l)
+static int rank_waits_for_room(const struct hth_commit *c, const struct local_rank *l)
 {
     uint32_t others = 0;
 
@@ -82,7 +82,7 @@ static void steps_look_at(struct hth_commit *c, struct track *t, uint64_t now_ms
             return;
         }
         if (!left && l->passed < t->id.step &&
-                (rank_is_passed(c, l) || (s && !s->removed && rank_lacks_room(c, l))))
+                (rank_is_passed(c, l) || (s && !s->removed && rank_waits_for_room(c, l))))
             left = l;
     }
     if (!left)
@@ -143,7 +143,7 @@ static int tally_is_awaited(const struct hth_commit *c, const struct tally *t)
            !t->fail_code && head_is_open(c, t->id);
 }
 
-static void steps_say_awaited(const struct hth_commit *c, const struct tally *t)
+static void steps_send_awaited(const struct hth_commit *c, const struct tally *t)
 {
     unsigned char body[SAVE_BYTES + HTH_RANK_RUNS * HTH_RANK_RUN_BYTES];
     size_t len = SAVE_BYTES;
@@ -164,7 +164,7 @@ void steps_coord(struct hth_commit *c, uint64_t now_ms)
             continue;
         }
         if (t->awaited_ms && now_ms >= t->awaited_ms)
-            steps_say_awaited(c, t);
+            steps_send_awaited(c, t);
         if (!t->awaited_ms || now_ms >= t->awaited_ms)
             t->awaited_ms = now_ms + c->ctx->opts.dead_ms;
     }

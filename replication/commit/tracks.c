@@ -114,9 +114,9 @@ int track_has(const struct hth_commit *c, const struct track *t, uint32_t i)
     return t->ranks && hth_ranks_have(t->ranks, c->local[i].rank);
 }
 
-int track_lacks(const struct hth_commit *c, const struct track *t)
+int track_is_refused(const struct hth_commit *c, const struct track *t)
 {
-    return t->lacks.text[0] && hth_now_ms(&c->ctx->clock) < t->lacks.until_ms;
+    return t->refusal.text[0] && hth_now_ms(&c->ctx->clock) < t->refusal.until_ms;
 }
 
 void track_level(struct hth_commit *c, struct track *t, enum hearth_level level)
@@ -164,8 +164,9 @@ void track_end(struct hth_commit *c, struct track *t, enum hearth_level level, i
         c->events.on_level(c->events.self, id, HTH_NODE_NONE, level, degraded, code, text);
 }
 
-/* What is held takes the room of other saves until a head names it, and the coordinator may never have heard of the
- * save: this node goes on saying that it has failed. Where nothing is held nothing waits for that. */
+/* What is held takes the room of other saves until a head names it, and the coordinator may
+ * never have heard of the save: this node goes on saying that it has failed. Where nothing is
+ * held nothing waits for that. */
 void track_unknown(struct hth_commit *c, struct track *t, const char *text)
 {
     const struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
@@ -177,4 +178,69 @@ void track_unknown(struct hth_commit *c, struct track *t, const char *text)
     t->unknown = 1;
     outcome_put(c, t->id, t->level, 0, HEARTH_EUNKNOWN, text);
     c->events.on_level(c->events.self, t->id, HTH_NODE_NONE, t->level, 0, HEARTH_EUNKNOWN, text);
+}
+
+/* ---- The ranks of this node --------------------------------------------------------------- */
+
+int locals_make(struct hth_commit *c, struct hearth_error *err)
+{
+    const struct hth_epoch *e = c->ctx->epoch;
+    uint32_t n = 0;
+
+    for (uint32_t r = 0; r < e->world; r++)
+        n += e->rank_node[r] == e->self;
+    free(c->local);
+    c->locals = 0;
+    c->local = calloc(n ? n : 1, sizeof(*c->local));
+    if (!c->local)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "%" PRIu32 " ranks", n);
+    for (uint32_t r = 0; r < e->world; r++)
+        if (e->rank_node[r] == e->self)
+            c->local[c->locals++] = (struct local_rank){ .rank = r };
+    return HEARTH_OK;
+}
+
+struct local_rank *local_find(struct hth_commit *c, uint32_t rank)
+{
+    for (uint32_t i = 0; i < c->locals; i++)
+        if (c->local[i].rank == rank)
+            return &c->local[i];
+    return NULL;
+}
+
+void hth_commit_count(struct hth_commit *c, uint32_t rank, uint64_t step, uint32_t begun)
+{
+    struct local_rank *l = local_find(c, rank);
+
+    if (l)
+        hth_attempts_heard(&l->begun, step, begun);
+}
+
+void local_passes(struct local_rank *l, uint64_t step)
+{
+    l->passed = step > l->passed ? step : l->passed;
+}
+
+void hth_commit_passes(struct hth_commit *c, uint32_t rank, uint64_t step)
+{
+    struct local_rank *l = local_find(c, rank);
+
+    if (c->running && l)
+        local_passes(l, step);
+}
+
+uint32_t hth_commit_counted(const struct hth_commit *c, uint32_t rank, uint64_t *out_step)
+{
+    for (uint32_t i = 0; i < c->locals; i++)
+        if (c->local[i].rank == rank && c->local[i].begun.sets) {
+            *out_step = c->local[i].begun.step;
+            return hth_attempts_last(&c->local[i].begun);
+        }
+    return 0;
+}
+
+int local_owns(const struct hth_ctx *ctx, const struct hth_held *h)
+{
+    return h->object.owner < ctx->epoch->world &&
+           ctx->epoch->rank_node[h->object.owner] == ctx->epoch->self;
 }

@@ -32,7 +32,7 @@ enum hth_break {
     HTH_BREAK_ROOM = 1 << 16,         /* nothing is passed over for want of room */
     HTH_BREAK_COMMON = 1 << 17,       /* a save is promised without its common objects */
     HTH_BREAK_UNREACHABLE = 1 << 18,  /* no member reports nodes that it cannot reach */
-    HTH_BREAK_WAY = 1 << 19,          /* nothing gives way to copies of what is kept */
+    HTH_BREAK_KEPT_FIRST = 1 << 19,   /* nothing gives way to copies of what is kept */
     HTH_BREAK_SET_DONE = 1 << 20,     /* a save of some ranks waits for all */
     HTH_BREAK_SET_COUNT = 1 << 21,    /* all sets of ranks count a step's begins together */
     HTH_TEST_WORKER = 1 << 22,        /* no rule: manifests are the workers', however small */

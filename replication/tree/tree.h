@@ -42,8 +42,8 @@ enum hth_kind {
     HTH_KIND_ALIVE = 8,      /* up: {} I am there; the answer is the newest head */
     HTH_KIND_COPY_LOST = 20, /* up: {save, u64 store} my promise of it is void: I lack something */
     HTH_KIND_WISH = 21,      /* up: {u64 number, u32 wish, u32 zero, save} of the keep list */
-    HTH_KIND_SAID = 22,      /* to: {u64 number, i32 code, text} what came of it */
-    HTH_KIND_NOW = 23,       /* down, with each heartbeat: {u64 position of the newest head} */
+    HTH_KIND_WISH_RESULT = 22, /* to: {u64 number, i32 code, text} what came of it */
+    HTH_KIND_POSITION = 23,    /* down, with each heartbeat: {u64 position of the newest head} */
     /* up: {u32 node, u32 1: I cannot reach it; 2: I cannot pull from it, though I reach it; 0: I
      * can again} */
     HTH_KIND_UNREACHABLE = 24,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The coordinator and its keep list: what is on it, with which copies, and what users wish of it. Three
- * nodes, each of which holds what the others own.
+ * The coordinator and its keep list: what is on it, with which copies, and what users wish of it.
+ * Three nodes, each of which holds what the others own.
  */
 #include "coordinator.h"
 
@@ -73,7 +73,7 @@ static uint64_t store_of(uint32_t node)
     return p->node[0].epoch.member[node].store;
 }
 
-/* ---- What is on it ---------------------------------------------------------------------------------- */
+/* ---- What is on it --------------------------------------------------------------------------- */
 
 Test(kept, has_the_newest_in_front_and_no_more_than_are_kept)
 {
@@ -162,7 +162,7 @@ Test(kept, a_map_is_settled_when_every_save_of_it_is_with_its_holders)
     cr_assert(zero(u32, list().degraded));
 }
 
-/* ---- DONE, HELD, COMPLETE ---------------------------------------------------------------------------- */
+/* ---- DONE, HELD, COMPLETE -------------------------------------------------------------------- */
 
 static int has_manifest(void)
 {
@@ -245,13 +245,13 @@ Test(kept, with_each_heartbeat_it_says_which_head_is_the_newest)
     pair_run(p, 300);
     position = on_record(NULL).position;
     for (uint32_t i = 1; i <= 3; i++) {
-        uint32_t before = member->heard[HTH_KIND_NOW];
+        uint32_t before = member->heard[HTH_KIND_POSITION];
 
         p->now_ms += ctx->opts.heartbeat_ms;
         hth_commit_tick(commit);
         hth_commit_tick(commit);
-        cr_assert(pair_until(p, &member->heard[HTH_KIND_NOW], before + 1, 50));
-        cr_assert(eq(u16, member->kind, HTH_KIND_NOW));
+        cr_assert(pair_until(p, &member->heard[HTH_KIND_POSITION], before + 1, 50));
+        cr_assert(eq(u16, member->kind, HTH_KIND_POSITION));
         cr_assert(eq(u64, hth_get64(member->fact), position));
     }
 }
@@ -268,7 +268,7 @@ Test(kept, a_save_that_takes_too_long_fails_whoever_has_begun_it)
     cr_assert(eq(u16, p->node[0].kind, HTH_KIND_FAILED));
 }
 
-/* ---- Copies that are lost ------------------------------------------------------------------------------ */
+/* ---- Copies that are lost -------------------------------------------------------------------- */
 
 Test(kept, a_promise_is_void_when_its_copy_is_lost)
 {
@@ -356,7 +356,7 @@ Test(kept, a_lost_node_degrades_all_of_it)
     cr_assert(zero(int, on_record(NULL).settled), "nobody has promised under its map");
 }
 
-/* ---- Wishes --------------------------------------------------------------------------------------------- */
+/* ---- Wishes ---------------------------------------------------------------------------------- */
 
 static int wish(enum hth_wish what, uint64_t step)
 {
@@ -368,7 +368,7 @@ static int wish(enum hth_wish what, uint64_t step)
     hth_put64(body + 16 + 16, step); /* epoch 0: the newest of the step */
     hth_commit_deliver(commit, 0, HTH_KIND_WISH, body, sizeof(body));
     hth_commit_tick(commit);
-    cr_assert(eq(u16, p->node[0].kind, HTH_KIND_SAID));
+    cr_assert(eq(u16, p->node[0].kind, HTH_KIND_WISH_RESULT));
     cr_assert(eq(u64, hth_get64(p->node[0].fact), number));
     return (int)hth_get32(p->node[0].fact + 8);
 }
@@ -460,7 +460,7 @@ Test(kept, a_mark_outlives_decisions)
     cr_assert(eq(u64, list().dropped, 3));
 }
 
-/* ---- What recovery came to ------------------------------------------------------------------------------ */
+/* ---- What recovery came to ------------------------------------------------------------------- */
 
 /* Of epoch 6: steps 9 and 8, of which 9 was chosen. */
 static void recover_to(void)
@@ -617,7 +617,7 @@ Test(chosen, a_coordinator_that_is_new_has_what_is_common_to_an_older_kept_save_
     cr_assert(eq(int, common_comes(5000), 1));
 }
 
-/* ---- Marking by count ------------------------------------------------------------------------------------ */
+/* ---- Marking by count ------------------------------------------------------------------------ */
 
 /* Two jobs have recovered it, the second of which runs and has begun a save. */
 static void try_again(void)

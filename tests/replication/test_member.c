@@ -731,16 +731,16 @@ Test(member, a_foreign_container_that_was_chosen_is_no_save_to_follow)
             HEARTH_ENOENT);
 }
 
-/* ---- NOW ------------------------------------------------------------------------------------- */
+/* ---- POSITION -------------------------------------------------------------------------------- */
 
 Test(member, asks_for_a_head_that_it_has_missed_as_soon_as_it_hears_of_it)
 {
     unsigned char now[8] = { 0 };
 
-    hth_commit_deliver(commit, 0, HTH_KIND_NOW, now, sizeof(now));
+    hth_commit_deliver(commit, 0, HTH_KIND_POSITION, now, sizeof(now));
     cr_assert(eq(u32, heard(HTH_KIND_ALIVE, SOON_MS), 0));
     now[0] = 1;
-    hth_commit_deliver(commit, 0, HTH_KIND_NOW, now, sizeof(now));
+    hth_commit_deliver(commit, 0, HTH_KIND_POSITION, now, sizeof(now));
     hth_commit_tick(commit);
     cr_assert(ge(u32, heard(HTH_KIND_ALIVE, SOON_MS), 1));
 }
@@ -753,7 +753,7 @@ Test(member, vouches_for_what_it_knows_while_it_hears_that_it_is_the_newest)
     uint64_t ago_ms;
 
     ctx->opts.heartbeat_ms = 200;
-    hth_commit_deliver(commit, 0, HTH_KIND_NOW, now, sizeof(now));
+    hth_commit_deliver(commit, 0, HTH_KIND_POSITION, now, sizeof(now));
     p->now_ms += ctx->opts.dead_ms;
     cr_assert(eq(int, hth_commit_as_of(commit, &ago_ms), 1));
     cr_assert(eq(u64, ago_ms, ctx->opts.dead_ms));
@@ -763,7 +763,7 @@ Test(member, vouches_for_what_it_knows_while_it_hears_that_it_is_the_newest)
     cr_assert(eq(int, hth_commit_as_of(commit, &ago_ms), 1), "by a head as well");
     p->now_ms += ctx->opts.dead_ms + 3 * ctx->opts.heartbeat_ms;
     cr_assert(zero(int, hth_commit_as_of(commit, &ago_ms)));
-    hth_commit_deliver(commit, 0, HTH_KIND_NOW, now, sizeof(now));
+    hth_commit_deliver(commit, 0, HTH_KIND_POSITION, now, sizeof(now));
     cr_assert(eq(int, hth_commit_as_of(commit, &ago_ms), 1));
     cr_assert(zero(u64, ago_ms));
 }

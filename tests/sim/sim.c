@@ -59,7 +59,7 @@ static const struct {
     { "mapped-for-ever", WORLD_BREAK_MAPS, WORLD_BIT(CRASH) | WORLD_BIT(ROOM) | WORLD_BIT(GOON) },
     { "room-unchecked", HTH_BREAK_ROOM, TIGHT },
     { "common-unpromised", HTH_BREAK_COMMON, WORLD_FIRST },
-    { "nothing-gives-way", HTH_BREAK_WAY, TIGHT | AWAY },
+    { "nothing-gives-way", HTH_BREAK_KEPT_FIRST, TIGHT | AWAY },
     { "some-wait-for-all", HTH_BREAK_SET_DONE, WORLD_FIRST },
     { "sets-count-together", HTH_BREAK_SET_COUNT, WORLD_FIRST },
     { "unreached-not-told", HTH_BREAK_UNREACHABLE,

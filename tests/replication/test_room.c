@@ -13,9 +13,11 @@ static void begin_with_a_save(void)
     must(hth_commit_begin(commit, 1, save.step, NULL, &id, NULL));
 }
 
-TestSuite(lacks, .init = begin_with_a_save, .fini = end);
+TestSuite(room, .init = begin_with_a_save, .fini = end);
 
-#define WHY     "900 bytes do not fit: its file system has room for 8; raise that, or keep fewer steps"
+#define WHY                                                                            \
+    "900 bytes do not fit: its file system has room for 8; raise that, or keep fewer " \
+    "steps"
 #define DETAILS " (in /job: free in its file system 9 bytes)"
 
 /* As often as it is offered. Returns how often the fact was heard. */
@@ -39,7 +41,7 @@ static const char *reason(void)
     return text;
 }
 
-Test(lacks, a_save_ends_soon_where_nothing_can_make_room_any_more)
+Test(room, a_save_ends_soon_where_nothing_can_make_room_any_more)
 {
     cr_assert(zero(u32, refuse(HEARTH_ENOSPC, HTH_KIND_FAILED, ctx->opts.dead_ms / 4)));
     cr_assert(ge(u32, refuse(HEARTH_ENOSPC, HTH_KIND_FAILED, ctx->opts.dead_ms), 1));
@@ -48,7 +50,7 @@ Test(lacks, a_save_ends_soon_where_nothing_can_make_room_any_more)
     must_say(reason(), "node node1: no room for a copy: " WHY);
 }
 
-Test(lacks, is_warned_of_once_a_save)
+Test(room, is_warned_of_once_a_save)
 {
     (void)refuse(HEARTH_EBUSY, HTH_KIND_FAILED, 4 * ctx->opts.dead_ms);
     cr_assert(eq(int, pair_logged(p, 1, "no-room"), 1));
@@ -56,7 +58,7 @@ Test(lacks, is_warned_of_once_a_save)
             p->node[1].last);
 }
 
-Test(lacks, what_is_refused_for_a_moment_is_neither_warned_of_nor_ended)
+Test(room, what_is_refused_for_a_moment_is_neither_warned_of_nor_ended)
 {
     for (int i = 0; i < 8; i++) {
         (void)refuse(HEARTH_ENOSPC, HTH_KIND_FAILED, ctx->opts.dead_ms / 4);
@@ -67,7 +69,7 @@ Test(lacks, what_is_refused_for_a_moment_is_neither_warned_of_nor_ended)
 }
 
 /* Its slots are in use: they come back when others end. */
-Test(lacks, waits_for_slots_that_are_in_use)
+Test(room, waits_for_slots_that_are_in_use)
 {
     cr_assert(zero(u32, refuse(HEARTH_EBUSY, HTH_KIND_FAILED, 4 * ctx->opts.dead_ms)));
 }
@@ -84,7 +86,7 @@ static struct hth_save_id begin_older(void)
     return older;
 }
 
-Test(lacks, waits_while_an_older_save_is_undecided_and_half_of_dead_ms_longer)
+Test(room, waits_while_an_older_save_is_undecided_and_half_of_dead_ms_longer)
 {
     struct hth_places map;
 
@@ -97,7 +99,7 @@ Test(lacks, waits_while_an_older_save_is_undecided_and_half_of_dead_ms_longer)
 }
 
 /* Each would wait for the other: the older one gives its room up. */
-Test(lacks, does_not_wait_for_a_newer_save)
+Test(room, does_not_wait_for_a_newer_save)
 {
     struct hth_save_id newer;
 
@@ -106,7 +108,7 @@ Test(lacks, does_not_wait_for_a_newer_save)
 }
 
 /* Copies go with the map that is settled. */
-Test(lacks, waits_while_the_map_of_what_is_kept_is_not_settled)
+Test(room, waits_while_the_map_of_what_is_kept_is_not_settled)
 {
     struct hth_keep keep = { .epoch = save.epoch, .serial = 1, .saves = 1, .save = { save } };
     struct hth_places map;
@@ -131,7 +133,7 @@ static void on_held(struct pair_node *n)
         reason_len = n->len - 32;
 }
 
-Test(lacks, held_has_the_reason_after_complete_too_until_there_is_room)
+Test(room, held_has_the_reason_after_complete_too_until_there_is_room)
 {
     struct hth_object object[2] = { seal(copy)->object, seal(own)->object };
     unsigned char word[32] = { 0 };
@@ -152,7 +154,7 @@ Test(lacks, held_has_the_reason_after_complete_too_until_there_is_room)
     cr_assert(zero(sz, reason_len));
 }
 
-Test(lacks, a_rank_that_waits_hears_which_node_has_no_room)
+Test(room, a_rank_that_waits_hears_which_node_has_no_room)
 {
     char text[300];
 
@@ -165,7 +167,7 @@ Test(lacks, a_rank_that_waits_hears_which_node_has_no_room)
 }
 
 /* Node 2 holds the copy of what is owned here, and has room for nothing. */
-Test(lacks, so_does_a_rank_whose_copy_another_node_has_no_room_for)
+Test(room, so_does_a_rank_whose_copy_another_node_has_no_room_for)
 {
     struct hth_held *held = seal(own);
     char text[300];
@@ -179,7 +181,7 @@ Test(lacks, so_does_a_rank_whose_copy_another_node_has_no_room_for)
     cr_assert(zero(u32, said[HTH_KIND_FAILED]), "its holder says when that is for good");
 }
 
-Test(lacks, a_save_that_was_cancelled_for_want_of_room_has_that_code)
+Test(room, a_save_that_was_cancelled_for_want_of_room_has_that_code)
 {
     enum hearth_level level;
     struct hth_places map;

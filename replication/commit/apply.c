@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The coordinator's word on a member: COMPLETE, and the newest head. It may come twice, late or not
- * at all. Of these only a head frees anything, and it is on record here before that: a head is a
- * whole state, so who missed some needs the last one only, and an older one says nothing.
+ * Messages of the coordinator, applied by every member: COMPLETE, and the newest head. They may
+ * come twice, late or not at all. Only a head frees anything, and it is on record here before that.
+ * A head is a whole state: a member that missed some needs the last one only, and an older one has
+ * no effect.
  */
 #include "commit_state.h"
 #include "release.h"
@@ -11,16 +12,16 @@
 
 #include <string.h>
 
-/* ---- The coordinator's word ----------------------------------------------------------------- */
+/* ---- COMPLETE ------------------------------------------------------------------------------- */
 
-static void word_free(struct hth_commit *c, struct hth_held_save *s)
+static void apply_free(struct hth_commit *c, struct hth_held_save *s)
 {
     hth_point(&c->ctx->points, "free");
     hth_save_release(c->ctx, s);
 }
 
-/* With the rule left out that says when. */
-static void word_free_older(struct hth_commit *c, struct hth_save_id than)
+/* With the rule left out that frees by a head alone. */
+static void apply_free_older(struct hth_commit *c, struct hth_save_id than)
 {
     struct hth_held_save *next;
 
@@ -29,11 +30,11 @@ static void word_free_older(struct hth_commit *c, struct hth_save_id than)
         if (s->removed || hth_save_cmp(s->id, than) >= 0 ||
                 (hth_keep_has(&c->ctx->keep, s->id) && !hth_breaks(c->ctx, HTH_BREAK_FREE_EARLY)))
             continue;
-        word_free(c, s);
+        apply_free(c, s);
     }
 }
 
-void word_complete(struct hth_commit *c, struct hth_save_id save)
+void apply_complete(struct hth_commit *c, struct hth_save_id save)
 {
     struct track *t = track_find(c, save);
     struct hth_held_save *s = hth_holdings_find(c->ctx, save);
@@ -43,23 +44,23 @@ void word_complete(struct hth_commit *c, struct hth_save_id save)
     member_publish(c, s);
     track_level(c, t, HEARTH_COMPLETE);
     if (hth_breaks(c->ctx, HTH_BREAK_FREE_EARLY))
-        word_free_older(c, save);
+        apply_free_older(c, save);
 }
 
 /* ---- What a head frees and ends -------------------------------------------------------------- */
 
-static void word_free_decided(struct hth_commit *c)
+static void apply_free_decided(struct hth_commit *c)
 {
     struct hth_held_save *next;
 
     for (struct hth_held_save *s = hth_holdings_first(c->ctx); s; s = next) {
         next = s->next;
         if (!s->removed && head_frees(c, s->id))
-            word_free(c, s);
+            apply_free(c, s);
     }
 }
 
-static int word_is_over(const void *self, struct hth_save_id save)
+static int apply_is_freed(const void *self, struct hth_save_id save)
 {
     return head_frees(self, save);
 }
@@ -67,13 +68,13 @@ static int word_is_over(const void *self, struct hth_save_id save)
 /* What was on its way here when its save was decided may come from nobody any more, and each
  * takes a place of those that may come unasked. Where nothing of the save is held, nothing else
  * forgets it. A recovery that runs has asked for what it needs by itself. */
-static void word_forget_decided(struct hth_commit *c)
+static void apply_forget_decided(struct hth_commit *c)
 {
     if (c->running)
-        hth_blobs_forget_if(c->ctx, word_is_over, c);
+        hth_blobs_forget_if(c->ctx, apply_is_freed, c);
 }
 
-static void word_say_cancelled(
+static void apply_log_cancelled(
         const struct hth_commit *c, struct hth_save_id save, int code, const char *why)
 {
     hth_say(&c->ctx->log, HEARTH_LOG_WARN, "save-cancelled", HTH_SAVE ": %s (%s)",
@@ -82,7 +83,7 @@ static void word_say_cancelled(
 
 /* Older than what is decided: by a save that is PROTECTED, or since there is no place for more
  * names of cancelled ones. */
-static const char *word_why_over(const struct hth_commit *c, struct hth_save_id save)
+static const char *apply_why_superseded(const struct hth_commit *c, struct hth_save_id save)
 {
     for (uint32_t i = 0; i < c->ctx->keep.saves; i++)
         if (hth_save_cmp(c->ctx->keep.save[i], save) > 0)
@@ -92,33 +93,33 @@ static const char *word_why_over(const struct hth_commit *c, struct hth_save_id 
 
 /* Ranks hear this of a save that was cancelled with `code`: a caller can do something about
  * room. */
-static int word_code(int code)
+static int apply_code(int code)
 {
     return code == HEARTH_ENOSPC ? code : HEARTH_EFAILED;
 }
 
 /* Of one that is kept its ranks have been told before, where it is protected again. */
-static void word_end(struct hth_commit *c, struct track *t, enum fate fate)
+static void apply_to_track(struct hth_commit *c, struct track *t, enum fate fate)
 {
     const struct hth_keep *k = &c->ctx->keep;
     const char *why;
     int code = head_code(c, t->id, &why);
 
-    if (fate == FATE_OVER && (t->level >= HEARTH_PROTECTED || t->id.epoch != c->head.epoch)) {
+    if (fate == FATE_SUPERSEDED && (t->level >= HEARTH_PROTECTED || t->id.epoch != c->head.epoch)) {
         track_remove(c, t); /* it was kept, or of an earlier epoch, and is no more */
     } else if (fate == FATE_KEPT && t->level < HEARTH_PROTECTED && k->epoch == c->head.epoch) {
         track_end(
                 c, t, HEARTH_PROTECTED, hth_keep_degraded(k, hth_keep_at(k, t->id)), HEARTH_OK, "");
     } else if (fate == FATE_CANCELLED) {
-        word_say_cancelled(c, t->id, code, why);
-        track_end(c, t, t->level, 0, word_code(code), why);
-    } else if (fate == FATE_OVER) {
-        track_end(c, t, t->level, 0, HEARTH_EFAILED, word_why_over(c, t->id));
+        apply_log_cancelled(c, t->id, code, why);
+        track_end(c, t, t->level, 0, apply_code(code), why);
+    } else if (fate == FATE_SUPERSEDED) {
+        track_end(c, t, t->level, 0, HEARTH_EFAILED, apply_why_superseded(c, t->id));
     }
 }
 
 /* Nobody here has begun it: it is remembered, for who does. */
-static void word_remember(struct hth_commit *c)
+static void apply_outcomes(struct hth_commit *c)
 {
     const struct hth_keep *k = &c->ctx->keep;
     const struct outcome *o = k->saves ? outcome_find(c, k->save[0]) : NULL;
@@ -131,35 +132,35 @@ static void word_remember(struct hth_commit *c)
             continue;
         (void)head_code(c, x->save, &why);
         if (i + 1 == c->head.cancels)
-            word_say_cancelled(c, x->save, x->code, why);
-        outcome_put(c, x->save, HEARTH_WRITTEN, 0, word_code(x->code), why);
+            apply_log_cancelled(c, x->save, x->code, why);
+        outcome_put(c, x->save, HEARTH_WRITTEN, 0, apply_code(x->code), why);
     }
     if (o && o->code == HEARTH_EUNKNOWN && k->epoch == c->head.epoch)
         outcome_put(c, k->save[0], HEARTH_PROTECTED, hth_keep_degraded(k, 0), HEARTH_OK, "");
 }
 
-void word_obey(struct hth_commit *c)
+void apply_newest(struct hth_commit *c)
 {
     const struct hth_keep *k = &c->ctx->keep;
     struct track *next;
 
     if (k->saves && k->epoch == c->head.epoch)
-        word_complete(c, k->save[0]);
-    word_free_decided(c);
-    word_forget_decided(c);
+        apply_complete(c, k->save[0]);
+    apply_free_decided(c);
+    apply_forget_decided(c);
     for (struct track *t = c->tracks; t; t = next) {
         next = t->next;
-        word_end(c, t, head_fate(c, t->id));
+        apply_to_track(c, t, head_fate(c, t->id));
     }
-    word_remember(c);
-    moved_free(c);
+    apply_outcomes(c);
+    release_moved(c);
     member_keep(c);
 }
 
 /* ---- A head ---------------------------------------------------------------------------------- */
 
 /* The map that it names: the one we have, or the one that came with it. 0: neither. */
-static int word_has_map(const struct hth_commit *c, const struct hth_head *head,
+static int apply_has_map(const struct hth_commit *c, const struct hth_head *head,
         const unsigned char *bytes, size_t len, struct hth_places *out)
 {
     unsigned char name[HTH_DIGEST];
@@ -172,24 +173,8 @@ static int word_has_map(const struct hth_commit *c, const struct hth_head *head,
            hth_places_decode(out, bytes, len, NULL) == HEARTH_OK;
 }
 
-/* A head is missed here, or we may be called lost: the coordinator is told that we are there. */
-void word_behind(struct hth_commit *c, int since_before)
-{
-    c->unsure = 1;
-    if (since_before)
-        return;
-    c->alives = 0;
-    c->alive_ms = hth_now_ms(&c->ctx->clock);
-}
-
-void word_now(struct hth_commit *c, const unsigned char *bytes, size_t len)
-{
-    if (now_said(c, bytes, len))
-        word_behind(c, c->unsure);
-}
-
 /* Its map comes in a word, when we have said that we are behind, or as a blob. */
-static void word_await(struct hth_commit *c, const struct hth_head *head)
+static void apply_await(struct hth_commit *c, const struct hth_head *head)
 {
     struct hth_blob_id id = head_map_id(head);
 
@@ -202,7 +187,7 @@ static void word_await(struct hth_commit *c, const struct hth_head *head)
 }
 
 /* A blob that has come stays for those below us; one that has not is not asked for any more. */
-static void word_await_no_more(struct hth_commit *c)
+static void apply_await_no_more(struct hth_commit *c)
 {
     struct hth_blob_id id = head_map_id(&c->awaited);
     size_t len;
@@ -212,7 +197,7 @@ static void word_await_no_more(struct hth_commit *c)
     c->awaited = (struct hth_head){ 0 };
 }
 
-static void word_take(struct hth_commit *c, const struct hth_head *head, struct hth_places *map)
+static void apply_take(struct hth_commit *c, const struct hth_head *head, struct hth_places *map)
 {
     int mapped = memcmp(head->map, c->head.map, HTH_DIGEST) != 0;
     struct hearth_error err;
@@ -220,7 +205,7 @@ static void word_take(struct hth_commit *c, const struct hth_head *head, struct 
 
     hth_places_fini(map);
     if (!rc && c->awaited.position && head->position >= c->awaited.position)
-        word_await_no_more(c);
+        apply_await_no_more(c);
     if (rc) {
         hth_say(&c->ctx->log, HEARTH_LOG_ERROR, "head-failed",
                 "nothing is promised or freed by a decision that cannot be put on record: %s",
@@ -229,14 +214,14 @@ static void word_take(struct hth_commit *c, const struct hth_head *head, struct 
         c->alive_ms = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
         return;
     }
-    word_obey(c);
+    apply_newest(c);
     facts_anew(c);
     if (mapped)
         member_mapped(c);
 }
 
 /* One of another epoch is heard only where the fence is left out. */
-static int word_is_ours(const struct hth_commit *c, const struct hth_head *head)
+static int apply_is_ours(const struct hth_commit *c, const struct hth_head *head)
 {
     const struct hth_epoch *e = c->ctx->epoch;
 
@@ -244,7 +229,7 @@ static int word_is_ours(const struct hth_commit *c, const struct hth_head *head)
            hth_breaks(c->ctx, HTH_BREAK_FENCE);
 }
 
-void word_head(struct hth_commit *c, const unsigned char *bytes, size_t len)
+void apply_head(struct hth_commit *c, const unsigned char *bytes, size_t len)
 {
     const unsigned char *map_bytes;
     struct hth_places map;
@@ -253,30 +238,30 @@ void word_head(struct hth_commit *c, const unsigned char *bytes, size_t len)
     int unsure = c->unsure;
 
     if (hth_is_coordinator(c->ctx)) {
-        word_obey(c); /* our own */
+        apply_newest(c); /* our own */
         if (c->head.mapped == c->head.position)
             member_mapped(c);
         return;
     }
-    if (hth_head_decode(&head, &map_bytes, &map_len, bytes, len, NULL) || !word_is_ours(c, &head))
+    if (hth_head_decode(&head, &map_bytes, &map_len, bytes, len, NULL) || !apply_is_ours(c, &head))
         return;
     if (head.position < c->head.position && head.epoch == c->head.epoch)
         return;
-    now_heard(c);
-    if (!word_has_map(c, &head, map_bytes, map_len, &map)) {
-        word_await(c, &head);
-        word_behind(c, unsure);
+    heartbeat_contact(c);
+    if (!apply_has_map(c, &head, map_bytes, map_len, &map)) {
+        apply_await(c, &head);
+        heartbeat_behind(c, unsure);
         return;
     }
     c->unsure = 0;
     if (head.position > c->head.position || head.epoch != c->head.epoch) {
-        word_take(c, &head, &map);
+        apply_take(c, &head, &map);
     } else {
         hth_places_fini(&map);
-        word_obey(c);
+        apply_newest(c);
     }
     if (node_is_lost(c, c->ctx->epoch->self))
-        word_behind(c, unsure);
+        heartbeat_behind(c, unsure);
 }
 
 void hth_commit_map(struct hth_commit *c, const unsigned char *bytes, size_t len)
@@ -285,10 +270,10 @@ void hth_commit_map(struct hth_commit *c, const unsigned char *bytes, size_t len
     struct hth_places map;
 
     if (!c->joined || head.position <= c->head.position ||
-            !word_has_map(c, &head, bytes, len, &map))
+            !apply_has_map(c, &head, bytes, len, &map))
         return;
     c->unsure = 0;
-    word_take(c, &head, &map);
+    apply_take(c, &head, &map);
     if (node_is_lost(c, c->ctx->epoch->self))
-        word_behind(c, 0);
+        heartbeat_behind(c, 0);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What users ask of the saves that are kept: pin, unpin, release, mark bad. The coordinator decides; a
- * head of its log says what came of it, and so frees what was released, on every node:
+ * What users ask of the saves that are kept: pin, unpin, release, mark bad. The coordinator
+ * decides; a head of its log has what came of it, and so frees what was released, on every node:
  *
  *   a node ──WISH──► coordinator: may it be? ──► a head on record ──HEAD──► all
- *     ▲ again until SAID                             └──SAID──► the node that asked
+ *     ▲ again until its result                       └──WISH_RESULT──► the node that asked
  */
 #include "commit_state.h"
 
@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WISH_BYTES (16u + SAVE_BYTES)
-#define SAID_BYTES 12u /* and a text */
+#define WISH_BYTES        (16u + SAVE_BYTES)
+#define WISH_RESULT_BYTES 12u /* and a text */
 
 void hth_commit_wish(
         struct hth_commit *c, uint64_t number, enum hth_wish wish, struct hth_save_id save)
@@ -28,48 +28,49 @@ void hth_commit_wish(
     hth_tree_up(c->ctx, HTH_KIND_WISH, body, sizeof(body));
 }
 
-void asked_said(struct hth_commit *c, const unsigned char *bytes, size_t len)
+void wish_result(struct hth_commit *c, const unsigned char *bytes, size_t len)
 {
     char text[HEARTH_ERROR_TEXT];
 
-    if (len < SAID_BYTES || len - SAID_BYTES >= sizeof(text) || !c->events.on_said)
+    if (len < WISH_RESULT_BYTES || len - WISH_RESULT_BYTES >= sizeof(text) ||
+            !c->events.on_wish_result)
         return;
-    memcpy(text, bytes + SAID_BYTES, len - SAID_BYTES);
-    text[len - SAID_BYTES] = '\0';
-    c->events.on_said(c->events.self, hth_get64(bytes), (int)hth_get32(bytes + 8), text);
+    memcpy(text, bytes + WISH_RESULT_BYTES, len - WISH_RESULT_BYTES);
+    text[len - WISH_RESULT_BYTES] = '\0';
+    c->events.on_wish_result(c->events.self, hth_get64(bytes), (int)hth_get32(bytes + 8), text);
 }
 
-/* ---- The coordinator ----------------------------------------------------------------------------- */
+/* ---- The coordinator ------------------------------------------------------------------------- */
 
-void coord_wish(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len)
+void wishes_receive(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len)
 {
-    struct asked a = { .origin = origin };
+    struct wish a = { .origin = origin };
 
-    if (len != WISH_BYTES || origin >= c->ctx->epoch->nodes || c->coord.askeds == HTH_KEEP_MAX)
+    if (len != WISH_BYTES || origin >= c->ctx->epoch->nodes || c->coord.wishes == HTH_KEEP_MAX)
         return; /* it is said again */
     a.number = hth_get64(bytes);
     a.wish = hth_get32(bytes + 8);
     a.save = save_get(bytes + 16);
-    for (uint32_t i = 0; i < c->coord.askeds; i++)
-        if (c->coord.asked[i].origin == origin && c->coord.asked[i].number == a.number)
+    for (uint32_t i = 0; i < c->coord.wishes; i++)
+        if (c->coord.wish[i].origin == origin && c->coord.wish[i].number == a.number)
             return;
-    c->coord.asked[c->coord.askeds++] = a;
+    c->coord.wish[c->coord.wishes++] = a;
     c->coord.look = 1;
 }
 
-static void asked_answer(struct hth_commit *c, const struct asked *a, int code, const char *text)
+static void wish_answer(struct hth_commit *c, const struct wish *a, int code, const char *text)
 {
-    unsigned char body[SAID_BYTES + HEARTH_ERROR_TEXT];
+    unsigned char body[WISH_RESULT_BYTES + HEARTH_ERROR_TEXT];
     size_t len = strnlen(text, HEARTH_ERROR_TEXT - 1);
 
     hth_put64(body, a->number);
     hth_put32(body + 8, (uint32_t)code);
-    memcpy(body + SAID_BYTES, text, len);
-    hth_tree_to(c->ctx, a->origin, HTH_KIND_SAID, body, SAID_BYTES + len);
+    memcpy(body + WISH_RESULT_BYTES, text, len);
+    hth_tree_to(c->ctx, a->origin, HTH_KIND_WISH_RESULT, body, WISH_RESULT_BYTES + len);
 }
 
 /* By its id, or (epoch 0) the newest of its step. */
-static int asked_find(const struct hth_keep *k, struct hth_save_id save)
+static int wish_find(const struct hth_keep *k, struct hth_save_id save)
 {
     if (save.epoch)
         return hth_keep_at(k, save);
@@ -79,7 +80,7 @@ static int asked_find(const struct hth_keep *k, struct hth_save_id save)
     return -1;
 }
 
-static int asked_fail_unknown(const struct hth_keep *k, uint64_t step, struct hearth_error *err)
+static int wish_refuse_unknown(const struct hth_keep *k, uint64_t step, struct hearth_error *err)
 {
     char there[300] = "none";
     int n = 0;
@@ -91,7 +92,7 @@ static int asked_fail_unknown(const struct hth_keep *k, uint64_t step, struct he
             err, HEARTH_ENOENT, 0, "step %" PRIu64 " is not kept; there is: %s", step, there);
 }
 
-static int asked_pin(
+static int wish_pin(
         const struct hth_commit *c, struct hth_keep *k, int at, struct hearth_error *err)
 {
     uint32_t pins = 0;
@@ -109,26 +110,26 @@ static int asked_pin(
 }
 
 /* Jobs that recovered it do not count any more, the job that runs included. */
-static void asked_good(struct hth_keep *k, struct hth_save_id save)
+static void wish_good(struct hth_keep *k, struct hth_save_id save)
 {
     hth_keep_mark(k, save, 0);
     if (hth_save_cmp(k->tried, save) == 0)
         hth_keep_end_tries(k);
 }
 
-static int asked_do(const struct hth_commit *c, const struct asked *a, struct hth_keep *k,
+static int wish_do(const struct hth_commit *c, const struct wish *a, struct hth_keep *k,
         struct hearth_error *err)
 {
-    int at = asked_find(k, a->save);
+    int at = wish_find(k, a->save);
 
     if (k->epoch != c->ctx->epoch->epoch)
         return hth_fail(err, HEARTH_ESTATE, 0,
                 "no save is PROTECTED in this epoch yet: ask again when one is");
     if (at < 0 && !(a->wish == HTH_WISH_GOOD && a->save.epoch))
-        return asked_fail_unknown(k, a->save.step, err);
+        return wish_refuse_unknown(k, a->save.step, err);
     switch ((enum hth_wish)a->wish) {
     case HTH_WISH_PIN:
-        return asked_pin(c, k, at, err);
+        return wish_pin(c, k, at, err);
     case HTH_WISH_UNPIN:
         k->pinned &= ~(UINT32_C(1) << at);
         return HEARTH_OK;
@@ -144,14 +145,15 @@ static int asked_do(const struct hth_commit *c, const struct asked *a, struct ht
         hth_keep_mark(k, k->save[at], 1);
         return HEARTH_OK;
     case HTH_WISH_GOOD:
-        asked_good(k, at < 0 ? a->save : k->save[at]);
+        wish_good(k, at < 0 ? a->save : k->save[at]);
         return HEARTH_OK;
     }
     return hth_fail(err, HEARTH_EUNSUPPORTED, 0, "wish %" PRIu32 " is of a newer Hearth", a->wish);
 }
 
-/* Where anything has changed. What was settled stays so: nobody holds more by a wish than before. */
-static int asked_append(struct hth_commit *c, const struct hth_keep *keep)
+/* Where anything has changed. What was settled stays so: nobody holds more by a wish than
+ * before. */
+static int wishes_append(struct hth_commit *c, const struct hth_keep *keep)
 {
     unsigned char old[HTH_KEEP_BYTES], new[HTH_KEEP_BYTES];
     struct hth_head next = c->head;
@@ -162,25 +164,25 @@ static int asked_append(struct hth_commit *c, const struct hth_keep *keep)
         return HEARTH_OK;
     next.keep = *keep;
     next.keep.serial++;
-    return append_head(c, &next, NULL);
+    return head_append(c, &next, NULL);
 }
 
-void asked_tick(struct hth_commit *c)
+void wishes_tick(struct hth_commit *c)
 {
-    struct asked asked[HTH_KEEP_MAX];
+    struct wish wish[HTH_KEEP_MAX];
     struct hearth_error err[HTH_KEEP_MAX];
     struct hth_keep keep = c->ctx->keep;
-    uint32_t count = c->coord.askeds;
+    uint32_t count = c->coord.wishes;
     int code[HTH_KEEP_MAX], failed;
 
-    memcpy(asked, c->coord.asked, sizeof(asked));
-    c->coord.askeds = 0;
+    memcpy(wish, c->coord.wish, sizeof(wish));
+    c->coord.wishes = 0;
     for (uint32_t i = 0; i < count; i++) {
         err[i].text[0] = '\0';
-        code[i] = asked_do(c, &asked[i], &keep, &err[i]);
+        code[i] = wish_do(c, &wish[i], &keep, &err[i]);
     }
-    failed = count ? asked_append(c, &keep) : HEARTH_OK;
+    failed = count ? wishes_append(c, &keep) : HEARTH_OK;
     for (uint32_t i = 0; i < count; i++)
-        asked_answer(c, &asked[i], failed ? failed : code[i],
+        wish_answer(c, &wish[i], failed ? failed : code[i],
                 failed ? "the coordinator cannot write its record" : err[i].text);
 }
