@@ -7,3 +7,22 @@ if(TARGET hearth_ofi_module) # opened at run time
 endif()
 target_sources(test_api_waits PRIVATE ${CMAKE_CURRENT_LIST_DIR}/calls.c ${CMAKE_CURRENT_LIST_DIR}/calls_plain.c)
 target_include_directories(test_api_waits PRIVATE ${CMAKE_CURRENT_LIST_DIR})
+
+# The blocks of C in the pages for users.
+set(pages docs/start/c.md docs/use/loading.md docs/use/recovery.md)
+list(TRANSFORM pages PREPEND ${PROJECT_SOURCE_DIR}/ OUTPUT_VARIABLE page_files)
+set(snippets ${PROJECT_SOURCE_DIR}/tests/lint/snippets.py)
+set(blocks ${CMAKE_CURRENT_BINARY_DIR}/pages/pages_blocks.h)
+file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/pages)
+add_custom_command(OUTPUT ${blocks}
+  COMMAND ${snippets} ${PROJECT_SOURCE_DIR} --c-run ${pages} > ${blocks}
+  DEPENDS ${snippets} ${page_files} VERBATIM)
+add_executable(pages ${CMAKE_CURRENT_LIST_DIR}/pages.c ${blocks})
+target_include_directories(pages PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/pages)
+target_link_libraries(pages PRIVATE hearth::hearth hearth_build)
+foreach(module hearth_engine_module hearth_tcp_module) # opened at run time
+  if(TARGET ${module})
+    add_dependencies(pages ${module})
+  endif()
+endforeach()
+hearth_case(api.pages unit COMMAND ${CMAKE_CURRENT_LIST_DIR}/pages.sh $<TARGET_FILE:pages>)

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""snippets.py ROOT CC BIN: the code blocks of all pages do what they are there for.
+"""snippets.py ROOT --c-run PAGE...: the blocks `c run` of these pages, as functions of C.
+snippets.py ROOT CC BIN: the code blocks of all pages do what they are there for.
 
   ```c           compiles without a warning, in a function beside what snippets.h declares; a block
-                 that is a program by itself has a main()
+                 that is a program by itself has a main(); tests/api/pages.c runs those that are
+                 `c run`
   ```python      compiles; adapters/pytorch/tests/test_pages.py runs those that are `python run`
   ```sh run      runs in an empty folder, with the programs of BIN, and ends with 0. Where a line
                  ends in `# prints: TEXT`, that line's output is TEXT.
@@ -15,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-MARKS = ("c", "python", "python run", "sh", "sh run")
+MARKS = ("c", "c run", "python", "python run", "sh", "sh run")
 FENCE = re.compile(r"^```(.*)$")
 
 
@@ -108,6 +110,19 @@ def faults_of(root, compiler, programs, page, text):
         yield from c_faults(root, compiler, page, in_c)
 
 
+def c_run(root, pages):
+    """A function for each block: void start_c_1(void) for the first of docs/start/c.md."""
+    for page in pages:
+        with open(os.path.join(root, page), encoding="utf-8") as f:
+            found = [block for block in blocks(f.read()) if block[1] == "c run"]
+        stem = "_".join(page[:-len(".md")].split("/")[1:])
+        for count, (number, _, code) in enumerate(found, 1):
+            code = code.replace('"/mnt/hearth"', "root")
+            print(f"static void {stem}_{count}(void)\n{{")
+            print(f'#line {number} "{page}"\n{code}}}\n')
+    return 0
+
+
 def main(root, compiler, programs):
     listed = subprocess.run(["git", "-C", root, "ls-files", "*.md"], check=True, text=True,
                             capture_output=True).stdout.splitlines()
@@ -123,4 +138,6 @@ def main(root, compiler, programs):
 
 
 if __name__ == "__main__":
+    if sys.argv[2] == "--c-run":
+        sys.exit(c_run(sys.argv[1], sys.argv[3:]))
     sys.exit(main(*sys.argv[1:]))
