@@ -62,7 +62,7 @@ def toctree(caption, names):
 
 
 def sections():
-    """(title, pages) of each section of docs/README.md, each page once; then the source folders."""
+    """(title, pages) of each section of docs/README.md, each page once; then all other pages."""
     text = text_of(CONTENTS + ".md")
     taken = {root_doc, CONTENTS}
     for part in re.split(r"^## ", text, flags=re.M)[2:]:  # without the table of questions
@@ -70,7 +70,8 @@ def sections():
         taken.update(names)
         yield part.split("\n", 1)[0].strip(), names
     rest = sorted(page[:-3] for page in include_patterns if page[:-3] not in taken)
-    yield "Source folders", [name for name in rest if not name.startswith("docs/")]
+    yield "Project", [name for name in rest if "/" not in name]
+    yield "Source folders", [name for name in rest if "/" in name and not name.startswith("docs/")]
 
 
 def add_contents(app, docname, source):
