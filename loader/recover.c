@@ -136,11 +136,13 @@ void hth_recover_blob_failed(
 
 void hth_recover_peer_down(struct hth_recover *r, uint32_t node, int code, const char *text)
 {
-    if (code != HEARTH_EAUTH && code != HEARTH_EPROTO)
+    int coordinator = hth_is_coordinator(r->ctx);
+
+    if (code != HEARTH_EAUTH && code != HEARTH_EPROTO && (code != HEARTH_ESTATE || coordinator))
         code = HEARTH_EPEER;
     if (!hth_restore_running(r->restore))
         return;
-    if (hth_is_coordinator(r->ctx))
+    if (coordinator)
         hth_choice_fail(r->choice, code, text);
     else
         hth_restore_peer_down(r->restore, node, code, text);

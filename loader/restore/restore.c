@@ -45,7 +45,7 @@ void hth_restore_join(struct hth_restore *r)
     r->lists = 0;
     r->manifest_ms = 0;
     r->manifest_bad = 0;
-    r->ruled_out[0] = '\0';
+    r->ruled_out[0] = r->absent[0] = '\0';
     r->generation++;
     r->state = IDLE;
 }
@@ -240,12 +240,18 @@ static void restore_on_epoch_failed(struct hth_restore *r, const unsigned char *
     restore_end(r, err.code, &err);
 }
 
-/* A parent that refused us, or that we refused, will not be there in a while either: its text goes to the
- * user. */
+/* A parent that refused us, or that we refused, will not be there in a while either: its text goes
+ * to the user. A coordinator that has not joined yet is waited for until the deadline, as it waits
+ * for members that have not joined: what this node tells it is repeated. */
 void hth_restore_peer_down(struct hth_restore *r, uint32_t node, int code, const char *text)
 {
     struct hearth_error err;
 
+    if (code == HEARTH_ESTATE) {
+        if (node == 0)
+            snprintf(r->absent, sizeof(r->absent), "%s", text);
+        return;
+    }
     if (code != HEARTH_EPEER && node == hth_tree_parent(r->ctx, r->ctx->epoch->self)) {
         hth_fail(&err, code, 0, "%s", text);
         restore_end(r, code, &err);
@@ -263,8 +269,9 @@ void hth_restore_give_up(struct hth_restore *r)
         restore_end(r, r->refused.code, &r->refused);
         return;
     }
-    hth_fail(&err, HEARTH_ETIMEOUT, 0, "recovery: no word from the coordinator, node %s, in time",
-            r->ctx->epoch->member[0].node);
+    hth_fail(&err, HEARTH_ETIMEOUT, 0,
+            "recovery: no word from the coordinator, node %s, in time%s%.300s",
+            r->ctx->epoch->member[0].node, r->absent[0] ? ": " : "", r->absent);
     restore_end(r, HEARTH_ETIMEOUT, &err);
 }
 
@@ -298,6 +305,7 @@ void hth_restore_refuse(struct hth_restore *r, const struct hearth_error *why)
 void hth_restore_deliver(
         struct hth_restore *r, uint16_t kind, const unsigned char *bytes, size_t len)
 {
+    r->absent[0] = '\0';
     if (kind == HTH_KIND_GO && len == 4)
         hth_restore_go(r, hth_get32(bytes));
     else if (kind == HTH_KIND_PLAN)

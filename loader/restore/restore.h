@@ -42,7 +42,8 @@ int hth_restore_late(const struct hth_restore *r, uint64_t now_ms); /* 1: past i
 uint32_t hth_restore_left_ms(const struct hth_restore *r);          /* at least 1 */
 void hth_restore_give_up(struct hth_restore *r); /* it is late, and the coordinator another node */
 
-/* `code`: why the connection to `node` ended; HEARTH_EPEER: it may come back. */
+/* `code`: why the connection to `node` ended; HEARTH_EPEER: it may come back; HEARTH_ESTATE: it
+ * answers, and has not joined the epoch yet. */
 void hth_restore_peer_down(struct hth_restore *r, uint32_t node, int code, const char *text);
 
 /* ---- The plan ------------------------------------------------------------------------------------ */

@@ -40,6 +40,7 @@ struct hth_restore {
     char failed[HEARTH_ERROR_TEXT];
     struct hearth_error refused; /* REFUSED: what is said upwards */
     char ruled_out[HTH_RULED_OUT];
+    char absent[HEARTH_ERROR_TEXT]; /* the coordinator's node has not joined; "": not known */
     uint64_t pulled_before;
     uint32_t digesting; /* raw objects, foreign files: the inventory waits for them */
     char common[HTH_RESTORE_COMMON][HTH_NAME_MAX + 1]; /* foreign: names that every node needs */

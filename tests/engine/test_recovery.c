@@ -183,6 +183,57 @@ static int all_recovered(const struct world *w)
     return 1;
 }
 
+#define CONNECT 2000u
+
+/* The engine of rank 0's node, the coordinator, answers the others, and is not in the epoch before
+ * that time, since its rank has not handed it the table. */
+static void coordinator_joins_at(struct world *w, uint64_t ms, uint64_t until_ms)
+{
+    struct world_opts o = quiet_world();
+
+    o.run_ms = 60000;
+    o.connect_ms = CONNECT;
+    o.recover_ms = 6 * CONNECT;
+    world_open(w, &o);
+    while (w->rank[0].step != R_JOIN)
+        world_advance(w, w->now_ms + 1);
+    rank_due(&w->rank[0], ms);
+    while (w->now_ms < until_ms) {
+        world_advance(w, w->now_ms + 1);
+        w->restart_ms = HTH_NEVER; /* ranks that wait are left waiting */
+    }
+}
+
+Test(recovery, a_coordinator_that_joins_late_is_waited_for_as_any_other_node)
+{
+    struct world w;
+
+    coordinator_joins_at(&w, 4 * CONNECT, 4 * CONNECT + SOON);
+    for (uint32_t r = 0; r < w.ranks; r++) {
+        const struct hth_local_error *e = world_error(&w, r);
+
+        cr_expect(eq(ptr, (void *)(uintptr_t)e, NULL), "rank %u: %s", r, e ? e->text : "");
+    }
+    cr_assert(all_recovered(&w));
+    world_close(&w);
+}
+
+Test(recovery, a_coordinator_that_never_joins_is_named_at_the_deadline)
+{
+    struct world w;
+
+    coordinator_joins_at(&w, HTH_NEVER, 6 * CONNECT + SOON);
+    for (uint32_t r = 1; r < w.ranks; r++) {
+        const struct hth_local_error *e = world_error(&w, r);
+
+        cr_assert(ne(ptr, (void *)(uintptr_t)e, NULL), "rank %u has heard nothing", r);
+        cr_expect(eq(int, e->code, HEARTH_ETIMEOUT), "rank %u: %s", r, e->text);
+        cr_expect(ne(ptr, strstr(e->text, "coordinator, node m0"), NULL), "%s", e->text);
+        cr_expect(ne(ptr, strstr(e->text, "not in epoch"), NULL), "%s", e->text);
+    }
+    world_close(&w);
+}
+
 /* Nothing is pulled, since each node has what its rank needs: the time goes into verifying. */
 Test(recovery, the_time_that_verifying_took_is_told)
 {

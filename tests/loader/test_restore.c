@@ -511,6 +511,17 @@ Test(restore, it_ends_with_its_coordinator)
             "%s", ended.text);
 }
 
+/* It answers, and has not joined the epoch. */
+Test(restore, it_waits_for_its_coordinator_to_join)
+{
+    begin_to_recover();
+    hth_restore_peer_down(restore, 0, HEARTH_ESTATE, "node0 is not in epoch 7");
+    cr_assert(zero(int, ended.times));
+    hth_restore_give_up(restore);
+    cr_assert(eq(int, ended.code, HEARTH_ETIMEOUT));
+    cr_assert(ne(ptr, strstr(ended.text, "node0 is not in epoch 7"), NULL), "%s", ended.text);
+}
+
 Test(restore, why_its_parent_refuses_it_is_what_the_user_hears)
 {
     begin_to_recover();

@@ -619,7 +619,7 @@ Test(handshake, who_is_not_in_the_epoch_is_asked_again_until_connect_ms)
     cr_assert(eq(int, w->node[0].downs[1], 1));
     net_run(w, 1200);
     cr_assert(eq(int, w->node[0].downs[1], 2));
-    cr_assert(eq(int, w->node[0].down_code, HEARTH_EPEER));
+    cr_assert(eq(int, w->node[0].down_code, HEARTH_ESTATE), "it is there");
     must_say(w->node[0].down_text,
             "node 1 (host1): not reached in 5000 ms (not in epoch 7 here); is its engine running, "
             "and its address open to us?");

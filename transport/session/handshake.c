@@ -349,6 +349,7 @@ static void handshake_on_refuse(
         refusal_readable(text, frame->body + 4, frame->body_len - 4);
     }
     handshake_cut(s, link, code, text);
+    peer->elsewhere = sealed && code == HEARTH_ESTATE;
     if (sealed && code == HEARTH_EBUSY)
         hth_peer_crowded_out(s, peer, text);
     /* EAUTH under a mac of our own key: the acceptor has the same key, so our hello was damaged on

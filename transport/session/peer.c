@@ -311,6 +311,7 @@ void hth_peer_lost(struct hth_session *s, struct link *link, const char *text)
     if (peer->bulk == link)
         peer->bulk = NULL;
     snprintf(peer->why, sizeof(peer->why), "%s", text);
+    peer->elsewhere = 0;
     if (was_open && peer->open)
         hth_peer_flush(s, peer);
     if (!peer->open && was_open && link->rest != REST_NONE)
@@ -436,8 +437,10 @@ static int peer_connect(struct hth_session *s, struct peer *peer, hth_conn *out)
                 &err, HEARTH_EBUSY, 0, "%u connections stand, and no more may", s->opts.links_max);
     else
         rc = s->transport->ops->connect(s->transport, m->addr, m->addr_len, out, &err);
-    if (rc)
+    if (rc) {
         snprintf(peer->why, sizeof(peer->why), "%.150s", err.text);
+        peer->elsewhere = 0;
+    }
     if (rc == HEARTH_EBUSY || rc == HEARTH_ENOMEM)
         hth_peer_crowded_out(s, peer, err.text);
     return rc;
@@ -482,7 +485,7 @@ void hth_peer_tick(struct hth_session *s, struct peer *peer, uint64_t now)
         snprintf(what, sizeof(what),
                 "not reached in %u ms (%s); is its engine running, and its address open to us?",
                 s->opts.connect_ms, peer->why[0] ? peer->why : "no answer");
-        peer_give_up(s, peer, HEARTH_EPEER, what, 0);
+        peer_give_up(s, peer, peer->elsewhere ? HEARTH_ESTATE : HEARTH_EPEER, what, 0);
         return;
     }
     if (now >= peer_wants_link_ms(s, peer))

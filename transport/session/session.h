@@ -55,7 +55,8 @@ struct hth_session_events {
     void (*on_message)(
             void *self, uint32_t node, uint16_t type, const unsigned char *body, size_t len);
     /* Somebody we have talked to, or tried to, is there again / is gone: connection lost and not
-     * back within dead_ms, silent, unreachable, or refuses. text names the node and says why. */
+     * back within dead_ms, silent, unreachable, or refuses. text names the node and says why.
+     * code HEARTH_ESTATE: no connection has stood, and it answers that it is not in this epoch. */
     void (*on_peer_up)(void *self, uint32_t node);
     void (*on_peer_down)(void *self, uint32_t node, int code, const char *text);
     /* 1: the owner is to hear of this peer's end also while nothing is said: its connection stays.

@@ -88,6 +88,7 @@ struct peer {
     uint64_t looked_ms;
     int refused;       /* it refused us for good when last dialled: do not look again */
     int rested;        /* its last connection was closed because it was idle */
+    int elsewhere;     /* the last attempt: it answered that it is not in this epoch */
     char why[160];     /* why the last attempt failed */
     struct peer *next; /* of the session, oldest first */
 };
