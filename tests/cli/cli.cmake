@@ -10,8 +10,8 @@ foreach(transport ofi ucx tcp)
 endforeach()
 
 # The examples of the manual's section 1, typed on a job of two nodes.
-add_executable(manual_job ${CMAKE_CURRENT_LIST_DIR}/manual_job.c)
-target_link_libraries(manual_job PRIVATE hearth hearth_build)
-add_dependencies(manual_job hearthd hearth_cli)
+add_executable(cli_manual ${CMAKE_CURRENT_LIST_DIR}/manual_job.c)
+target_link_libraries(cli_manual PRIVATE hearth hearth_build)
+add_dependencies(cli_manual hearthd hearth_cli)
 hearth_case(cli.manual unit TIMEOUT 300
   COMMAND ${CMAKE_CURRENT_LIST_DIR}/manual.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})

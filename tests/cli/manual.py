@@ -41,7 +41,7 @@ def start_rank(build, work, rank, port):
                HEARTH_MACHINE=f"m{rank}", HEARTH_ENGINE=f"{build}/bin/hearthd", HEARTH_KEEP="3",
                HEARTH_TRANSPORT="tcp", HEARTH_PORT=str(port), MASTER_ADDR="127.0.0.1",
                RANK=str(rank), WORLD_SIZE="2")
-    return subprocess.Popen([f"{build}/bin/manual_job"], env=env, text=True,
+    return subprocess.Popen([f"{build}/bin/cli_manual"], env=env, text=True,
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
