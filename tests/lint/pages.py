@@ -17,7 +17,9 @@ COLUMNS, CODE_COLUMNS, LINES = 100, 120, 250
 LONGER = {"docs/api.md": "it names every call"}  # page: why it may have more lines
 PLAIN = re.compile(
     r"(README|SECURITY|CHANGELOG)\.md$|"
-    r"docs/((README|api)\.md|(start|use|operate|reference|design)/)")
+    r"docs/((README|api)\.md|(start|use|operate|reference|design|model)/)|"
+    r"((core|client|engine|loader|meeting|replication|transport|cli|daemon|deploy)/.*|"
+    r"adapters/pytorch/)README\.md$")
 
 THING = (r"\b(?:option|setting|variable|flag|message|row|line|record|file|table|page|header|error|"
          r"sentence|log|number|field|command|name|key|test|list|answer|status)s?")
@@ -53,6 +55,12 @@ WORDS = [
      "Copies that moved go home when the node is well."),
     (r"(?<!who )\bwants to\b|\bwould like\b|\bis happy\b", "a program does, requires or refuses",
      "The engine wants to lock its slots."),
+    (r"(?:^|[.:;] )(?:Whoever|Everybody|Everyone|Anybody|Someone|Anyone)\b",
+     "name the actor: a rank, a node, a peer, an operator",
+     "Everybody else waits for the table."),
+    (r"\bno(?:t)? further word\b|\bwithout (?:a|further) word\b|\bmakes way\b",
+     "the plain verb: is closed, is refused, is freed",
+     "The least recently used connection makes way."),
 ]
 LINK = re.compile(r"(?<!!)\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s#]*)(#[^)\s]*)?\)")
 

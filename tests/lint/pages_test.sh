@@ -11,12 +11,12 @@ bad=0
 # tree: pages without a fault, with what may look like one
 tree() {
     cd "$tmp/tree"
-    rm -rf docs ./*.md
-    mkdir -p docs/use docs/model
+    rm -rf docs tests ./*.md
+    mkdir -p docs/use tests
     cat >README.md <<'P'
 # A library
 
-See [use](docs/use/page.md#the-first-one-put-and-get), [why](docs/model/why.md),
+See [use](docs/use/page.md#the-first-one-put-and-get), [why](tests/why.md),
 the [code](code.c), and [elsewhere](https://example.org/#x).
 
 ```sh
@@ -36,7 +36,7 @@ Who can read my checkpoints? What does it cost? A log line `who asks` is code, a
 |---|---|
 P
     sed -i "s/LONG/$(printf 'x%.0s' {1..100})/" README.md docs/use/page.md
-    echo '# Why' >docs/model/why.md
+    echo '# Why' >tests/why.md
     : >code.c
     git add -A
 }
@@ -63,21 +63,21 @@ tree; printf '\n    code that is long: %s\n' "$(printf 'x%.0s' {1..100})" >>$pag
 says 'columns, 120 are the most'
 tree; for _ in {1..251}; do echo; done >>$page; says '250 are the most'
 tree; echo 'See [this](gone.md).' >>$page; says 'gone.md, which is not there'
-tree; echo 'See [this](../model/why.md#because).' >>$page; says 'has no heading #because'
+tree; echo 'See [this](../../tests/why.md#because).' >>$page; says 'has no heading #because'
 tree; echo 'See [this](#nowhere).' >>$page; says 'has no heading #nowhere'
 tree; echo '# Alone' >docs/use/alone.md; says 'docs/use/alone.md: README.md leads to it by no link'
 tree; echo '[each](b.md)' >docs/use/a.md; echo '[other](a.md)' >docs/use/b.md
 says 'docs/use/a.md: README.md leads to it by no link'
 
-# Each construction, in text, in an item, and in a table; on a page for developers it may stand.
+# Each construction, in text, in an item, and in a table; on a page of tests/ it may stand.
 "$root/tests/lint/pages.py" --words >"$tmp/words"
 [ -s "$tmp/words" ] || { echo "no words"; bad=1; }
 while IFS=$'\t' read -r remedy sentence; do
     tree; printf '| a | %s |\n\n%s\n\n- Before it. %s\n' "$sentence" "$sentence" "$sentence" >>$page
     says "$remedy"
     [ "$(grep -cF -- "$remedy" "$tmp/said")" = 3 ] || { echo "not three times: $sentence"; bad=1; }
-    tree; printf '\n%s\n' "$sentence" >>docs/model/why.md; git add -A
-    lint || { echo "refused on a page for developers: $sentence"; cat "$tmp/said"; bad=1; }
+    tree; printf '\n%s\n' "$sentence" >>tests/why.md; git add -A
+    lint || { echo "refused on a page of tests/: $sentence"; cat "$tmp/said"; bad=1; }
 done <"$tmp/words"
 
 # The plain sentences pass.
