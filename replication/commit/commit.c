@@ -67,7 +67,7 @@ void hth_commit_go(struct hth_commit *c, struct hth_save_id chosen)
     t->repair_ms = hth_now_ms(&c->ctx->clock);
     if (t->level < HEARTH_COMPLETE)
         t->level = HEARTH_COMPLETE;
-    member_check(c, t);
+    (void)member_check(c, t);
 }
 
 static void commit_resume_save(struct hth_commit *c, struct hth_held_save *s)
@@ -86,7 +86,7 @@ static void commit_resume_save(struct hth_commit *c, struct hth_held_save *s)
     if (s->published)
         t->level = HEARTH_COMPLETE;
     t->repair_ms = s->has_manifest ? hth_now_ms(&c->ctx->clock) : HTH_NEVER;
-    member_check(c, t);
+    (void)member_check(c, t);
 }
 
 void hth_commit_resume(struct hth_commit *c)
@@ -477,7 +477,7 @@ static void track_give_up(struct hth_commit *c, struct track *t, uint64_t now_ms
             !hth_is_coordinator(c->ctx)) {
         snprintf(text, sizeof(text), "the coordinator, node %.64s, does not decide",
                 c->ctx->epoch->member[0].node);
-        track_unknown(c, t, text); /* last: it may be over with that */
+        (void)track_unknown(c, t, text); /* last: it may remove t */
     }
 }
 
@@ -498,9 +498,9 @@ void hth_commit_tick(struct hth_commit *c)
         }
         if (now_ms >= t->repair_ms) {
             t->repair_ms = now_ms + 4 * (uint64_t)c->ctx->opts.retry_ms;
-            member_repair(c, t); /* it may be over with that */
+            (void)member_repair(c, t); /* last: it may remove t */
         } else if (again && t->waits) {
-            member_check(c, t); /* or with this */
+            (void)member_check(c, t); /* or with this */
         }
     }
     if (hth_is_coordinator(c->ctx)) {

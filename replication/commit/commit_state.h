@@ -279,7 +279,7 @@ int track_is_refused(const struct hth_commit *c, const struct track *t);
 void track_level(struct hth_commit *c, struct track *t, enum hearth_level level); /* told */
 /* HEARTH_EUNKNOWN: remembered and told. Where something of it is held here it stays, until a head
  * decides it. */
-void track_unknown(struct hth_commit *c, struct track *t, const char *text);
+int track_unknown(struct hth_commit *c, struct track *t, const char *text); /* 1: t was removed */
 void track_end(struct hth_commit *c, struct track *t, enum hearth_level level, int degraded,
         int code, const char *text); /* remembered, removed, told */
 
@@ -395,10 +395,11 @@ void refusal_of(struct hth_commit *c, struct track *t, uint32_t node, const char
 /* member.c */
 void member_offer(struct hth_commit *c, struct hth_held_save *s, struct hth_held *h);
 void member_publish(struct hth_commit *c, struct hth_held_save *s); /* as step-<N>_ckpt */
-void member_check(struct hth_commit *c, struct track *t);           /* HELD and PROMISE if due */
-void member_repair(struct hth_commit *c, struct track *t);
+/* HELD and PROMISE if they are due. These three return 1 if the track was removed. */
+int member_check(struct hth_commit *c, struct track *t);
+int member_repair(struct hth_commit *c, struct track *t);
 /* The manifest is here: what it names is asked for, verified, promised. */
-void member_manifest(struct hth_commit *c, struct track *t, struct hth_held_save *s);
+int member_manifest(struct hth_commit *c, struct track *t, struct hth_held_save *s);
 /* By the newest map, which is another one. */
 void member_mapped(struct hth_commit *c);
 void member_keep(struct hth_commit *c);   /* what is kept is promised until the map is settled */

@@ -147,7 +147,7 @@ void hth_commit_sealed(struct hth_commit *c, struct hth_held_save *save, struct 
     member_offer(c, save, held);
     member_done(c, t);
     member_copied(c, t, held->object.owner);
-    member_check(c, t);
+    (void)member_check(c, t);
 }
 
 void hth_commit_common(struct hth_commit *c, struct hth_held_save *save, struct hth_held *held)
@@ -258,13 +258,13 @@ static int member_has_place(
     return 0;
 }
 
-void member_check(struct hth_commit *c, struct track *t)
+int member_check(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
     int here;
 
     if (!s || !s->has_manifest || (head_fate(c, t->id) == FATE_OPEN && !member_has_place(c, t, s)))
-        return;
+        return 0;
     if (!t->held && member_has_raws(c, s)) {
         t->held = 1;
         facts_sent(c, t);
@@ -275,12 +275,12 @@ void member_check(struct hth_commit *c, struct track *t)
     if (here && member_is_settled(c, t)) {
         member_publish(c, s);
         track_remove(c, t);
-        return;
+        return 1;
     }
     if (!here || (t->promised && t->promised_map == c->head.mapped))
-        return;
+        return 0;
     if ((t->waits = room_waits(c, t->id)))
-        return;
+        return 0;
     if (head_fate(c, t->id) == FATE_KEPT)
         member_publish(c, s); /* it came here after COMPLETE was said */
     hth_point(&c->ctx->points, "promise");
@@ -289,6 +289,7 @@ void member_check(struct hth_commit *c, struct track *t)
     t->promised_map = c->head.mapped;
     facts_sent(c, t);
     fact_promise(c, t);
+    return 0;
 }
 
 /* ---- Missing copies ------------------------------------------------------------------------ */
@@ -303,7 +304,7 @@ static void member_repaired(
         hth_say(&c->ctx->log, HEARTH_LOG_WARN, "repair-failed", "%s", err->text);
     for (struct track *t = c->tracks, *next; t; t = next) {
         next = t->next;
-        member_check(c, t);
+        (void)member_check(c, t);
     }
     release_moved(c); /* the map may have moved it away while it came */
 }
@@ -349,7 +350,7 @@ static void member_verified(void *self, struct hth_held_save *save, struct hth_h
         hth_commit_copy_lost(c, save->id, held->object.id, err->text);
     t = track_find(c, save->id);
     if (t)
-        member_check(c, t);
+        (void)member_check(c, t);
 }
 
 #define STRANGERS 4u /* nodes that are asked for a copy though no map names them */
@@ -464,9 +465,12 @@ static void member_want_raws(struct hth_commit *c, const struct track *t, struct
     }
 }
 
+static int member_take_blob(
+        struct hth_commit *c, const struct hth_blob_id *id, const unsigned char *bytes, size_t len);
+
 /* One that came before it was known that its save is kept was nobody's; what is no good is
  * pulled again. */
-static void member_want_manifest(struct hth_commit *c, const struct track *t)
+static int member_want_manifest(struct hth_commit *c, const struct track *t)
 {
     struct hth_blob_id id = { HTH_BLOB_MANIFEST, t->id, 0 };
     size_t len;
@@ -474,23 +478,21 @@ static void member_want_manifest(struct hth_commit *c, const struct track *t)
     uint32_t from;
 
     if (bytes)
-        hth_commit_blob(c, &id, bytes, len); /* with which the track may be over */
-    else if (member_blob_from(c, t, 0, &from))
+        return member_take_blob(c, &id, bytes, len);
+    if (member_blob_from(c, t, 0, &from))
         (void)hth_blob_fetch(c->ctx, &id, from, NULL);
+    return 0;
 }
 
 /* Fetch what is assigned to us and nobody has brought. */
-void member_repair(struct hth_commit *c, struct track *t)
+int member_repair(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
 
     t->repairs++;
     t->room_coming = 0;
-    if (!s || !s->has_manifest) {
-        if (!head_is_open(c, t->id))
-            member_want_manifest(c, t);
-        return;
-    }
+    if (!s || !s->has_manifest)
+        return head_is_open(c, t->id) ? 0 : member_want_manifest(c, t);
     member_want_raws(c, t, s);
     for (uint32_t i = 0; i < s->manifest.objects; i++) {
         const struct hth_object *o = &s->manifest.object[i];
@@ -503,8 +505,8 @@ void member_repair(struct hth_commit *c, struct track *t)
     if (t->room_coming)
         t->repair_ms = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
     member_verify(c, t);
-    if (t->lost)
-        member_check(c, t); /* what was lost may have no place here, and nobody brings it */
+    /* If the lost copy has no place here any more, no node sends it. */
+    return t->lost ? member_check(c, t) : 0;
 }
 
 /* ---- Another map ----------------------------------------------------------------------------- */
@@ -536,7 +538,7 @@ void member_mapped(struct hth_commit *c)
         for (struct hth_held *h = s ? s->held : NULL; h; h = h->next)
             if (local_owns(ctx, h) && h->state == HTH_HELD_SEALED && h->slot)
                 member_offer_anew(c, s, h);
-        member_check(c, t);
+        (void)member_check(c, t);
     }
     unreachable_mapped(c);
 }
@@ -570,7 +572,7 @@ void member_keep(struct hth_commit *c)
         member_follow(c, t);
         if (s && s->has_manifest)
             member_serve(c, s);
-        member_check(c, t);
+        (void)member_check(c, t);
     }
 }
 
@@ -624,7 +626,7 @@ void hth_commit_replica(void *self, struct hth_save_id save, uint64_t object)
 
     (void)object;
     if (t)
-        member_check(c, t);
+        (void)member_check(c, t);
     release_moved(c); /* the map may have moved it away while it came */
 }
 
@@ -649,23 +651,23 @@ static struct hth_buf *member_buf(
     return buf && buf->at == bytes ? hth_buf_get(buf) : hth_buf_of(bytes, len);
 }
 
-static void member_blob(struct hth_commit *c, struct track *t)
+static int member_blob(struct hth_commit *c, struct track *t)
 {
     if (t->repair_ms == HTH_NEVER) /* who is out of reach brings nothing */
         t->repair_ms = hth_now_ms(&c->ctx->clock) +
                        (unreachable_any(c) ? 0 : 2 * (uint64_t)c->ctx->opts.dead_ms);
     member_verify(c, t);
-    member_check(c, t);
+    return member_check(c, t);
 }
 
-void member_manifest(struct hth_commit *c, struct track *t, struct hth_held_save *s)
+int member_manifest(struct hth_commit *c, struct track *t, struct hth_held_save *s)
 {
     member_want_raws(c, t, s);
-    member_blob(c, t);
+    return member_blob(c, t);
 }
 
 /* It has been read. What is no good, of what is kept, is pulled again. */
-static void member_take_manifest(struct hth_commit *c, struct track *t)
+static int member_take_manifest(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_get(c->ctx, t->id);
     struct hearth_error err;
@@ -682,8 +684,7 @@ static void member_take_manifest(struct hth_commit *c, struct track *t)
         if (!head_is_open(c, t->id))
             hth_blobs_forget(c->ctx, t->id);
     }
-    if (s)
-        member_manifest(c, t, s); /* last: it may be over with that */
+    return s ? member_manifest(c, t, s) : 0;
 }
 
 static void member_read(void *self)
@@ -693,8 +694,8 @@ static void member_read(void *self)
 
     while (t) {
         if (t->draft && hth_draft_ended(t->draft)) {
-            member_take_manifest(c, t);
-            t = c->tracks; /* others may be over with that */
+            (void)member_take_manifest(c, t);
+            t = c->tracks; /* another track may have been removed too */
         } else {
             t = t->next;
         }
@@ -702,22 +703,19 @@ static void member_read(void *self)
 }
 
 /* Its manifest has come, and is known already, or being read, or is read now. */
-static void member_read_manifest(struct hth_commit *c, struct track *t,
-        const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
+static int member_read_manifest(struct hth_commit *c, struct track *t, const struct hth_blob_id *id,
+        const unsigned char *bytes, size_t len)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, id->save);
     struct hth_buf *buf;
 
-    if (s && s->has_manifest) {
-        member_manifest(c, t, s);
-        return;
-    }
+    if (s && s->has_manifest)
+        return member_manifest(c, t, s);
     buf = t->draft ? NULL : member_buf(c, id, bytes, len);
     if (buf)
         t->draft = hth_draft_read(c->ctx, buf, member_read, c);
     hth_buf_put(buf);
-    if (t->draft && hth_draft_ended(t->draft))
-        member_take_manifest(c, t);
+    return t->draft && hth_draft_ended(t->draft) ? member_take_manifest(c, t) : 0;
 }
 
 /* Its manifest and common objects: until it is decided, and as long as it is kept. */
@@ -729,27 +727,32 @@ static int member_may_need(const struct hth_commit *c, struct hth_save_id save)
            (fate == FATE_OPEN && !outcome_find(c, save));
 }
 
-void hth_commit_blob(
+static int member_take_blob(
         struct hth_commit *c, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
 {
     struct track *t;
 
     if (id->kind == HTH_BLOB_PLAN)
-        return;
+        return 0;
     if (!member_may_need(c, id->save)) {
         if (head_frees(c, id->save)) /* nor do those below us, who hear of the same head */
             hth_blobs_forget(c->ctx, id->save);
-        return;
+        return 0;
     }
     t = track_get(c, id->save);
     if (!t)
-        return;
+        return 0;
     if (head_fate(c, id->save) == FATE_KEPT)
         member_follow(c, t);
     if (id->kind == HTH_BLOB_MANIFEST)
-        member_read_manifest(c, t, id, bytes, len);
-    else if (hth_holdings_find(c->ctx, id->save))
-        member_blob(c, t);
+        return member_read_manifest(c, t, id, bytes, len);
+    return hth_holdings_find(c->ctx, id->save) ? member_blob(c, t) : 0;
+}
+
+void hth_commit_blob(
+        struct hth_commit *c, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
+{
+    (void)member_take_blob(c, id, bytes, len);
 }
 
 void hth_commit_blob_failed(

@@ -167,17 +167,18 @@ void track_end(struct hth_commit *c, struct track *t, enum hearth_level level, i
 /* What is held takes the room of other saves until a head names it, and the coordinator may
  * never have heard of the save: this node goes on saying that it has failed. Where nothing is
  * held nothing waits for that. */
-void track_unknown(struct hth_commit *c, struct track *t, const char *text)
+int track_unknown(struct hth_commit *c, struct track *t, const char *text)
 {
     const struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
 
     if (!s || s->removed || head_fate(c, t->id) != FATE_OPEN) {
         track_end(c, t, t->level, 0, HEARTH_EUNKNOWN, text);
-        return;
+        return 1;
     }
     t->unknown = 1;
     outcome_put(c, t->id, t->level, 0, HEARTH_EUNKNOWN, text);
     c->events.on_level(c->events.self, t->id, HTH_NODE_NONE, t->level, 0, HEARTH_EUNKNOWN, text);
+    return 0;
 }
 
 /* ---- The ranks of this node --------------------------------------------------------------- */
