@@ -125,7 +125,7 @@ def one_names_no_step() -> list[bool]:
 def one_is_refused_without_collectives(how: str) -> dict[str, Any]:
     """DCP's ranks exchange nothing. Rank 1's engine lacks room for the second save, which rank 0
     writes; the third is of the same step, the fourth of another. Rank 0 has written the first part
-    of the second save before rank 1's engine refuses it."""
+    of the second save before rank 1's engine refuses it. "planner": rank 1's planner raises."""
     import hearth_checkpoint.torch.dcp as hearth_dcp
 
     ht.recover(work.base())
@@ -137,7 +137,7 @@ def one_is_refused_without_collectives(how: str) -> dict[str, Any]:
     def refused(self: Any, *arguments: Any, **named: Any) -> Any:
         real = begin if isinstance(self, Job) else open_object
         is_staged = not isinstance(self, Job) or arguments[0] is None
-        if number == 2 and dist.get_rank() == 1 and is_staged:
+        if number == 2 and dist.get_rank() == 1 and is_staged and how != "planner":
             if parts:
                 store.wait([f"written {how}"], datetime.timedelta(seconds=DEADLINE_S))
             raise HearthBusy("no room for its copy", -109, "HEARTH_EBUSY")
@@ -147,6 +147,12 @@ def one_is_refused_without_collectives(how: str) -> dict[str, Any]:
         wrote(self)
         if number == 2 and dist.get_rank() == 0:
             store.set(f"written {how}", "")
+
+    class Planner(dcp.DefaultSavePlanner):
+        def create_local_plan(self) -> Any:
+            if number == 2 and dist.get_rank() == 1 and how == "planner":
+                raise ValueError("no plan")
+            return super().create_local_plan()
 
     Job.begin = _parts.OpenSave.open_object = refused  # type: ignore[method-assign]
     _parts.PartCall.wrote = written  # type: ignore[method-assign]
@@ -158,7 +164,7 @@ def one_is_refused_without_collectives(how: str) -> dict[str, Any]:
                 future = hearth_dcp.async_save(
                     {"w": torch.full((8,), float(number))}, checkpoint_id=path, on_error="warn",
                     storage_writer=HearthWriter(work.base(), part=part, parts=parts, timeout_s=30),
-                    use_collectives=False)
+                    planner=Planner(), use_collectives=False)
                 result = future.result(DEADLINE_S)
             took.append(time.monotonic() - begun)
             done.append(result is not None)

@@ -431,9 +431,13 @@ class PartCall:
         """The part, and with it the save, has failed."""
         self.whole.fail(why if self.part is None else f"part {self.part}: {why}")
 
+    def is_over(self) -> bool:
+        """Whether the part is written, and finished where that is this rank's."""
+        return self.written and (self.finished or not self.coordinates)
+
     def drop(self) -> None:
         """The call is over, for better or worse. Twice is harmless."""
-        if not self.written or (self.coordinates and not self.finished):
+        if not self.is_over():
             self.fail("it was not written, on this rank or another")
 
 

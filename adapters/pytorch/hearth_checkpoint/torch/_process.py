@@ -49,6 +49,7 @@ class DcpSave:
     common   files for all nodes, as they were when the state was copied; None: not asked yet
     call     what writes it; None: not begun
     told_later  the part has failed, and the call of the save's last part raises
+    counted  no call writes it, and the engine has heard of this rank's attempt at the step
     """
 
     staged: _stage.StagedCopy | None = None
@@ -61,6 +62,11 @@ class DcpSave:
     use_collectives: bool = True
     call: _parts.PartCall | None = None
     told_later: bool = False
+    counted: bool = False
+
+    def is_over(self) -> bool:
+        """Whether its call has written it, and finished it where that is this rank's."""
+        return self.call is not None and self.call.is_over()
 
     def drop(self) -> None:
         """Give it up, unless it is handed over. Twice is harmless."""

@@ -29,6 +29,7 @@ import dataclasses
 import functools
 import os
 import pickle
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -124,6 +125,18 @@ class Waiting:
 
     def done(self) -> bool:
         return self._handle is None
+
+
+class _Begun:
+    """The save that a thread writes. DCP tells a writer nothing of a failure in a planner or on
+    another rank: the save is given up when the thread ends, at the latest."""
+
+    def __init__(self, writer: HearthWriter, current: DcpSave) -> None:
+        self.current, self._writer, self._pid = current, writer, os.getpid()
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing() and os.getpid() == self._pid:
+            self._writer.end(self.current)
 
 
 class HearthWriter(StorageWriter):
@@ -284,7 +297,8 @@ class HearthWriter(StorageWriter):
         return _jobs.membership(base, self._opts)
 
     def _current(self) -> DcpSave:
-        return self._local.current
+        begun: _Begun = self._local.begun
+        return begun.current
 
     def _call(self) -> _parts.PartCall:
         call = self._current().call
@@ -324,7 +338,7 @@ class HearthWriter(StorageWriter):
         self.give_up()
         _parts.leave()
         current = self._begun() or _process.arrived() or DcpSave()
-        self._local.current = current
+        self._local.begun = _Begun(self, current)
         if current.call is not None:
             current.call.enter(self._before_s)
         checkpoint_id = self._local.__dict__.pop("id", None)
@@ -398,9 +412,15 @@ class HearthWriter(StorageWriter):
         """Give up a save that this thread began and that never came to its end, as where it has
         failed on another rank. Until then it takes the room of later ones. A save that is handed
         over goes on."""
-        old: DcpSave | None = self._local.__dict__.pop("current", None)
-        if old is not None:
-            old.drop()
+        self._local.__dict__.pop("begun", None)
+
+    def end(self, current: DcpSave) -> None:
+        """The call that writes the save is over. Twice is harmless."""
+        member = None if current.use_collectives or current.is_over() else (
+            _jobs.open_member(current.base))
+        if member is not None:
+            self._missed(member, current)
+        current.drop()
 
     def _more_to_come(self, current: DcpSave) -> bool:
         """The call writes a part, and not the last one of its save."""
@@ -497,11 +517,12 @@ class HearthWriter(StorageWriter):
         """The others begin this step, and this rank has not. Where DCP does not tell them, it is
         begun in vain: so it fails on all ranks at once."""
         whole = None if current.call is None else current.call.whole
-        if (whole is not None and whole.counted) or member.job.off:
+        if current.counted or (whole is not None and whole.counted) or member.job.off:
             return
         member.missed = current.step
         if not current.use_collectives:
             self._count_missed(current)
+            current.counted = True
             if whole is not None:
                 whole.counted = True
 
