@@ -54,8 +54,8 @@ static uint64_t join_wall_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* What this node may still take; nothing where the rank wants what the engine has. An engine that is in
- * an epoch would have to end for another one: only what is told to come down asks for that. */
+/* Fabrics that this node may still change to. None if the rank wants the one that the engine has.
+ * An engine in an epoch would have to end for another fabric: it does only with allow_slower. */
 static uint32_t join_fabrics(const struct hearth *h, const struct hth_local_attached *a)
 {
     const struct hth_fabric *opened = hth_fabric_find(a->transport, a->provider);
@@ -286,8 +286,8 @@ static int join_find_engine(struct hearth *h, uint64_t until, struct hearth_erro
     return rc;
 }
 
-/* The engine may end while it meets the others: the row is of the next one then, which has what is
- * left of the time. If it has not ended, the error is another rank's. */
+/* The engine may end while it meets the others. Then the row is made for the next engine, in the
+ * time that is left. If it has not ended, the error is another rank's. */
 static int join_gather(struct hearth *h, unsigned char *table, struct hearth_error *err)
 {
     uint64_t until = hth_meet_until(h);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every file that Hearth opens, it opens here. What lies below an open directory is reached through no link,
- * which somebody else could have put there; what a user or an administrator names may have some. Nothing waits for whoever has the
- * other end of a fifo, and hth_open_file() refuses what is no file.
+ * Every file that Hearth opens, it opens here. Below an open directory no link is followed, since
+ * another user could have put it there; a path that a user or an administrator names may have
+ * links. No open waits for the other end of a fifo, and hth_open_file() accepts regular files
+ * only.
  *
  * All return a descriptor that no child inherits, or -1 and errno. Any thread; also in a signal handler.
  */

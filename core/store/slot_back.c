@@ -268,8 +268,7 @@ static int to_make(const struct tmpfs_slot *slot)
            slot->made < slot->pub.capacity;
 }
 
-/* One that somebody waits for; else, of the same size if there is such a one, since there may be others
- * who wait for that size, any. */
+/* A slot that a request waits for is made first, then one of the same size, then any. */
 static struct tmpfs_slot *next_to_make(const struct hth_tmpfs *t)
 {
     const struct tmpfs_slot *asked = NULL;

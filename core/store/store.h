@@ -56,7 +56,7 @@ struct hth_store_found {
 
 /* Whose slots a want() counts or takes. */
 enum hth_want {
-    HTH_WANT_OR_READERS, /* of what was reserved those that are free but for their readers count */
+    HTH_WANT_OR_READERS, /* reserved slots that only readers still hold count as free */
     HTH_WANT_BESIDE,     /* beside readers, too */
     HTH_WANT_FIRST       /* the same, and free slots of other sizes make way where room is short */
 };
@@ -91,8 +91,8 @@ struct hth_store_ops {
     void (*keep_only)(struct hth_store *s, const uint64_t *bytes, size_t count);
 
     /* After HEARTH_ENOSPC of reserve() or want(), or after keep_only(): the next free slot that
-     * would have made way, or gone, if `user` were NULL; NULL: none. The op is NULL where there
-     * never are any. */
+     * stays only because it is registered (`user` is not NULL): deregister it, and its memory can
+     * be freed. NULL: none. The op is NULL for a store that has no such slots. */
     struct hth_slot *(*surplus)(struct hth_store *s);
 
     /* The next slot that makes no way because a rank has it mapped, each one once; NULL: none.

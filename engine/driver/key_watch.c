@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A file that was changed is read when it has stood still for one look, so that one that is written where it
- * lies, by somebody who does not know of rename(), is not read halfway. If it cannot be read, it is
- * read again at each look: the cause may be the engine's own (no free descriptor), which leaves no
- * mark on the file. */
+/* A changed key file is read when two looks have seen it unchanged, in case it is written in
+ * place and not replaced by rename(). If it cannot be read, it is read again at each look: the
+ * cause may be the engine's own (no free descriptor), which leaves no mark on the file. */
 #include "key_watch.h"
 
 #include "core/base/fail.h"

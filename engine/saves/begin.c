@@ -280,11 +280,11 @@ static size_t begin_sizes(struct hth_node *n, const struct client *c,
     return count;
 }
 
-/* A save that may begin has a slot: where those of its size hold what is still needed, as after
- * the job has lost nodes and not yet saved, another is made: one, since a rank writes one save.
- * Readers have what lease_bytes gives them and no more. Where ranks have said no sizes, the
- * first save's slots are made so, those of all ranks side by side; and where an object has grown
- * and room is short, slots of its size before make way. 1: when ranks have unmapped those. */
+/* A save that may begin has a slot. If all slots of its size hold bytes that are still needed, as
+ * after the job has lost nodes and not yet saved, one more is made: a rank writes one save.
+ * Readers have no more than lease_bytes. If the ranks have not declared sizes, the slots of the
+ * first save are made here, those of all ranks side by side. If an object has grown and room is
+ * short, slots of its earlier size make way. 1: they do when ranks have unmapped them. */
 static int begin_foresee(struct hth_node *n, const struct client *c,
         const struct hth_local_begin *m, const struct hth_ranks *ranks)
 {

@@ -3,15 +3,13 @@
  * A rank's next slot is lent before it asks, so that its begin waits for nobody: once its epoch has
  * recovered, and whenever a save was handed over or decided, if there would be room for one more.
  *
- *     something changed ─► room, and a slot that is ready? ─► LENT, unasked ─► BEGIN of it, which
- * says which save
- *                             └─ no: looked at again when something has changed
- *                                                               BEGIN of none: it is taken back,
- * the rank forgets it
+ *     something changed ─► room, and a slot that is ready?
+ *                             ├─ yes: LENT, unasked ─┬─► BEGIN of it, which names the save
+ *                             │                      └─► BEGIN without it: the slot is taken back
+ *                             └─ no: looked at again at the next change
  *
- * As large as the rank said at joining, else as its last save. A rank that has a helper asks: the
- * two of
- * them would not know of each other's begins.
+ * The slot is as large as the rank declared at joining, else as its last save. To a rank that has
+ * a helper process nothing is lent ahead: the two would not know of each other's begins.
  */
 #include "lend_ahead.h"
 

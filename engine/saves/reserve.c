@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Slots are made ahead of the saves that will want them: at joining, for each object that a rank said its
- * part has; where a rank said none, as large as what it has just written. What was made for places
- * that other nodes have again, or in another epoch, is given back when all is well for a while.
+ * Slots are made ahead of the saves that will use them: at joining, for each object that a rank
+ * has declared; without a declaration, as large as the object that the rank has just written.
+ * Slots for places that other nodes have again, or of another epoch, are given back when all is
+ * well for a while.
  */
 #include "reserve.h"
 

@@ -224,9 +224,10 @@ void hth_choice_tick(struct hth_choice *co, uint64_t now_ms)
 
 /* ---- What members say --------------------------------------------------------------------------- */
 
-/* Said before the member has heard that the plans of the engine before this one are void: it may have carried one
- * out since, and freed what it says here that it has. It is asked. After GO no plan is made, and whoever says what it
- * has wants the one that there is. */
+/* The member sent this inventory before it learned that the plans of the engine before this one
+ * are void. It may have carried out such a plan since, and freed objects that the inventory
+ * lists. It is asked again. After GO no plan is made, and a member that sends an inventory needs
+ * the plan that there is. */
 static int choice_is_outdated(const struct hth_choice *co, uint32_t origin, uint32_t void_here)
 {
     return !co->gone && origin != co->ctx->epoch->self && void_here < co->before;
@@ -278,9 +279,9 @@ static int choice_has_older(const struct hth_choice *co, const struct candidate 
     return 0;
 }
 
-/* A node has no room for what it must hold, though it has freed what the plan does not keep. A save that was
- * never PROTECTED is passed over for an older one; one that was, or that is all there is, is not given up for a
- * want that can be mended. 1: failed. */
+/* A node lacks room for what it must hold, though it has freed what the plan does not keep. A
+ * save that was never PROTECTED is passed over for an older one. For a save that was PROTECTED,
+ * or is the only one, recovery fails instead: the user can add room. 1: failed. */
 static int choice_no_room(struct hth_choice *co, struct candidate *c, const char *why)
 {
     int protected = choice_was_protected(co, c->id);
@@ -297,8 +298,8 @@ static int choice_no_room(struct hth_choice *co, struct candidate *c, const char
     return 0;
 }
 
-/* What was PROTECTED is not given up, nor freed by the next plan, since who has it is out of reach of who needs it:
- * it may be whole. 1: failed. */
+/* A node cannot reach the holder of its objects. If the save was PROTECTED it is not given up,
+ * nor freed by the next plan, since it may be whole. 1: failed. */
 static int choice_out_of_reach(struct hth_choice *co, const struct candidate *c, const char *why)
 {
     char text[HEARTH_ERROR_TEXT];

@@ -26,7 +26,7 @@ struct hth_reg {
     int code;
     struct hearth_error err;
     struct hth_reg_wait *waits;
-    int telling;              /* who waits is being told: it is freed after that */
+    int telling;              /* those that wait are being notified; it is freed afterwards */
     int ending;               /* nobody wants it any more */
     void (*gone)(void *self); /* NULL: a slot's, which is leased while it ends */
     void *gone_self;

@@ -23,7 +23,7 @@
 #include "transfer.h"
 #include "wire.h"
 
-#define LEASE_MS    60000u /* a grant that was wanted, and nothing heard since; who pulls says WANT */
+#define LEASE_MS    60000u /* after this silence a grant is withdrawn; a puller renews it by WANT */
 #define RENEW_MS    20000u /* again this often */
 #define HTH_BAD_MAX 2u     /* wrong pieces before a source is not asked any more */
 

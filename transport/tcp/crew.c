@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What there is to do is one number, so that a part is taken by one exchange of it, and by nobody who has seen an
- * older piece of work:
+ * The whole state of the work is one 64-bit word, so that one compare-and-swap takes a part, and
+ * a thread that has read an older state takes none:
  *
  *   turn (32 bits) | parts (16) | the next part (16)
  *
- * run and arg are written before a turn is shown, and read by whoever has got a part of it: then the
- * caller waits for that part, and writes them no sooner.
+ * run and arg are written before a turn is shown. A thread that has taken a part reads them; the
+ * caller waits for all parts before it writes them again.
  *
- * A thread that has found nothing looks again for a moment, since pieces of a stream follow each other, then sleeps.
+ * A thread without work looks again for a moment, since pieces of a stream follow each other,
+ * then sleeps.
  */
 #include "crew.h"
 
