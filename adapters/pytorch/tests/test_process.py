@@ -7,6 +7,8 @@ from __future__ import annotations
 import copy
 import pickle
 import shutil
+import threading
+import time
 from collections.abc import Iterator
 
 import process_work as work
@@ -80,6 +82,28 @@ def test_saves_that_overlap_are_written_one_after_another(two):
     assert two.run(work.overlapping) == [["", "", ""]] * 2
 
 
+def test_of_saves_that_wait_the_one_staged_first_is_sent_first():
+    pipe, order = _process._Pipe(), []
+
+    def send(number: int) -> None:
+        assert pipe.acquire(number, 20.0)
+        order.append(number)
+        pipe.release()
+
+    assert pipe.acquire(0, 0.0) and not pipe.acquire(1, 0.01)
+    threads = []
+    for number in (4, 2, 3, 1):
+        threads.append(threading.Thread(target=send, args=(number,)))
+        threads[-1].start()
+        until = time.monotonic() + 20
+        while len(pipe._waiting) < len(threads) and time.monotonic() < until:
+            time.sleep(0.001)
+    pipe.release()
+    for thread in threads:
+        thread.join()
+    assert order == [1, 2, 3, 4]
+
+
 def test_a_fork_of_the_trainer_changes_nothing(two):
     assert two.run(work.fork_meanwhile) == [True, True]
 
@@ -110,8 +134,12 @@ def test_a_save_that_cannot_be_sent_in_time_is_given_up(base):
     writer = HearthWriter(base)
     staged = writer.stage({"w": torch.ones(3)})
     current, save = staged.current, staged.current.staged.save
-    with _process._pipe, pytest.raises(HearthTimeout, match="the save before"):
-        _process.pack(_jobs.open_member(base), current, {}, 0.1)
+    assert _process._pipe.acquire(0, 0.0)
+    try:
+        with pytest.raises(HearthTimeout, match="the save before"):
+            _process.pack(_jobs.open_member(base), current, {}, 0.1)
+    finally:
+        _process._pipe.release()
     with pytest.raises(HearthError, match="aborted"):
         save.data()
     assert current.staged is None

@@ -15,7 +15,8 @@ cannot send one: pack() and receive() raise nothing, an error goes along and is 
 writer, where DCP hands it to all ranks.
 
 DCP gives each save a thread, and all of them one pipe: two that waited for an answer at once would
-get each other's, or parts of both. So a save is sent when the thread of the one before has ended.
+get each other's, or parts of both. So a save is sent when the thread of the one before has ended,
+and in the order of staging.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import contextlib
 import ctypes
 import dataclasses
 import io
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -50,6 +52,7 @@ class DcpSave:
     call     what writes it; None: not begun
     told_later  the part has failed, and the call of the save's last part raises
     counted  no call writes it, and the engine has heard of this rank's attempt at the step
+    number   of those made in this process, in order
     """
 
     staged: _stage.StagedCopy | None = None
@@ -63,6 +66,7 @@ class DcpSave:
     call: _parts.PartCall | None = None
     told_later: bool = False
     counted: bool = False
+    number: int = dataclasses.field(default_factory=itertools.count().__next__)
 
     def is_over(self) -> bool:
         """Whether its call has written it, and finished it where that is this rank's."""
@@ -182,14 +186,43 @@ class _Sent:
             self._job.take(self._ticket).abort()
 
 
-_pipe = threading.Lock()  # held from pack() until DCP's thread ends
+class _Pipe:
+    """DCP's pipe, for one thread at a time. Of threads that wait the one whose save was staged first
+    is the next: ranks that sent saves in different orders would write different steps as one."""
+
+    def __init__(self) -> None:
+        self._free = threading.Condition()
+        self._waiting: list[int] = []  # numbers of saves
+        self._is_held = False
+
+    def acquire(self, number: int, wait_s: float) -> bool:
+        """False: it was not free within wait_s."""
+        with self._free:
+            self._waiting.append(number)
+            try:
+                if not self._free.wait_for(
+                        lambda: not self._is_held and number == min(self._waiting), wait_s):
+                    return False
+                self._is_held = True
+                return True
+            finally:
+                self._waiting.remove(number)
+                self._free.notify_all()
+
+    def release(self) -> None:
+        with self._free:
+            self._is_held = False
+            self._free.notify_all()
+
+
+_pipe = _Pipe()
 
 
 class _PipeHold:
-    """DCP's pipe, for one thread: from pack(), which may wait for it, until the thread ends."""
+    """The pipe, from pack(), which may wait for it, until DCP's thread ends."""
 
-    def __init__(self, wait_s: float) -> None:
-        if not _pipe.acquire(timeout=wait_s):
+    def __init__(self, number: int, wait_s: float) -> None:
+        if not _pipe.acquire(number, wait_s):
             raise HearthTimeout("the save before is still in DCP's checkpoint process after "
                                 f"{wait_s:g} s; this one was not sent there")
         self.sent: _Sent | None = None
@@ -211,7 +244,7 @@ def pack(member: _jobs.Membership | None, current: DcpSave, state: dict[str, Any
     staged, current.staged = current.staged, None
     try:
         _mine.hold = None
-        _mine.hold = _PipeHold(wait_s)
+        _mine.hold = _PipeHold(current.number, wait_s)
     except HearthTimeout:
         if staged is not None:
             staged.save.abort()
