@@ -187,8 +187,9 @@ class _Sent:
 
 
 class _Pipe:
-    """DCP's pipe, for one thread at a time. Of threads that wait the one whose save was staged first
-    is the next: ranks that sent saves in different orders would write different steps as one."""
+    """DCP's pipe, for one thread at a time. Of the threads that wait, the one whose save was staged
+    first is the next: if ranks sent saves in different orders, DCP would take different steps for
+    one save."""
 
     def __init__(self) -> None:
         self._free = threading.Condition()
