@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The host's listeners, and guests: connections that have not proved anything yet. What a guest
- * sends is kept in a buffer of fixed size, for at most HTH_HALF_MS. Where all buffers are used the
- * oldest guest is hung up on, once it has had 50 ms.
+ * The host's listeners, and guests: connections that have not proved anything yet. Bytes of a guest
+ * are kept in a buffer of fixed size, for at most HTH_HALF_MS. If all buffers are used, the oldest
+ * guest is disconnected, once it has had 50 ms.
  */
 /* For this folder alone. */
 #ifndef HEARTH_MEETING_DOOR_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a node and the host say, and how it is proved. */
+/* The messages between a node and the host, and their proofs. */
 #include "wire.h"
 
 #include "core/base/bytes.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a node and the host say to each other, byte by byte:
+ * The messages between a node and the host, byte by byte:
  *
  *     host --> node   challenge   0 "HTHMEET5"   8 u32 1: there is a key   12 u32 zero
  *                                 16 32 random number                                (48 bytes)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comes and goes in a memfd beside a packet. */
+/* Content that comes and goes in a memfd beside a packet. */
 #include "attach.h"
 
 #include "core/base/file.h"

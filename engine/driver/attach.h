@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the descriptor of a request contains, and the descriptor of an answer. */
+/* The content of a request's descriptor, and of an answer's. */
 /* For this folder alone. */
 #ifndef HEARTH_ENGINE_ATTACH_H
 #define HEARTH_ENGINE_ATTACH_H

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What transport = auto may take on this node: found out beside what else an engine does at its start. */
+/* The fabrics that transport = auto may use on this node: found while the engine does its other
+ * work at the start. */
 /* For this folder alone. */
 #ifndef HEARTH_ENGINE_FABRICS_H
 #define HEARTH_ENGINE_FABRICS_H
@@ -12,14 +13,14 @@ struct hth_fabrics;
 typedef struct hth_transport *hth_fabric_open_fn(void *self, const struct hth_fabric *fabric,
         const struct hth_transport_events *events, struct hearth_error *err);
 
-/* Begins to ask the libraries, each in a process of its own: before there are threads. The config is
- * borrowed until hth_fabrics_close(). open: opens one of them, for hth_fabrics_open(). NULL: no
- * memory. */
+/* Begins to ask the libraries, each in a process of its own: before there are threads. The
+ * config is borrowed until hth_fabrics_close(). open: opens one of them, for hth_fabrics_open().
+ * NULL: no memory. */
 struct hth_fabrics *hth_fabrics_ask(
         const struct hth_config *config, hth_fabric_open_fn *open, void *self);
-/* Waits for the answers, once, and opens what was open last, or the best that opens. What is left out is
- * in the log with its reason. offers: `last` is read, offered and opened are written.
- * Errors: HEARTH_EINVAL: nothing can be taken, and why. */
+/* Waits for the answers, once, and opens what was open last, or the best that opens. What is
+ * left out is in the log with its reason. offers: `last` is read, offered and opened are
+ * written. Errors: HEARTH_EINVAL: nothing can be taken, and why. */
 struct hth_transport *hth_fabrics_open(struct hth_fabrics *f, struct hth_node_fabrics *offers,
         const struct hth_transport_events *events, const struct hth_log *log,
         struct hearth_error *err);

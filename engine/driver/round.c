@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A round is bounded in time, not in turns. A node that serves many pullers always finds another turn to
- * do, and a turn may take tens of milliseconds. The engine's pings leave by the tick that follows the
- * round, and ranks are heard after it: neither may wait for the pullers to have enough.
+ * A round is bounded in time, not in turns. A node that serves many pullers always finds another
+ * turn to do, and a turn may take tens of milliseconds. The engine's pings leave by the tick that
+ * follows the round, and requests of ranks are read after it: neither may wait until the pullers
+ * are done.
  */
 #include "round.h"
 

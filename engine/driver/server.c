@@ -8,7 +8,7 @@
  *                      gone ─reap()─► events.gone, freed
  *
  * A client is only marked where it is found gone, which may be inside an answer to it, and taken
- * away after the round. What a process sent before it died or closed is read first.
+ * away after the round. Messages that a process sent before it died or closed are read first.
  */
 #include "server.h"
 
@@ -163,7 +163,8 @@ static void server_read_packets(struct hth_server *s, struct connection *c, int 
     }
 }
 
-/* What the process sent before its end is read; what a child that it forked goes on sending is not. */
+/* What the process sent before its end is read; what a child that it forked goes on sending is
+ * not. */
 static void server_process_ended(struct hth_server *s, struct connection *c)
 {
     server_read_packets(s, c, LAST_PACKETS);
@@ -228,7 +229,8 @@ static void server_welcome(struct hth_server *s, int fd)
         server_process_ended(s, c);
 }
 
-/* No descriptor is left for a connection, and one that waits to be accepted wakes epoll without end. */
+/* No descriptor is left for a connection, and one that waits to be accepted wakes epoll without
+ * end. */
 static void server_turn_away(struct hth_server *s)
 {
     int fd;

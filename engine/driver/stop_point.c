@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A process that stops itself at a named place, so that a test can kill it exactly there. The
- * file says that it has happened; it appears whole, by rename.
+ * A process that stops itself at a named place, so that a test can kill it exactly there. A file
+ * shows that it has happened; the file appears whole, by rename.
  */
 #include "stop_point.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a test asks of an engine by its environment, in builds with HEARTH_POINTS alone:
+ * Settings by which a test controls an engine, in its environment, in builds with HEARTH_POINTS
+ * alone:
  *
  *     HEARTH_STOP_POINT=NAME[:N]   stop at the N-th arrival at this point
  *     HEARTH_STOP_OPENS=PATH       tries to read this file there: the errno, or 0, is said behind the pid
@@ -17,8 +18,8 @@
 
 #define HTH_POINT_NAME 32
 
-/* At the count-th arrival at the point `name` the process writes `<root>/<dir>/stopped` ("name pid")
- * and stops itself with SIGSTOP; whoever set it kills it or lets it go on. */
+/* At the count-th arrival at the point `name` the process writes `<root>/<dir>/stopped` ("name
+ * pid") and stops itself with SIGSTOP; whoever set it kills it or lets it go on. */
 struct hth_stop_point {
     char name[HTH_POINT_NAME]; /* empty: nothing stops */
     unsigned count;            /* from 1 */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An epoch's one recovery, as the ranks of this node see it: the first that asks starts it, all
- * that have asked hear its end, and who asks later hears the same.
+ * An epoch's one recovery, as the ranks of this node see it: the first rank that asks starts it,
+ * all that have asked get its result, and a rank that asks later gets the same.
  *
  *     RECOVER ──► nobody has asked yet: started ──► ended ──► RECOVERED, or why not
  *        └─ it runs: the answer waits                 └─ asked for again: answered at once

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RECOVER, and what this node's ranks are told of its end. */
+/* RECOVER, and the result that this node's ranks get. */
 #ifndef HEARTH_ENGINE_RECOVERY_H
 #define HEARTH_ENGINE_RECOVERY_H
 
@@ -13,9 +13,9 @@ void recovery_ask(struct hth_node *n, struct client *c, const struct hth_local_r
 /* All nodes have ended it: saves may begin, or code and err say why they may not. */
 void recovery_end(struct hth_node *n, int code, const struct hearth_error *err,
         struct hth_save_id save, const struct hearth_recovery *info);
-/* It had ended before this engine's start. Saves of this epoch that have their manifest, and that
- * nobody has decided yet, are promised again. Errors: HEARTH_EUNSUPPORTED, of the coordinator's record
- * of plans. */
+/* It had ended before this engine's start. Saves of this epoch that have their manifest, and
+ * that nobody has decided yet, are promised again. Errors: HEARTH_EUNSUPPORTED, of the
+ * coordinator's record of plans. */
 int recovery_resume(struct hth_node *n, struct hth_save_id chosen, struct hearth_error *err);
 
 #endif

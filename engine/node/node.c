@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The wiring of one engine: which part hears which event. No logic of its own beyond that.
+ * The wiring of one engine: which part receives which event. No logic of its own beyond that.
  *
  *   ranks ── serve.c ──► begin.c, epoch.c ──► commit, recover ──► transfer, blobs, tree ──► session
  *                                               ▲                                            │
@@ -390,7 +390,7 @@ void hth_node_close(struct hth_node *n)
     free(n);
 }
 
-/* ---- Time -------------------------------------------------------------------------------------- */
+/* ---- Time ------------------------------------------------------------------------------------ */
 
 /* The workers make slots of later saves: of all, but while a recovery pulls of those alone that it
  * waits for, since clearing memory takes the processors from what it pulls. */
@@ -471,7 +471,7 @@ uint64_t hth_node_due_ms(struct hth_node *n)
     return least_ms(due_ms, n->made_ms);
 }
 
-/* ---- Clients ----------------------------------------------------------------------------------- */
+/* ---- Clients --------------------------------------------------------------------------------- */
 
 void hth_node_request(struct hth_node *n, uint32_t client, const void *bytes, size_t len,
         struct hth_content *content)
@@ -525,7 +525,7 @@ uint32_t hth_node_clients(const struct hth_node *n)
     return client_count(n);
 }
 
-/* ---- What the driver asks --------------------------------------------------------------------- */
+/* ---- What the driver asks -------------------------------------------------------------------- */
 
 struct hth_transport *hth_node_transport(struct hth_node *n)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A request, judged before anybody takes it apart: its type, its length, that every name in it
- * ends within its field, and that what follows is a set of ranks where there may be one. Whoever reads a name
- * afterwards may treat it as a string.
+ * A request, checked before it is decoded: its type, its length, that every name in it ends within
+ * its field, and that what follows is a set of ranks where there may be one. Later code may treat
+ * each name as a string.
  */
 #include "request.h"
 

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Somebody has found a copy of this node to be wrong: a rank that reads it, or a node that pulls
- * it. A
- * worker looks at all of it, and until then nothing of it is lent. What is wrong is put aside as
- * evidence
- * and brought back from a peer; who reads it meanwhile reads the peer's.
+ * A reader has found a copy of this node to be wrong: a rank that reads it, or a node that pulls
+ * it. A worker looks at all of it, and until then nothing of it is lent. A wrong copy is put aside
+ * as evidence and fetched again from a peer; a rank that reads it meanwhile reads the peer's.
  *
  *     BAD of a rank ──┐                ┌─ right ─────────────────────────────► answered
  *     BAD of a node ──┴─► looked at ───┤

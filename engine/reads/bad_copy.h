@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies of this node that somebody has found to be wrong: BAD. */
+/* Copies of this node that a reader has found to be wrong: BAD. */
 #ifndef HEARTH_ENGINE_BAD_COPY_H
 #define HEARTH_ENGINE_BAD_COPY_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What ranks read: manifests, objects of this node as leased slots, ranges of others' as bytes.
+ * Reads of ranks: manifests, objects of this node as leased slots, ranges of others' as bytes.
  * A copy is lent only when its payload was looked at in this epoch. Before the vote that was done
  * for what this node's own ranks had saved; the rest is looked at when it is first asked for:
  *
@@ -9,8 +9,8 @@
  *         │             ▼
  *         └── right ── look ── wrong ─► put aside, to be brought back; the rank reads a peer's
  *
- * A foreign object has no checksums for a range, so all of it is brought here first; where the slot for it
- * is still being made, as soon as it is there.
+ * A foreign object has no checksums for a range, so all of it is brought here first; where the slot
+ * for it is still being made, as soon as it is there.
  */
 #include "read.h"
 
@@ -60,7 +60,7 @@ void read_manifest(struct hth_node *n, struct client *c, const struct hth_local_
                 "this save's manifest is not here: it went when a newer save was PROTECTED");
 }
 
-/* ---- Looking ------------------------------------------------------------------------------------ */
+/* ---- Looking --------------------------------------------------------------------------------- */
 
 static struct hth_held_save *read_save(struct hth_node *n, const struct hth_local_map *m)
 {
@@ -153,7 +153,7 @@ static void look_start(struct hth_node *n, struct client *c, const struct hth_lo
     n->looks = l;
 }
 
-/* ---- Slots of this node -------------------------------------------------------------------------- */
+/* ---- Slots of this node ---------------------------------------------------------------------- */
 
 /* A sealed object never changes: the descriptor that goes with the lease cannot write. A foreign
  * file may; the rank asks for it once more when it has read of it. */
@@ -249,7 +249,7 @@ void read_unmap(struct hth_node *n, struct client *c, const struct hth_local_unm
     reply_ok(n, c->id, m->head.request);
 }
 
-/* ---- Ranges of others' ---------------------------------------------------------------------------- */
+/* ---- Ranges of others' ----------------------------------------------------------------------- */
 
 /* A range on its way from a peer, once for all who want it; freed when it has arrived or failed. */
 struct reading {
@@ -315,7 +315,8 @@ static void read_add_source(uint32_t node, uint32_t out[READ_SOURCES], uint32_t 
         out[(*count)++] = node;
 }
 
-/* Copies of a kept save may lie where an older epoch has placed them, until they are where they belong. */
+/* Copies of a kept save may lie where an older epoch has placed them, until they are where they
+ * belong. */
 static int read_may_lie_anywhere(const struct hth_node *n, struct hth_save_id save)
 {
     int at = hth_keep_at(&n->ctx.keep, save);
@@ -323,9 +324,9 @@ static int read_may_lie_anywhere(const struct hth_node *n, struct hth_save_id sa
     return at >= 0 && hth_commit_kept(n->commit, (uint32_t)at) != HTH_KEPT_PROTECTED;
 }
 
-/* Nodes to ask: those that should have it now, which are the node whose ranks wrote or read the object first and
- * those that placement names; of the recovered save also those that had it by the plan, until its copies have
- * come to their places; and where that may not help, all others. */
+/* Nodes to ask: those that should have it now, which are the node whose ranks wrote or read the
+ * object first and those that placement names; of the recovered save also those that had it by
+ * the plan, until its copies have come to their places; and where that may not help, all others. */
 static uint32_t read_range_sources(struct hth_node *n, struct hth_save_id save,
         const struct hth_object *o, uint32_t out[READ_SOURCES])
 {
@@ -376,7 +377,8 @@ static int read_range_start(struct hth_node *n, struct reading *r, const struct 
             &fetch, err);
 }
 
-/* Ranks of one node that read one object ask for its table at the same time, and often for more of it. */
+/* Ranks of one node that read one object ask for its table at the same time, and often for more
+ * of it. */
 static int read_remote(struct hth_node *n, struct client *c, const struct hth_local_map *m,
         const struct hth_object *o, struct hearth_error *err)
 {

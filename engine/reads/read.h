@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks read: MANIFEST, MAP, UNMAP, RANGE, COMMON_GET. */
+/* Reads of ranks: MANIFEST, MAP, UNMAP, RANGE, COMMON_GET. */
 #ifndef HEARTH_ENGINE_READ_H
 #define HEARTH_ENGINE_READ_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The commit record. It is written when an engine hears COMMIT. A row stays until its save is
- * decided or has its manifest here: until then nothing else tells the next engine that the rank is
- * done with the save, since the rank may have closed its handle, or ended.
+ * The commit record. It is written when COMMIT comes. A row stays until its save is decided or has
+ * its manifest here: until then the next engine has no other sign that the rank is done with the
+ * save, since the rank may have closed its handle, or ended.
  */
 #include "committed.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * FOLLOW, after a rank has lost its connection or its engine: what became of a save. It asks, and
- * changes nothing: the commit record has what the rank had handed over. From here on the rank hears
- * of the save like any other.
+ * changes nothing: the commit record has what the rank had handed over. From here on the rank gets
+ * the events of the save like any other rank.
  */
 #include "follow.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a rank has written becomes the node's: an object by SEAL or COMMON, the save by COMMIT. From
- * then on the slot belongs to the holdings, and the save's decision to replication/commit/.
+ * Objects that a rank has written become the node's: an object by SEAL or COMMON, the save by
+ * COMMIT. From then on the slot belongs to the holdings, and the save's decision to
+ * replication/commit/.
  */
 #include "handover.h"
 
@@ -26,7 +27,7 @@ static void handover_refuse(struct hth_node *n, uint32_t client, uint64_t reques
     reply_error(n, client, request, &err);
 }
 
-/* ---- SEAL, COMMON, COMMIT ------------------------------------------------------------------------ */
+/* ---- SEAL, COMMON, COMMIT -------------------------------------------------------------------- */
 
 static void handover_on_sealed(void *self, struct hth_held_save *save, struct hth_held *held,
         int code, const struct hearth_error *err)
@@ -53,7 +54,8 @@ static int handover_fits(
                    slot->capacity;
 }
 
-/* Fails where the save is decided already or its epoch is over: nobody would keep what is handed over. */
+/* Fails where the save is decided already or its epoch is over: nobody would keep what is handed
+ * over. */
 static int handover_is_over(struct hth_node *n, const struct loan *l, struct hearth_error *err)
 {
     enum hearth_level level;
@@ -293,7 +295,7 @@ void handover_cancel(struct hth_node *n, struct client *c, const struct hth_loca
     reply_ok(n, c->id, m->request);
 }
 
-/* ---- Ends ------------------------------------------------------------------------------------------ */
+/* ---- Ends ------------------------------------------------------------------------------------ */
 
 void handover_gone(struct hth_node *n, uint32_t client)
 {
@@ -311,7 +313,7 @@ void handover_gone(struct hth_node *n, uint32_t client)
     }
 }
 
-/* ---- After a restart ---------------------------------------------------------------------------------- */
+/* ---- After a restart ------------------------------------------------------------------------- */
 
 static struct hth_held *handover_here(struct hth_node *n, const struct hth_handed *row)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank does with what it was lent: SEAL, COMMON, COMMIT, ABORT, CANCEL. */
+/* Requests of a rank for the slots that it was lent: SEAL, COMMON, COMMIT, ABORT, CANCEL. */
 #ifndef HEARTH_ENGINE_HANDOVER_H
 #define HEARTH_ENGINE_HANDOVER_H
 

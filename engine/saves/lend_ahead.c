@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank's next slot is lent before it asks, so that its begin waits for nobody: once its epoch has
+ * A rank's next slot is lent before it asks, so that its begin does not wait: once its epoch has
  * recovered, and whenever a save was handed over or decided, if there would be room for one more.
  *
  *     something changed ─► room, and a slot that is ready?

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of loans, and what is said about one to the rank that has it. */
+/* The list of loans, and the events of a loan for the rank that has it. */
 #include "loan.h"
 
 #include "engine/state/client.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Before slots are asked for: what somebody has removed or cut short is not handed out, and not counted. */
+/* Before slots are asked for: a slot whose file another program has removed or cut short is not
+ * handed out, and not counted. */
 #include "mend.h"
 
 #include "engine/state/node_state.h"

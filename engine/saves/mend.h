@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Slots whose files somebody else has removed or cut short under this engine. */
+/* Slots whose files another program has removed or cut short under this engine. */
 #ifndef HEARTH_ENGINE_MEND_H
 #define HEARTH_ENGINE_MEND_H
 

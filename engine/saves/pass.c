@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A save that goes on in another process of its rank. From GIVE to TAKE it is nobody's, but ends
- * with the giver's connection; from TAKE on it is the taker's, as if that had begun it.
+ * A save that goes on in another process of its rank. From GIVE to TAKE it belongs to no process,
+ * but ends with the giver's connection; from TAKE on it is the taker's, as if that had begun it.
  *
  *     giver ──GIVE──► given, with a secret ──TAKE, secret──► taker
  *                       │ the giver's connection ends: aborted

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a handle shows while its save is undecided: how many bytes others have of it, and whom it
- * waits for. Looked at a few times a second, told when it has changed; a save that is decided is
- * not looked at any more, and its loan is over.
+ * The progress that a handle shows while its save is undecided: how many bytes other nodes have of
+ * it, and which nodes it waits for. It is looked at a few times a second, and sent when it has
+ * changed; a save that is decided is not looked at any more, and its loan is over.
  */
 #include "progress.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * REGAIN, after an engine was started again under its ranks: what a rank wrote, or still writes, lies in a
- * slot that the engine before this one lent it. The slot is the rank's again, and the save goes on under
- * the token that the rank gives it: SEAL, COMMON, COMMIT come as ever, and those that were heard before
- * are heard again.
+ * REGAIN, after an engine was started again under its ranks: what a rank wrote, or still writes,
+ * lies in a slot that the engine before this one lent it. The slot is the rank's again, and the
+ * save goes on under the token that the rank gives it: SEAL, COMMON, COMMIT come as ever, and those
+ * that came before come again.
  *
  *     REGAIN, object by object ──► loan ──► SEAL ... COMMIT
  *        └─ the slot is gone, or the save decided: refused, and the others hear that it fails

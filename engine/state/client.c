@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of connections. What a connection has besides is in the lists of those who gave it. */
+/* The list of connections. Other things that belong to a connection are in the lists of the
+ * files that gave them. */
 #include "client.h"
 
 #include "node_state.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers to a client's request. What is handed in is borrowed until return. */
+/* Answers to a client's request. Arguments are borrowed until return. */
 #ifndef HEARTH_ENGINE_REPLY_H
 #define HEARTH_ENGINE_REPLY_H
 

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a worker does for the choice, since it takes seconds where a job is large, in which the
- * engine's
- * thread must answer its peers:
+ * The work of the choice that a worker does. It takes seconds in a large job, and the engine's
+ * thread must answer its peers meanwhile:
  *
  *   background_check   decodes a candidate's manifest, and finds who has each of its objects
  *   background_plan   the plan, as it goes down and as it goes on record
  *
  * One at a time; the choice goes on when it is done. The worker reads inventories and candidates
- * where they
- * lie: nobody changes them meanwhile, and a choice that begins anew leaves them to it.
+ * where they lie: they do not change meanwhile, and a choice that begins anew leaves them to it.
  */
 #include "choice_state.h"
 

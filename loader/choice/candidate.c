@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Candidates: every save of which some node has a valid manifest. That is fetched, from the next holder where
- * one does not give it; then a worker looks at it (background.c).
+ * Candidates: every save of which some node has a valid manifest. The manifest is fetched, from the
+ * next holder if one does not give it; then a worker checks it (background.c).
  */
 #include "choice_state.h"
 
@@ -43,7 +43,8 @@ struct candidate *candidate_find(struct hth_choice *co, struct hth_save_id id)
     return NULL;
 }
 
-/* All ranks have dropped it; the node that still lists it has not heard of that, or not freed it yet. */
+/* All ranks have dropped it; the node that still lists it has not heard of that, or not freed it
+ * yet. */
 static int candidate_is_dropped(const struct hth_choice *co, struct hth_save_id id)
 {
     return !hth_save_foreign(id) && id.epoch <= co->ctx->keep.dropped;
@@ -133,7 +134,7 @@ void candidates_sort(struct hth_choice *co)
         candidates_merge(co);
 }
 
-/* ---- Its manifest --------------------------------------------------------------------------------- */
+/* ---- Its manifest ---------------------------------------------------------------------------- */
 
 /* A manifest ends with its own digest; whether the bytes have it a worker sees (background.c). */
 static int candidate_take_bytes(struct candidate *c, const unsigned char *bytes, size_t len)

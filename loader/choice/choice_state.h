@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the coordinator knows in one epoch.
+ * The coordinator's state in one epoch.
  *
  *   inventories of all ──► candidates, newest first ──► one is whole ──► plan ──all voted──► GO
  *                              ▲                                          │ a no
@@ -92,8 +92,8 @@ struct given {
     unsigned char *plan; /* the caller frees it; NULL: it is not known */
     size_t len;
 };
-/* Errors: HEARTH_EUNSUPPORTED, and then the record is not written over: no plan may be given, since the
- * one that it has may be of this epoch. */
+/* Errors: HEARTH_EUNSUPPORTED, and then the record is not written over: no plan may be given,
+ * since the one that it has may be of this epoch. */
 int serial_read(const struct hth_ctx *ctx, struct given *out, struct hearth_error *err);
 /* record[len]: as core/format/plans.h has it. Where there is no room for that, the serial alone. */
 int serial_write(const struct hth_ctx *ctx, uint32_t serial, const void *record, size_t len,
@@ -118,8 +118,8 @@ int candidate_manifest(struct hth_choice *co, const struct hth_blob_id *id,
         const unsigned char *bytes, size_t len);
 /* 1 when the bytes of its manifest are here; else it has been asked for. */
 int candidate_has_manifest(struct hth_choice *co, struct candidate *c, uint64_t now_ms);
-/* At GO: what the plan has not kept leaves our list; of what is on it we have the manifest, to give it to
- * members that lack it. */
+/* At GO: what the plan has not kept leaves our list; of what is on it we have the manifest, to
+ * give it to members that lack it. */
 void candidates_leave(struct hth_choice *co);
 void candidates_free(struct candidate *c, uint32_t count);
 
@@ -172,12 +172,15 @@ void background_close(struct hth_choice *co); /* the workers have ended */
 typedef void foreign_done_fn(struct hth_choice *co);
 
 /* foreign_whole.c: the coordinator */
-/* Is it whole? 0: not known yet, `done` runs when it may be. Else 1, with c->lost and a sentence where it is not. */
+/* Is it whole? 0: not known yet, `done` runs when it may be. Else 1, with c->lost and a sentence
+ * where it is not. */
 int foreign_look(struct hth_choice *co, struct candidate *c, foreign_done_fn *done);
-/* 1: the choice waits for a `.metadata`; `out` says for which, and whether it is fetched or read. */
+/* 1: the choice waits for a `.metadata`; `out` says for which, and whether it is fetched or
+ * read. */
 int foreign_waits(const struct hth_choice *co, char *out, size_t len);
 
-/* foreign_names.c: a worker reads a `.metadata` that is held here, into c->names. 0 or HEARTH_ENOMEM. */
+/* foreign_names.c: a worker reads a `.metadata` that is held here, into c->names. 0 or
+ * HEARTH_ENOMEM. */
 int names_start(struct hth_choice *co, struct candidate *c, const struct hth_held *held,
         foreign_done_fn *done);
 const struct names_found *names_found(const struct names *n); /* NULL: it is still being read */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The epoch has failed: the coordinator tells all members why, and tells a member again that did not hear. */
+/* The epoch has failed: the coordinator sends the reason to all members, and again to each
+ * member that did not receive it. */
 #include "choice_state.h"
 
 #include "core/base/bytes.h"

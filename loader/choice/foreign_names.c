@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which files a `.metadata` names, found by a worker: for a large model that takes seconds, in which the
- * engine's thread must answer its peers.
+ * The files that a `.metadata` names, found by a worker: for a large model that takes seconds, in
+ * which the engine's thread must answer its peers.
  *
  *   names_start ─► worker: decode, look for each name ─► ended ─► done()
  *        │                                                 ▲
  *        └─ names_leave: nobody waits any more ────────────┴─► freed, done() is not called
  *
- * The worker has a leased slot and its own copy of the list of files, so the engine's thread may free or
- * change its own meanwhile.
+ * The worker has a leased slot and its own copy of the list of files, so the engine's thread may
+ * free or change its own meanwhile.
  */
 #include "choice_state.h"
 
@@ -34,7 +34,7 @@ struct names {
 
 #define names_of(work_at) ((struct names *)(void *)((char *)(work_at)-offsetof(struct names, work)))
 
-/* ---- On a worker -------------------------------------------------------------------------------- */
+/* ---- On a worker ----------------------------------------------------------------------------- */
 
 /* 1: some node has it. A file without a rank in its name is listed because `.metadata` names it. */
 static int names_see(struct names *n, const char *name)
@@ -91,7 +91,8 @@ static void names_see_items(struct names *n, struct hearth_metadata *md)
     }
 }
 
-/* As names_see_places(), for a `.metadata` that is not understood: its writer may know more classes. */
+/* As names_see_places(), for a `.metadata` that is not understood: its writer may know more
+ * classes. */
 static void names_see_texts(struct names *n, const void *bytes, size_t len)
 {
     char name[HTH_NAME_MAX + 1];
@@ -115,7 +116,7 @@ static void names_run(struct hth_work *work)
     }
 }
 
-/* ---- On the engine's thread --------------------------------------------------------------------- */
+/* ---- On the engine's thread ------------------------------------------------------------------ */
 
 static void names_free(struct names *n)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The coordinator gives the plan to all by blob, once a worker has made it (background.c), and
- * says GO.
+ * sends GO.
  *
  * An engine may die before GO and be started again under its ranks. If it is a member's, it is
  * given the
  * same plan again. If it is the coordinator's, it asks all for their inventories again and plans
  * anew under
- * the next serial. GO is on record at the coordinator before it is said, so no plan is made after
+ * the next serial. GO is on record at the coordinator before it is sent, so no plan is made after
  * it; the plan
  * is on record too, for a member whose engine died together with the coordinator's.
  */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is not chosen, and why: for the log here and, before GO, for the ranks of every node. A step may be ruled out
- * by each node that lists it, and be looked at again by a later plan; it is said once.
+ * Steps that are not chosen, and the reasons: for the log here and, before GO, for the ranks of
+ * every node. A step may be ruled out by each node that lists it, and be looked at again by a later
+ * plan; it is reported once.
  */
 #include "choice_state.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The plan as everybody gets it: which save, what else to keep, and who has each of its objects, so
- * that a node can see for itself what it lacks and whom to ask. What the objects are says the save's manifest,
- * which is not in it: most nodes have that already, and its digest says which one is meant.
+ * The plan as all nodes get it: the save, the other saves to keep, and the nodes that have each of
+ * its objects, so that a node can see for itself which objects it lacks and which nodes to ask. The
+ * objects are in the save's manifest, which is not part of the plan: most nodes have that already,
+ * and its digest says which one is meant.
  *
  *   "HTHPLAN\3" | u32 serial | u32 beyond | u32 passed | u32 tries | 32 chosen | u32 keeps | u32 objects
  *   32 digest of the manifest | keeps of 32 | who has its objects (runs.c)
@@ -59,8 +60,8 @@ static void sources_add_runs(const struct hth_seen_save *s, uint32_t node,
             sources_add(&out[s->run[k].first + i], node);
 }
 
-/* Both lists are in order of id. What a node has are a few runs of the manifest: the next object is mostly
- * the manifest's next one, and else searched for. */
+/* Both lists are in order of id. What a node has are a few runs of the manifest: the next object
+ * is mostly the manifest's next one, and else searched for. */
 static void sources_add_node(const struct hth_seen_save *s, uint32_t node,
         const struct hth_manifest *m, struct hth_sources *out)
 {
@@ -99,7 +100,8 @@ static void sources_put_first(struct hth_sources *s, uint32_t k)
     s->node[0] = node;
 }
 
-/* Move `bytes` from the first holder to the one whose load would be the least with them; 1: it moved. */
+/* Move `bytes` from the first holder to the one whose load would be the least with them; 1: it
+ * moved. */
 static int sources_ease(struct hth_sources *s, uint64_t bytes, uint64_t *load)
 {
     uint32_t best = 0;
@@ -182,7 +184,7 @@ uint32_t hth_sources_find(const struct hth_inventory *inventory, uint32_t nodes,
     return lost;
 }
 
-/* ---- On the wire ------------------------------------------------------------------------------ */
+/* ---- On the wire ----------------------------------------------------------------------------- */
 
 static void plan_write(struct hth_writer *w, const struct hth_plan *p)
 {

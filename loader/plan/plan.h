@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What each node says it holds, what is chosen from that, and the plan that everybody gets. Pure
+ * The inventory of each node, the choice from all of them, and the plan for all nodes. Pure
  * functions: no clock, no messages. Record layouts are drawn in inventory.c and plan.c.
  */
 #ifndef HEARTH_LOADER_PLAN_PLAN_H
@@ -44,7 +44,8 @@ struct hth_inventory {
     struct hth_seen_save *save; /* newest first */
 };
 
-/* Memory for the objects of a save whose id is set; hth_inventory_fini() frees it, on failure too. */
+/* Memory for the objects of a save whose id is set; hth_inventory_fini() frees it, on failure
+ * too. */
 int hth_seen_make(struct hth_seen_save *s, uint32_t objects);
 
 size_t hth_inventory_bytes(const struct hth_inventory *inv);

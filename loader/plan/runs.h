@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who has each object of a manifest, as runs of neighbours that the same nodes have: in memory and in a plan.
- * What a node's ranks wrote lies on the same nodes, so a run is mostly all that a node owns. Layout: runs.c.
+ * The nodes that have each object of a manifest, as runs of neighbours that the same nodes have: in
+ * memory and in a plan. All objects of a node's ranks lie on the same nodes, so a run is mostly all
+ * that a node owns. Layout: runs.c.
  */
 #ifndef HEARTH_LOADER_PLAN_RUNS_H
 #define HEARTH_LOADER_PLAN_RUNS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a plan waits for on a member: objects and raw objects in flight to it, and copies that are being
- * verified. When the last has ended, this node votes.
+ * The work that a plan waits for on a member: objects and raw objects in flight to it, and copies
+ * that are being verified. When the last has ended, this node votes.
  */
 #include "restore_state.h"
 
@@ -12,7 +12,7 @@
 
 #define LATER_MS 5u
 
-/* ---- What a plan waits for ---------------------------------------------------------------------- */
+/* ---- What a plan waits for ------------------------------------------------------------------- */
 
 void pull_ended(struct hth_restore *r)
 {

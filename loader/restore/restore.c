@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A member's part of recovery; drawn in restore_state.h. What it says upwards it repeats until the
- * answer shows that it was heard. tell.c says what is here, carry.c carries out the plan. */
+/* A member's part of recovery; drawn in restore_state.h. It repeats its messages to the
+ * coordinator until the answer shows that they came. tell.c reports the inventory, carry.c
+ * carries out the plan. */
 #include "restore_state.h"
 
 #include "core/base/bytes.h"
@@ -114,9 +115,10 @@ struct hth_blob_id hth_restore_plan_id(const struct hth_ctx *ctx, uint32_t seria
     return (struct hth_blob_id){ HTH_BLOB_PLAN, { e->epoch, e->nonce, serial, 0 }, 0 };
 }
 
-/* There is a plan, and it has not come. Our parent has it or will have: it is asked, and nobody else,
- * so that the coordinator need not talk to everybody. A parent whose engine was killed after GO has none and
- * needs none: where it does not come for long, the coordinator is asked after all. */
+/* There is a plan, and it has not come. Our parent has it or will have: it is asked, and nobody
+ * else, so that the coordinator need not talk to everybody. A parent whose engine was killed
+ * after GO has none and needs none: where it does not come for long, the coordinator is asked
+ * after all. */
 static void restore_ask_for_plan(struct hth_restore *r, const unsigned char *bytes, size_t len)
 {
     uint64_t now_ms = hth_now_ms(&r->ctx->clock);
@@ -216,7 +218,7 @@ uint32_t hth_restore_sources(
     return count;
 }
 
-/* ---- The end --------------------------------------------------------------------------------------- */
+/* ---- The end --------------------------------------------------------------------------------- */
 
 void hth_restore_go(struct hth_restore *r, uint32_t serial)
 {
@@ -275,7 +277,7 @@ void hth_restore_give_up(struct hth_restore *r)
     restore_end(r, HEARTH_ETIMEOUT, &err);
 }
 
-/* ---- A node that cannot take part ---------------------------------------------------------------- */
+/* ---- A node that cannot take part ------------------------------------------------------------ */
 
 static void restore_say_refused(struct hth_restore *r)
 {
@@ -300,7 +302,7 @@ void hth_restore_refuse(struct hth_restore *r, const struct hearth_error *why)
     restore_say_refused(r);
 }
 
-/* ---- Events and time ------------------------------------------------------------------------------- */
+/* ---- Events and time ------------------------------------------------------------------------- */
 
 void hth_restore_deliver(
         struct hth_restore *r, uint16_t kind, const unsigned char *bytes, size_t len)

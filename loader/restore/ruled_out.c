@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What was not chosen and why, as the coordinator says it just before GO: for the ranks of this node. The text is
- * another machine's: lines of what can be printed. */
+/* Steps that were not chosen and the reasons, as the coordinator sends them just before GO: for
+ * the ranks of this node. The text is another machine's: only its printable characters count. */
 #include "restore_state.h"
 
 void restore_rule_out(struct hth_restore *r, const unsigned char *text, size_t len)

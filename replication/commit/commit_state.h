@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the commit share.
+ * The structs and functions that the files of the commit share.
  *
  *   member, a `track` per save that is under way in this epoch or being protected again:
  *       OPEN ──all local ranks done──► DONE ──manifest, raw objects──► HELD ──all that is
  *              assigned to us sealed──► PROMISED        each fact repeated until it had its effect
- *   coordinator, a `tally` per save that somebody has said something of:
+ *   coordinator, a `tally` per save of which a fact has come:
  *       gathers DONE of all nodes → a worker → manifest → HELD of all → COMPLETE;
  *       PROMISE of enough → PROTECTED;  failure or deadline → CANCELLED;
  *       PROMISE of every holder of what is kept → settled
  *
  *   any state ──a head that decides it──► gone
  *
- *   Beside its facts a track has what this node's ranks were told of the save, which never goes
- *   back:
+ *   Beside its facts a track has the level that this node's ranks know of the save. It only rises:
  *       level      nothing ──DONE──► SEALED ──COMPLETE──► COMPLETE ──a head──► PROTECTED
  *                  It begins at COMPLETE if the save was published before, or recovery has chosen
  *                  it, and at PROTECTED if it is kept.

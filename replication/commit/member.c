@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a member sends of a save, and what makes it true: DONE when its ranks' objects are sealed,
+ * A member's facts of a save, and their conditions: DONE when its ranks' objects are sealed,
  * HELD when manifest and raw objects are here, PROMISE when all that is assigned to it is here,
- * sealed and verified. Copies are offered to their holders; what nobody brings is fetched.
+ * sealed and verified. Copies are offered to their holders; a copy that is not offered is fetched.
  */
 #include "commit_state.h"
 #include "replication/held/seal.h"

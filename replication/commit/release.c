@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What leaves this node: a whole save, and copies that the newest map has no place for here. Copies
- * of kept saves leave when the map is settled, since a holder may need them until then; copies of
- * undecided saves of this epoch leave at once, except what this node's ranks wrote. What recovery
- * chose is kept until it is decided. A node that the map calls lost frees nothing: it will have its
- * places again.
+ * Saves and copies that leave this node: a whole save, and copies that the newest map has no place
+ * for here. Copies of kept saves leave when the map is settled, since a holder may need them until
+ * then; copies of undecided saves of this epoch leave at once, except what this node's ranks wrote.
+ * What recovery chose is kept until it is decided. A node that the map calls lost frees nothing: it
+ * will have its places again.
  */
 #include "release.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A place stays with its node while that node is not lost. It goes home (to the node that it had as
- * the epoch began) when that node is reachable for long enough, and otherwise to the least loaded
- * node that shares no domain with the other places of its rank.
+ * A place stays with its node while that node is not lost. It returns home (to the node that it had
+ * as the epoch began) when that node is reachable for long enough, and otherwise to the least
+ * loaded node that shares no domain with the other places of its rank.
  *
  * A node has room for what it held as the epoch began, and for one more place. Places beyond that
  * go to any node that has room, also one that has only just returned: if many nodes are lost and

@@ -4,11 +4,11 @@
  * step never begins an open save of that step or of an earlier one:
  *
  *     the rank takes part in save T and has not begun it; it has begun a later step S, or waits
- *     for the room of S: its node fails T at once. Attempts of one step are counted, and are no
- *     matter.
+ *     for the room of S: its node fails T at once. Attempts of one step are counted, and do not
+ *     matter here.
  *
- * Two saves that are open at once and become done in any order are none of that: each rank has
- * begun both. A node hears of a save of other nodes by an offer, or, when it was awaited for
+ * Two saves that are open at once and become done in any order are not such a case: each rank has
+ * begun both. A node learns of a save of other nodes by an offer, or, when it was awaited for
  * dead_ms, by the coordinator's AWAITED.
  *
  * S can wait in vain too, for a rank that is at T. Its node fails S after dead_ms in which the

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the coordinator has heard of each save, newest first, and what that comes to. */
+/* The facts that the coordinator has of each save, newest first, and the number of promises. */
 #include "commit_state.h"
 
 #include <stdlib.h>

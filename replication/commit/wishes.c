@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What users ask of the saves that are kept: pin, unpin, release, mark bad. The coordinator
+ * Wishes of users for kept saves: pin, unpin, release, mark bad. The coordinator
  * decides; a head of its log has what came of it, and so frees what was released, on every node:
  *
  *   a node ──WISH──► coordinator: may it be? ──► a head on record ──HEAD──► all

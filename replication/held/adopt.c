@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * After a start the store has files and this engine knows nothing. What a file is, its own bytes
- * say: block, then table against the block's digest; its name must be the block's. Payload is not
- * read here: `verified` stays 0 until somebody needs the object.
+ * After a start the store has files, and the catalogue is empty. A file is identified by its own
+ * bytes: block, then table against the block's digest; its name must be the block's. Payload is not
+ * read here: `verified` stays 0 until the object is needed.
  *
  *   scan ─► every find noted ─► unfinished files given back ─► objects ─► manifests ─► raw objects
  *
@@ -145,7 +145,7 @@ static void object_adopt(struct hth_ctx *ctx, const struct find *f)
     save->published |= f->published;
 }
 
-/* ---- Foreign containers ------------------------------------------------------------------------ */
+/* ---- Foreign containers ---------------------------------------------------------------------- */
 
 static const char *foreign_unusable(const struct find *f)
 {

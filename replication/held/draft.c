@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One work for each draft. The worker has its objects or bytes for itself: who gives it up only leaves it. */
+/* One work for each draft. The worker owns its objects or bytes: a caller that gives it up only
+ * leaves it. */
 #include "draft.h"
 #include "holdings_parts.h"
 
@@ -22,7 +23,7 @@ struct hth_draft {
     struct hearth_error err;
 };
 
-/* ---- On a worker -------------------------------------------------------------------------------- */
+/* ---- On a worker ----------------------------------------------------------------------------- */
 
 static int draft_decode(struct hth_draft *d)
 {
@@ -67,7 +68,7 @@ static void draft_run(struct hth_work *work)
         d->code = hth_manifest_decode(&d->manifest, d->buf->at, d->buf->len, &d->err);
 }
 
-/* ---- On the engine's thread --------------------------------------------------------------------- */
+/* ---- On the engine's thread ------------------------------------------------------------------ */
 
 static void draft_drop(struct hth_draft *d)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The catalogue of what is here: saves newest first, their objects by id. It is small (a save has
- * a few objects per rank of the node), so lists do. What works on an object pins its nodes; what
- * is dropped meanwhile leaves the lists at once and its memory with the last pin.
+ * The catalogue of what is here: saves newest first, their objects by id. It is small (a save has a
+ * few objects per rank of the node), so lists do. A work on an object pins its list entries. An
+ * entry that is dropped meanwhile leaves the lists at once, and is freed with the last pin.
  */
 #include "holdings_parts.h"
 #include "region.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What this node holds, save by save, newest first. The one catalogue that every part reads;
- * the store below knows files and slots, this knows what they mean.
+ * The objects that this node holds, save by save, newest first. The one catalogue that every part
+ * reads; the store below knows files and slots, this knows what they mean.
  *
  *   own:      LENT (a rank writes) → SEALING → SEALED
  *   replica:  RECEIVING → SEALED
@@ -78,8 +78,9 @@ struct hth_held *hth_held_find(struct hth_held_save *save, uint64_t object);
 struct hth_held *hth_held_add(struct hth_held_save *save, const struct hth_object *object,
         enum hth_held_state state, struct hth_slot *slot);
 
-/* Write the manifest record and know it; buf gets one user more. bytes: copied, and freed (malloc'ed), on
- * failure too. A second one changes nothing. Errors: HEARTH_ECORRUPT, HEARTH_EINVAL of another save, the store's. */
+/* Write the manifest record and know it; buf gets one user more. bytes: copied, and freed
+ * (malloc'ed), on failure too. A second one changes nothing. Errors: HEARTH_ECORRUPT,
+ * HEARTH_EINVAL of another save, the store's. */
 int hth_held_keep_manifest(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_buf *buf,
         struct hearth_error *err);
 int hth_held_set_manifest(struct hth_ctx *ctx, struct hth_held_save *save, unsigned char *bytes,
@@ -95,8 +96,9 @@ void hth_held_condemn(
         struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held, const char *why);
 void hth_slot_condemn(struct hth_ctx *ctx, struct hth_slot *slot, const char *why);
 
-/* Slots whose files somebody has removed or cut short go, with a line in the log, and the store makes others.
- * lost: of an object that was sealed in one, which is dropped by then; NULL: nobody cares. */
+/* Slots whose files somebody has removed or cut short go, with a line in the log, and the store
+ * makes others. lost: of an object that was sealed in one, which is dropped by then; NULL:
+ * nobody cares. */
 typedef void hth_lost_fn(
         void *self, struct hth_save_id save, uint64_t object, const struct hearth_error *why);
 void hth_held_mend(struct hth_ctx *ctx, hth_lost_fn *lost, void *self);

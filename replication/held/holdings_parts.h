@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What holdings.c, adopt.c and draft.c know of each other. */
+/* Functions that holdings.c, adopt.c and draft.c share. */
 /* For this folder alone. */
 #ifndef REPLICATION_HOLDINGS_PARTS_H
 #define REPLICATION_HOLDINGS_PARTS_H

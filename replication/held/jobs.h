@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every work on an object of this node has: the object is pinned from begin to free. */
+/* The common part of all works on objects of this node: the object is pinned from begin to free. */
 /* For this folder alone. */
 #ifndef REPLICATION_JOBS_H
 #define REPLICATION_JOBS_H

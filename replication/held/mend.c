@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Slots whose files somebody has removed or cut short under this engine. */
+/* Slots whose files another program has removed or cut short under this engine. */
 #include "holdings.h"
 
 static struct hth_held *mend_find(

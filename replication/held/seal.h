@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Works on the objects that are here: sealing what a rank has written, looking at what is sealed.
- * What grows with an object is done by the workers; `done` runs on the engine's thread, once.
+ * Works on the objects that are here: sealing the objects that a rank has written, verifying the
+ * sealed ones. Work that grows with an object is done by the workers; `done` runs on the engine's
+ * thread, once.
  */
 #ifndef HEARTH_REPLICATION_SEAL_H
 #define HEARTH_REPLICATION_SEAL_H
@@ -24,12 +25,13 @@ int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_h
 int hth_verify_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
         hth_sealed_fn *done, void *self, struct hearth_error *err);
 
-/* Raw objects. put: content becomes the bytes of held, which is LENT and has name and length; taken
- * over, also on failure. Room is looked for at once (HEARTH_ENOSPC); the copy and the digest are the
- * workers', and held is SEALED when `done` hears 0. What fails is dropped after `done`. A content
- * that changes: HEARTH_EPROTO. take: the engine before this one has sealed the bytes, and
- * their digest becomes the object's (HEARTH_ENOENT, HEARTH_ECORRUPT: they are not here). look is
- * what hth_verify_start() does with one: its bytes against held->object.digest, HEARTH_ECORRUPT. */
+/* Raw objects. put: content becomes the bytes of held, which is LENT and has name and length;
+ * taken over, also on failure. Room is looked for at once (HEARTH_ENOSPC); the copy and the
+ * digest are the workers', and held is SEALED when `done` hears 0. What fails is dropped after
+ * `done`. A content that changes: HEARTH_EPROTO. take: the engine before this one has sealed the
+ * bytes, and their digest becomes the object's (HEARTH_ENOENT, HEARTH_ECORRUPT: they are not
+ * here). look is what hth_verify_start() does with one: its bytes against held->object.digest,
+ * HEARTH_ECORRUPT. */
 int hth_raw_put(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
         struct hth_content *content, hth_sealed_fn *done, void *self, struct hearth_error *err);
 int hth_raw_take(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
@@ -37,8 +39,8 @@ int hth_raw_take(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_hel
 int hth_raw_look(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
         hth_sealed_fn *done, void *self, struct hearth_error *err);
 
-/* The digest of a foreign file: becomes held->object.digest where the file is the container's own; a
- * copy from another node must have the one it has (HEARTH_ECORRUPT). Sets held->verified. */
+/* The digest of a foreign file: becomes held->object.digest where the file is the container's
+ * own; a copy from another node must have the one it has (HEARTH_ECORRUPT). Sets held->verified. */
 int hth_digest_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
         hth_sealed_fn *done, void *self, struct hearth_error *err);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One work at a time, submitted again until the end is reached or nobody wants it. */
+/* One work at a time, submitted again until the end is reached or the work is given up. */
 #include "sweep.h"
 
 #define SWEEP_PIECE (UINT64_C(16) << 20) /* bytes: some 20 ms of a digest */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Something done to bytes from the first to the last on the workers, one piece after the other, so
- * that a large object lets others' works between its own, and ends soon when nobody wants it.
+ * that a large object lets others' works between its own, and ends soon when it is given up.
  */
 #ifndef REPLICATION_SWEEP_H
 #define REPLICATION_SWEEP_H

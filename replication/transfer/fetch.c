@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One object, or a range of it, from whoever has it. What is in the slot counts only when it was
- * checked, and the object is there for others only when all of it counts.
+ * One object, or a range of it, from the nodes that have it. Bytes in the slot count only when they
+ * were checked, and other nodes can have the object only when all of it counts.
  *
  *   TABLE ─► CHECK ─► (REUSE) ─► DATA ─► BLOCK ─► sealed ─► ENDING ─► done
  *     ▲        │ wrong             any: deadline, cancel, nobody left ──┘  once nothing writes
  *     └────────┘                                                          the slot any more
  *
- * A whole object is `<name>.tmp` in its save until it is sealed. A range lies in scratch memory, for which
- * it waits where others have it all:
+ * A whole object is `<name>.tmp` in its save until it is sealed. A range lies in scratch memory,
+ * for which it waits where others have it all:
  *
  *   base: | file bytes [lo, hi), whole chunks | table |      lo = 0 and hi = all: as the file is
  */

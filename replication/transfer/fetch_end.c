@@ -2,7 +2,8 @@
 /*
  * How fetches end. The outcome is known in hth_fetch_end() or hth_fetch_complete(); then the
  * catalogue is put in order at once, and the slot is kept by its lease until no pull and no work is
- * on it. Only then, in settle, sources and owner hear of it, never in the call that had the outcome.
+ * on it. Only then, in settle, sources and owner are notified, never in the call that had the
+ * outcome.
  */
 #include "transfer_parts.h"
 
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Outcomes ----------------------------------------------------------------------------------- */
+/* ---- Outcomes -------------------------------------------------------------------------------- */
 
 void hth_fetch_keep_old(struct hth_fetch *f, int verified)
 {
@@ -243,7 +244,7 @@ void hth_fetches_close(struct hth_ctx *ctx)
     }
 }
 
-/* ---- Time ------------------------------------------------------------------------------------------------------ */
+/* ---- Time ------------------------------------------------------------------------------------ */
 
 static void fetch_too_late(struct hth_fetch *f)
 {

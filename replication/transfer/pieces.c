@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What moves fetches on: pieces are pulled, and what has come is looked at. While a source is
- * GRANTED, up to four pieces are under way from it. The next piece goes to the source with the fewest
- * under way, then with the least given so far: equal sources serve equal parts, a slow one less.
+ * How fetches proceed: pieces are pulled, and checked when they have come. While a source is
+ * GRANTED, up to four pieces are under way from it. The next piece goes to the source with the
+ * fewest under way, then with the least given so far: equal sources serve equal parts, a slow one
+ * less.
  *
  * A piece is right once its checksum was computed from the bytes that lie in the slot. Pieces of
- * all fetches share one budget of bytes in flight: recovery, then readers, then copies of what is kept, then others, and
- * among equals whoever has waited longest.
+ * all fetches share one budget of bytes in flight: recovery, then readers, then copies of what is
+ * kept, then others, and among equals the fetch that has waited longest.
  */
 #include "transfer_parts.h"
 
@@ -18,9 +19,10 @@
 #define BUDGET  (UINT64_C(64) << 20)
 #define BUSY_MS 10u /* until a transport that had too many pulls is tried again */
 
-/* ---- What next ---------------------------------------------------------------------------------- */
+/* ---- What next ------------------------------------------------------------------------------- */
 
-/* The first chunk from `at` on that is to be pulled, counted from chunk0; none: how many there are. */
+/* The first chunk from `at` on that is to be pulled, counted from chunk0; none: how many there
+ * are. */
 static uint32_t chunk_todo_from(const struct hth_fetch *f, uint32_t at)
 {
     uint32_t n = f->chunk1 - f->chunk0;
@@ -29,7 +31,8 @@ static uint32_t chunk_todo_from(const struct hth_fetch *f, uint32_t at)
     return p ? (uint32_t)(p - f->chunk) : n;
 }
 
-/* What this source may be asked for now. What it gave wrongly is asked of others while there are any. */
+/* What this source may be asked for now. What it gave wrongly is asked of others while there are
+ * any. */
 static uint32_t source_unit(struct hth_fetch *f, const struct source *s)
 {
     uint32_t n = f->chunk1 - f->chunk0, at;
@@ -99,7 +102,7 @@ static void piece_place(struct hth_fetch *f, struct piece *p, uint64_t *out_off,
     }
 }
 
-/* ---- Pieces ---------------------------------------------------------------------------------------- */
+/* ---- Pieces ---------------------------------------------------------------------------------- */
 
 static struct piece *piece_get(struct hth_fetch *f)
 {
@@ -315,7 +318,7 @@ static int piece_pull(struct hth_fetch *f, struct source *s, uint32_t unit, uint
     return HEARTH_OK;
 }
 
-/* ---- All fetches ------------------------------------------------------------------------------------ */
+/* ---- All fetches ----------------------------------------------------------------------------- */
 
 static int class_rank(enum hth_fetch_class class)
 {

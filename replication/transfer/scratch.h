@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory for what is brought for a moment: ranges that readers want, tables. It is no slot of the
- * store's, so a small thing never takes the room of a save, and a reader never waits for one. There is
- * HTH_SCRATCH_BYTES of it at once (one piece alone may be larger); what was used is kept, registered,
- * for the next, and given back to the system when nobody wanted it for a while.
+ * Memory for transfers that are needed for a moment: ranges for readers, tables. It is no slot of
+ * the store's, so a small thing never takes the room of a save, and a reader never waits for one.
+ * There is HTH_SCRATCH_BYTES of it at once (one piece alone may be larger); what was used is kept,
+ * registered, for the next, and given back to the system when it was not needed for a while.
  */
 /* For this folder alone. */
 #ifndef HEARTH_REPLICATION_SCRATCH_H

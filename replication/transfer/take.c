@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What holders say to a receiver. An OFFER is taken, refused for now or for ever, or answered at
- * once when the object is here; END lets a source of any fetch of that object be pulled from.
+ * Messages of holders, at a receiver. An OFFER is taken, refused for now or for ever, or answered
+ * at once when the object is here; END lets a source of any fetch of that object be pulled from.
  */
 #include "transfer_parts.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of a transfer know of each other. Each calls only those below it:
+ * The structs and functions that the files of a transfer share. Each calls only those below it:
  *
  *   transfer.c                        the front: messages, time, joining and closing
  *   ├─ offer.c                        holder's side

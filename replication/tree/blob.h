@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Large things that every node needs (manifest, raw objects, plan) go down the tree by pull: a
- * node that has one offers it to its children (BLOB with a grant); each pulls, checks the digest,
- * says BLOB_DONE and offers it on. A child that lost its parent asks the next one (BLOB_WANT).
+ * Large things that every node needs (manifest, raw objects, plan) go down the tree by pull: a node
+ * that has one offers it to its children (BLOB with a grant); each pulls, checks the digest, sends
+ * BLOB_DONE and offers it on. A child that lost its parent asks the next one (BLOB_WANT).
  *
- * Manifests, plans and maps are bytes in memory. A raw object is asked for by whoever knows its manifest
- * and has it not; it is pulled into its file, and given to whoever asks from there. What does not
- * have the length and digest that the manifest names is not taken.
+ * Manifests, plans and maps are bytes in memory. A raw object is requested by a node that has its
+ * manifest and not the object; it is pulled into its file, and given to other nodes from there.
+ * Bytes without the length and digest that the manifest names are not accepted.
  */
 #ifndef HEARTH_REPLICATION_BLOB_H
 #define HEARTH_REPLICATION_BLOB_H
@@ -34,8 +34,8 @@ struct hth_blob_events {
      * SEALED and verified in the holdings then. */
     void (*arrived)(
             void *self, const struct hth_blob_id *id, const unsigned char *bytes, size_t len);
-    /* A raw object cannot be written here, or the memory of a blob cannot be registered. It is tried
-     * again, until it is forgotten. */
+    /* A raw object cannot be written here, or the memory of a blob cannot be registered. It is
+     * tried again, until it is forgotten. */
     void (*failed)(void *self, const struct hth_blob_id *id, const struct hearth_error *err);
 };
 

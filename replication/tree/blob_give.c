@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who gets a blob from us: our children, and whoever wanted it. Each has a grant of its own, and
- * hears of the blob every retry until it has it.
+ * The nodes that get a blob from this one: its children, and nodes that requested it. Each has a
+ * grant of its own, and is offered the blob every retry until it has it.
  */
 #include "blob_parts.h"
 
@@ -80,7 +80,8 @@ void hth_blob_offer(struct blob *b, struct reader *r)
     (void)hth_session_send(ctx->session, r->node, HTH_MSG_BLOB, body, w.len);
 }
 
-/* Offers to children that have had none yet: all at the beginning, new ones after a loss below us. */
+/* Offers to children that have had none yet: all at the beginning, new ones after a loss below
+ * us. */
 void hth_blob_serve_children(struct blob *b)
 {
     uint32_t child[4 * HTH_TREE_DEGREE];

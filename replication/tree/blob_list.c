@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The blobs that this node knows, in the order in which it heard of them: each by its id, with its
- * bytes. What a blob is named by is written and read here too.
+ * The blobs that this node knows, in the order in which they became known: each by its id, with its
+ * bytes. The names of blobs are written and read here too.
  */
 #include "blob_parts.h"
 
@@ -169,7 +169,7 @@ struct hth_held *hth_blob_held(struct hth_ctx *ctx, const struct hth_blob_id *id
     return h && h->object.kind == HTH_OBJECT_RAW && h->state == HTH_HELD_SEALED ? h : NULL;
 }
 
-/* ---- Ids on the wire ---------------------------------------------------------------------------- */
+/* ---- Ids on the wire ------------------------------------------------------------------------- */
 
 void hth_blob_id_write(struct hth_writer *w, const struct hth_blob_id *id)
 {

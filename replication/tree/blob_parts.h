@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the blobs know of each other: blob_list.c is the list of them, blob_give.c who
- * gets them from us, blob_pull.c how one comes here, blob.c the front. Each calls those before it.
+ * The structs and functions that the files of the blobs share: blob_list.c is the list of them,
+ * blob_give.c the nodes that get them from this one, blob_pull.c how one comes here, blob.c the
+ * front. Each calls those before it.
  */
 /* For this folder alone. */
 #ifndef REPLICATION_BLOB_PARTS_H

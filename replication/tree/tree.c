@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is whose parent follows from indices and from who is lost. What the tree keeps are facts on their way up,
- * for some milliseconds.
+ * A node's parent follows from its index and from the lost nodes. The tree keeps only facts on
+ * their way up, for some milliseconds.
  *
  *                0                   A parent's index is below its children's, so up goes to a
  *          ┌─────┼─────┐             lower index and down to a higher one, always: whatever two
@@ -188,7 +188,7 @@ static uint32_t tree_way_to(const struct hth_ctx *ctx, uint32_t node)
     return HTH_NODE_NONE;
 }
 
-/* ---- Gathering ------------------------------------------------------------------------------------- */
+/* ---- Gathering ------------------------------------------------------------------------------- */
 
 /* What an older epoch has left is nobody's. */
 static void gather_of_this_epoch(struct hth_ctx *ctx)
@@ -282,7 +282,7 @@ uint64_t hth_tree_due_ms(const struct hth_ctx *ctx)
     return ctx->tree->len ? ctx->tree->due_ms : HTH_NEVER;
 }
 
-/* ---- Up and down ------------------------------------------------------------------------------------ */
+/* ---- Up and down ----------------------------------------------------------------------------- */
 
 static void tree_deliver(
         struct hth_ctx *ctx, uint32_t origin, uint16_t kind, const unsigned char *bytes, size_t len)

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Members form a tree by index, degree 32: parent(i) = (i - 1) / 32, node 0 is the coordinator.
- * A lost member's children turn to the next living ancestor, the coordinator at last; so does who cannot reach
- * its parent, alone: by itself with what it says, and in both directions when the map has the pair.
+ * Members form a tree by index, degree 32: parent(i) = (i - 1) / 32, node 0 is the coordinator. A
+ * lost member's children turn to the next living ancestor, the coordinator at last; so does a
+ * member that cannot reach its parent: alone for its own facts, and in both directions when the map
+ * has the pair.
  *
  *   up    one node's fact to the coordinator, handed on hop by hop
- *   down  the coordinator's word to everybody (itself included: delivered at once)
- *   to    the coordinator's word to one node
+ *   down  the coordinator's message to all nodes (itself included: delivered at once)
+ *   to    the coordinator's message to one node
  *
- * Who has nodes below it gathers what comes up for some milliseconds, so that a parent hears few messages of
- * each subtree, however many nodes are in it.
+ * A member with nodes below it gathers the facts that come up for some milliseconds, so that a
+ * parent receives few messages of each subtree, however many nodes are in it.
  *
- * Envelopes: UP {u32 origin, u16 kind, u16 zero, u64 life, u64 count, bytes}; UPS: several of them, each after
- * {u16 length, u16 zero}; DOWN {u16 kind, u16 zero, u32 zero, bytes}; TO {u32 target, u16 kind, u16 zero,
- * bytes}. May be lost with a connection: whoever
- * says a fact repeats it, less and less often, until it has had its effect, and everybody takes repeats.
- * Life and count rise with each fact of a node: a newer one shows that the node was there later.
+ * Envelopes: UP {u32 origin, u16 kind, u16 zero, u64 life, u64 count, bytes}; UPS: several of them,
+ * each after {u16 length, u16 zero}; DOWN {u16 kind, u16 zero, u32 zero, bytes}; TO {u32 target,
+ * u16 kind, u16 zero, bytes}. May be lost with a connection: whoever says a fact repeats it, less
+ * and less often, until it has had its effect, and everybody takes repeats. Life and count rise
+ * with each fact of a node: a newer one shows that the node was there later.
  */
 #ifndef HEARTH_REPLICATION_TREE_H
 #define HEARTH_REPLICATION_TREE_H
@@ -62,12 +63,13 @@ enum hth_kind {
     /* down: {u32 serial} plans up to it are void: say again what you hold */
     HTH_KIND_ASK_INVENTORY = 40,
     HTH_KIND_REFUSED = 41, /* up: {i32 code, text} my node cannot take part: the epoch has failed */
-    /* down, and to whoever missed it, just before GO: {u32 serial, text} what was ruled out and why, a line
-     * each. An older engine passes it on and over. */
+    /* down, and to whoever missed it, just before GO: {u32 serial, text} what was ruled out and
+     * why, a line each. An older engine passes it on and over. */
     HTH_KIND_RULED_OUT = 42,
 };
 
-/* Deliver a fact: up-facts at the coordinator with their origin, down and to at the node with origin 0. */
+/* Deliver a fact: up-facts at the coordinator with their origin, down and to at the node with
+ * origin 0. */
 typedef void hth_tree_deliver(
         void *self, uint32_t origin, uint16_t kind, const unsigned char *bytes, size_t len);
 
@@ -100,7 +102,8 @@ uint64_t hth_tree_due_ms(const struct hth_ctx *ctx);
 uint32_t hth_tree_above(const struct hth_ctx *ctx, uint32_t node);
 /* Living; HTH_NODE_NONE for 0. */
 uint32_t hth_tree_parent(const struct hth_ctx *ctx, uint32_t node);
-/* Living children of `node`, out[cap]; returns how many there are (>= HTH_TREE_DEGREE possible after losses). */
+/* Living children of `node`, out[cap]; returns how many there are (>= HTH_TREE_DEGREE possible
+ * after losses). */
 uint32_t hth_tree_children(const struct hth_ctx *ctx, uint32_t node, uint32_t *out, uint32_t cap);
 /* 1: our parent, or our child. */
 int hth_tree_is_neighbour(const struct hth_ctx *ctx, uint32_t node);
