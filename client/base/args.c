@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What callers hand in, checked; and what they hand back. */
+/* Arguments of callers, checked; and values that are returned to them. */
 #include "args.h"
 
 #include "core/base/fail.h"

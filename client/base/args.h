@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What callers hand in: arrays of structs of any age, steps, sizes. */
+/* Arguments of callers: arrays of structs of any age, steps, sizes. */
 #ifndef HEARTH_CLIENT_ARGS_H
 #define HEARTH_CLIENT_ARGS_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the library says when nobody asked. Lines go into a ring first, whoever says them and
- * whatever he has locked; a sink gets them afterwards, with nothing locked. Without a sink they
- * wait for hearth_log_poll(), the last 256 of them.
+ * The library's log. Lines go into a ring first, from any thread and under any lock; a sink gets
+ * them afterwards, with no lock held. Without a sink they wait for hearth_log_poll(), the last 256
+ * of them.
  */
 #include "log.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each public call asks first. */
+/* Checks that each public call makes first. */
 #include "member.h"
 
 #include "core/base/fail.h"

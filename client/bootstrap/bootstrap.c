@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the bootstraps have in common: closing, numbers from the environment, lists of ranks. */
+/* The common parts of the bootstraps: closing, numbers from the environment, lists of ranks. */
 #include "bootstrap.h"
 
 #include "client/base/limits.h"

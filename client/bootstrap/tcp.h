@@ -2,8 +2,8 @@
 /*
  * The bootstrap over TCP: a place where the ranks of a job meet (meeting/meeting.h). A rank with an
  * engine gives its row to that engine, with what is here. A rank without one meets by itself: an
- * all-gather that the caller begins, or a rank whose engine cannot start, so that the others hear
- * why.
+ * all-gather that the caller begins, or a rank whose engine cannot start, so that the others get
+ * the reason.
  */
 #ifndef HEARTH_CLIENT_TCP_H
 #define HEARTH_CLIENT_TCP_H

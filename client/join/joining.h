@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What this rank knows of its joinings. */
+/* This rank's state of its joinings. */
 /* For this folder alone. */
 #ifndef HEARTH_CLIENT_JOINING_H
 #define HEARTH_CLIENT_JOINING_H

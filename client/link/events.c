@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the engine says unasked: how a save moves on, and lines of its log. Events are taken in by
- * whoever reads the socket. They come under the token of the connection that the save was begun on;
- * a save that was followed to a restarted engine is known by its id, until the new token is. Where a
- * save has come as far as SEALED nothing of it has to be said again.
+ * Events that the engine sends unasked: the progress of saves, and lines of its log. The thread
+ * that reads the socket takes them in. They come under the token of the connection that the save
+ * was begun on; a save that was followed to a restarted engine is known by its id, until the new
+ * token is. Where a save has come as far as SEALED nothing of it has to be said again.
  */
 #include "events.h"
 

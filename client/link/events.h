@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the engine says unasked: how saves move on. */
+/* Events that the engine sends unasked: the progress of saves. */
 #ifndef HEARTH_CLIENT_EVENTS_H
 #define HEARTH_CLIENT_EVENTS_H
 

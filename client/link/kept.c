@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is said of a save, in the order in which the engine has to hear it:
+ * The messages of a save, in the order in which the engine must receive them:
  *
  *     lent ahead: BEGIN | another engine than lent it: REGAIN per object    then SEAL, COMMON, COMMIT, CANCEL
  *     all of it was sealed when the engine went: FOLLOW
  *
- * Nothing here is sent: whoever has the connection asks what comes next, so that what did not fit into the
- * socket, or has to be said again, is found in one place.
+ * Nothing here is sent: whoever has the connection asks what comes next, so that what did not fit
+ * into the socket, or has to be said again, is found in one place.
  */
 #include "kept.h"
 
@@ -78,7 +78,7 @@ void hth_kept_refused_locked(struct hearth_handle *s, uint32_t type, int code, c
     hth_kept_end_locked(s);
 }
 
-/* ---- what comes next ---------------------------------------------------------------------------- */
+/* ---- what comes next ------------------------------------------------------------------------- */
 
 static void unsaid_fill(struct hth_unsaid *out, const struct hearth_handle *s, uint32_t type,
         size_t len, int fd, int *said)

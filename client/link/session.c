@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a rank has at its engine, and gets again when the engine was restarted under it:
+ * A rank's state at its engine, which is restored when the engine was restarted:
  *
  *     attach -> join, if the new engine does not know our epoch -> leases taken -> saves (kept.c)
  *

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank has at its engine. With h->lock held, on a connection nobody else uses yet. */
+/* A rank's state at its engine. With h->lock held, on a connection that no other thread uses
+ * yet. */
 /* For this folder alone. */
 #ifndef HEARTH_CLIENT_SESSION_H
 #define HEARTH_CLIENT_SESSION_H

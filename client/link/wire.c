@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One connection: packets out and in, and which request each answers. There is no thread of our
- * own: whoever waits reads.
+ * One connection: packets out and in, and which request each answers. The library has no thread for
+ * it: a caller that waits reads.
  *
  *     caller A  --ask-->   [lock] asked: A, B     one of those who wait is the reader: it polls and
  *     caller B  --ask-->          events          receives without the lock, then hands each packet
@@ -11,10 +11,10 @@
  *
  * A connection that ends makes every request on it LOST.
  *
- * What nobody waits for is posted: hth_say_locked() says what of the saves is not said yet (kept.c) and
- * what goes back, as far as the socket takes it, and goes on with that whenever something is sent or
- * read. An answer that comes too late for its caller is read here all the same, and what it brings
- * goes back.
+ * What nobody waits for is posted: hth_say_locked() says what of the saves is not said yet (kept.c)
+ * and what goes back, as far as the socket takes it, and goes on with that whenever something is
+ * sent or read. An answer that comes too late for its caller is read here all the same, and what it
+ * brings goes back.
  */
 #include "wire.h"
 
@@ -111,7 +111,7 @@ static void wire_answer(struct hth_asked *asked, const void *packet, size_t len,
         close(fd);
 }
 
-/* ---- what nobody waits for ---------------------------------------------------------------------- */
+/* ---- what nobody waits for ------------------------------------------------------------------- */
 
 void hth_give_locked(struct hearth *h, uint32_t type, uint64_t id)
 {
@@ -154,7 +154,8 @@ int hth_ahead_take_locked(struct hearth *h, uint64_t bytes, struct hth_local_len
     return 1;
 }
 
-/* A save's first slot is asked for, and the engine takes back what it lent ahead when it reads that. */
+/* A save's first slot is asked for, and the engine takes back what it lent ahead when it reads
+ * that. */
 static int wire_is_asked_for_slot(const struct hth_link *link)
 {
     for (const struct hth_asked *asked = link->asked; asked; asked = asked->next)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Options from the environment, for programs and adapters, by the table of options. What begins
- * like one of ours and is read by nobody is kept for the first open to say.
+ * Options from the environment, for programs and adapters, by the table of options. A variable
+ * whose name begins like an option's and that is not read is kept for the first open, which logs
+ * it.
  */
 #include "env.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the engine was started with, beside what this rank asks for. An engine outlives jobs: one
- * that was started yesterday has yesterday's key, transport and addresses, and goes on with them. A
- * rank that asks for others is refused, by the option's name with both values. What a rank
- * leaves unset it has no opinion on; what it permits (any_root) it does not demand. Which options
- * these are, the table of options says.
+ * The settings that the engine was started with, compared with this rank's. An engine outlives
+ * jobs: one that was started yesterday has yesterday's key, transport and addresses, and goes on
+ * with them. A rank that asks for others is refused, by the option's name with both values. What a
+ * rank leaves unset it has no opinion on; what it permits (any_root) it does not demand. Which
+ * options these are, the table of options says.
  *
  * The key is compared by a proof: a code that only its owner can make, of a number that we draw.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the engine was started with, beside what this rank asks for. */
+/* The settings that the engine was started with, compared with this rank's. */
 #ifndef HEARTH_CLIENT_SETTINGS_H
 #define HEARTH_CLIENT_SETTINGS_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the engine is told of a rank's options when it joins, and says as it is in effect then. */
+/* The options that a rank sends to the engine when it joins, and the engine's answer: the values
+ * in effect. */
 #ifndef HEARTH_CLIENT_TOLD_H
 #define HEARTH_CLIENT_TOLD_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Objects of somebody else's container. They have no table and no checksums of parts, so one that
+ * Objects of another program's container. They have no table and no checksums of parts, so one that
  * is not here is brought here whole by the engine; then its items are walked once and written down
  * as a table of ours would have them. What no item says: its key. It is `<object>@<offset>`, the
  * offset that `.metadata` speaks of.

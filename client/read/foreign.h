@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Objects of somebody else's container. */
+/* Objects of another program's container. */
 /* For this folder alone. */
 #ifndef HEARTH_CLIENT_FOREIGN_H
 #define HEARTH_CLIENT_FOREIGN_H

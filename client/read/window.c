@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bytes of an object. What lies here is mapped already. From elsewhere come whole chunks,
- * checked against the table; the last ones fetched are kept, so that a box read row by row moves
- * each chunk once, and the next ones can be asked for ahead.
+ * The bytes of an object. An object on this node is mapped already. From other nodes come whole
+ * chunks, checked against the table; the last ones fetched are kept, so that a box read row by row
+ * moves each chunk once, and the next ones can be asked for ahead.
  */
 #include "window.h"
 

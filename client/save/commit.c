@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The end of a save: each object's table records are put where its table will be, the slots go
- * back to the engine one by one (SEAL), and COMMIT says that there are no more. What the engine
- * does from there on is told by the handle. The first part may be done ahead of the second
- * (hearth_save_seal), so that copies travel while the caller still makes up a `.metadata`.
- * Nothing here waits for the engine, and what it has not heard yet is kept and said again to the one
- * that comes in its place (client/link/kept.c).
+ * The end of a save: each object's table records are put where its table will be, the slots go back
+ * to the engine one by one (SEAL), and COMMIT says that there are no more. The handle shows the
+ * further progress at the engine. The first part may be done ahead of the second
+ * (hearth_save_seal), so that copies travel while the caller still makes up a `.metadata`. Nothing
+ * here waits for the engine, and what it has not heard yet is kept and said again to the one that
+ * comes in its place (client/link/kept.c).
  */
 #include "save.h"
 
@@ -51,8 +51,8 @@ int hearth_save_seal(struct hearth_save *save, struct hearth_error *err)
     return hth_while(err, rc, "seal step %" PRIu64, save->step);
 }
 
-/* The engine may have begun what it was asked for in vain, and the other ranks have: that attempt again, and
- * not one more. */
+/* The engine may have begun what it was asked for in vain, and the other ranks have: that
+ * attempt again, and not one more. */
 static uint32_t commit_count(struct hearth_save *s, uint64_t step)
 {
     uint32_t attempt = s->asked_attempt;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the other files of this folder write into a save's handle. */
+/* The parts of a save's handle that the other files of this folder write. */
 /* For this folder alone. */
 #ifndef HEARTH_CLIENT_HANDLE_H
 #define HEARTH_CLIENT_HANDLE_H
@@ -9,9 +9,9 @@
 struct hearth_handle *hth_handle_open(struct hearth *h); /* hearth_handle_close() */
 /* Of these ranks alone (runs 0: of all); before it is under way. HEARTH_ENOMEM. */
 int hth_handle_ranks(struct hearth_handle *handle, const struct hth_ranks *ranks);
-/* It is under way at the engine under this token of that connection, in the slot of `object`; ahead: BEGIN is
- * not said yet, and is now. save.epoch 0: which save it is is not known yet, and `step` is what begin
- * was told. HEARTH_ENOMEM. */
+/* It is under way at the engine under this token of that connection, in the slot of `object`;
+ * ahead: BEGIN is not said yet, and is now. save.epoch 0: which save it is is not known yet, and
+ * `step` is what begin was told. HEARTH_ENOMEM. */
 int hth_handle_lent(struct hearth_handle *handle, uint64_t token, uint64_t incarnation,
         struct hth_local_save save, uint64_t step, const struct hth_kept_object *object, int ahead);
 int hth_handle_more(struct hearth_handle *handle, const struct hth_kept_object *object);
@@ -19,7 +19,8 @@ int hth_handle_more(struct hearth_handle *handle, const struct hth_kept_object *
 void hth_handle_named(struct hearth_handle *handle, struct hth_local_save save);
 void hth_handle_set_step(struct hearth_handle *handle, uint64_t step); /* with the kill switch on */
 
-/* Said, and kept: none of these waits. Errors: of the save, if it is known already that it has failed. */
+/* Said, and kept: none of these waits. Errors: of the save, if it is known already that it has
+ * failed. */
 int hth_handle_seal(struct hearth_handle *handle, uint32_t index, uint64_t data_len,
         uint64_t items_len, uint32_t items, struct hearth_error *err);
 /* common: taken over. */

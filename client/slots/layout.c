@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a caller's piece becomes in an object: checked, measured, its header encoded.
+ * A caller's piece in an object: checked, measured, its header encoded.
  *
  *     data   | u32 length, pickle | payload |   next item...      no padding
  *     table  | record: place, dtype, box in the global tensor, key |

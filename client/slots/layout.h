@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a caller's piece becomes in an object. */
+/* A caller's piece in an object. */
 #ifndef HEARTH_CLIENT_LAYOUT_H
 #define HEARTH_CLIENT_LAYOUT_H
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An n-dimensional copy between two layouts. Dimensions of length 1 go, neighbours that are
- * contiguous on both sides become one, and an innermost dimension that is contiguous on both
- * sides becomes the unit that is moved. What is left is walked in C order with an odometer, from
- * any element on, so that several threads can share one copy.
+ * contiguous on both sides become one, and an innermost dimension that is contiguous on both sides
+ * becomes the unit that is moved. The remaining dimensions are walked in C order with an odometer,
+ * from any element on, so that several threads can share one copy.
  */
 #include "strided.h"
 

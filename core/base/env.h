@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a state machine may know of the world. The engine hands in the machine's
+ * The clock, random numbers and workers of a state machine. The engine hands in the machine's
  * clock and threads; the simulator hands in virtual ones. `self` goes to each call.
  */
 #ifndef HEARTH_CORE_BASE_ENV_H

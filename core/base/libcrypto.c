@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libcrypto with a context of its own: what the process around us, or a file of the system's, has set for
- * its own use of the library is not ours, and what we do is not seen by it. The library is told to leave
- * no atexit() handler: our threads may still work while the program ends.
+ * libcrypto with a context of its own: what the process around us, or a file of the system's, has
+ * set for its own use of the library is not ours, and what we do is not seen by it. The library is
+ * set to leave no atexit() handler: our threads may still work while the program ends.
  */
 #include "libcrypto.h"
 

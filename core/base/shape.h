@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a tensor is apart from its bytes: dtype and shape. */
+/* A tensor without its bytes: dtype and shape. */
 #ifndef HEARTH_CORE_BASE_SHAPE_H
 #define HEARTH_CORE_BASE_SHAPE_H
 

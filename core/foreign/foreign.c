@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the names and bytes of a foreign container's files say. Where its `.metadata` is a pickle of
- * classes that core/torch does not know, the names of the step's files can still be found in it as
- * plain text.
+ * The content of a foreign container's files, by their names and bytes. Where its `.metadata` is a
+ * pickle of classes that core/torch does not know, the names of the step's files can still be found
+ * in it as plain text.
  */
 #include "foreign.h"
 #include "core/base/hash.h"
@@ -98,7 +98,8 @@ static int name_letter(char c)
            c == '_' || c == '-';
 }
 
-/* The byte before a name is its length, which may look like a letter: so a name begins at its `__`. */
+/* The byte before a name is its length, which may look like a letter: so a name begins at its
+ * `__`. */
 int hth_foreign_name_next(const void *bytes, size_t len, size_t *pos, char out[HTH_NAME_MAX + 1])
 {
     const char *all = bytes, *end;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the names and bytes of a foreign container say: the rank that owns a file, where the file's data
- * begins, and which objects the container's `.metadata` names. All of these bytes are untrusted.
+ * The content of a foreign container, by names and bytes: the rank that owns a file, where the
+ * file's data begins, and which objects the container's `.metadata` names. All of these bytes are
+ * untrusted.
  */
 #ifndef HEARTH_CORE_FOREIGN_FOREIGN_H
 #define HEARTH_CORE_FOREIGN_FOREIGN_H
@@ -11,7 +12,8 @@
 
 #define HTH_METADATA ".metadata"
 
-/* The rank behind `src` in the name; else the first number of `__<rank>_<n>`; else HTH_OWNER_NONE. */
+/* The rank behind `src` in the name; else the first number of `__<rank>_<n>`; else
+ * HTH_OWNER_NONE. */
 uint32_t hth_foreign_owner(const char *name);
 
 /* The file `name` of `bytes` bytes as an object; its digest is not known yet. */
@@ -25,12 +27,13 @@ struct hth_foreign_data {
     enum hth_signature signature;
 };
 
-/* Of bytes[len], a whole file. Errors: HEARTH_ECORRUPT, torn: it has the block of an object and less
- * data than its block says, or no signature and no data. */
+/* Of bytes[len], a whole file. Errors: HEARTH_ECORRUPT, torn: it has the block of an object and
+ * less data than its block says, or no signature and no data. */
 int hth_foreign_data(
         struct hth_foreign_data *out, const void *bytes, uint64_t len, struct hearth_error *err);
 
-/* What all bytes of a file say about its items, for a node that has the `.metadata` but not the file. */
+/* What all bytes of a file say about its items, for a node that has the `.metadata` but not the
+ * file. */
 enum hth_foreign_flag {
     HTH_FOREIGN_SHAPED = 1,   /* the digest has shapes in it */
     HTH_FOREIGN_TENSORS = 2,  /* no tensor comes after the items counted */
@@ -46,8 +49,8 @@ struct hth_foreign_look {
     unsigned char digest[HTH_DIGEST]; /* of those items: hth_foreign_item() */
 };
 
-/* out->flags: HTH_FOREIGN_LINK stays as it is. Errors: HEARTH_ECORRUPT, torn: the same as above, a tensor
- * that is cut off, a `.metadata` that is no whole pickle; HEARTH_ENOMEM. */
+/* out->flags: HTH_FOREIGN_LINK stays as it is. Errors: HEARTH_ECORRUPT, torn: the same as above,
+ * a tensor that is cut off, a `.metadata` that is no whole pickle; HEARTH_ENOMEM. */
 int hth_foreign_look(struct hth_foreign_look *out, const char *name, const void *bytes,
         uint64_t len, struct hearth_error *err);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The choice among fabrics. A node has what all of its ranks say it has; one whose transport was set by
- * hand has that alone. What the job's first epoch ran on is the least that later ones may come down to.
+ * The choice among fabrics. A node has the fabrics that all of its ranks report; a node whose
+ * transport was set by hand has that one only. No later epoch may use a worse fabric than the job's
+ * first one.
  */
 #include "fabric.h"
 #include "record.h"

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fabrics that `transport = auto` takes, the best first, and the choice among them: the best that
- * all nodes of the ranks' table have. Every rank has the same table and comes to the same choice with no
- * further word: nothing here may depend on the machine it runs on.
+ * The fabrics that `transport = auto` takes, the best first, and the choice among them: the best
+ * that all nodes of the ranks' table have. Every rank has the same table and comes to the same
+ * choice without further messages: nothing here may depend on the machine it runs on.
  */
 #ifndef HEARTH_CORE_FORMAT_FABRIC_H
 #define HEARTH_CORE_FORMAT_FABRIC_H
 
 #include "epoch.h"
 
-/* A number is a bit of each greeting, 1 to 31, and is never given again. The order is part of the
- * greeting's version: with two of them ranks would choose differently. Left out, and to be asked for by
- * name: what is for one machine, what runs over another row, and what was never run on ordinary Ethernet.
- * Our own sockets come before both libraries' TCP: with a key no stranger gets past their hello. Those
- * stay, for a node that has no hearth-tcp.so.
+/* A number is a bit of each greeting, 1 to 31, and is never given again. The order is part of
+ * the greeting's version: with two of them ranks would choose differently. Left out, and to be
+ * asked for by name: what is for one machine, what runs over another row, and what was never run
+ * on ordinary Ethernet. Our own sockets come before both libraries' TCP: with a key no stranger
+ * gets past their hello. Those stay, for a node that has no hearth-tcp.so.
  *         number, transport, provider, name */
 #define HTH_FABRICS(X)                      \
     X(1, "ofi", "verbs", "ofi verbs")       \
@@ -51,8 +51,8 @@ struct hth_fabric_choice {
     uint32_t lacks;  /* a rank of that node, the lowest */
 };
 
-/* Errors: HEARTH_EINVAL, naming a rank and its node: nothing that all have; worse than what this job's
- * first epoch ran on, where that is not allowed. */
+/* Errors: HEARTH_EINVAL, naming a rank and its node: nothing that all have; worse than what this
+ * job's first epoch ran on, where that is not allowed. */
 int hth_fabric_choose(const unsigned char *table, uint32_t world, struct hth_fabric_choice *out,
         struct hearth_error *err);
 /* What was chosen and why, a line. */
@@ -60,7 +60,8 @@ void hth_fabric_say(
         const struct hth_fabric_choice *c, const unsigned char *table, char out[HTH_FABRIC_TEXT]);
 
 /*
- * `.hearth/fabric`: which fabric this job's first epoch here ran on, and which the engine was on last.
+ * `.hearth/fabric`: which fabric this job's first epoch here ran on, and which the engine was on
+ * last.
  *
  *     0 "HTHFABRC"   8 u32 version   12 u32 zero   16 u32 first   20 u32 last   24 digest
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What ranks bring to the bootstrap, and the epoch that all of them make of it. Every rank has
- * the same table and comes to the same epoch with no further word: nothing here may depend on
+ * The rows of ranks at the bootstrap, and the epoch that all of them make of these. Every rank has
+ * the same table and comes to the same epoch without further messages: nothing here may depend on
  * the machine it runs on, but for `self`.
  *
  *     0 "HTHGATHR"   8 u32 version   12 u32 flags   16 64 job   80 64 node
@@ -14,11 +14,11 @@
  *   488 u32 rank, world   496 16 proof of the job's key over bytes 0..495, or zeros
  * or, of a rank that cannot take part (version 3), from 144 on: i32 error, 148 336 why, zero to 488
  *
- * Version 6 has the order of fabrics in which tcp stands (fabric.h), version 7 integrity in the flags,
- * version 8 engines that know of saves of some ranks. To version 8 a rank's save is one object of the bytes at
- * 352; version 9 has the largest of them there. If its ranks name no machine, a node counts as a
- * machine of its own.
- * Ranks are sorted by (node, rank), so a node's ranks lie together and its lowest comes first.
+ * Version 6 has the order of fabrics in which tcp stands (fabric.h), version 7 integrity in the
+ * flags, version 8 engines that know of saves of some ranks. To version 8 a rank's save is one
+ * object of the bytes at 352; version 9 has the largest of them there. If its ranks name no
+ * machine, a node counts as a machine of its own. Ranks are sorted by (node, rank), so a node's
+ * ranks lie together and its lowest comes first.
  */
 #include "epoch.h"
 #include "record.h"

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the coordinator decided last, in a record of fixed size: three lists with room for
+ * The coordinator's last decision, in a record of fixed size: three lists with room for
  * HTH_KEEP_MAX each, zeros where there is none.
  *
  *     0 "HTHKEEPS"   8 u32 version   12 u32 zero   16 u64 epoch   24 u64 serial
  *    32 u32 saves   36 u32 bads   40 u32 degraded, a bit each   44 u32 pinned, likewise   48 u64 dropped
  *    56 u32 tries   60 u32 more tries   64 saves, bads, u64 since when each is PROTECTED, digest
  *
- * The save that is tried, if there is one, stands in the last place of the bads. Version 2 had no pins, and
- * version 3 no tries: zeros are there. At 60 this version writes zero. Earlier engines of version 4
- * wrote 1 there for a job that had recovered the save and had not ended.
+ * The save that is tried, if there is one, stands in the last place of the bads. Version 2 had no
+ * pins, and version 3 no tries: zeros are there. At 60 this version writes zero. Earlier engines of
+ * version 4 wrote 1 there for a job that had recovered the save and had not ended.
  */
 #include "keep.h"
 #include "record.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a save consists of, to and from bytes; layout: core/format/manifest.h. Objects are in
+ * The objects of a save, to and from bytes; layout: core/format/manifest.h. Objects are in
  * order of id, so a manifest has one form, and its digest names the save's content.
  */
 #include "manifest.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a save consists of. One fixed record per object, nothing per item or chunk:
+ * The objects of a save. One fixed record per object, nothing per item or chunk:
  *
  *     0  8   "HTHMANIF"    8 u32 version       12 u32 world size
  *    16  save: u64 epoch, nonce, step, u32 attempt, u32 zero          (32 bytes)
@@ -56,8 +56,8 @@ struct hth_manifest {
 size_t hth_manifest_bytes(const struct hth_manifest *m);
 
 /* Sorts objects by id, sets m->digest. out[hth_manifest_bytes(m)]. Errors: HEARTH_EEXIST when
- * two objects have one name or id (the sentence names both ranks), HEARTH_EINVAL when a shard is not
- * as strong as the save. */
+ * two objects have one name or id (the sentence names both ranks), HEARTH_EINVAL when a shard is
+ * not as strong as the save. */
 int hth_manifest_encode(struct hth_manifest *m, unsigned char *out, struct hearth_error *err);
 
 /* Decode untrusted bytes. Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED, HEARTH_ENOMEM. */
@@ -75,7 +75,8 @@ void hth_object_encode(const struct hth_object *o, unsigned char out[HTH_MANIFES
 int hth_object_decode(struct hth_object *out, const unsigned char in[HTH_MANIFEST_OBJECT],
         struct hearth_error *err);
 
-/* Bytes of the object's file that hold content: 4096 + data, padded, + table. Raw, foreign: data_len. */
+/* Bytes of the object's file that hold content: 4096 + data, padded, + table. Raw, foreign:
+ * data_len. */
 uint64_t hth_object_file_bytes(const struct hth_object *o);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the records of this folder have in common: `magic version ... digest`, texts padded
- * with zeros, a save in 32 bytes. Each byte of a record has one meaning, so what the encoder
- * does not write the decoder refuses.
+ * The common parts of this folder's records: `magic version ... digest`, texts padded with zeros, a
+ * save in 32 bytes. Each byte of a record has one meaning, so the decoder refuses all that the
+ * encoder does not write.
  */
 #ifndef HEARTH_CORE_FORMAT_RECORD_H
 #define HEARTH_CORE_FORMAT_RECORD_H
@@ -27,8 +27,8 @@ void hth_read_zeros(struct hth_reader *r, size_t n); /* one is not zero: r->bad 
 /* The digest of all that w holds, put behind it. */
 void hth_write_digest(struct hth_writer *w);
 
-/* Magic and version; *out_version is one that `versions` has. Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED;
- * the row's name is in the sentence. */
+/* Magic and version; *out_version is one that `versions` has. Errors: HEARTH_ECORRUPT,
+ * HEARTH_EUNSUPPORTED; the row's name is in the sentence. */
 int hth_read_head(struct hth_reader *r, const char magic[8], const struct hth_versions *versions,
         uint32_t *out_version, struct hearth_error *err);
 

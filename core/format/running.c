@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an engine goes on with after a restart, in a record of fixed size. Layout: core/format/running.h. */
+/* The state that an engine needs after a restart, in a record of fixed size. Layout:
+ * core/format/running.h. */
 #include "running.h"
 #include "record.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which versions of each format this build reads. It writes the newest. What has another version is not
- * damaged: it is refused by name, with both versions, and left as it is.
+ * The versions of each format that this build reads. It writes the newest. A file of another
+ * version is not damaged: it is refused by name, with both versions, and left as it is.
  *
- * To change a format: raise `newest` in its row, write the new field, and read it where the decoder is
- * told a version that has it. Whether the older one is still read is `oldest` of the same row. The
- * store's row rises with any record in it, so that an engine that would misread one does not start.
- * tests/core/test_golden.c knows the bytes of each row's version.
+ * To change a format: raise `newest` in its row, write the new field, and read it where the decoder
+ * is told a version that has it. Whether the older one is still read is `oldest` of the same row.
+ * The store's row rises with any record in it, so that an engine that would misread one does not
+ * start. tests/core/test_golden.c knows the bytes of each row's version.
  */
 #ifndef HEARTH_CORE_FORMAT_VERSIONS_H
 #define HEARTH_CORE_FORMAT_VERSIONS_H
@@ -44,8 +44,8 @@ struct hth_versions {
     uint32_t oldest, newest;
 };
 
-/* Our row, and the version in it that encoders write. Decoders take a row as an argument, `..._as()`, for
- * whoever has another one. */
+/* Our row, and the version in it that encoders write. Decoders take a row as an argument,
+ * `..._as()`, for whoever has another one. */
 const struct hth_versions *hth_versions_of(enum hth_format format);
 uint32_t hth_version_written(enum hth_format format);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What ranks and their node's engine say to each other: requests and completions, no pointers
+ * The messages between ranks and their node's engine: requests and completions, no pointers
  * into either side. Over SOCK_SEQPACKET `<root>/<job>/.hearth/sock` one message is one packet
  * with at most one descriptor (SCM_RIGHTS); inside one process or the simulator the same bytes
  * go by function call and the descriptor's content as an attachment.
@@ -8,9 +8,9 @@
  *     head (24 bytes) | fixed part of the type | variable part
  *
  * Every request gets exactly one answer with its `request` number: the type's own answer or
- * HTH_LOCAL_ERROR. Answers may come much later and in another order. EVENT and LET_GO are unasked, and so is
- * LENT where ATTACH asked for slots ahead.
- * Same machine, same build family: native little-endian structs, all fields naturally aligned.
+ * HTH_LOCAL_ERROR. Answers may come much later and in another order. EVENT and LET_GO are unasked,
+ * and so is LENT where ATTACH asked for slots ahead. Same machine, same build family: native
+ * little-endian structs, all fields naturally aligned.
  */
 #ifndef HEARTH_CORE_LOCAL_LOCAL_H
 #define HEARTH_CORE_LOCAL_LOCAL_H
@@ -91,7 +91,8 @@ struct hth_local_error {
     char text[HEARTH_ERROR_TEXT];
 };
 
-/* What all ranks of a job say alike; the engine takes it at JOIN, and answers with what is in effect. */
+/* What all ranks of a job say alike; the engine takes it at JOIN, and answers with what is in
+ * effect. */
 struct hth_local_opts {
     uint32_t copies, min_copies, keep, allow_degraded;
     uint32_t recover_ms, save_ms, heartbeat_ms, dead_ms, stall_ms, linger_s, inflight_mib;
@@ -208,8 +209,8 @@ struct hth_local_recovery { /* struct hearth_recovery with fixed layout */
 
 #define HTH_LOCAL_RULED_OUT 2048u /* bytes at most, NUL not sent */
 
-/* Then text up to the packet's end: steps that were not chosen and why, a line each. Who does not know of it passes
- * it over. */
+/* Then text up to the packet's end: steps that were not chosen and why, a line each. Who does
+ * not know of it passes it over. */
 struct hth_local_recovered {
     struct hth_local_head head;
     struct hth_local_save save; /* epoch 0: nothing, start from scratch */
@@ -264,8 +265,8 @@ struct hth_local_begin {
     uint64_t bytes; /* of the object's file: block, data, table with items part */
     uint32_t wait_ms;
     uint32_t cancel_old;
-    /* 0: first object of a save (token 0; or of the slot that was lent ahead: answered by SAVE_ID); else
-     * a further one of `token` */
+    /* 0: first object of a save (token 0; or of the slot that was lent ahead: answered by
+     * SAVE_ID); else a further one of `token` */
     uint32_t index;
     /* The rank's own count of the step's begins; 0: the engine counts. */
     uint32_t attempt;
@@ -438,8 +439,8 @@ struct hth_local_taken {
     uint32_t runs;    /* of its set of ranks, which follows; 0: all */
 };
 
-/* What a rank wrote, or writes, into a slot of the engine before: it goes on under this token, by SEAL,
- * COMMON and COMMIT as ever. What is handed over already stays so. */
+/* What a rank wrote, or writes, into a slot of the engine before: it goes on under this token,
+ * by SEAL, COMMON and COMMIT as ever. What is handed over already stays so. */
 struct hth_local_regain {
     struct hth_local_head head; /* token: the client's, its own for each save */
     struct hth_local_save save; /* epoch 0: its step is not known yet */

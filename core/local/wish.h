@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What users ask of a save that is kept: said by ranks and the command line, decided by the coordinator. */
+/* Wishes of users for a kept save: sent by ranks and the command line, decided by the
+ * coordinator. */
 #ifndef HEARTH_CORE_LOCAL_WISH_H
 #define HEARTH_CORE_LOCAL_WISH_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a start finds in the job's directory. A sealed object is mapped, and neither renamed nor removed;
- * a file that cannot be understood is left where it is, and logged.
+ * The files that a start finds in the job's directory. A sealed object is mapped, and neither
+ * renamed nor removed; a file that cannot be understood is left where it is, and logged.
  *
  *     pool/ ─► free slots          .hearth/<save>/ ┐  blocks, else <save>.dir,   ┌─► a save
  *     new*  ─► removed             step-<N>_ckpt/  ┘  else the name in .hearth/  └─► foreign
@@ -53,7 +53,8 @@ static void adopt_skip(
             name, why);
 }
 
-/* Slots are written to and directories of saves emptied, so both must be of our user, with one name. */
+/* Slots are written to and directories of saves emptied, so both must be of our user, with one
+ * name. */
 static int not_alone(
         const struct hth_tmpfs *t, const char *dir, const char *name, const struct stat *st)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Slots whose files somebody has removed or cut short under us. What is written to one is lost, and a page
- * that is missing is SIGBUS for whoever touches it: so a slot is looked at before it is handed out, shown
- * under a name, or lent for reading, and all of them when the engine asks.
+ * Slots whose files another program has removed or cut short under us. Bytes that are written to
+ * one are lost, and a missing page is SIGBUS for each process that touches it: so a slot is looked
+ * at before it is handed out, shown under a name, or lent for reading, and all of them when the
+ * engine asks.
  *
  *     looked at ─► broken ─► told to the engine, which takes its memory back from the transport
  *                                 └─► condemn(): gone, and another one is made in its place

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The names are those that store_tmpfs.h draws. An entry that has another name, or a link, or a directory where a
- * file should be, was put there by somebody else.
+ * The names are those that store_tmpfs.h draws. An entry that has another name, or a link, or a
+ * directory where a file should be, was put there by another program.
  *
- * A save's directory lies beside the user's own files, and its objects have the framework's names. So there the name
- * alone does not count: the object has Hearth's block with this job's name, or the save's manifest lists it. Raw
- * objects have no block, and the manifest goes before them; `<save>.dir` says then that the directory is Hearth's.
+ * A save's directory lies beside the user's own files, and its objects have the framework's names.
+ * So there the name alone does not count: the object has Hearth's block with this job's name, or
+ * the save's manifest lists it. Raw objects have no block, and the manifest goes before them;
+ * `<save>.dir` says then that the directory is Hearth's.
  */
 #include "made.h"
 

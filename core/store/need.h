@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How large a node's tmpfs must be. What reserves, refuses, warns or documents counts by this.
+ * How large a node's tmpfs must be. All code and pages that reserve, refuse, warn or document sizes
+ * count by this.
  *
  *     slot   = an object's file x 17/16, rounded up to 2 MiB
  *     slots  = (keep + 1) x (slot of each object of the node's ranks, and of each copy that it holds;
  *                            with more than one node also one of the largest slot)
  *     mount  = slots + reserve;  reserve = 1/16 of the mount, at most 64 MiB
  *
- * The reserve is for records, common objects and whatever else lies on the mount: at most half of it is taken by
- * such files, or less fits.
+ * The reserve is for records, common objects and whatever else lies on the mount: at most half of
+ * it is taken by such files, or less fits.
  */
 #ifndef HEARTH_CORE_STORE_NEED_H
 #define HEARTH_CORE_STORE_NEED_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What still fits. A tmpfs of 1 TiB in a cgroup of 256 GiB on a machine with 128 GiB available
- * has room for 128 GiB; asking it for more ends in the OOM killer, not in an error. So the
- * mount, every cgroup up to the top, and the machine are asked before the first byte.
+ * The room that is left. A tmpfs of 1 TiB in a cgroup of 256 GiB on a machine with 128 GiB
+ * available has room for 128 GiB; asking it for more ends in the OOM killer, not in an error. So
+ * the mount, every cgroup up to the top, and the machine are asked before the first byte.
  */
 #include "room.h"
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory for records, taken at open, so that a mount that somebody else has filled keeps none from being
- * written; raw objects of a few pages borrow of it. It goes round, as slots do:
+ * Memory for records, taken at open, so that they can be written although another program has
+ * filled the mount; raw objects of a few pages borrow of it. It goes round, as slots do:
  *
  *     spare-<n> ──written──► a record's name ──in exchange──► the older record's file is a spare
  *        ▲                          └──removed, while there are too few──┐
  *        └───────────────────────────────────────────────────────────────┘
  *
- * Memory is counted in whole pages: a record of as many pages as the one before it frees none and takes
- * none. A spare that somebody still reads as the record that it was is not written to.
+ * Memory is counted in whole pages: a record of as many pages as the one before it frees none and
+ * takes none. A spare that somebody still reads as the record that it was is not written to.
  */
 #include "tmpfs.h"
 
@@ -23,8 +23,8 @@
 
 #define PAGE_BYTES   4096u
 #define SPARE_FRONT  "spare-"
-/* Of one page: for two saves' directories and manifests, and for what a node writes for the first time, as
- * when it becomes the coordinator's. */
+/* Of one page: for two saves' directories and manifests, and for what a node writes for the
+ * first time, as when it becomes the coordinator's. */
 #define SPARES_SMALL 8u
 #define SPARES_LARGE \
     3u /* as the largest record: a new manifest, a plan, and one that is written over */
@@ -67,8 +67,8 @@ static unsigned spares_large(const struct hth_tmpfs *t)
     return large;
 }
 
-/* How many more of at least so many pages are wanted; below 0: there are too many. Where no record has more
- * than a page there is one kind, else two. */
+/* How many more of at least so many pages are wanted; below 0: there are too many. Where no
+ * record has more than a page there is one kind, else two. */
 static int spares_short(const struct hth_tmpfs *t, uint64_t pages)
 {
     int large = (int)spares_large(t);
@@ -145,7 +145,7 @@ static void spares_know(struct hth_tmpfs *t, uint64_t bytes)
         t->record_pages = spare_pages(bytes);
 }
 
-/* ---- At open ------------------------------------------------------------------------------------ */
+/* ---- At open --------------------------------------------------------------------------------- */
 
 static void spare_find(void *arg, const char *name)
 {
@@ -176,7 +176,7 @@ void hth_spares_open(struct hth_tmpfs *t)
     spares_fill(t);
 }
 
-/* ---- Written ------------------------------------------------------------------------------------ */
+/* ---- Written --------------------------------------------------------------------------------- */
 
 /* The one of at least so many pages that has the fewest; HTH_SPARES: none. */
 static unsigned spare_best(
@@ -234,7 +234,8 @@ static void spare_back(struct hth_tmpfs *t, const char *name)
         unlinkat(t->own_fd, name, 0);
 }
 
-/* What has the name and is a plain file of ours alone becomes a spare; anything else is replaced. */
+/* What has the name and is a plain file of ours alone becomes a spare; anything else is
+ * replaced. */
 static int spare_show(struct hth_tmpfs *t, const char *spare, int dir, const char *name)
 {
     struct stat st;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of the store on tmpfs show each other; README.md has their order. */
+/* The structs and functions that the parts of the store on tmpfs share; README.md has their
+ * order. */
 /* For this folder alone. */
 #ifndef CORE_TMPFS_H
 #define CORE_TMPFS_H
@@ -14,9 +15,9 @@
 #define HTH_SLOT_MAX    (UINT64_C(1) << 56) /* bytes: above any machine, below overflow */
 #define TMP_SUFFIX      ".tmp"
 
-/* FREE, HELD and GIVEN lie in the pool. GIVEN: free once its last lease has ended and no other process
- * has it open. CONDEMNED: freed with its last lease. LOST: the system refused to move its file; it stays
- * mapped and is never used again. */
+/* FREE, HELD and GIVEN lie in the pool. GIVEN: free once its last lease has ended and no other
+ * process has it open. CONDEMNED: freed with its last lease. LOST: the system refused to move
+ * its file; it stays mapped and is never used again. */
 enum tmpfs_state {
     TMPFS_FREE,
     TMPFS_HELD,
@@ -177,10 +178,12 @@ void hth_account_unlock(struct hth_tmpfs *t);
 void hth_account_say(struct hth_tmpfs *t, uint64_t bytes);
 void hth_account_others(struct hth_tmpfs *t, struct hth_room *room);
 
-/* spare.c: records, and small raw objects, in memory that was taken at open. write: as the system calls. */
+/* spare.c: records, and small raw objects, in memory that was taken at open. write: as the
+ * system calls. */
 void hth_spares_open(struct hth_tmpfs *t);
 int hth_spare_write(struct hth_tmpfs *t, int dir, const char *name, const void *bytes, size_t len);
-/* A file of `len` bytes whose memory is there, open, by this name in .hearth/; -1: there is none. */
+/* A file of `len` bytes whose memory is there, open, by this name in .hearth/; -1: there is
+ * none. */
 int hth_spare_lend(struct hth_tmpfs *t, uint64_t len, const char *name);
 void hth_spare_remove(struct hth_tmpfs *t, const char *name); /* from .hearth/ */
 int hth_spare_names(const char *name);                        /* 1: the name of a spare */
@@ -196,7 +199,8 @@ int hth_small_get(struct hth_tmpfs *t, int dir, const char *name, void **out, si
 int hth_slot_new(
         struct hth_tmpfs *t, uint64_t capacity, struct tmpfs_slot **out, struct hearth_error *err);
 void hth_slot_drop(struct hth_tmpfs *t, struct tmpfs_slot *slot);
-/* It cannot be backed with memory: log that, and drop it; or, where a transport has it, leave it LOST. */
+/* It cannot be backed with memory: log that, and drop it; or, where a transport has it, leave it
+ * LOST. */
 void hth_slot_lost(struct hth_tmpfs *t, struct tmpfs_slot *slot, const struct hearth_error *err);
 /* A slot around an open file that is there, whose fd it takes on success; mapped. */
 int hth_slot_adopt(struct hth_tmpfs *t, int fd, const struct stat *st, int foreign,
@@ -238,8 +242,8 @@ void hth_pool_keep_only(struct hth_store *s, const uint64_t *bytes, size_t count
 struct hth_slot *hth_pool_surplus(struct hth_store *s);
 struct hth_slot *hth_pool_mapped(struct hth_store *s);
 
-/* broken.c: HEARTH_ECORRUPT and why, where somebody removed or cut its file; and the next such one that
- * nobody was told of. */
+/* broken.c: HEARTH_ECORRUPT and why, where somebody removed or cut its file; and the next such
+ * one that nobody was told of. */
 int hth_broken_look(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err);
 struct hth_slot *hth_broken_next(struct hth_store *s, struct hearth_error *why);
 
@@ -308,7 +312,8 @@ void hth_raw_close(struct hth_store *s, struct hth_raw *raw);
 void hth_raws_end(struct hth_tmpfs *t);              /* close all; the workers have stopped */
 uint64_t hth_raw_missing(const struct hth_tmpfs *t); /* bytes made and not yet backed */
 
-/* release.c: unmap base[len], which may be NULL, and close fd, which may be -1: large ones on a worker. */
+/* release.c: unmap base[len], which may be NULL, and close fd, which may be -1: large ones on a
+ * worker. */
 void hth_release(struct hth_tmpfs *t, void *base, uint64_t len, int fd);
 void hth_release_name(struct hth_tmpfs *t, int dir, const char *name); /* unlink a file likewise */
 void hth_releases_end(struct hth_tmpfs *t); /* those with a worker; the workers have stopped */

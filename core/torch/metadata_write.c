@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a `.metadata` will say, gathered in any order. Each text is kept once; pieces of a name are
- * a list through the array of all pieces. An addition that fails leaves nothing that is seen.
+ * The content of a new `.metadata`, gathered in any order. Each text is kept once; pieces of a name
+ * are a list through the array of all pieces. An addition that fails leaves nothing that is seen.
  */
 #include "metadata_write.h"
 #include "core/base/fail.h"

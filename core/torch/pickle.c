@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The pickle machine: it fetches an opcode with its argument, looks the opcode up in a table, and
- * runs it. What is not in the table is refused, and so is a global that is not in the caller's.
+ * runs it. An opcode that is not in the table is refused, and so is a global that is not in the
+ * caller's.
  *
  *      bytes --> opcode, argument --> run(op) --> stack of value numbers --> STOP: the root
  *                                          '--> memo, values, cells: pools of fixed size

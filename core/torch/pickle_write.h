@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What Python's pickler writes for the values that more than one of our writers has. */
+/* The opcodes that Python's pickler writes for values that more than one of our writers has. */
 /* For this folder alone. */
 #ifndef HEARTH_CORE_TORCH_PICKLE_WRITE_H
 #define HEARTH_CORE_TORCH_PICKLE_WRITE_H

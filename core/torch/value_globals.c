@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the pickle of a value may name: globals, each with what may be done with it, and storages,
- * by a tuple that torch makes of them.
+ * The names that the pickle of a value may have: globals, each with what may be done with it, and
+ * storages, by a tuple that torch makes of them.
  */
 #include "values.h"
 
