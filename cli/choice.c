@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an engine takes with the options of this environment, whether it opens with that, and what
- * this machine has that is better.
+ * The fabric that an engine chooses with the options of this environment, whether it opens, and the
+ * better ones that this machine has.
  */
 #include "doctor.h"
 
@@ -65,7 +65,8 @@ static void choice_betters(
     }
 }
 
-/* The first candidate that can be taken, as the engine does; the other nodes have a say in it, too. */
+/* The first candidate that can be taken, as the engine does; the other nodes have a say in it,
+ * too. */
 static void choice_auto(
         const struct hth_network *network, const struct hth_machine *machine, struct choice *out)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the commands of `hearth` share: arguments, exit status, objects as files, text. */
+/* The parts that the commands of `hearth` share: arguments, exit status, objects as files, text. */
 /* For this folder alone. */
 #ifndef CLI_H
 #define CLI_H
@@ -91,8 +91,8 @@ void place_close(struct place *p);
 /* Errors: HEARTH_ENOENT, HEARTH_EIO. */
 int job_open(const char *root, const char *job, int *out_fd, struct hearth_error *err);
 
-/* A file of the container; -1 and errno: EINVAL it is none, ELOOP a link to elsewhere, ESTALE one to a buffer that
- * has gone. */
+/* A file of the container; -1 and errno: EINVAL it is none, ELOOP a link to elsewhere, ESTALE
+ * one to a buffer that has gone. */
 int entry_open(const struct place *p, const char *name);
 
 /* An engine frees and publishes saves while a command reads them. 1: what had this inode number
@@ -103,7 +103,8 @@ int entry_went(int dir, const char *name, uint64_t inode);
 #define PATIENCE_MS 1000
 int entry_goes(int dir, const char *name, uint64_t inode, uint32_t *patience_ms);
 
-/* A file by its path, open, and where it lies. A negative code: HEARTH_ENOENT, HEARTH_EINVAL, HEARTH_EIO. */
+/* A file by its path, open, and where it lies. A negative code: HEARTH_ENOENT, HEARTH_EINVAL,
+ * HEARTH_EIO. */
 int object_file(const char *root, const char *path, struct place *out, struct hearth_error *err);
 
 /* Bytes of memory that the files below a directory take: free slots and what is not listed, too.
@@ -112,8 +113,8 @@ uint64_t place_taken(int dir);
 
 /* A small file whole; malloc'ed. Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ENOMEM. */
 int read_small(int dir, const char *name, void **out, size_t *out_len, struct hearth_error *err);
-/* Names in a folder in order, `.` and `..` left out; malloc'ed all. NULL at the end. All of them, or
- * NULL. Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ENOMEM. */
+/* Names in a folder in order, `.` and `..` left out; malloc'ed all. NULL at the end. All of
+ * them, or NULL. Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ENOMEM. */
 char **names_in(int dir, const char *path, struct hearth_error *err);
 void names_free(char **names);
 
@@ -138,17 +139,17 @@ struct item {
     struct hth_item own; /* key, where it is known; box of own objects alone */
 };
 
-/* Block and table hold; of a foreign object the block. The payload was not looked at. `fd` is a file's, and
- * still the caller's; `path` is for sentences.
- * Errors: HEARTH_EIO, HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED. */
+/* Block and table hold; of a foreign object the block. The payload was not looked at. `fd` is a
+ * file's, and still the caller's; `path` is for sentences. Errors: HEARTH_EIO, HEARTH_ECORRUPT,
+ * HEARTH_EUNSUPPORTED. */
 int object_open(struct object *o, int fd, const char *path, struct hearth_error *err);
 /* The same of a file that the user names. Errors: HEARTH_ENOENT, HEARTH_EINVAL too. */
 int object_open_named(struct object *o, const char *path, struct hearth_error *err);
 void object_close(struct object *o);
 const char *object_format(const struct object *o); /* "MLF_TENS" */
 
-/* From here on the items of a foreign object are those that the `.metadata` beside it names, in order, with their
- * keys; where there is none that fits, they are as they show themselves. */
+/* From here on the items of a foreign object are those that the `.metadata` beside it names, in
+ * order, with their keys; where there is none that fits, they are as they show themselves. */
 void object_name_items(struct object *o);
 
 void object_rewind(struct object *o);
@@ -196,13 +197,13 @@ struct save_row {
     char why[400];     /* a foreign one: what a recovery would say against it; "": nothing */
 };
 
-/* Newest last; what cannot be read of them is remarked. None is called protected: that only a running
- * engine knows. Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ENOMEM. */
+/* Newest last; what cannot be read of them is remarked. None is called protected: that only a
+ * running engine knows. Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ENOMEM. */
 int saves_list(int job, const char *path, const char *only, struct save_row **out,
         struct hearth_error *err);
 void saves_free(struct save_row *rows);
-/* Is the directory a job's, with .hearth or containers? `err` is needed. Errors: HEARTH_ENOENT: it is
- * none; HEARTH_EIO: that cannot be seen. */
+/* Is the directory a job's, with .hearth or containers? `err` is needed. Errors: HEARTH_ENOENT:
+ * it is none; HEARTH_EIO: that cannot be seen. */
 int job_check(int job, const char *path, struct hearth_error *err);
 /* The save's, of this job. Errors: as read_small(), and the decoder's. */
 int manifest_of(int job, struct hth_save_id id, struct hth_manifest *out, struct hearth_error *err);
@@ -211,7 +212,8 @@ int manifest_of(int job, struct hth_save_id id, struct hth_manifest *out, struct
 
 /* What a running engine says of itself (JSON), within 2 s; NULL: none answers. malloc'ed. */
 char *engine_status(int job);
-/* Ask a running engine for this of the newest kept save of `step`; done, or why not, within 30 s. */
+/* Ask a running engine for this of the newest kept save of `step`; done, or why not, within 30
+ * s. */
 int engine_wish(int job, uint32_t wish, uint64_t step, struct hearth_error *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `hearth doctor net` finds out, before it prints a word. */
+/* The findings of `hearth doctor net`, collected before it prints them. */
 /* For this folder alone. */
 #ifndef CLI_DOCTOR_H
 #define CLI_DOCTOR_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a container's own `.metadata` says of its files: which items each of them has, and under which names. Of a
- * container that Hearth did not write nothing else tells. Files that are not here may be on other nodes.
+ * The items of each file of a container, with their names, by its own `.metadata`. A container that
+ * Hearth did not write has no other list. Files that are not here may be on other nodes.
  */
 #include "named.h"
 
@@ -38,7 +38,7 @@ void named_close(struct named *n)
     *n = (struct named){ 0 };
 }
 
-/* ---- The items of a file --------------------------------------------------------------------------- */
+/* ---- The items of a file --------------------------------------------------------------------- */
 
 static int named_by_place(const void *a, const void *b)
 {
@@ -71,7 +71,7 @@ int named_items(const struct named *n, const char *file, struct named_item **out
     return HEARTH_OK;
 }
 
-/* ---- Are its files whole? --------------------------------------------------------------------------- */
+/* ---- Are its files whole? -------------------------------------------------------------------- */
 
 /* Where the items of an open file may lie. Errors: HEARTH_EIO; HEARTH_ECORRUPT: it is torn. */
 static int named_data(
@@ -116,7 +116,8 @@ static struct seen_file *seen_find(const struct seen_files *l, struct hearth_tex
     return NULL;
 }
 
-/* len 0: it is not here. What cannot be the name of a file in a container is on no other node either. */
+/* len 0: it is not here. What cannot be the name of a file in a container is on no other node
+ * either. */
 static int seen_look(
         const struct place *p, const char *path, struct seen_file *f, struct hearth_error *err)
 {
@@ -201,7 +202,7 @@ int named_check(
     return rc;
 }
 
-/* ---- Markers ----------------------------------------------------------------------------------------- */
+/* ---- Markers --------------------------------------------------------------------------------- */
 
 #define UNFINISHED "unfinished"
 #define QUICK      (64L << 20)

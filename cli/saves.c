@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a job's directory holds, without a question to an engine. Which save a container belongs to
+ * The saves in a job's directory, read without an engine. Which save a container belongs to
  * is known from the blocks of its objects; else from the `<save>.dir` record with its inode number;
  * else, inside .hearth, from its name. All other containers are foreign.
  *

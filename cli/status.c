@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a running engine is asked without an attach, as it answers anybody of its user: its status, and
- * wishes for the saves that it keeps. */
+/* Requests to a running engine without an attach, which it answers to each process of its user:
+ * its status, and wishes for the saves that it keeps. */
 #include "cli.h"
 
 #include "core/base/file.h"

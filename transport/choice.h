@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an engine would open on this machine, and why not what is better: one set of sentences, for the
- * engine and for `hearth doctor net`.
+ * The fabric that an engine would open on this machine, and why not a better one: one set of
+ * sentences, for the engine and for `hearth doctor net`.
  */
 #ifndef HEARTH_TRANSPORT_CHOICE_H
 #define HEARTH_TRANSPORT_CHOICE_H
@@ -10,8 +10,9 @@
 #include "core/base/network.h"
 #include "core/format/fabric.h"
 
-/* What stands against an engine that listens like this, in the order in which it would be found out: 1
- * and a sentence, 0: nothing that can be seen. library: of network->transport; NULL: not asked. */
+/* What stands against an engine that listens like this, in the order in which it would be found
+ * out: 1 and a sentence, 0: nothing that can be seen. library: of network->transport; NULL: not
+ * asked. */
 int hth_choice_refused(const struct hth_network *network, const struct hth_machine *machine,
         const struct hth_library *library, char *out, size_t len);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What this machine has of networks, as /sys, /proc and the kernel's list of addresses show it: for
+ * The networks of this machine, as /sys, /proc and the kernel's list of addresses show it: for
  * the sentence of a transport that does not open, and for `hearth doctor net`.
  */
 #ifndef HEARTH_TRANSPORT_MACHINE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a backend's library offers on this machine, asked without opening a transport: for `hearth
- * doctor net`. A module exports it as `hth_transport_list`.
+ * The providers that a backend's library offers on this machine, found without opening a transport:
+ * for `hearth doctor net`. A module exports it as `hth_transport_list`.
  */
 #ifndef HEARTH_TRANSPORT_OFFERS_H
 #define HEARTH_TRANSPORT_OFFERS_H

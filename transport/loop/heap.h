@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comes next: first due first and, of one time, first pushed first. Needs no memory of its own. */
+/* The next event: first due first and, of one time, first pushed first. Needs no memory of its
+ * own. */
 /* For this folder alone. */
 #ifndef HEARTH_TRANSPORT_LOOP_HEAP_H
 #define HEARTH_TRANSPORT_LOOP_HEAP_H

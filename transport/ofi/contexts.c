@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an operation's context points to. A provider may ask for memory of its own there (FI_CONTEXT,
- * FI_CONTEXT2), which is the operation's until its completion is read or its endpoint is closed. Behind
- * it is a number that says what the operation was.
+ * The memory that an operation's context points to. A provider may ask for memory of its own there
+ * (FI_CONTEXT, FI_CONTEXT2), which is the operation's until its completion is read or its endpoint
+ * is closed. Behind it is a number that says what the operation was.
  *
  * A connection's contexts outlive it: a completion that is read late still finds the number, and no
  * connection of that id. They are another connection's only after the queue was once empty.

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What libfabric says of connections: its event queue, read one event at a time.
+ * Events of libfabric for connections: its event queue, read one event at a time.
  *
- * An event names its endpoint by address. The library may give the address of a closed endpoint to the
- * next one, and need not take the events of a closed endpoint out of its queue. So whoever closes an
- * endpoint empties the queue at once, while the address still means that endpoint alone: its own
- * events are dropped, and those of others wait here for their turn.
+ * An event names its endpoint by address. The library may give the address of a closed endpoint to
+ * the next one, and need not take the events of a closed endpoint out of its queue. So whoever
+ * closes an endpoint empties the queue at once, while the address still means that endpoint alone:
+ * its own events are dropped, and those of others wait here for their turn.
  */
 #include "ofi.h"
 

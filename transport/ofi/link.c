@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the two kinds of transport share: how one begins and ends, and the states of a connection,
- * be it the library's (conn.c) or made of packets (rdm_conn.c).
+ * The parts that the two kinds of transport share: how one begins and ends, and the states of a
+ * connection, be it the library's (conn.c) or made of packets (rdm_conn.c).
  */
 #include "ofi.h"
 

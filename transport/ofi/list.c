@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the library offers here, provider by provider of our table, and what stands against each.
- * A provider that is built and does not come up is missing from fi_getinfo() without a word: the
- * reason is looked for in the machine.
+ * The providers of our table that the library offers here, and the reasons against each. A provider
+ * that is built and does not come up is missing from fi_getinfo(), which gives no reason: it is
+ * looked for in the machine.
  */
 #include "ofi.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What of this machine counts for a provider. */
+/* The properties of this machine that count for a provider. */
 #include "providers.h"
 
 #include "transport/machine.h"

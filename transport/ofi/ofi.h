@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of this backend share. One struct hth_ofi is one transport: one libfabric
- * domain, one completion queue, one event queue, one listening endpoint, one thread.
+ * The structs and functions that the files of this backend share. One struct hth_ofi is one
+ * transport: one libfabric domain, one completion queue, one event queue, one listening endpoint,
+ * one thread.
  */
 /* For this folder alone. */
 #ifndef HEARTH_TRANSPORT_OFI_H
@@ -44,10 +45,10 @@ struct hth_ofi_lib {
     const char *(*strerror)(int errnum);
 };
 
-/* The process's one libfabric, loaded at the first call and kept, with the settings of that call's
- * provider and of those in `also`; NULL: all are started, none has its settings. library: its full path; NULL: the one that
- * the loader finds. Errors: HEARTH_ENOENT naming the path, HEARTH_ESTATE another one is loaded,
- * HEARTH_EUNSUPPORTED. */
+/* The process's one libfabric, loaded at the first call and kept, with the settings of that
+ * call's provider and of those in `also`; NULL: all are started, none has its settings. library:
+ * its full path; NULL: the one that the loader finds. Errors: HEARTH_ENOENT naming the path,
+ * HEARTH_ESTATE another one is loaded, HEARTH_EUNSUPPORTED. */
 int hth_ofi_load(const char *library, const char *provider, const char *const *also,
         const struct hth_ofi_lib **out, struct hearth_error *err);
 
@@ -59,7 +60,8 @@ struct hth_ofi_fds {
     size_t bytes;
     int failed; /* for want of memory: the bits are not known */
 };
-/* Connections that may stand: each may be a descriptor of the library's, and others need some, too. */
+/* Connections that may stand: each may be a descriptor of the library's, and others need some,
+ * too. */
 uint32_t hth_ofi_conns_max(void);
 void hth_ofi_fds_note(struct hth_ofi_fds *before); /* until the seal, which frees it */
 /* Close-on-exec for what was not there before; `before` NULL: for sockets on our address. */
@@ -333,7 +335,8 @@ static inline struct hth_ofi_conn *hth_ofi_conn_get(const struct hth_ofi *o, hth
     return hth_ids_get(&o->conns, id);
 }
 
-/* 1: libfabric's error says that something of this node is used up, not that the peer is at fault. */
+/* 1: libfabric's error says that something of this node is used up, not that the peer is at
+ * fault. */
 static inline int hth_ofi_is_used_up(int rc)
 {
     return rc == -FI_ENOMEM || rc == -FI_ENOSPC || rc == -FI_EMFILE || rc == -ENFILE;

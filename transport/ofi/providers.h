@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is known of libfabric's providers, one row each, and in which sentence a user hears why one
- * of them does not come up. Nothing of libfabric is needed here, nor hardware.
+ * The table of libfabric's providers, one row each, and the sentences that say why a provider does
+ * not come up. Nothing of libfabric is needed here, nor hardware.
  */
 /* For this folder alone. */
 #ifndef HEARTH_TRANSPORT_OFI_PROVIDERS_H
@@ -41,9 +41,9 @@ extern const struct hth_ofi_provider hth_ofi_providers[];
 /* NULL: none of this name. A provider below another, "verbs;ofi_rxm", is a row of its own; what
  * stands behind a slash, "verbs/msg", is not the name's. */
 const struct hth_ofi_provider *hth_ofi_provider_find(const char *name);
-/* FI_PROVIDER: the providers that the library starts with for the sake of this one, and of those which
- * may be opened in its place (NULL: none; else NULL ends them). Starting them all costs time, and takes
- * in adapters that nobody asked for. */
+/* FI_PROVIDER: the providers that the library starts with for the sake of this one, and of those
+ * which may be opened in its place (NULL: none; else NULL ends them). Starting them all costs
+ * time, and takes in adapters that nobody asked for. */
 void hth_ofi_provider_filter(const char *name, const char *const *also, char *out, size_t len);
 
 #define HTH_OFI_UVERBS    "/dev/infiniband/uverbs*" /* device files of adapters of all makes */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pull endpoint of the moment, and who knows it. A fabric may refuse reads by an endpoint that the target
- * does not know. So the target is told of a new one, and answers, before the first read.
+ * The pull endpoint of the moment, and the peers that know it. A fabric may refuse reads by an
+ * endpoint that the target does not know. So a new one is announced to the target, which answers,
+ * before the first read.
  */
 #include "rdm.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a connection is in, and how it comes to be over: for all that find it out. Its life: rdm_conn.c. */
+/* The states of a connection, and how it ends: for all files that find its end. Its life:
+ * rdm_conn.c. */
 #include "rdm.h"
 
 #include <string.h>

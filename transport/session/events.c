@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the transport tells a session. Messages are checked before anybody hears them: what fails
- * its mac, comes from another epoch or speaks another version costs the connection; what was heard
- * before (a sequence number that does not rise) is dropped in silence.
+ * Events of the transport, at a session. Messages are checked before they are delivered: a message
+ * that fails its mac, or is of another epoch or version, ends the connection; one that came before
+ * (a sequence number that does not rise) is dropped in silence.
  */
 #include "session_parts.h"
 

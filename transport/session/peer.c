@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a session thinks of one member.
+ * The state of one member at a session.
  *
  *   idle ──something to say──> trying ──a link is OPEN──> up ──dead_ms without a sign──> idle
  *    ^                           │ connect_ms, or refused  │                 (down is reported)

@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connections that nobody uses are closed, so that a job of thousands of nodes, each of which talks
- * to any other now and then, keeps few of them.
+ * Connections that are not used are closed, so that a job of thousands of nodes, each of which
+ * talks to any other now and then, keeps few of them.
  *
  *   who finds it idle:  OPEN ─ASK→ ASKED ─yes→ dropped       neither sends on it meanwhile: what comes
  *                         ^──────────no─┘                    up waits, and goes over a new one after a
  *   the other:          OPEN ─ASK→ AGREED (says yes) ─down→  yes, so that nothing is lost on its way
  *
  * Both may ask at once: then both close. Whoever pulls, has given a grant, watches the peer, or has
- * used the connection lately says no. A yes or no that does not come is a no for who asked; a peer that
- * does not close what it has asked for is closed.
+ * used the connection lately says no. A yes or no that does not come is a no for who asked; a peer
+ * that does not close what it has asked for is closed.
  *
- * One whose job key is gone (`stale`) is closed the same way, used or watched, when nothing is under way on it; what
- * is to be said or watched has a new one made at once. While the other side still has that key it says no and is
- * asked again.
+ * One whose job key is gone (`stale`) is closed the same way, used or watched, when nothing is
+ * under way on it; what is to be said or watched has a new one made at once. While the other side
+ * still has that key it says no and is asked again.
  *
- * A connection of an hour (`renew_ms`) is stale too: the new one has keys of another exchange, so that whoever
- * learns the keys of one has an hour. The side that dialled asks; the other side agrees from nine tenths of the time on, and asks
- * itself when it is over by a tenth. One that is never quiet is cut ten minutes later.
+ * A connection of an hour (`renew_ms`) is stale too: the new one has keys of another exchange, so
+ * that whoever learns the keys of one has an hour. The side that dialled asks; the other side
+ * agrees from nine tenths of the time on, and asks itself when it is over by a tenth. One that is
+ * never quiet is cut ten minutes later.
  *
- * The same frees a place where no more connections may stand: the least recently used one first. There the
- * second one of two with the same peer goes although it is used: the first one does for both.
+ * The same frees a place where no more connections may stand: the least recently used one first.
+ * There the second one of two with the same peer goes although it is used: the first one does for
+ * both.
  */
 #include "session_parts.h"
 
@@ -39,7 +41,8 @@ static int rest_has_other(const struct link *link)
     return 0;
 }
 
-/* Of two that came of both sides' dialling at once, the one that both can do without: the higher index dialled it. */
+/* Of two that came of both sides' dialling at once, the one that both can do without: the higher
+ * index dialled it. */
 static int rest_is_second(const struct hth_session *s, const struct link *link)
 {
     return !link->outside && rest_has_other(link) &&

@@ -2,10 +2,10 @@
 /*
  * A node's conversations with the other members of its epoch, by member index.
  *
- * Connections are made when somebody has something to say, authenticated both ways, and watched:
- * each side pings; who is silent for dead_ms is down. One connection carries both messages and
- * pulls. When both sides dial at once two connections stand; each side sends on the first that
- * came up, and hears both. A node that joined another epoch hears nothing of this one.
+ * Connections are made when one side has a message to send, authenticated both ways, and watched:
+ * each side pings; a member that is silent for dead_ms is down. One connection carries both
+ * messages and pulls. When both sides dial at once two connections stand; each side sends on the
+ * first that came up, and hears both. A node that joined another epoch hears nothing of this one.
  *
  * A connection that neither side has used for idle_ms is closed by agreement, unless one of them
  * watches the other. Its peer is not down: it is dialled again when there is something to say.
@@ -44,7 +44,8 @@ struct hth_session_opts {
     int no_fence;              /* simulator: hear other epochs too, to see that somebody notices */
     int all_alive;             /* likewise: a late tick marks all peers as alive */
     const struct hth_key *key; /* borrowed until hth_session_close(); NULL: none */
-    /* CPU time that the thread which ticks has used so far; NULL: not known, and counted as none. */
+    /* CPU time that the thread which ticks has used so far; NULL: not known, and counted as
+     * none. */
     uint64_t (*busy_ms)(void);
     uint64_t store; /* of our memory, as peers outside of an epoch know us */
     char job[HTH_NAME_MAX + 1];
@@ -97,13 +98,13 @@ int hth_session_open(const struct hth_session_opts *opts, const struct hth_sessi
 void hth_session_times(
         struct hth_session *s, uint32_t heartbeat_ms, uint32_t dead_ms, uint32_t stall_ms);
 
-/* The keys at opts.key are others now, or in another order. What a key that has gone had proved is renewed:
- * such a connection is closed when nothing is under way on it, at the latest after a while, and made again, and
- * its peer is not down meanwhile. How many there are. */
+/* The keys at opts.key are others now, or in another order. What a key that has gone had proved
+ * is renewed: such a connection is closed when nothing is under way on it, at the latest after a
+ * while, and made again, and its peer is not down meanwhile. How many there are. */
 uint32_t hth_session_rekeyed(struct hth_session *s);
 
-/* The events the transport is to be opened with; then the transport itself (borrowed until close), or
- * another in its place, before any epoch and after the close of the one before. */
+/* The events the transport is to be opened with; then the transport itself (borrowed until
+ * close), or another in its place, before any epoch and after the close of the one before. */
 struct hth_transport_events hth_session_events_for(struct hth_session *s);
 void hth_session_attach(struct hth_session *s, struct hth_transport *transport);
 
@@ -136,8 +137,8 @@ uint64_t hth_session_messages(
 uint64_t hth_session_heard_ms(const struct hth_session *s, uint32_t node); /* last; 0: never */
 uint32_t hth_session_connections(const struct hth_session *s);
 
-/* How often a tick came late by more than dead_ms / 3: because this machine stood still, so that all
- * deadlines were re-armed; or because this thread was busy, and nothing was. */
+/* How often a tick came late by more than dead_ms / 3: because this machine stood still, so that
+ * all deadlines were re-armed; or because this thread was busy, and nothing was. */
 void hth_session_late(const struct hth_session *s, uint32_t *out_still, uint32_t *out_busy);
 
 /* Memory for grants and pulls: registered once, kept for its life. Takes seconds where pages are
@@ -169,9 +170,9 @@ int hth_session_pull(struct hth_session *s, uint32_t node, const struct hth_gran
 /* Cut all connections with the peer (and dial again when there is something to say). */
 void hth_session_drop(struct hth_session *s, uint32_t node);
 
-/* Time has passed: pings, deadlines, dials. Call it in every round of the loop. A tick that comes late
- * by more than dead_ms / 3, not counting what this thread worked meanwhile (a paused machine), re-arms
- * every deadline before anybody is judged. */
+/* Time has passed: pings, deadlines, dials. Call it in every round of the loop. A tick that
+ * comes late by more than dead_ms / 3, not counting what this thread worked meanwhile (a paused
+ * machine), re-arms every deadline before anybody is judged. */
 void hth_session_tick(struct hth_session *s);
 uint64_t hth_session_due_ms(const struct hth_session *s);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections that are over: dropped, too late, or ended; each hears of its pulls, then of its end. */
+/* Connections that have ended: dropped, too late, or closed; each reports its pulls, then its
+ * end. */
 #include "tcp.h"
 
 #include <stdlib.h>

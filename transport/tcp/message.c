@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages: u32 length, then the bytes; sealed, a record (seal.h), which begins like that. What the kernel does not take waits in a queue of the
- * connection, which is the back-pressure; what comes is read into the transport's one buffer, and only
- * a message that has come in part is kept beside it. So a quiet connection has no buffers.
+ * Messages: u32 length, then the bytes; sealed, a record (seal.h), which begins like that. Bytes
+ * that the kernel does not take wait in a queue of the connection, which is the back-pressure;
+ * bytes that come are read into the transport's one buffer, and only a message that has come in
+ * part is kept beside it. So a quiet connection has no buffers.
  */
 #include "tcp.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the module exports, and the life of a transport. */
+/* The functions that the module exports, and the life of a transport. */
 #include "tcp.h"
 
 #include "core/base/network.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is let go when too many greet. Each address that the epoch's table names has places of its own, which
- * nobody from elsewhere takes; all others, and whoever comes from such an address on top, share the rest.
- * Of those who share it the oldest goes that has proved nothing.
+ * The strangers that are disconnected when too many greet. Each address that the epoch's table
+ * names has places of its own, which other addresses do not use; all further strangers share the
+ * rest. Of those that share it, the oldest that has proved nothing is disconnected.
  */
 #include "tcp.h"
 

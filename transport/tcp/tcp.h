@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of this backend share. One struct hth_tcp is one transport: one listener, one epoll
- * descriptor, one thread. A connection is two sockets to the same peer, one for messages and one
- * for bulk, so that no message waits behind a megabyte.
+ * The structs and functions that the files of this backend share. One struct hth_tcp is one
+ * transport: one listener, one epoll descriptor, one thread. A connection is two sockets to the
+ * same peer, one for messages and one for bulk, so that no message waits behind a megabyte.
  */
 /* For this folder alone. */
 #ifndef HEARTH_TRANSPORT_TCP_H
@@ -46,7 +46,8 @@ enum hth_tcp_role {
     HTH_TCP_BULK,
 };
 
-/* What epoll watches. Its id, not its address, stands there: an event that comes late finds nothing. */
+/* What epoll watches. Its id, not its address, stands there: an event that comes late finds
+ * nothing. */
 struct hth_tcp_sock {
     struct hth_tcp *t;
     uint64_t id; /* 0: none */
@@ -151,7 +152,8 @@ void hth_tcp_revoke(struct hth_transport *t, const unsigned char *desc, uint32_t
 /* 1: it is a descriptor; its id and secret. */
 int hth_tcp_desc_read(
         const unsigned char *desc, uint32_t len, uint64_t *out_id, unsigned char out_secret[16]);
-/* A grant of this connection that has the secret and holds [off, off + len); NULL: there is none. */
+/* A grant of this connection that has the secret and holds [off, off + len); NULL: there is
+ * none. */
 struct hth_tcp_grant *hth_tcp_grant_check(struct hth_tcp_conn *c, uint64_t id,
         const unsigned char secret[16], uint64_t off, uint64_t len);
 void hth_tcp_grants_end(struct hth_tcp_conn *c);
@@ -189,7 +191,8 @@ struct hth_tcp_answer {
 };
 
 /*
- * Bulk is frames both ways, the same header before each; each request is answered by its data and one end:
+ * Bulk is frames both ways, the same header before each; each request is answered by its data and
+ * one end:
  *
  *     0 u8 type   1 u8 code   2 u16 0   4 u32 bytes that follow   8 u64 pull
  *
@@ -326,7 +329,8 @@ struct iovec hth_tcp_frame_source(struct hth_tcp_conn *c);
 
 /* ---- records_in.c: the same, sealed, as it comes ---- */
 
-/* Bytes that came, of those there was room for; 0: the peer has closed; -1: errno, EPROTO is nonsense. */
+/* Bytes that came, of those there was room for; 0: the peer has closed; -1: errno, EPROTO is
+ * nonsense. */
 ssize_t hth_tcp_sealed_read(struct hth_tcp_conn *c, uint64_t *out_room);
 void hth_tcp_sealed_in_end(struct hth_tcp_conn *c); /* nothing comes any more */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pulls that the network card carries out: no question, no answer, no work of the owner's. What a card
- * refuses breaks the connection.
+ * Pulls that the network card carries out: no question, no answer, no work of the owner's. A read
+ * that a card refuses breaks the connection.
  */
 #include "ucx.h"
 

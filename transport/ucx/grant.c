@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who may read which memory: the owner's table of grants, and the end of a region with them. */
+/* The peers that may read which memory: the owner's table of grants, and the end of a region
+ * with them. */
 #include "ucx.h"
 
 #include <stdlib.h>
@@ -84,7 +85,8 @@ int hth_ucx_grant(struct hth_transport *base, struct hth_region *region, uint64_
     return 0;
 }
 
-/* The card asks nobody: there the holder waits for the peer's word, or drops it (no HTH_CAP_REVOKES). */
+/* The card asks nobody: there the holder waits for the peer's word, or drops it (no
+ * HTH_CAP_REVOKES). */
 void hth_ucx_revoke(struct hth_transport *base, const unsigned char *desc, uint32_t len)
 {
     struct hth_ucx *t = (struct hth_ucx *)(void *)base;

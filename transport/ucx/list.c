@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What UCX offers on this machine, transport by transport of our table. UCX shows what comes up
+ * The transports of our table that UCX offers on this machine. UCX shows what comes up
  * and is silent about the rest.
  */
 #include "transport/offers.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What hth_transport_open() loads. libucs reads part of its settings while it is loaded, and the
- * settings of its TCP and shared memory only from the environment. So this module is not linked with
- * UCX: it sets the environment, loads the UCX that the site names (if it names one, the loader takes
- * it for what the next needs), then hearth-ucx-impl.so (beside it), which is linked. Then it
- * restores the environment and signal handlers, since the process may be a trainer. UCX's thread
- * gets no signals.
+ * The module that hth_transport_open() loads. libucs reads part of its settings while it is loaded,
+ * and the settings of its TCP and shared memory only from the environment. So this module is not
+ * linked with UCX: it sets the environment, loads the UCX that the site names (if it names one, the
+ * loader takes it for what the next needs), then hearth-ucx-impl.so (beside it), which is linked.
+ * Then it restores the environment and signal handlers, since the process may be a trainer. UCX's
+ * thread gets no signals.
  */
 #include "transport/offers.h"
 #include "transport/transport.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is done otherwise because of a fault of some releases of UCX, with the releases that have it: the
+ * Work-arounds for faults of some releases of UCX, with the releases that have them: the
  * release that is loaded decides, not the one that we were built with. A newer release gets what it
  * offers. tests/transport/ucx_releases.sh runs them, and shows each fault with its work-around left
  * out (HEARTH_UCX_WITHOUT, one or several, in builds with test points).

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of this backend share. UCX calls us back only inside ucp_worker_progress(); there
- * we take notes (struct hth_ucx_event) and nothing else. The user's callbacks, and everything
- * that makes or closes an endpoint, run after it has returned.
+ * The structs and functions that the files of this backend share. UCX calls us back only inside
+ * ucp_worker_progress(); there we take notes (struct hth_ucx_event) and nothing else. The user's
+ * callbacks, and everything that makes or closes an endpoint, run after it has returned.
  */
 /* For this folder alone. */
 #ifndef HEARTH_UCX_UCX_H
