@@ -319,7 +319,6 @@ void tally_remove(struct hth_commit *c, struct tally *t);
 /* As ranks_name(). */
 int tally_name(struct hth_commit *c, struct tally *t, const struct hth_ranks *ranks,
         struct hearth_error *err);
-void tallies_void(struct hth_commit *c); /* a new map: no promise counts any more */
 /* How many nodes that count have promised what the rank owns. *out_domains: how many of them share
  * no failure domain; *out_full: all that have a place. */
 uint32_t tally_promised(const struct hth_commit *c, const struct tally *t, uint32_t rank,

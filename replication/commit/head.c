@@ -352,6 +352,16 @@ static int head_name_map(struct hth_commit *c, struct hth_head *next, struct hth
     return HEARTH_OK;
 }
 
+/* A new map: no promise counts any more. */
+static void head_void_promises(struct hth_commit *c)
+{
+    for (struct tally *t = c->coord.tallies; t; t = t->next) {
+        t->nodes_promised = 0;
+        for (uint32_t n = 0; n < c->ctx->epoch->nodes; n++)
+            t->node[n].promised = 0;
+    }
+}
+
 int head_append(struct hth_commit *c, struct hth_head *next, struct hth_places *map)
 {
     struct hth_ctx *ctx = c->ctx;
@@ -371,7 +381,7 @@ int head_append(struct hth_commit *c, struct hth_head *next, struct hth_places *
         return rc;
     }
     if (next->mapped == next->position)
-        tallies_void(c);
+        head_void_promises(c);
     head_send(c, HTH_NODE_NONE, next->mapped == next->position);
     return HEARTH_OK;
 }

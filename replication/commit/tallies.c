@@ -78,15 +78,6 @@ void tally_remove(struct hth_commit *c, struct tally *t)
     free(t);
 }
 
-void tallies_void(struct hth_commit *c)
-{
-    for (struct tally *t = c->coord.tallies; t; t = t->next) {
-        t->nodes_promised = 0;
-        for (uint32_t n = 0; n < c->ctx->epoch->nodes; n++)
-            t->node[n].promised = 0;
-    }
-}
-
 /* It has promised under the newest map, which does not call it lost; nor has it just been lost. */
 static int tally_counts(const struct hth_commit *c, const struct tally *t, uint32_t node)
 {
