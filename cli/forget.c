@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A save that a keep list names was PROTECTED, and a recovery that cannot have it refuses the job. So what the
- * user removes leaves this node's list, too.
+ * A save that a keep list names was PROTECTED, and a recovery that cannot have it refuses the job.
+ * So what the user removes leaves this node's list, too.
  *
- * The record keeps its epoch and serial. It is still that decision, of which one node has given up its part: with
- * a higher serial the coordinator would take it for all, though other nodes may have the save whole; with a
- * lower one the engine would take the list that its head has, which names the save. A loss is not hidden by what
- * one node removes, since the newest save that any node's list names is what a recovery must have.
+ * The record keeps its epoch and serial. It is still that decision, of which one node has given up
+ * its part: with a higher serial the coordinator would take it for all, though other nodes may have
+ * the save whole; with a lower one the engine would take the list that its head has, which names
+ * the save. A loss is not hidden by what one node removes, since the newest save that any node's
+ * list names is what a recovery must have.
  */
 #include "forget.h"
 
@@ -24,8 +25,8 @@
 #define FORGET_NEW \
     "new" /* as the store's own files on their way: what is left there goes at its next open */
 
-/* Of the two lists that an engine would take the one that it would: the head is written before the keep record.
- * Damaged ones are none to it, and no list here. */
+/* Of the two lists that an engine would take the one that it would: the head is written before the
+ * keep record. Damaged ones are none to it, and no list here. */
 static int forget_read(int records, struct hth_keep *out, struct hearth_error *err)
 {
     struct hth_keep keep = { 0 };
@@ -90,8 +91,8 @@ static int forget_write_file(int fd, uid_t owner, const unsigned char bytes[HTH_
     return bad ? -1 : 0;
 }
 
-/* By a rename; but a mount that is full, and a reason to remove saves, has no memory for a second file: the first
- * is written over then, in the one page that it has. */
+/* By a rename; but a mount that is full, and a reason to remove saves, has no memory for a second
+ * file: the first is written over then, in the one page that it has. */
 static int forget_write(
         int records, uid_t owner, const struct hth_keep *keep, struct hearth_error *err)
 {

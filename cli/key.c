@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hearth key: makes the file of a job key and changes it, in steps that engines which run may read at
- * different times (core/base/key.c). A file is made whole under another name and then put in its place. No key is
- * printed; its id is.
+ * hearth key: makes the file of a job key and changes it, in steps that engines which run may read
+ * at different times (core/base/key.c). A file is made whole under another name and then put in its
+ * place. No key is printed; its id is.
  */
 #include "cli.h"
 
@@ -107,7 +107,8 @@ static int key_file_put(const struct key_place *p, struct key_text *t, unsigned 
     return HEARTH_OK;
 }
 
-/* ---- steps ------------------------------------------------------------------------------------ */
+/* ---- steps
+ * ------------------------------------------------------------------------------------ */
 
 /* What the file is to hold: how many keys in t->key; or an error. `key` has those that it holds. */
 typedef int (*step_fn)(
@@ -207,7 +208,8 @@ static int key_new(const char *path, struct key_text *t, struct hearth_error *er
     return rc;
 }
 
-/* ---- the command -------------------------------------------------------------------------------- */
+/* ---- the command
+ * -------------------------------------------------------------------------------- */
 
 static int key_list(const char *path, struct hearth_error *err)
 {

@@ -57,7 +57,8 @@ static int job_has_log(int job)
     return fd >= 0;
 }
 
-/* A foreign container by its marker and its `.metadata`. One that is large takes seconds, and hearth verify. */
+/* A foreign container by its marker and its `.metadata`. One that is large takes seconds, and
+ * hearth verify. */
 static void job_look_foreign(
         const struct job *j, int job, const struct job_names *names, struct save_row *row)
 {
@@ -286,7 +287,8 @@ static void ls_grid_job(struct grid *g, const struct job *j)
     grid_add(g, "%s", j->log[0] ? j->log : "-");
 }
 
-/* That another user's directory cannot be read is no failure; the caller's own should be readable. */
+/* That another user's directory cannot be read is no failure; the caller's own should be
+ * readable. */
 static void ls_say_unread(int root, const char *name, const struct hearth_error *err)
 {
     struct stat st;

@@ -18,8 +18,8 @@ struct named_item {
     int tensor;
 };
 
-/* `path` is for sentences, here and below. Errors: HEARTH_ENOENT: there is none here; HEARTH_ECORRUPT: it is torn; those
- * of read_small(). */
+/* `path` is for sentences, here and below. Errors: HEARTH_ENOENT: there is none here;
+ * HEARTH_ECORRUPT: it is torn; those of read_small(). */
 int named_open(struct named *n, int container, const char *path, struct hearth_error *err);
 void named_close(struct named *n); /* one of zeros, too */
 /* In order of their places; malloc'ed, names live as long as n. */
@@ -43,8 +43,8 @@ int named_is_quick(int container); /* its `.metadata` is read in a moment, or th
 struct named_sum {
     size_t items, files, here; /* that it names; files that are on this node */
 };
-/* Do the files that are here have room for all that it puts there? Errors: as named_open(); HEARTH_ECORRUPT naming
- * the file that does not, HEARTH_EIO the one that cannot be looked at. */
+/* Do the files that are here have room for all that it puts there? Errors: as named_open();
+ * HEARTH_ECORRUPT naming the file that does not, HEARTH_EIO the one that cannot be looked at. */
 int named_check(
         const struct place *p, const char *path, struct named_sum *out, struct hearth_error *err);
 

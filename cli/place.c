@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How commands open what they look at. A root, a job's directory, a container or a file that the user names is
- * reached as he says it; what lies in there only relative to that, and through no link, but one into the job's
- * `buffer_pool/`, as foreign writers make them.
+ * How commands open what they look at. A root, a job's directory, a container or a file that the
+ * user names is reached as he says it; what lies in there only relative to that, and through no
+ * link, but one into the job's `buffer_pool/`, as foreign writers make them.
  */
 #include "cli.h"
 
@@ -68,8 +68,8 @@ int job_open(const char *root, const char *job, int *out_fd, struct hearth_error
     return HEARTH_OK;
 }
 
-/* What a link in a container stands for, if that lies in the job's buffers. ENOENT is said of what has gone, and a
- * link is still there. */
+/* What a link in a container stands for, if that lies in the job's buffers. ENOENT is said of what
+ * has gone, and a link is still there. */
 static int entry_open_link(const struct place *p, const char *name)
 {
     char link[PATH_MAX], real[PATH_MAX], at[sizeof(HTH_BUFFERS) + 256];
@@ -220,7 +220,8 @@ uint64_t place_taken(int dir)
     return place_taken_below(dir, 0);
 }
 
-/* ---- small files, and lists ------------------------------------------------------------------- */
+/* ---- small files, and lists
+ * ------------------------------------------------------------------- */
 
 int read_small(int dir, const char *name, void **out, size_t *out_len, struct hearth_error *err)
 {

@@ -16,8 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The absolute path as it was given, links not resolved: whoever can change a link would decide where root
- * removes. */
+/* The absolute path as it was given, links not resolved: whoever can change a link would decide
+ * where root removes. */
 static int remove_plain_path(const char *text, char out[PATH_MAX], struct hearth_error *err)
 {
     char from[2 * PATH_MAX] = "", *part, *save = NULL;
@@ -128,7 +128,8 @@ static void remove_stays(void *arg, const char *where, const char *name, const c
             text, why);
 }
 
-/* ---- rm --------------------------------------------------------------------------------------- */
+/* ---- rm
+ * --------------------------------------------------------------------------------------- */
 
 /* A record of a save: without its manifest no recovery looks for it. */
 static void remove_record(const struct hth_removal *r, const struct save_row *row, const char *end)
@@ -142,7 +143,8 @@ static void remove_record(const struct hth_removal *r, const struct save_row *ro
     unlinkat(r->records_fd, name, 0);
 }
 
-/* A copy that somebody made of a save's directory has its blocks, and its records are the save's. */
+/* A copy that somebody made of a save's directory has its blocks, and its records are the
+ * save's. */
 static int remove_is_copied(const struct save_row *rows, const struct save_row *row)
 {
     for (; row->own && rows; rows = rows->next)
@@ -241,7 +243,8 @@ enum status run_rm(const struct args *a)
     return left ? STATUS_WRONG : STATUS_OK;
 }
 
-/* ---- clean ------------------------------------------------------------------------------------ */
+/* ---- clean
+ * ------------------------------------------------------------------------------------ */
 
 enum status run_clean(const struct args *a)
 {

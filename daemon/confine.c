@@ -6,8 +6,9 @@
  *     /proc, /sys       read: room in memory and cgroups, its own descriptors, cards
  *     /dev/null         in the place of a descriptor that it lacks
  *
- * The key file is looked at every 2 s, and may be another by then: another process opens it (key_reader.c).
- * libfabric and UCX open devices, libraries and files of others as they like: with them nothing is done.
+ * The key file is looked at every 2 s, and may be another by then: another process opens it
+ * (key_reader.c). libfabric and UCX open devices, libraries and files of others as they like: with
+ * them nothing is done.
  */
 #include "confine.h"
 #include "key_reader.h"

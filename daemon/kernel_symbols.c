@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libfabric's verbs provider (1.17) reads all of /proc/kallsyms, twice, when it starts, whichever provider was
- * asked for, to learn whether the memory of a GPU could be registered. That is 0.1 s of a processor at each start
- * of an engine, which the kernel spends on writing the file, and Hearth registers no such memory. So there is no
- * such file for what this program loads: this definition comes before the C library's.
+ * libfabric's verbs provider (1.17) reads all of /proc/kallsyms, twice, when it starts, whichever
+ * provider was asked for, to learn whether the memory of a GPU could be registered. That is 0.1 s
+ * of a processor at each start of an engine, which the kernel spends on writing the file, and
+ * Hearth registers no such memory. So there is no such file for what this program loads: this
+ * definition comes before the C library's.
  */
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rule of Landlock holds for the file that has the name when it is made. A key file is replaced by another with its
- * name (hearth key, rename()), and a rule for its folder would open all that lies beside it. So a confined engine opens
- * it not at all, and this process does:
+ * A rule of Landlock holds for the file that has the name when it is made. A key file is replaced
+ * by another with its name (hearth key, rename()), and a rule for its folder would open all that
+ * lies beside it. So a confined engine opens it not at all, and this process does:
  *
  *     hearthd ── confined ── "open" ──► hearthd-key ── opens that one name, to read
  *        ◄──────────── descriptor, or an errno ──┘
  *
- * What it is sent is never looked at but for a number that it sends back. It can read files and nothing else: no
- * writing, no listing, no program, no TCP. It has no key, and ends with hearthd.
+ * What it is sent is never looked at but for a number that it sends back. It can read files and
+ * nothing else: no writing, no listing, no program, no TCP. It has no key, and ends with hearthd.
  */
 #include "key_reader.h"
 #include "ruleset.h"

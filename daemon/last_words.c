@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log is opened again for each word: it turns over meanwhile, and open() is allowed in a handler. */
+/* The log is opened again for each word: it turns over meanwhile, and open() is allowed in a
+ * handler. */
 #include "last_words.h"
 
 #include "core/base/guard.h"

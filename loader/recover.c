@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Front of recovery: each event goes to this node's part as a member (loader/restore), and where it is the
- * coordinator to that part too (loader/choice). No state of its own. */
+/* Front of recovery: each event goes to this node's part as a member (loader/restore), and where it
+ * is the coordinator to that part too (loader/choice). No state of its own. */
 #include "recover.h"
 
 #include "loader/choice/choice.h"

@@ -29,15 +29,16 @@ void hth_recover_join(struct hth_recover *r);
 /* Of a foreign container every node needs the file of this name too; until the next join. */
 void hth_recover_common(struct hth_recover *r, const char *name);
 
-/* Where everything is beyond redundancy, begin with nothing instead of HEARTH_ELOST; until the next join. */
+/* Where everything is beyond redundancy, begin with nothing instead of HEARTH_ELOST; until the next
+ * join. */
 void hth_recover_accept_loss(struct hth_recover *r);
 
-/* The ranks have recovered in an epoch before: the job that did has not ended. Until the next join; only what
- * the coordinator's ranks say counts. */
+/* The ranks have recovered in an epoch before: the job that did has not ended. Until the next join;
+ * only what the coordinator's ranks say counts. */
 void hth_recover_same_job(struct hth_recover *r);
 
-/* This save and no other (epoch 0: the newest attempt at its step); until the next join. Only what the
- * coordinator's ranks say counts. */
+/* This save and no other (epoch 0: the newest attempt at its step); until the next join. Only what
+ * the coordinator's ranks say counts. */
 void hth_recover_want(struct hth_recover *r, struct hth_save_id save);
 
 /* The first local rank asks. Errors: HEARTH_ESTATE (running already, or ended). */
@@ -46,15 +47,17 @@ int hth_recover_start(struct hth_recover *r, uint32_t deadline_ms, struct hearth
 /* This node cannot take part in the epoch that was just joined: all members are told. */
 void hth_recover_refuse(struct hth_recover *r, const struct hearth_error *why);
 
-/* An engine that comes back after GO: this epoch's recovery ended well before this process began. Whoever
- * has not heard GO is told. Errors: HEARTH_EUNSUPPORTED: the coordinator's record of plans is of another version. */
+/* An engine that comes back after GO: this epoch's recovery ended well before this process began.
+ * Whoever has not heard GO is told. Errors: HEARTH_EUNSUPPORTED: the coordinator's record of plans
+ * is of another version. */
 int hth_recover_resume(struct hth_recover *r, struct hearth_error *err);
 
 /* Holders of an object of the chosen save as the plan knew them; for resharded reads. */
 uint32_t hth_recover_sources(
         const struct hth_recover *r, uint64_t object, uint32_t out[HTH_PLAN_SOURCES]);
 
-/* Steps that were not chosen and why, as lines; "" where none was. Of this epoch, once it has ended well. */
+/* Steps that were not chosen and why, as lines; "" where none was. Of this epoch, once it has ended
+ * well. */
 const char *hth_recover_ruled_out(const struct hth_recover *r);
 
 /* Pulls that wait for a slot to be made; UINT_MAX: this node does not pull, now. */

@@ -26,7 +26,8 @@ int hth_addr_local(const char *bind, uint16_t port, union hth_addr *out, struct 
 int hth_addr_device(
         const char *device, const char *bind, const union hth_addr *a, struct hearth_error *err);
 
-/* {u8 1, u8 family 4|6, u16 port, address[4|16]}, little-endian but for the address: 8 or 20 bytes. */
+/* {u8 1, u8 family 4|6, u16 port, address[4|16]}, little-endian but for the address: 8 or 20
+ * bytes. */
 uint32_t hth_addr_pack(const union hth_addr *a, unsigned char *out);
 /* self: where we listen. A peer's must be of its kind. Errors: HEARTH_EINVAL. */
 int hth_addr_unpack(const unsigned char *blob, uint32_t len, const union hth_addr *self,

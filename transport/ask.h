@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A transport's library asked for what it offers, in a process of its own: it loads drivers and starts
- * threads, takes 0.3 s, and on a machine where something is wrong it may crash or wait for ever.
+ * A transport's library asked for what it offers, in a process of its own: it loads drivers and
+ * starts threads, takes 0.3 s, and on a machine where something is wrong it may crash or wait for
+ * ever.
  */
 #ifndef HEARTH_TRANSPORT_ASK_H
 #define HEARTH_TRANSPORT_ASK_H
@@ -25,8 +26,8 @@ struct hth_asking {
     uint64_t until_ms; /* of the monotonic clock */
 };
 
-/* Begins to ask; several at once. dir, file: as in hth_transport_offers(). A copy of this process is
- * made: call it before there are threads where that can be had. */
+/* Begins to ask; several at once. dir, file: as in hth_transport_offers(). A copy of this process
+ * is made: call it before there are threads where that can be had. */
 void hth_offers_ask(const char *transport, const char *dir, const char *file,
         const struct hth_machine *machine, struct hth_asking *out);
 /* The answer, which a->library then has; waits for ten seconds from the question on. Once each. */

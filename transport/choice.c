@@ -168,8 +168,8 @@ static int why_hostile(const struct hth_candidates *c, const struct hth_network 
     return 1;
 }
 
-/* Most machines have no hardware, and nobody can set it: what is said is why the others are not taken,
- * each reason once. */
+/* Most machines have no hardware, and nobody can set it: what is said is why the others are not
+ * taken, each reason once. */
 void hth_candidates_why(const struct hth_candidates *c, const struct hth_network *network,
         const struct hth_machine *machine, char *out, size_t len)
 {

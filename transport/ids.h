@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ids of connections, grants and pulls: generation << 32 | slot + 1, so that an id whose item is gone
- * finds nothing, and 0 is none.
+ * Ids of connections, grants and pulls: generation << 32 | slot + 1, so that an id whose item is
+ * gone finds nothing, and 0 is none.
  */
 #ifndef HEARTH_TRANSPORT_IDS_H
 #define HEARTH_TRANSPORT_IDS_H

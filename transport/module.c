@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Backends are modules, loaded on first use: a program that opens no transport loads neither UCX nor libfabric.
- * A module is looked for in the folder that the caller names; without one beside this library or
- * program, then in HEARTH_MODULE_DIR. The current directory is never one of these places.
+ * Backends are modules, loaded on first use: a program that opens no transport loads neither UCX
+ * nor libfabric. A module is looked for in the folder that the caller names; without one beside
+ * this library or program, then in HEARTH_MODULE_DIR. The current directory is never one of these
+ * places.
  */
 #include "core/base/own_dir.h"
 #include "offers.h"

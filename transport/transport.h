@@ -74,8 +74,8 @@ struct hth_transport_events {
     void (*on_accept)(void *self, hth_conn conn);
     /* A dialled connection stands: messages may be sent. */
     void (*on_up)(void *self, hth_conn conn);
-    /* HEARTH_EPEER, HEARTH_ETIMEOUT (connect), HEARTH_EPROTO, HEARTH_ECANCELED (our own drop or close),
-     * HEARTH_EBUSY (dialled: no more connections may stand here; not the peer's doing). */
+    /* HEARTH_EPEER, HEARTH_ETIMEOUT (connect), HEARTH_EPROTO, HEARTH_ECANCELED (our own drop or
+     * close), HEARTH_EBUSY (dialled: no more connections may stand here; not the peer's doing). */
     void (*on_down)(void *self, hth_conn conn, int code, const char *detail);
     void (*on_message)(
             void *self, hth_conn conn, const void *bytes, size_t len); /* valid during the call */
@@ -97,8 +97,8 @@ struct hth_transport_ops {
      * when strangers crowd its listener; NULL: it has no use for that. */
     void (*members)(struct hth_transport *t, const struct hth_member *member, uint32_t count);
 
-    /* Errors: HEARTH_EINVAL (no such address blob), HEARTH_EBUSY (no more connections may stand here),
-     * HEARTH_ENOMEM. on_up() or on_down() follows. */
+    /* Errors: HEARTH_EINVAL (no such address blob), HEARTH_EBUSY (no more connections may stand
+     * here), HEARTH_ENOMEM. on_up() or on_down() follows. */
     int (*connect)(struct hth_transport *t, const unsigned char *addr, uint32_t len,
             hth_conn *out_conn, struct hearth_error *err);
 
@@ -128,9 +128,9 @@ struct hth_transport_ops {
      * connection. */
     int (*grant)(struct hth_transport *t, struct hth_region *region, uint64_t off, uint64_t len,
             hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err);
-    /* That grant alone is over; other grants, and pulls under them, go on. A pull under it that runs
-     * ends with HEARTH_EDENIED where we serve it (HTH_CAP_REVOKES); elsewhere the bytes are to be
-     * left as they are until the peer has said that it is through, or its connection is down. */
+    /* That grant alone is over; other grants, and pulls under them, go on. A pull under it that
+     * runs ends with HEARTH_EDENIED where we serve it (HTH_CAP_REVOKES); elsewhere the bytes are to
+     * be left as they are until the peer has said that it is through, or its connection is down. */
     void (*revoke)(struct hth_transport *t, const unsigned char *desc, uint32_t len);
 
     /* Bring bytes [roff, roff + len) of the grant (counted from the grant's start) to
@@ -140,8 +140,9 @@ struct hth_transport_ops {
             uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff,
             uint64_t len, uint64_t cookie);
 
-    /* Inside on_pull(cookie, 0): 1 and the CRC32C of what that pull has brought, computed from its
-     * destination as it came, while the processor's cache had it; 0: it was not. NULL: it never is. */
+    /* Inside on_pull(cookie, 0): 1 and the CRC32C of what that pull has brought, computed from
+     * its destination as it came, while the processor's cache had it; 0: it was not. NULL: it
+     * never is. */
     int (*pulled_crc)(struct hth_transport *t, uint32_t *out);
 
     /* When bytes of a pull of ours came on this connection last, in ms of the transport's clock;
@@ -153,9 +154,9 @@ struct hth_transport_ops {
     int (*progress)(struct hth_transport *t);
 
     /* Before sleeping: 1 and a readable-when-there-is-work descriptor (-1: none) with the latest
-     * time to call progress() again; 0: there is work now, do not sleep. Where the fabric has nothing
-     * to wait on, the descriptor is that of wake() and the time is near: 1 ms at most while something
-     * is in flight or was lately, then less often, idle for 1 % of a core at most. */
+     * time to call progress() again; 0: there is work now, do not sleep. Where the fabric has
+     * nothing to wait on, the descriptor is that of wake() and the time is near: 1 ms at most while
+     * something is in flight or was lately, then less often, idle for 1 % of a core at most. */
     int (*arm)(struct hth_transport *t, int *out_fd, uint64_t *out_due_ms);
 
     /* Any thread: makes the descriptor readable. */
@@ -170,7 +171,8 @@ struct hth_transport {
     uint32_t conns_max; /* connections that may stand, of both directions; 0: as memory goes */
 };
 
-/* What a backend module (hearth-tcp.so, hearth-ofi.so, hearth-ucx.so) exports as `hth_transport_backend`. */
+/* What a backend module (hearth-tcp.so, hearth-ofi.so, hearth-ucx.so) exports as
+ * `hth_transport_backend`. */
 struct hth_transport_backend {
     uint32_t abi; /* HTH_TRANSPORT_ABI */
     const char *name;

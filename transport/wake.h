@@ -12,8 +12,8 @@ static inline void hth_wake(int fd, atomic_int *woken)
         eventfd_write(fd, 1);
 }
 
-/* By the thread itself, before it looks at what there is. The mark stays until the write that it stands for has
- * come: whoever made it may have been stopped between the two. */
+/* By the thread itself, before it looks at what there is. The mark stays until the write that it
+ * stands for has come: whoever made it may have been stopped between the two. */
 static inline void hth_wake_taken(int fd, atomic_int *woken)
 {
     eventfd_t ignored;

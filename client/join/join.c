@@ -315,8 +315,8 @@ static int join_meet_once(struct hearth *h, unsigned char *table, struct hth_fab
     return rc ? rc : hth_fabric_choose(table, h->opts.world, out, err);
 }
 
-/* Until all nodes listen on what was chosen: once where they are alike. Each further meeting follows from
- * the table of the one before, so that all ranks come to it. */
+/* Until all nodes listen on what was chosen: once where they are alike. Each further meeting
+ * follows from the table of the one before, so that all ranks come to it. */
 static int join_meet(struct hearth *h, unsigned char *table, struct hearth_error *err)
 {
     struct hth_fabric_choice c = { 0 };

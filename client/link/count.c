@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank's begins of a step, counted here: all ranks that save together count theirs, refused ones too, and so agree on
- * which attempt a save is without asking anybody. An engine that was started again has no count of its own.
+ * A rank's begins of a step, counted here: all ranks that save together count theirs, refused ones
+ * too, and so agree on which attempt a save is without asking anybody. An engine that was started
+ * again has no count of its own.
  */
 #include "link.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A save that events are about, and what this rank has said of it and would have to say again to an engine
- * that comes in place of this node's: kept until the engine says that all of it is sealed.
+ * A save that events are about, and what this rank has said of it and would have to say again to an
+ * engine that comes in place of this node's: kept until the engine says that all of it is sealed.
  */
 #ifndef HEARTH_CLIENT_KEPT_H
 #define HEARTH_CLIENT_KEPT_H
@@ -68,7 +68,8 @@ struct hth_unsaid {
 /* With h->lock held: */
 struct hearth_handle *hth_kept_find_locked(
         struct hearth *h, uint64_t number); /* NULL: it is gone */
-/* 1: that comes next, on the connection there is. What an engine before knew is said to this one too. */
+/* 1: that comes next, on the connection there is. What an engine before knew is said to this one
+ * too. */
 int hth_kept_next_locked(struct hearth *h, struct hth_unsaid *out);
 /* The engine has all of it, or it has failed: nothing is said again. */
 void hth_kept_end_locked(struct hearth_handle *handle);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The link opened and closed, and what fork does to it: the child closes all that it inherited and is
- * refused everything; the parent notices nothing.
+ * The link opened and closed, and what fork does to it: the child closes all that it inherited and
+ * is refused everything; the parent notices nothing.
  */
 #include "link_parts.h"
 

@@ -61,14 +61,15 @@ uint64_t hth_incarnation_locked(const struct hearth *h);
 int hth_is_silent_locked(const struct hearth *h);
 /* With h->lock held: ABORT of a save, UNMAP of a lease, on this connection. */
 void hth_give_locked(struct hearth *h, uint32_t type, uint64_t id);
-/* With h->lock held: the slot that was lent ahead, if it has so many bytes: 1, and *out_fd is the caller's. */
+/* With h->lock held: the slot that was lent ahead, if it has so many bytes: 1, and *out_fd is the
+ * caller's. */
 int hth_ahead_take_locked(
         struct hearth *h, uint64_t bytes, struct hth_local_lent *out, int *out_fd);
 /* With h->lock held: the slot that was lent ahead is not wanted. */
 void hth_ahead_back_locked(struct hearth *h);
 
-/* With h->lock held: this rank begins `step` once more with these ranks (NULL: all); the attempt. 0: the engine is to
- * count, since it alone knows, or is to say why there is none. */
+/* With h->lock held: this rank begins `step` once more with these ranks (NULL: all); the attempt.
+ * 0: the engine is to count, since it alone knows, or is to say why there is none. */
 uint32_t hth_count_locked(struct hearth *h, uint64_t step, const struct hth_ranks *ranks);
 /* With h->lock held: the engine knows of this one. */
 void hth_counted_locked(struct hearth *h, struct hth_save_id save);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of the engine's, seen from here. A slot that was lent once stays mapped while the connection lasts:
- * its pages and their entries in our tables are there when it is lent again. It is recognised by
- * its inode, which a recycled slot keeps.
+ * Memory of the engine's, seen from here. A slot that was lent once stays mapped while the
+ * connection lasts: its pages and their entries in our tables are there when it is lent again. It
+ * is recognised by its inode, which a recycled slot keeps.
  *
  * A mapping keeps the engine's open file. The next engine, which has the same file open anew, sees
- * that another process has it open, and lends the slot to no rank: this process might be writing. So
- * a mapping of an earlier connection ends as soon as no save needs it:
+ * that another process has it open, and lends the slot to no rank: this process might be writing.
+ * So a mapping of an earlier connection ends as soon as no save needs it:
  *
  *     lent ─► written ─► SEAL ─► sealed ─► idle ── this connection lasts ──► kept for the next save
  *             └────── needed ──────┘         └──── it ended, LET_GO, join ─► unmapped
@@ -167,8 +167,8 @@ int hth_slot_get(struct hearth *h, const struct hth_slot_lent *lent, uint64_t by
     before = known ? known->base : NULL;
     rc = slot_get_locked(h, lent, &st, out, err);
     pthread_mutex_unlock(&h->lock);
-    /* A new mapping, also of a slot that was mapped before: page tables in one go, not by a fault per
-     * page. The memory itself is there. */
+    /* A new mapping, also of a slot that was mapped before: page tables in one go, not by a fault
+     * per page. The memory itself is there. */
     if (!rc && (*out)->base != before && touch)
         madvise((*out)->base, bytes, MADV_POPULATE_WRITE);
     return rc;

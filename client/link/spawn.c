@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An engine of our own, as a process. It must not be the trainer's child: a trainer that waits for
- * "any child" would find it, and a launcher that ends a process group would end it. So hearthd is started
- * in a process group of its own, goes into the background itself, tells its pid there through a pipe and is gone;
- * the pid's descriptor says whether it lives, and what it prints goes to a memfd, for a sentence if it
- * ends at once.
+ * "any child" would find it, and a launcher that ends a process group would end it. So hearthd is
+ * started in a process group of its own, goes into the background itself, tells its pid there
+ * through a pipe and is gone; the pid's descriptor says whether it lives, and what it prints goes
+ * to a memfd, for a sentence if it ends at once.
  *
  *     rank --posix_spawn, setpgid--> hearthd --detach --fork--> hearthd (orphan)       pid ->| pipe |-> rank
  *
- * In the rank's session, though: Linux schedules a session as one (autogroup), and one that sleeps most of
- * the time is left waiting for seconds where others keep all processors busy. hearthd ignores the SIGHUP
- * of a session that ends.
+ * In the rank's session, though: Linux schedules a session as one (autogroup), and one that sleeps
+ * most of the time is left waiting for seconds where others keep all processors busy. hearthd
+ * ignores the SIGHUP of a session that ends.
  */
 #include "spawn.h"
 
@@ -91,7 +91,8 @@ static pid_t spawn_read_pid(int fd, uint64_t until)
     return (pid_t)strtol(text, NULL, 10);
 }
 
-/* It ends as soon as it has told the pid. One that does not is killed, and left if even that takes long. */
+/* It ends as soon as it has told the pid. One that does not is killed, and left if even that takes
+ * long. */
 static void spawn_reap(pid_t first, int in_time)
 {
     static const struct timespec nap = { .tv_nsec = 2 * 1000000L };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One connection: packets, and which request each answers. With h->lock held, but while it waits. */
+/* One connection: packets, and which request each answers. With h->lock held, but while it
+ * waits. */
 /* For this folder alone. */
 #ifndef HEARTH_CLIENT_WIRE_H
 #define HEARTH_CLIENT_WIRE_H
@@ -16,7 +17,8 @@ void hth_ask_drop_locked(struct hearth *h, struct hth_asked *asked);
 void hth_say_locked(struct hearth *h);
 /* Until another thread has changed something, or `until` passed. */
 void hth_await_change_locked(struct hearth *h, uint64_t until);
-/* Its connection has ended, and slots, leases and tokens with it: what was to be said of them is not. */
+/* Its connection has ended, and slots, leases and tokens with it: what was to be said of them is
+ * not. */
 void hth_link_forget(struct hth_link *link);
 
 /* One request on a connection that nobody else uses yet; events that come meanwhile are heard. */

@@ -146,7 +146,8 @@ static int pass_take_ranks(struct hearth_save *s, const struct hth_local_taken *
     return HEARTH_OK;
 }
 
-/* Whatever is wrong with it, the engine says it is ours: the handle has its token, to give it back. */
+/* Whatever is wrong with it, the engine says it is ours: the handle has its token, to give it
+ * back. */
 static int pass_take(struct hearth_save *s, const struct hearth_ticket *t, struct hearth_error *err)
 {
     struct hth_local_take m = { .secret = { hth_get64(t->bytes + 16), hth_get64(t->bytes + 24) } };

@@ -150,8 +150,8 @@ static int save_lent(struct hearth_save *s, struct hth_written *w, const struct 
 
 #define ANSWER_MS 1000u /* for the engine's refusal, which says more than that no answer came */
 
-/* What an engine that is there has done before it answers: a slot made, at worst. One that has been silent
- * is not waited for, but as long as the caller asked for. */
+/* What an engine that is there has done before it answers: a slot made, at worst. One that has been
+ * silent is not waited for, but as long as the caller asked for. */
 static uint64_t save_patience_ms(struct hearth *h, uint64_t bytes, uint32_t wait_ms)
 {
     uint64_t making_ms = hth_local_making_ms(bytes) + ANSWER_MS, ms;
@@ -214,8 +214,8 @@ static int save_ask(struct hearth_save *s, struct hth_written *w, struct hth_loc
     return rc;
 }
 
-/* The slot that was lent ahead, if there is one of that size; 0: there is none. Who may wait for room asks
- * for it: there may be less than when the slot was lent. */
+/* The slot that was lent ahead, if there is one of that size; 0: there is none. Who may wait for
+ * room asks for it: there may be less than when the slot was lent. */
 static int save_take_ahead(struct hearth_save *s, const struct hth_local_begin *m,
         struct hth_local_lent *out, uint64_t *out_incarnation, int *out_fd)
 {

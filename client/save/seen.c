@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which pieces a rank's save has already: places of table records, and a hash set of them, since whoever
- * loads a key takes the first piece that covers a box and never sees another of the same box.
+ * Which pieces a rank's save has already: places of table records, and a hash set of them, since
+ * whoever loads a key takes the first piece that covers a box and never sees another of the same
+ * box.
  *
- * Records are taken in after they were written and before anything is copied. Those of a call that is
- * refused are the last ones, and are cut off again.
+ * Records are taken in after they were written and before anything is copied. Those of a call that
+ * is refused are the last ones, and are cut off again.
  */
 #include "seen.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank's begins of a step in its epoch, counted for each set of ranks by itself, refused ones too: so all ranks of a
- * set agree on which attempt a save is, without asking anybody, whatever other sets some of them have saved the step
- * with. Steps never go down. All zeros: nothing was begun.
+ * A rank's begins of a step in its epoch, counted for each set of ranks by itself, refused ones
+ * too: so all ranks of a set agree on which attempt a save is, without asking anybody, whatever
+ * other sets some of them have saved the step with. Steps never go down. All zeros: nothing was
+ * begun.
  */
 #ifndef HEARTH_CORE_BASE_ATTEMPTS_H
 #define HEARTH_CORE_BASE_ATTEMPTS_H
@@ -18,8 +19,8 @@ struct hth_attempts {
     uint32_t begun[HTH_ATTEMPTS_SETS]; /* attempts, as in ids: with their set's bits */
 };
 
-/* One more by the set of these bits. 0: there is none, since the step goes down (hth_attempts_passed), the set has no
- * count left, or too many sets have begun the step. */
+/* One more by the set of these bits. 0: there is none, since the step goes down
+ * (hth_attempts_passed), the set has no count left, or too many sets have begun the step. */
 uint32_t hth_attempts_next(struct hth_attempts *a, uint64_t step, uint32_t bits);
 /* What that would be, without beginning it. */
 uint32_t hth_attempts_peek(const struct hth_attempts *a, uint64_t step, uint32_t bits);

@@ -111,8 +111,8 @@ void hth_random_bytes(void *out, size_t len)
     randombytes_buf(out, len);
 }
 
-/* libsodium's allocator puts guard pages around its memory and leaves it out of dumps. It does not say
- * whether it could lock the memory, so mlock() is asked once more. */
+/* libsodium's allocator puts guard pages around its memory and leaves it out of dumps. It does not
+ * say whether it could lock the memory, so mlock() is asked once more. */
 void *hth_secret_alloc(size_t len, int *out_locked)
 {
     unsigned char *secret = sodium_init() < 0 ? NULL : sodium_malloc(len);

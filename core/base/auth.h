@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one file that knows libsodium: digests, message authentication, the job key, what seals connections. */
+/* The one file that knows libsodium: digests, message authentication, the job key, what seals
+ * connections. */
 #ifndef HEARTH_CORE_BASE_AUTH_H
 #define HEARTH_CORE_BASE_AUTH_H
 
@@ -33,7 +34,8 @@ int hth_mac_equal(const unsigned char a[HTH_MAC], const unsigned char b[HTH_MAC]
 void hth_local_proof(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY],
         const unsigned char challenge[HTH_LOCAL_CHALLENGE]);
 
-/* A key for one purpose; neither the job's key nor that of another purpose can be computed from it. */
+/* A key for one purpose; neither the job's key nor that of another purpose can be computed from
+ * it. */
 void hth_subkey(
         unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY], const char *purpose);
 
@@ -44,10 +46,10 @@ void hth_session_key(unsigned char out[HTH_KEY], const unsigned char job_key[HTH
         const char *purpose, const void *transcript, size_t len);
 
 /*
- * The one copy of the job key in this process, or of two while it is being changed: in memory that is not
- * swapped, dumped or inherited by a child, and wiped at close. Callers borrow the pointers. An id says which
- * key is meant in logs and to an operator. It is computed from the key, so whoever reads it can test guesses: no
- * message has it.
+ * The one copy of the job key in this process, or of two while it is being changed: in memory that
+ * is not swapped, dumped or inherited by a child, and wiped at close. Callers borrow the pointers.
+ * An id says which key is meant in logs and to an operator. It is computed from the key, so whoever
+ * reads it can test guesses: no message has it.
  */
 struct hth_key {
     const unsigned char *bytes; /* [HTH_KEY] to dial and prove with */
@@ -78,8 +80,9 @@ int hth_key_open(const char *path, struct hth_key *out, struct hearth_error *err
 /* The same by an opener; NULL, or a path that is a descriptor: without it. */
 int hth_key_open_by(const struct hth_key_opener *opener, const char *path, struct hth_key *out,
         struct hearth_error *err);
-/* What the file holds now; a key that stays keeps its pointer, and nobody can prove with one that has
- * gone. *out_changed: another one, or another order. Errors: as of open, the keys are then as they were. */
+/* What the file holds now; a key that stays keeps its pointer, and nobody can prove with one that
+ * has gone. *out_changed: another one, or another order. Errors: as of open, the keys are then as
+ * they were. */
 int hth_key_reload(struct hth_key *key, const struct hth_key_opener *opener, const char *path,
         int *out_changed, struct hearth_error *err);
 void hth_key_close(struct hth_key *key); /* NULL and one of zeros: nothing */
@@ -118,7 +121,8 @@ void hth_exchange_public(unsigned char out[HTH_KEY], const unsigned char secret[
 int hth_exchange(unsigned char out[HTH_KEY], const unsigned char secret[HTH_KEY],
         const unsigned char public_key[HTH_KEY]);
 
-/* ChaCha20-Poly1305 (RFC 8439), tag apart; in may be out. Open: HEARTH_EAUTH, and out is not written. */
+/* ChaCha20-Poly1305 (RFC 8439), tag apart; in may be out. Open: HEARTH_EAUTH, and out is not
+ * written. */
 #define HTH_AEAD_NONCE 12
 #define HTH_AEAD_TAG   16
 void hth_chacha_seal(unsigned char *out, unsigned char tag[HTH_AEAD_TAG], const unsigned char *in,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes that several parts of an engine keep, such as a manifest that is held and given on: once in memory,
- * freed with the last of them. One thread's; others may read.
+ * Bytes that several parts of an engine keep, such as a manifest that is held and given on: once in
+ * memory, freed with the last of them. One thread's; others may read.
  */
 #ifndef HEARTH_CORE_BASE_BUF_H
 #define HEARTH_CORE_BASE_BUF_H

@@ -14,7 +14,8 @@ uint32_t hth_crc32c_portable(const void *bytes, size_t len);
 uint32_t hth_crc32c_more(uint32_t crc, const void *bytes, size_t len);
 uint32_t hth_crc32c_portable_more(uint32_t crc, const void *bytes, size_t len);
 
-/* Join: crc of a||b from the crcs of both and b's length, so that each may be computed elsewhere. */
+/* Join: crc of a||b from the crcs of both and b's length, so that each may be computed
+ * elsewhere. */
 uint32_t hth_crc32c_join(uint32_t a, uint32_t b, uint64_t b_len);
 
 #endif

@@ -3,8 +3,8 @@
  * CRC32C in plain C, eight bytes a step ("slicing-by-8"; Kounavis, Berry 2005). table[k][b] is
  * the effect of byte b with k zero bytes behind it, so eight look-ups make one step of 64 bits.
  *
- * A crc with n bytes behind it is that crc times x^8n modulo the polynomial, which is a product of x^8, x^16,
- * x^32 ... (as zlib's crc32_combine() has it).
+ * A crc with n bytes behind it is that crc times x^8n modulo the polynomial, which is a product of
+ * x^8, x^16, x^32 ... (as zlib's crc32_combine() has it).
  */
 #include "bytes.h"
 #include "crc.h"

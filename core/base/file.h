@@ -10,9 +10,9 @@
  * pread(). */
 int hth_file_fill(int fd, void *at, size_t len, uint64_t off);
 
-/* The bytes of the regular file `fd`, malloc'ed, with a NUL behind them. 0; or -1 and errno: EINVAL it is
- * no regular file, EFBIG it has more than `most` bytes, ENOMEM, EIO it became shorter, or as fstat() and
- * pread(). */
+/* The bytes of the regular file `fd`, malloc'ed, with a NUL behind them. 0; or -1 and errno: EINVAL
+ * it is no regular file, EFBIG it has more than `most` bytes, ENOMEM, EIO it became shorter, or as
+ * fstat() and pread(). */
 int hth_file_read(int fd, uint64_t most, void **out, size_t *out_len);
 
 #endif

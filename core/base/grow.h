@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arrays that grow by doubling, so that adding one after the other costs no more than copying all twice. */
+/* Arrays that grow by doubling, so that adding one after the other costs no more than copying all
+ * twice. */
 #ifndef HEARTH_CORE_BASE_GROW_H
 #define HEARTH_CORE_BASE_GROW_H
 
@@ -7,8 +8,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* `at` with room for `want` elements of `each` bytes: as it is where *room has as many, else moved, *room
- * elements long then, `least` at first. NULL: no memory, and `at` and *room are as they were. */
+/* `at` with room for `want` elements of `each` bytes: as it is where *room has as many, else
+ * moved, *room elements long then, `least` at first. NULL: no memory, and `at` and *room are as
+ * they were. */
 static inline void *hth_grow(void *at, size_t *room, size_t want, size_t least, size_t each)
 {
     size_t more = *room ? *room : least;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A list of the process, since a signal handler is given nothing else. Its entries are used again and never
- * freed, so that a handler may walk it while others add and remove. */
+/* A list of the process, since a signal handler is given nothing else. Its entries are used again
+ * and never freed, so that a handler may walk it while others add and remove. */
 #include "guard.h"
 
 #include <errno.h>

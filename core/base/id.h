@@ -12,8 +12,8 @@
 #define HTH_RECORDS_DIR ".hearth"
 #define HTH_STEP_MAX    (UINT64_MAX - 2) /* above it: HEARTH_STEP_NEWEST, HEARTH_STEP_LATER */
 
-/* One attempt to write a step. Ordered by epoch, nonce, step, attempt; of one step a save of all ranks is newer
- * than one of some (hth_save_cmp). */
+/* One attempt to write a step. Ordered by epoch, nonce, step, attempt; of one step a save of all
+ * ranks is newer than one of some (hth_save_cmp). */
 struct hth_save_id {
     uint64_t epoch;
     uint64_t nonce;
@@ -21,8 +21,8 @@ struct hth_save_id {
     uint32_t attempt;
 };
 
-/* An attempt of some of the ranks has the code of their set in its upper bits (core/format/ranks.h), so that sets
- * count by themselves and no two of them have one id. */
+/* An attempt of some of the ranks has the code of their set in its upper bits
+ * (core/format/ranks.h), so that sets count by themselves and no two of them have one id. */
 #define HTH_ATTEMPT_SOME  UINT32_C(0x80000000)
 #define HTH_ATTEMPT_SHIFT 16
 #define HTH_ATTEMPT_COUNT UINT32_C(0xffff)
@@ -47,8 +47,8 @@ static inline const char *hth_attempt_of(uint32_t attempt)
 #define HTH_SAVE_ARGS(s) \
     (s).step, (s).epoch, hth_attempt_count((s).attempt), hth_attempt_of((s).attempt)
 
-/* An epoch that a peer says it has seen is believed up to 2^62, so no session has one above 2^62 + 1;
- * a larger number is damage. */
+/* An epoch that a peer says it has seen is believed up to 2^62, so no session has one above 2^62 +
+ * 1; a larger number is damage. */
 #define HTH_EPOCH_BELIEVED (UINT64_C(1) << 62)
 #define HTH_EPOCH_MOST     (HTH_EPOCH_BELIEVED + 1)
 
@@ -79,7 +79,8 @@ int hth_save_parse(const char *text, struct hth_save_id *out); /* 0 or HEARTH_EI
 
 /* `step-<N>_ckpt`: 0 and the number, or HEARTH_EINVAL. Plain decimal, no leading zeros. */
 int hth_step_dir_parse(const char *name, uint64_t *out_step);
-/* The same of a container that somebody else wrote: as ml-flashpoint takes it, with leading zeros too. */
+/* The same of a container that somebody else wrote: as ml-flashpoint takes it, with leading zeros
+ * too. */
 int hth_step_dir_theirs(const char *name, uint64_t *out_step);
 
 /* Object id: rank in the upper half, index in that rank's save in the lower. */
@@ -103,8 +104,8 @@ static inline int hth_save_after(struct hth_save_id save, struct hth_save_id cho
 /* In a foreign container: 1..255 bytes, no `/` or NUL, not `.` or `..`. */
 int hth_foreign_name_check(const char *name, struct hearth_error *err);
 
-/* The folder of a job in which a foreign writer's files may lie, its containers having links to them; and the
- * name in a link `<base>/buffer_pool/<name>`, NULL of any other one. */
+/* The folder of a job in which a foreign writer's files may lie, its containers having links to
+ * them; and the name in a link `<base>/buffer_pool/<name>`, NULL of any other one. */
 #define HTH_BUFFERS "buffer_pool"
 const char *hth_foreign_buffer(const char *link, const char *base);
 

@@ -5,8 +5,8 @@
  *
  *     file [old]  ─add─►  [old, new]  ─rotate─►  [new, old]  ─drop─►  [new]
  *
- * The first one dials and proves, both are taken, so that engines which have read the file at different
- * times, one step apart, understand each other.
+ * The first one dials and proves, both are taken, so that engines which have read the file at
+ * different times, one step apart, understand each other.
  */
 #include "auth.h"
 #include "bytes.h"
@@ -239,8 +239,9 @@ static unsigned key_slot(const struct hth_key_place *place, const unsigned char 
     return i;
 }
 
-/* place->read comes into use. A handshake that is under way has a pointer to its key: one that stays does not
- * move, and the place of one that goes gets bytes that nobody knows, not zeros, which all know. */
+/* place->read comes into use. A handshake that is under way has a pointer to its key: one that
+ * stays does not move, and the place of one that goes gets bytes that nobody knows, not zeros,
+ * which all know. */
 static void key_take(struct hth_key *key, unsigned count)
 {
     struct hth_key_place *place = key->place;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The few functions that we call of libcrypto 3, found at run time: no header and no
- * link, so that a machine without it, or with another one in the same process, is a machine like any. */
+/* The few functions that we call of libcrypto 3, found at run time: no header and no link, so that
+ * a machine without it, or with another one in the same process, is a machine like any. */
 #ifndef HEARTH_CORE_BASE_LIBCRYPTO_H
 #define HEARTH_CORE_BASE_LIBCRYPTO_H
 
@@ -30,7 +30,8 @@ struct hth_libcrypto {
             const void *md, void *engine);
 };
 
-/* The library, opened at the first call and never closed. NULL: it is not there, or not as we know it. */
+/* The library, opened at the first call and never closed. NULL: it is not there, or not as we know
+ * it. */
 const struct hth_libcrypto *hth_libcrypto(void);
 
 #endif

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Off loopback any machine may connect, and on loopback any user of this machine. Our own hello asks for
- * the job's key, but a transport library that listens on sockets handles its peer's messages before our
- * hello: it writes bytes where the peer says, or aborts on a message out of turn. Network hardware that
- * checks memory keys itself prevents that, and our own sockets (transport tcp) with a key. The libraries'
- * other listeners are allowed only where the site says that its network is trusted, loopback included.
- * libfabric's shm has no port, but maps whatever file of /dev/shm has the name of its peer, whoever made
- * it, and follows the offsets in it: it is treated alike. Our own sockets without a key let others take
- * part in the job, and do no more than that: they may open on loopback.
+ * Off loopback any machine may connect, and on loopback any user of this machine. Our own hello
+ * asks for the job's key, but a transport library that listens on sockets handles its peer's
+ * messages before our hello: it writes bytes where the peer says, or aborts on a message out of
+ * turn. Network hardware that checks memory keys itself prevents that, and our own sockets
+ * (transport tcp) with a key. The libraries' other listeners are allowed only where the site says
+ * that its network is trusted, loopback included. libfabric's shm has no port, but maps whatever
+ * file of /dev/shm has the name of its peer, whoever made it, and follows the offsets in it: it is
+ * treated alike. Our own sockets without a key let others take part in the job, and do no more than
+ * that: they may open on loopback.
  *
- * What such hardware does not do is encrypt: who is on the way could change a checkpoint and its CRC. So
- * it is taken with SHA-256 beside that (integrity = strong), which leaves reading to him.
+ * What such hardware does not do is encrypt: who is on the way could change a checkpoint and its
+ * CRC. So it is taken with SHA-256 beside that (integrity = strong), which leaves reading to him.
  */
 #include "network.h"
 #include "fail.h"
@@ -24,7 +25,8 @@
 #define ELSE    "or, on a network of the job's own that no stranger reaches, " TRUSTED
 #define ALONE   "or, on a machine that no other user's programs run on, " TRUSTED
 
-/* Providers whose hardware refuses a memory key that was not granted; all others count as sockets. */
+/* Providers whose hardware refuses a memory key that was not granted; all others count as
+ * sockets. */
 static const struct {
     const char *transport, *provider;
 } guarded[] = { { "ofi", "verbs" }, { "ofi", "efa" }, { "ofi", "efa-direct" }, { "ofi", "cxi" } };

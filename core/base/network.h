@@ -23,13 +23,15 @@ struct hth_network {
     int strong; /* integrity = strong */
 };
 
-/* Which transport that is: what was set, by NULL or "" for unset. A provider alone is libfabric's. */
+/* Which transport that is: what was set, by NULL or "" for unset. A provider alone is
+ * libfabric's. */
 const char *hth_network_transport(const char *transport, const char *provider);
 
 /* May an engine listen like this? Of auto, which is not a listener yet, as far as a key goes.
  * Errors: HEARTH_EINVAL, one sentence for ranks and hearthd. */
 int hth_network_check(const struct hth_network *n, struct hearth_error *err);
-/* The same without the question for a key: for a transport, which knows the provider it has taken. */
+/* The same without the question for a key: for a transport, which knows the provider it has
+ * taken. */
 int hth_listener_check(const struct hth_network *n, struct hearth_error *err);
 
 /* The protections that are missing where this is allowed, a sentence each; returns how many. */

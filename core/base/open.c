@@ -128,8 +128,8 @@ static int open_must_be_file(int fd)
     return S_ISREG(st.st_mode) ? fd : open_close(fd, EINVAL);
 }
 
-/* Looked at before it is opened, which is enough to make some devices do something; and again behind that, since it
- * may have become another. */
+/* Looked at before it is opened, which is enough to make some devices do something; and again
+ * behind that, since it may have become another. */
 int hth_open_file(int dir, const char *name, int flags)
 {
     int look = open_must_be_file(hth_open_below(dir, name, O_PATH, 0));

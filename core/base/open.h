@@ -5,7 +5,8 @@
  * links. No open waits for the other end of a fifo, and hth_open_file() accepts regular files
  * only.
  *
- * All return a descriptor that no child inherits, or -1 and errno. Any thread; also in a signal handler.
+ * All return a descriptor that no child inherits, or -1 and errno. Any thread; also in a signal
+ * handler.
  */
 #ifndef HEARTH_CORE_BASE_OPEN_H
 #define HEARTH_CORE_BASE_OPEN_H
@@ -14,10 +15,12 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* As openat(2). ELOOP: a part of the name, or what it names, is a link; EXDEV: it is absolute, or has `..`. */
+/* As openat(2). ELOOP: a part of the name, or what it names, is a link; EXDEV: it is absolute, or
+ * has `..`. */
 int hth_open_below(int dir, const char *name, int flags, mode_t mode);
 
-/* The same of a regular file; EINVAL: it is something else, and was not touched. One that is made is 0600. */
+/* The same of a regular file; EINVAL: it is something else, and was not touched. One that is made
+ * is 0600. */
 int hth_open_file(int dir, const char *name, int flags);
 
 /* What a user or an administrator names. Links are followed; the last one not with O_NOFOLLOW. */
@@ -34,7 +37,8 @@ DIR *hth_open_kernel_list(const char *path);
 /* By another open file description, with other rights; it needs /proc. */
 int hth_open_again(int fd, int flags);
 
-/* The directory in which this one lies, as O_PATH; and the entries of this one, from the first: NULL instead of -1. */
+/* The directory in which this one lies, as O_PATH; and the entries of this one, from the first:
+ * NULL instead of -1. */
 int hth_open_parent(int dir);
 DIR *hth_open_list(int dir);
 

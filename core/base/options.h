@@ -21,7 +21,8 @@
 #include <stdint.h>
 
 #define HTH_DEADLINE_MAX 86400000u /* a day; there is no "for ever" */
-/* Bytes of one object or of a reservation: 64 of them are added up, with what stands around them. */
+/* Bytes of one object or of a reservation: 64 of them are added up, with what stands around
+ * them. */
 #define HTH_BYTES_MAX    ((uint64_t)INT64_MAX / 2 / 64)
 
 enum hth_option_kind {

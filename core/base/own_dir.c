@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loader names a library by its path, but a program by the first word of its command line. A program that a
- * shell found by PATH is called `hearth` there, and so may be any file of the current directory. A name that is
- * not absolute is therefore not used: the kernel says which file is mapped at this code.
+ * The loader names a library by its path, but a program by the first word of its command line. A
+ * program that a shell found by PATH is called `hearth` there, and so may be any file of the
+ * current directory. A name that is not absolute is therefore not used: the kernel says which file
+ * is mapped at this code.
  */
 #include "own_dir.h"
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Part by part, so that the owner of each link is seen: a user who may write to a directory on the way, such as /tmp,
- * can make a link there that leads anywhere, and point it elsewhere while a job runs.
+ * Part by part, so that the owner of each link is seen: a user who may write to a directory on the
+ * way, such as /tmp, can make a link there that leads anywhere, and point it elsewhere while a job
+ * runs.
  *
  *     part ─► a directory ─► the next part                  rest = "mem/../h"
  *        └──► a link of root's or ours ─► its text before the rest
  *
- * A directory above the root that others may write to is not refused: in a container that has no other user, such a
- * mount is usual, and a directory of one's own in it is what the refusal of the root itself advises.
+ * A directory above the root that others may write to is not refused: in a container that has no
+ * other user, such a mount is usual, and a directory of one's own in it is what the refusal of the
+ * root itself advises.
  */
 #include "root.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A hash set of numbers, for an owner who has what they stand for in an array: the set keeps a number
- * and 32 bits of a hash, and the owner compares.
+ * A hash set of numbers, for an owner who has what they stand for in an array: the set keeps a
+ * number and 32 bits of a hash, and the owner compares.
  *
  *     slot[]   | number + 1, hash | -- | number + 1, hash | ...     linear probing, at most 3/4 full
  *
@@ -32,8 +32,8 @@ int hth_set_room(struct hth_set *set, size_t more);
 /* There is room. That it is not in yet is for the owner to see. */
 void hth_set_add(struct hth_set *set, uint32_t hash, uint32_t number);
 
-/* Forget all numbers from `from` on, which were all added since there was last made room: others have
- * not moved since, so that they are found as before. */
+/* Forget all numbers from `from` on, which were all added since there was last made room: others
+ * have not moved since, so that they are found as before. */
 void hth_set_cut(struct hth_set *set, uint32_t from);
 
 void hth_set_fini(struct hth_set *set);

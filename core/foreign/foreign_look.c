@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All bytes of a foreign file looked at once, where they lie: is it whole, and which items are in it?
- * A list of items is long, so others get a digest of it:
+ * All bytes of a foreign file looked at once, where they lie: is it whole, and which items are in
+ * it? A list of items is long, so others get a digest of it:
  *
  *     MLF_TENS         tensors, up to the first byte item, which does not say where it ends
  *     all others       zips of torch.save, one behind the other
@@ -34,7 +34,8 @@ void hth_foreign_item(
     }
 }
 
-/* ---- Items --------------------------------------------------------------------------------------- */
+/* ---- Items
+ * --------------------------------------------------------------------------------------- */
 
 struct walk {
     uint32_t items;
@@ -63,7 +64,8 @@ static int walk_tensors(
     return rc == HEARTH_ENOENT ? HEARTH_OK : rc;
 }
 
-/* A zip whose root is not a tensor: its writer listed it as bytes in `.metadata`, so it has no shape. */
+/* A zip whose root is not a tensor: its writer listed it as bytes in `.metadata`, so it has no
+ * shape. */
 static void walk_zip(struct walk *w, const unsigned char *data, uint64_t at, size_t len)
 {
     struct hearth_value v = { .struct_size = sizeof(v) };
@@ -112,7 +114,8 @@ static int look_at_items(struct hth_foreign_look *out, const unsigned char *byte
     return HEARTH_OK;
 }
 
-/* ---- `.metadata` --------------------------------------------------------------------------------- */
+/* ---- `.metadata`
+ * --------------------------------------------------------------------------------- */
 
 static int look_at_metadata(struct hth_foreign_look *out, const unsigned char *bytes, uint64_t len,
         struct hearth_error *err)

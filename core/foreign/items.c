@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Walking a data section without a table. Where no tensor header can be read, the tensors have ended
- * and the rest is bytes; but a header whose payload is cut off is damage, not the beginning of them.
+ * Walking a data section without a table. Where no tensor header can be read, the tensors have
+ * ended and the rest is bytes; but a header whose payload is cut off is damage, not the beginning
+ * of them.
  */
 #include "items.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The items of an object without a table: a foreign one. Tensors come first, and the header of each
- * gives its length; the bytes after the last tensor have no length of their own, so they are one item.
+ * gives its length; the bytes after the last tensor have no length of their own, so they are one
+ * item.
  */
 #ifndef HEARTH_CORE_FOREIGN_ITEMS_H
 #define HEARTH_CORE_FOREIGN_ITEMS_H

@@ -73,8 +73,8 @@ struct hth_gather {
     uint32_t addr_len;
     unsigned char addr[HTH_ADDR_MAX];
     struct hth_sizes objects; /* of one save of this rank; none: not said, by version 8 one alone */
-    /* transport = auto, by version 4 (fabric.h): bits of what the node may still take; 0: by hand. The
-     * transport, provider and address above are those that it listens on now. */
+    /* transport = auto, by version 4 (fabric.h): bits of what the node may still take; 0: by hand.
+     * The transport, provider and address above are those that it listens on now. */
     uint32_t fabrics;
     uint32_t first_fabric; /* a number: what this job's first epoch ran on here; 0: none has been */
     int code;              /* ABSENT: of its error, and the sentence */
@@ -96,8 +96,9 @@ void hth_gather_objects(const unsigned char row[HTH_GATHER], struct hth_sizes *o
 void hth_gather_prove(unsigned char row[HTH_GATHER], const unsigned char key[HTH_KEY]);
 
 /* table[world] is of the ranks it says it is of: each row in its place, of this world, proved with
- * one of key[keys], or with none where that is 0; and all of them take part. Errors: HEARTH_ECORRUPT,
- * HEARTH_EINVAL, HEARTH_EAUTH, and that of a rank which cannot; naming rank and node. */
+ * one of key[keys], or with none where that is 0; and all of them take part. Errors:
+ * HEARTH_ECORRUPT, HEARTH_EINVAL, HEARTH_EAUTH, and that of a rank which cannot; naming rank and
+ * node. */
 int hth_gather_check(const unsigned char *table, uint32_t world,
         const unsigned char (*key)[HTH_KEY], unsigned keys, struct hearth_error *err);
 

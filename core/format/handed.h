@@ -51,7 +51,8 @@ struct hth_handed_record {
 
 size_t hth_handed_bytes(const struct hth_handed_record *record);
 void hth_handed_encode(const struct hth_handed_record *record, unsigned char *out);
-/* Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED, HEARTH_ENOMEM. _as: with other rows than ours (versions.h). */
+/* Errors: HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED, HEARTH_ENOMEM. _as: with other rows than ours
+ * (versions.h). */
 int hth_handed_decode_as(const struct hth_versions *versions, struct hth_handed_record *out,
         const void *bytes, size_t len, struct hearth_error *err);
 int hth_handed_decode(

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The coordinator's last plan on record; the plan itself is bytes here. Layout: core/format/plans.h. */
+/* The coordinator's last plan on record; the plan itself is bytes here. Layout:
+ * core/format/plans.h. */
 #include "plans.h"
 #include "core/base/auth.h"
 #include "record.h"

@@ -4,9 +4,10 @@
  *
  *     u32 first, u32 count, u32 step      first, first + step, ..., `count` of them
  *
- * One set has one way of being written: from its lowest rank on, a run takes the next rank whatever the
- * distance is, and goes on as long as that stays the same. So only the last run may have one rank (step 1),
- * and any set of 2 * HTH_RANK_RUNS ranks has a way of being written, and each regular one.
+ * One set has one way of being written: from its lowest rank on, a run takes the next rank whatever
+ * the distance is, and goes on as long as that stays the same. So only the last run may have one
+ * rank (step 1), and any set of 2 * HTH_RANK_RUNS ranks has a way of being written, and each
+ * regular one.
  *
  * The set is part of the save's id, by its code:
  *
@@ -32,8 +33,9 @@ struct hth_ranks {
     struct hth_rank_run run[HTH_RANK_RUNS];
 };
 
-/* ranks[count]: rising. Errors: HEARTH_EINVAL, which rank is twice or out of order, is none of `world`, or
- * that the set is too irregular; none of all this where it is all of `world`, which gives no runs. */
+/* ranks[count]: rising. Errors: HEARTH_EINVAL, which rank is twice or out of order, is none of
+ * `world`, or that the set is too irregular; none of all this where it is all of `world`, which
+ * gives no runs. */
 int hth_ranks_of(struct hth_ranks *out, const uint32_t *ranks, size_t count, uint32_t world,
         struct hearth_error *err);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `.hearth/running`: what a member has to know besides the epoch record to go on in that epoch, should its
- * engine die under living ranks. It is there once recovery has ended well.
+ * `.hearth/running`: what a member has to know besides the epoch record to go on in that epoch,
+ * should its engine die under living ranks. It is there once recovery has ended well.
  *
  *     0 "HTHRUNNG"   8 u32 version   12 u32 zero   16 u64 epoch   24 u64 nonce   32 the chosen save
  *    64 u32 copies   68 u32 min_copies   72 u32 keep   76 u32 allow_degraded

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How large the objects of one save of a rank are, in a fixed number of bytes: up to four sizes, the largest
- * first, each with how many objects have it. Where a save has more sizes than that, those that lie nearest
- * to the next larger one count as that one.
+ * How large the objects of one save of a rank are, in a fixed number of bytes: up to four sizes,
+ * the largest first, each with how many objects have it. Where a save has more sizes than that,
+ * those that lie nearest to the next larger one count as that one.
  */
 #ifndef HEARTH_CORE_FORMAT_SIZES_H
 #define HEARTH_CORE_FORMAT_SIZES_H

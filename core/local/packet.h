@@ -12,8 +12,9 @@ enum hth_packet {
     HTH_PACKET_BAD = -2 /* not as long as it says, or with more descriptors than we take */
 };
 
-/* Connect to the engine whose socket lies in this directory, by no link. 0; or an errno: ECONNREFUSED nobody
- * listens, EAGAIN as many wait for it as may: a blocking socket would wait here, for ever if it is stopped. */
+/* Connect to the engine whose socket lies in this directory, by no link. 0; or an errno:
+ * ECONNREFUSED nobody listens, EAGAIN as many wait for it as may: a blocking socket would wait
+ * here, for ever if it is stopped. */
 int hth_packet_dial(int records, int *out_sock);
 
 /* One packet of HTH_LOCAL_MAX at most into bytes, without waiting; *out_fd: its descriptor (the

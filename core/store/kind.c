@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether a file of a save is a slot or a raw object. Its size says so, but for raw objects that happen to have a
- * slot's; of those the block at a slot's front, and the mode in which raw objects are made:
+ * Whether a file of a save is a slot or a raw object. Its size says so, but for raw objects that
+ * happen to have a slot's; of those the block at a slot's front, and the mode in which raw objects
+ * are made:
  *
  *     block of this save   u+w     slot                  no block   u+w     slot, torn
  *     block of this save   no u+w  slot, after chmod     no block   no u+w  raw object
  *
- * Where these two disagree, as after a chmod of somebody else's, the save's manifest decides if there is one.
+ * Where these two disagree, as after a chmod of somebody else's, the save's manifest decides if
+ * there is one.
  */
 #include "tmpfs.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pages of the job root's mount: registering and copying them costs a hundredth when they are huge. */
+/* The pages of the job root's mount: registering and copying them costs a hundredth when they are
+ * huge. */
 #include "pages.h"
 
 #include "core/base/map.h"
@@ -79,8 +80,8 @@ static int huge_of_kernel(const char *under)
     return at && (at[1] == 'f' || at[1] == 'd') ? at[1] : 0;
 }
 
-/* Whether the kernel makes one huge page of a file of that size with one small page in it (Linux 6.1),
- * whatever the mount's huge= says: 1, 0, or -1 where it cannot be seen. */
+/* Whether the kernel makes one huge page of a file of that size with one small page in it (Linux
+ * 6.1), whatever the mount's huge= says: 1, 0, or -1 where it cannot be seen. */
 static int pages_collapse(const char *root)
 {
     int dir = -1, can = -1;

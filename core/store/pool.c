@@ -28,8 +28,8 @@ static int is_free(const struct tmpfs_slot *s, uint64_t bytes, int ready)
            (!ready || s->made == s->pub.capacity);
 }
 
-/* What it costs to give this slot to `taker`: a rank has mapped the slots that it had before and must
- * map any other one; and the rank that had this slot last must map another one later. */
+/* What it costs to give this slot to `taker`: a rank has mapped the slots that it had before and
+ * must map any other one; and the rank that had this slot last must map another one later. */
 static int taker_strangeness(const struct tmpfs_slot *s, uint32_t taker)
 {
     if (s->taker == taker)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The end of large files. The last munmap() or close() of an unlinked file frees its pages, which takes
- * a tenth of a second for each half GiB: where there are workers, one of them does it.
+ * The end of large files. The last munmap() or close() of an unlinked file frees its pages, which
+ * takes a tenth of a second for each half GiB: where there are workers, one of them does it.
  */
 #include "tmpfs.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Removal by descriptors. Hearth's directories are never deeper than three, so each level has its own function, and
- * what is deeper is foreign:
+ * Removal by descriptors. Hearth's directories are never deeper than three, so each level has its
+ * own function, and what is deeper is foreign:
  *
  *     job/ ─► step-<N>_ckpt/ ─► objects
  *        └──► .hearth/ ─► pool/, evidence/, <save>/ ─► files

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What commands remove, also as root in somebody else's directory. One rule: only what Hearth made goes, entry by
- * entry, out of a job's directory that carries Hearth's mark (`.hearth/` with a lock or a store). A link, another
- * user's file, a mount point, a directory that Hearth does not make and a file that is not Hearth's stay, and each is
- * reported.
+ * What commands remove, also as root in somebody else's directory. One rule: only what Hearth made
+ * goes, entry by entry, out of a job's directory that carries Hearth's mark (`.hearth/` with a lock
+ * or a store). A link, another user's file, a mount point, a directory that Hearth does not make
+ * and a file that is not Hearth's stay, and each is reported.
  *
- * Every directory is opened once, relative to the one above it and through no link. An entry is judged by its open
- * file, is moved to a name of Hearth's own, and is removed if it is still that file. Another process that exchanges
- * names meanwhile therefore changes what is found, never where it is looked for, and loses nothing.
+ * Every directory is opened once, relative to the one above it and through no link. An entry is
+ * judged by its open file, is moved to a name of Hearth's own, and is removed if it is still that
+ * file. Another process that exchanges names meanwhile therefore changes what is found, never where
+ * it is looked for, and loses nothing.
  */
 #ifndef HEARTH_CORE_STORE_REMOVAL_H
 #define HEARTH_CORE_STORE_REMOVAL_H

@@ -108,8 +108,8 @@ static int reserve_counts(const struct tmpfs_slot *s, enum which which)
                                                  (which == GIVEN_TOO || !s->pub.leases)));
 }
 
-/* Match sizes, largest first, with the slots there are. What is left in bytes[*count] is missing; its
- * capacities add up to the result. */
+/* Match sizes, largest first, with the slots there are. What is left in bytes[*count] is missing;
+ * its capacities add up to the result. */
 static uint64_t reserve_match(struct hth_tmpfs *t, uint64_t *bytes, size_t *count, enum which which)
 {
     uint64_t missing = 0;

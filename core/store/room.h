@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much memory a file on a tmpfs may still take: three limits, none of which knows the others. */
+/* How much memory a file on a tmpfs may still take: three limits, none of which knows the
+ * others. */
 /* For this folder alone. */
 #ifndef HEARTH_CORE_STORE_ROOM_H
 #define HEARTH_CORE_STORE_ROOM_H

@@ -180,8 +180,8 @@ static int link_remove(struct hth_tmpfs *t, const struct tmpfs_dir *dir, const c
     return 1;
 }
 
-/* A file that a start found under this name and could not use (torn, a link) makes way for the object,
- * and is kept as evidence. */
+/* A file that a start found under this name and could not use (torn, a link) makes way for the
+ * object, and is kept as evidence. */
 static int put_aside(struct hth_tmpfs *t, const struct tmpfs_dir *dir, const char *name)
 {
     char to[FILE_NAME_BYTES];

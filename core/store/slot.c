@@ -2,13 +2,14 @@
 /*
  * One slot: a file of the pool, mapped whole, and counted leases on it.
  *
- * A slot that another process has open is not FREE when it is given back: an engine that died had lent
- * it to ranks who may still write or read it, and a program may be reading an object by its path.
- * The kernel says so: it gives a write lease on a file only to its one opener.
+ * A slot that another process has open is not FREE when it is given back: an engine that died had
+ * lent it to ranks who may still write or read it, and a program may be reading an object by its
+ * path. The kernel says so: it gives a write lease on a file only to its one opener.
  *
- * The ranks of an engine that lives share its open file, which the kernel does not tell from the engine. A slot
- * whose rank is cut off before it handed the slot back is therefore opened and mapped anew: from then on what
- * the rank has is another open file, which ends with its mapping and its process.
+ * The ranks of an engine that lives share its open file, which the kernel does not tell from the
+ * engine. A slot whose rank is cut off before it handed the slot back is therefore opened and
+ * mapped anew: from then on what the rank has is another open file, which ends with its mapping and
+ * its process.
  *
  *     lent ──► open file 1: engine, rank        cut off ──► open file 1: rank        GIVEN until it is closed
  *                                                           open file 2: engine
@@ -24,7 +25,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* ---- Made and ended ----------------------------------------------------------------------------- */
+/* ---- Made and ended
+ * ----------------------------------------------------------------------------- */
 
 void hth_slot_name(uint64_t id, char out[FILE_NAME_BYTES])
 {
@@ -148,7 +150,8 @@ int hth_slot_counts(const struct tmpfs_slot *s)
     return !s->foreign && !s->broken && s->state != TMPFS_CONDEMNED && s->state != TMPFS_LOST;
 }
 
-/* ---- Lent --------------------------------------------------------------------------------------- */
+/* ---- Lent
+ * --------------------------------------------------------------------------------------- */
 
 /* By its descriptor: the name may be gone, or another file's by now. */
 int hth_slot_reader(

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory behind slots. A new slot is an empty file of its full length; in the background, by the workers
- * where there are any, it is taken through two stages, a bounded piece at a time:
+ * Memory behind slots. A new slot is an empty file of its full length; in the background, by the
+ * workers where there are any, it is taken through two stages, a bounded piece at a time:
  *
  *     made        the pages are ours, no write can end in SIGBUS: huge ones where the kernel has
  *                 them, and fallocate
@@ -43,10 +43,10 @@ uint64_t hth_back_missing(const struct hth_tmpfs *t)
     return sum;
 }
 
-/* Where the mount has small pages. The kernel makes a huge page of a range with one page in it, without
- * the 511 others: in a tenth of the time that those take. It makes none of an empty range, so each gets
- * its one page; by pwrite, since a store into a full mount is SIGBUS. What fails here stays as small
- * pages. 0: it cannot. */
+/* Where the mount has small pages. The kernel makes a huge page of a range with one page in it,
+ * without the 511 others: in a tenth of the time that those take. It makes none of an empty range,
+ * so each gets its one page; by pwrite, since a store into a full mount is SIGBUS. What fails here
+ * stays as small pages. 0: it cannot. */
 static int back_collapse(const struct tmpfs_slot *slot, uint64_t len)
 {
     for (uint64_t off = 0; off < len; off += HTH_SLOT_ROUND)
@@ -61,7 +61,8 @@ static int may_collapse(const struct hth_tmpfs *t, const struct tmpfs_slot *slot
            !t->no_collapse; /* neither bytes nor pins */
 }
 
-/* A mount with huge pages gives them to fallocate, which clears nothing: a gigabyte in milliseconds. */
+/* A mount with huge pages gives them to fallocate, which clears nothing: a gigabyte in
+ * milliseconds. */
 static int to_collapse(const struct hth_tmpfs *t, const struct tmpfs_slot *slot)
 {
     return !t->gives_huge && may_collapse(t, slot);
@@ -116,7 +117,8 @@ static void no_prefault(struct hth_tmpfs *t, int why)
     t->no_populate = 1;
 }
 
-/* mends: a mount that gives huge pages had none free, it may be; where all are huge that costs nothing. */
+/* mends: a mount that gives huge pages had none free, it may be; where all are huge that costs
+ * nothing. */
 static int back_populate(const struct tmpfs_slot *slot, uint64_t len, int mends)
 {
     if (madvise(slot->pub.base + slot->touched, len, MADV_POPULATE_WRITE) && errno != EINTR)
@@ -158,12 +160,13 @@ int hth_back_piece(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_e
     return 1;
 }
 
-/* ---- With workers ------------------------------------------------------------------------------- */
+/* ---- With workers
+ * ------------------------------------------------------------------------------- */
 
 #define TMPFS_PIECES 2u /* side by side; other workers have checksums to do */
 
-/* A part of a slot that a worker backs with memory; the slot is leased meanwhile. hth_back_claim() takes
- * it back from the worker for a caller that needs the slot at once. */
+/* A part of a slot that a worker backs with memory; the slot is leased meanwhile. hth_back_claim()
+ * takes it back from the worker for a caller that needs the slot at once. */
 enum tmpfs_piece_state { PIECE_QUEUED, PIECE_RUNNING, PIECE_ENDED, PIECE_CLAIMED };
 
 struct tmpfs_piece {

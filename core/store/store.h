@@ -68,8 +68,8 @@ struct hth_store_ops {
     int (*reserve)(
             struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
 
-    /* The same for saves that have not been announced: what fits is made in the background, and take()
-     * goes on making what it does not find. No slot makes way. Errors: as above. */
+    /* The same for saves that have not been announced: what fits is made in the background, and
+     * take() goes on making what it does not find. No slot makes way. Errors: as above. */
     int (*foresee)(
             struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
 
@@ -86,8 +86,8 @@ struct hth_store_ops {
     int (*want)(struct hth_store *s, const uint64_t *bytes, size_t count, enum hth_want how,
             struct hearth_error *err);
 
-    /* Free slots beyond those of these sizes are given back, the memory behind them by a worker; not those that
-     * ranks have mapped, nor those whose `user` is not NULL. NULL: they stay. */
+    /* Free slots beyond those of these sizes are given back, the memory behind them by a worker;
+     * not those that ranks have mapped, nor those whose `user` is not NULL. NULL: they stay. */
     void (*keep_only)(struct hth_store *s, const uint64_t *bytes, size_t count);
 
     /* After HEARTH_ENOSPC of reserve() or want(), or after keep_only(): the next free slot that
@@ -118,8 +118,8 @@ struct hth_store_ops {
     int (*lend)(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth_slot **out,
             struct hearth_error *err);
 
-    /* The slot of that number, written into under an engine before this one: taken as it is, if it lies
-     * in the pool and has not been used since. Errors: HEARTH_ENOENT. */
+    /* The slot of that number, written into under an engine before this one: taken as it is, if it
+     * lies in the pool and has not been used since. Errors: HEARTH_ENOENT. */
     int (*claim)(struct hth_store *s, uint64_t slot, uint64_t generation, uint32_t rank,
             struct hth_slot **out, struct hearth_error *err);
 
@@ -127,8 +127,8 @@ struct hth_store_ops {
     int (*receive)(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
             const char *name, struct hearth_error *err);
 
-    /* Its final name, never over another. Errors: HEARTH_EEXIST, HEARTH_EIO, HEARTH_ECORRUPT: somebody has
-     * removed its file or cut it short. */
+    /* Its final name, never over another. Errors: HEARTH_EEXIST, HEARTH_EIO, HEARTH_ECORRUPT:
+     * somebody has removed its file or cut it short. */
     int (*seal)(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
             const char *name, struct hearth_error *err);
 
@@ -147,9 +147,9 @@ struct hth_store_ops {
     /* Put aside as evidence (bounded; beyond that, give). `why` goes into the file's name. */
     void (*condemn)(struct hth_store *s, struct hth_slot *slot, const char *why);
 
-    /* The next slot whose file somebody has removed or cut short, told once, and which; NULL: none. Its owner
-     * condemns it, and another is made in its place. Slots that are being written come when they were given
-     * back. The op is NULL where nobody can. */
+    /* The next slot whose file somebody has removed or cut short, told once, and which; NULL: none.
+     * Its owner condemns it, and another is made in its place. Slots that are being written come
+     * when they were given back. The op is NULL where nobody can. */
     struct hth_slot *(*broken)(struct hth_store *s, struct hearth_error *why);
 
     void (*lease)(struct hth_store *s, struct hth_slot *slot);
@@ -159,7 +159,8 @@ struct hth_store_ops {
     int (*reader)(struct hth_store *s, const struct hth_slot *slot, int *out_fd,
             struct hearth_error *err);
 
-    /* A raw object to be written, not visible until raw_seal(): quick, whatever its size. Room is checked.
+    /* A raw object to be written, not visible until raw_seal(): quick, whatever its size. Room is
+     * checked.
      * Errors: HEARTH_ENOSPC naming the object and what to do, HEARTH_EEXIST, HEARTH_EINVAL. */
     int (*raw_make)(struct hth_store *s, struct hth_save_id save, const char *name, uint64_t len,
             struct hth_raw **out, struct hearth_error *err);
@@ -173,22 +174,24 @@ struct hth_store_ops {
     /* A sealed one, to be read; its bytes are not verified. Errors: HEARTH_ENOENT. */
     int (*raw_open)(struct hth_store *s, struct hth_save_id save, const char *name,
             struct hth_raw **out, struct hearth_error *err);
-    /* NULL: nothing. An object that was not sealed is removed; the memory of a sealed one whose file was
-     * removed is freed by its last close. */
+    /* NULL: nothing. An object that was not sealed is removed; the memory of a sealed one whose
+     * file was removed is freed by its last close. */
     void (*raw_close)(struct hth_store *s, struct hth_raw *raw);
 
     /* Can this save, which begins, be published? Errors: HEARTH_EEXIST: another program's
      * container has the step's name; both are named. NULL: it always can. */
     int (*vacant)(struct hth_store *s, struct hth_save_id save, struct hearth_error *err);
 
-    /* COMPLETE: the directory becomes step-<N>_ckpt, in exchange with an older save of that step. */
+    /* COMPLETE: the directory becomes step-<N>_ckpt, in exchange with an older save of that
+     * step. */
     int (*publish)(struct hth_store *s, struct hth_save_id save, struct hearth_error *err);
 
     /* Remove a save's directory with its raw objects and manifest; its slots were given back
      * before. Exchanges back first if it was published over an older save of its step. */
     void (*remove)(struct hth_store *s, struct hth_save_id save);
 
-    /* Records in .hearth/: `epoch`, `keep`, `<save>.manifest`. Atomic. get: malloc'ed, HEARTH_ENOENT. */
+    /* Records in .hearth/: `epoch`, `keep`, `<save>.manifest`. Atomic. get: malloc'ed,
+     * HEARTH_ENOENT. */
     int (*record_put)(struct hth_store *s, const char *name, const void *bytes, size_t len,
             struct hearth_error *err);
     int (*record_get)(struct hth_store *s, const char *name, void **out, size_t *out_len,
@@ -213,10 +216,10 @@ struct hth_store_ops {
      * slots: yes. Errors: HEARTH_ELOST, which file and what has changed. NULL: none can change. */
     int (*same)(struct hth_store *s, const struct hth_slot *slot, struct hearth_error *err);
 
-    /* The next moment of background work (prefault), HTH_NEVER: none; and do a bounded piece of it, or
-     * give some to the workers. To be called again when one of them has ended. With workers no more than
-     * `slots` are made side by side, first those that a take() was refused; HTH_WORK_ALL: and the rest
-     * is done too that only makes things faster. */
+    /* The next moment of background work (prefault), HTH_NEVER: none; and do a bounded piece of it,
+     * or give some to the workers. To be called again when one of them has ended. With workers no
+     * more than `slots` are made side by side, first those that a take() was refused; HTH_WORK_ALL:
+     * and the rest is done too that only makes things faster. */
     uint64_t (*work)(struct hth_store *s, unsigned slots);
 
     /* Where memory is short, pages of slots that nothing is written into leave this process's

@@ -105,7 +105,8 @@ int hth_lock_take(int fd, const char *path, struct hearth_error *err)
     return 0;
 }
 
-/* ---- from outside of the store ---------------------------------------------------------------- */
+/* ---- from outside of the store
+ * ---------------------------------------------------------------- */
 
 /* `.hearth/` of a job that is there, through no link; the job's directory and it in st[2]. */
 static int open_records(

@@ -39,8 +39,8 @@
 
 #define HTH_EVIDENCE_MAX 4
 
-/* Counts the system calls that allocate (mkdir, create, ftruncate, fallocate, pwrite, mmap,
- * renames that publish or seal a raw object) and heap allocations; the one that makes `calls` equal to
+/* Counts the system calls that allocate (mkdir, create, ftruncate, fallocate, pwrite, mmap, renames
+ * that publish or seal a raw object) and heap allocations; the one that makes `calls` equal to
  * fail_at fails. Only in builds with HEARTH_POINTS. */
 struct hth_store_faults {
     uint64_t calls;
@@ -73,9 +73,9 @@ struct hth_store_tmpfs_opts {
 int hth_store_tmpfs_account(char path[HTH_ACCOUNT_PATH]);
 
 /* Errors: HEARTH_EINVAL (names, no root, root not a tmpfs, directory of another user),
- * HEARTH_ELOCKED naming the other engine's pid, HEARTH_ECORRUPT (.hearth/store damaged or
- * of another job), HEARTH_EUNSUPPORTED (another version's; nothing is touched), HEARTH_ENOSPC, HEARTH_EIO.
- * Call scan() before anything else: it adopts what is there. */
+ * HEARTH_ELOCKED naming the other engine's pid, HEARTH_ECORRUPT (.hearth/store damaged or of
+ * another job), HEARTH_EUNSUPPORTED (another version's; nothing is touched), HEARTH_ENOSPC,
+ * HEARTH_EIO. Call scan() before anything else: it adopts what is there. */
 int hth_store_tmpfs_open(
         const struct hth_store_tmpfs_opts *opts, struct hth_store **out, struct hearth_error *err);
 

@@ -32,8 +32,9 @@ static uint64_t add_up_to_max(uint64_t a, uint64_t b)
     return a < UINT64_MAX - b ? a + b : UINT64_MAX;
 }
 
-/* A tensor of more than 2^63 bytes is a test's, or made to overflow a reader's product of its dimensions.
- * At least as many of its bytes must be stored as its longest dimension has elements. */
+/* A tensor of more than 2^63 bytes is a test's, or made to overflow a reader's product of its
+ * dimensions. At least as many of its bytes must be stored as its longest dimension has
+ * elements. */
 static int huge_check(const struct hearth_metadata *md, struct hearth_error *err)
 {
     uint64_t *stored = calloc(md->entry.count, sizeof(*stored));

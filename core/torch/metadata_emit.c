@@ -359,7 +359,8 @@ static size_t emit_names(const struct hearth_metadata_writer *w)
 
 typedef void name_fn(struct out *o, const struct hth_md_name *n);
 
-/* A dict under `attribute`: the names that were given anything, `count` of them, and the value of each. */
+/* A dict under `attribute`: the names that were given anything, `count` of them, and the value of
+ * each. */
 static void emit_by_name(struct out *o, const char *attribute, size_t count, name_fn *value)
 {
     size_t done = 0;

@@ -90,8 +90,8 @@ static struct md_slot *push_cell(struct md_machine *m, struct md_slot *sp, enum 
 /* Fields of TensorProperties; later torches add more, of any kind. */
 #define FIELDS 5
 
-/* An element that a tuple keeps. Lists, dicts, objects, and tuples but for those of integers, become
- * MD_OPAQUE in it. */
+/* An element that a tuple keeps. Lists, dicts, objects, and tuples but for those of integers,
+ * become MD_OPAQUE in it. */
 static int tuple_stays(const struct md_slot *e)
 {
     return e->kind <= MD_PROPERTIES || e->kind == MD_GLOBAL || e->kind == MD_UNKNOWN;
@@ -283,8 +283,9 @@ static int part_hashes(const struct md_slot *s)
     }
 }
 
-/* Python hashes a key each time it is used, and a tuple element by element: for tuples that share
- * tuples that takes exponential time, so a tuple of tuples is a key only where those hold integers. */
+/* Python hashes a key each time it is used, and a tuple element by element: for tuples that
+ * share tuples that takes exponential time, so a tuple of tuples is a key only where those hold
+ * integers. */
 static int is_key(const struct md_machine *m, const struct md_slot *s)
 {
     const struct md_slot *part = s;
@@ -312,7 +313,8 @@ static int is_key(const struct md_machine *m, const struct md_slot *s)
 #define NO_KEY \
     "a key that is a list, a dict or a tuple of many, of tuples or of numbers out of range"
 
-/* values[0..n) go into the dict below them: attributes, where the object they are of is below it. */
+/* values[0..n) go into the dict below them: attributes, where the object they are of is below
+ * it. */
 static struct md_slot *set_items(struct md_machine *m, struct md_slot *values, struct md_slot *sp)
 {
     struct md_slot *below = values - 1;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The classes and functions that a `.metadata` may name, and what is made of them: a row each, and
- * for a class the attributes that are looked at, with what they may hold. Attributes that are in
- * no row are ignored, those that begin with __ refused. A class or function without a row is not known,
- * and neither is an object that needs it; everything else is read.
+ * for a class the attributes that are looked at, with what they may hold. Attributes that are in no
+ * row are ignored, those that begin with __ refused. A class or function without a row is not
+ * known, and neither is an object that needs it; everything else is read.
  */
 #include "metadata_parts.h"
 
@@ -349,8 +349,8 @@ int md_attributes(struct md_machine *m, const struct md_slot *object, const stru
     return HEARTH_OK;
 }
 
-/* An attribute that has an unknown class in it counts as absent where the object can do without it; else
- * the object is not known either. */
+/* An attribute that has an unknown class in it counts as absent where the object can do without it;
+ * else the object is not known either. */
 static int field_unknown(const struct md_machine *m, const struct md_slot *object,
         const struct field *f, struct md_cell *c, struct md_slot *value)
 {

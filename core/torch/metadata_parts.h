@@ -7,7 +7,8 @@
  *            ─► records: entries, chunks, stored places, paths ─► tables by name
  *
  * A record holds places in the pickle, not values: a text, a torch.Size or a length is read again
- * where it stands. 0, where the first opcode is, stands for none. README.md has the order of the parts.
+ * where it stands. 0, where the first opcode is, stands for none. README.md has the order of the
+ * parts.
  */
 /* For this folder alone. */
 #ifndef HEARTH_CORE_TORCH_METADATA_PARTS_H
@@ -67,8 +68,8 @@ enum md_ints {
     MD_HASHLESS = 2, /* one has no hash of its own in Python */
 };
 
-/* The texts that name a class which is not in the table; 0, 0: there is none. An object that has such
- * a value in it is not known either: its entry is listed by name alone. */
+/* The texts that name a class which is not in the table; 0, 0: there is none. An object that has
+ * such a value in it is not known either: its entry is listed by name alone. */
 struct md_what {
     uint32_t module, name;
 };

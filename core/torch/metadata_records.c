@@ -9,8 +9,8 @@
 
 #include <stdlib.h>
 
-/* List or dict `over` takes an element of kind `holds`, whose record will be number `records`. 1: that is
- * what it holds; 0: it is mixed now and has no records; less: refused. */
+/* List or dict `over` takes an element of kind `holds`, whose record will be number `records`. 1:
+ * that is what it holds; 0: it is mixed now and has no records; less: refused. */
 static int cell_becomes(struct md_machine *m, struct md_cell *over, enum md_holds holds,
         uint32_t records, uint32_t at)
 {
@@ -207,8 +207,8 @@ static int pair_add(struct md_machine *m, enum md_holds holds, const struct md_s
     return m->rc;
 }
 
-/* A place or path with an unknown class in it has no record, and its entry is not known. 1: this is one;
- * 0: it is not; less: refused. */
+/* A place or path with an unknown class in it has no record, and its entry is not known. 1: this is
+ * one; 0: it is not; less: refused. */
 static int pair_unknown(struct md_machine *m, struct md_cell *dict, const struct md_slot *key,
         const struct md_slot *value)
 {

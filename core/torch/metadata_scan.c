@@ -22,8 +22,8 @@ static int scan_refuse(const struct scan *s, const unsigned char *at, const char
             *at, what);
 }
 
-/* Opcodes that writers of these files use, or may use in a field that is added later. ALONE: one byte
- * without an argument, and nothing to do for it in this pass. */
+/* Opcodes that writers of these files use, or may use in a field that is added later. ALONE: one
+ * byte without an argument, and nothing to do for it in this pass. */
 enum { WITH = 1, ALONE };
 
 static const uint8_t allowed[256] = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Records by name, and places by name and offset. Hashes are keyed: the writer of a file cannot choose
- * names whose hashes are equal.
+ * Records by name, and places by name and offset. Hashes are keyed: the writer of a file cannot
+ * choose names whose hashes are equal.
  */
 #include "metadata_parts.h"
 

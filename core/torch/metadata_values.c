@@ -6,7 +6,8 @@
  * it has become a record: there is one reference to it, unless the memo keeps it (`pinned`), and
  * then it stays.
  *
- * No cycles, as in the pickle machine: a value that is part of another one is closed and does not change.
+ * No cycles, as in the pickle machine: a value that is part of another one is closed and does not
+ * change.
  */
 #include "metadata_parts.h"
 

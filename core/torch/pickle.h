@@ -117,7 +117,8 @@ int hth_pickle_load_values(struct hth_pickle *out, const struct hth_pickle_globa
 int hth_pickle_measure(const void *bytes, size_t len, size_t *out_len, uint32_t *out_values,
         struct hearth_error *err);
 
-/* bytes[len] is one pickle of protocol 2 or later from its first opcode to its STOP, whatever it makes.
+/* bytes[len] is one pickle of protocol 2 or later from its first opcode to its STOP, whatever it
+ * makes.
  * Errors: HEARTH_ECORRUPT, "byte N: ...". */
 int hth_pickle_whole(const void *bytes, size_t len, struct hearth_error *err);
 

@@ -211,8 +211,8 @@ int hth_op_persistent(struct hth_machine *m, const unsigned char *arg, size_t n)
     return hth_machine_use(m, id, v);
 }
 
-/* Attributes are texts, and none is of Python's own (`__class__`). A dict is looked at once, however
- * many objects have it as their state: from then on it does not change. */
+/* Attributes are texts, and none is of Python's own (`__class__`). A dict is looked at once,
+ * however many objects have it as their state: from then on it does not change. */
 static int attributes_check(struct hth_machine *m, struct hth_pickle_value *dict)
 {
     if (dict->built == HTH_PICKLE_NAMED)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Is it a whole pickle? A writer that was killed leaves an opcode without its argument, or no STOP.
- * All opcodes are known here, also those that the pickle machine refuses: a `.metadata` of classes that
- * we do not know is whole all the same.
+ * All opcodes are known here, also those that the pickle machine refuses: a `.metadata` of classes
+ * that we do not know is whole all the same.
  */
 #include "core/base/fail.h"
 #include "pickle.h"

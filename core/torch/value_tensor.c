@@ -37,7 +37,8 @@ static int tensor_storage(struct hearth_values *v, const struct hth_pickle_value
 
 /* --- shape and strides --- */
 
-/* Check that offset, shape and strides stay within the storage; move data and len to the first element. */
+/* Check that offset, shape and strides stay within the storage; move data and len to the first
+ * element. */
 static int tensor_extent(
         struct hth_tensor *t, const struct hth_pickle_value *at, struct hearth_error *err)
 {

@@ -140,8 +140,8 @@ static int numbers_agree(const unsigned char *local, const unsigned char *centra
     return 1;
 }
 
-/* Where its data lies: behind the local header, which must say of it what the directory says. `stop`:
- * where the next member or the directory begins. */
+/* Where its data lies: behind the local header, which must say of it what the directory says.
+ * `stop`: where the next member or the directory begins. */
 static int zip_locate(const struct zip *z, struct hth_zip_member *m, uint64_t stop)
 {
     const unsigned char *p = z->bytes + m->head;

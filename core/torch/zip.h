@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The members of a zip that torch.save wrote: stored, never compressed, so that each lies in the
- * bytes as it is. The central directory alone says where; local headers carry no sizes, or the same.
+ * bytes as it is. The central directory alone says where; local headers carry no sizes, or the
+ * same.
  */
 #ifndef HEARTH_CORE_TORCH_ZIP_H
 #define HEARTH_CORE_TORCH_ZIP_H
@@ -22,14 +23,15 @@ struct hth_zip {
     size_t count;
 };
 
-/* bytes[len] is the whole zip, and is borrowed while `out` is used. Members do not overlap and
- * lie before the central directory, each where its local header says the same of it; no two names differ in case alone. Checksums are not looked at (torch.save may leave them
- * out). Errors: HEARTH_ECORRUPT, HEARTH_ENOMEM. */
+/* bytes[len] is the whole zip, and is borrowed while `out` is used. Members do not overlap and lie
+ * before the central directory, each where its local header says the same of it; no two names
+ * differ in case alone. Checksums are not looked at (torch.save may leave them out). Errors:
+ * HEARTH_ECORRUPT, HEARTH_ENOMEM. */
 int hth_zip_open(struct hth_zip *out, const void *bytes, size_t len, struct hearth_error *err);
 void hth_zip_close(struct hth_zip *zip);
 
-/* How many of bytes[len] are one zip, from the first on; 0: none begins there. Time: that of looking for
- * its end. */
+/* How many of bytes[len] are one zip, from the first on; 0: none begins there. Time: that of
+ * looking for its end. */
 size_t hth_zip_front(const void *bytes, size_t len);
 
 /* NULL: none of this name. */

@@ -10,8 +10,9 @@
 #define HTH_PATH_MAX 3072 /* bytes of a root, with terminator */
 
 /*
- * How threads of this process give up all files but those that an engine on tcp needs. Offered by a process that the
- * engine has to itself. A thread that is confined stays so, and so are the threads that it starts.
+ * How threads of this process give up all files but those that an engine on tcp needs. Offered by a
+ * process that the engine has to itself. A thread that is confined stays so, and so are the threads
+ * that it starts.
  */
 struct hth_confining {
     char against[192];          /* why it is not done, a clause; empty: it is */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which threads of the engine's process have given up the files of others (struct hth_confining), and why not where
- * they have not. With transport = auto that is done when tcp is settled: libfabric and UCX open devices, libraries and
- * files by names that no list of ours can have.
+ * Which threads of the engine's process have given up the files of others (struct hth_confining),
+ * and why not where they have not. With transport = auto that is done when tcp is settled:
+ * libfabric and UCX open devices, libraries and files by names that no list of ours can have.
  *
  *     auto ──► tcp is all that this node has, or an epoch is joined on it ──► this thread ──► each worker ──► all
  *

@@ -117,7 +117,8 @@ static void driver_keep_port(struct hth_driver *d, struct hth_transport *t)
     struct hearth_error err;
     uint32_t len = 0;
 
-    /* All transports have two bytes of their own, the port, which is 0 where there is none, and more. */
+    /* All transports have two bytes of their own, the port, which is 0 where there is none, and
+     * more. */
     if (t->ops->address(t, addr, &len, NULL) || len < 4 || !hth_get16(addr + 2) ||
             hth_get16(addr + 2) == driver_last_port(d))
         return;
@@ -576,8 +577,9 @@ static int driver_look_at_lock(struct hth_driver *d, struct hearth_error *err)
     return driver_give_up(d, &why, "lock-lost", err);
 }
 
-/* `rm -rf` of the job's directory, by a script or a person: nobody can attach any more, and what is saved is
- * in no directory. Its ranks hear it; the next open starts an engine in a new directory. */
+/* `rm -rf` of the job's directory, by a script or a person: nobody can attach any more, and
+ * what is saved is in no directory. Its ranks hear it; the next open starts an engine in a new
+ * directory. */
 static int driver_look(struct hth_driver *d, struct hearth_error *err)
 {
     struct hearth_error why;

@@ -30,7 +30,8 @@ int hth_driver_comes_back(const struct hth_driver *d);
 int hth_driver_confined(const struct hth_driver *d);
 void hth_driver_stop(struct hth_driver *d); /* any thread, signal handlers too */
 
-/* On the thread that ran it. The socket goes; files stay, unless the job was dropped. NULL: nothing. */
+/* On the thread that ran it. The socket goes; files stay, unless the job was dropped. NULL:
+ * nothing. */
 void hth_driver_close(struct hth_driver *d);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fabrics of this node. Loading libfabric takes 0.3 s, and a library that is not well crashes or hangs:
- * so they are asked in processes of their own while the store is opened, and this one loads only what
- * it takes.
+ * The fabrics of this node. Loading libfabric takes 0.3 s, and a library that is not well crashes
+ * or hangs: so they are asked in processes of their own while the store is opened, and this one
+ * loads only what it takes.
  */
 #include "fabrics.h"
 

@@ -33,14 +33,14 @@ void hth_pool_stop(struct hth_pool *pool);  /* ends the work that runs; of what 
                                                nor done will be called, and nothing is touched */
 void hth_pool_close(struct hth_pool *pool); /* NULL: nothing */
 
-/* `log` in a folder: one line each, `time level event text`, at most two files of 4 MiB (log, log.1).
- * What is said before the folder is there waits, up to 4 KiB. */
+/* `log` in a folder: one line each, `time level event text`, at most two files of 4 MiB (log,
+ * log.1). What is said before the folder is there waits, up to 4 KiB. */
 struct hth_log_file;
 
 int hth_log_file_make(struct hth_log_file **out, enum hearth_log_level level, int also_stderr,
         struct hearth_error *err);
-/* `dir` is borrowed until return, `path` for sentences. Errors: HEARTH_EIO, also where something else
- * than a file lies there; lines then go on waiting. */
+/* `dir` is borrowed until return, `path` for sentences. Errors: HEARTH_EIO, also where something
+ * else than a file lies there; lines then go on waiting. */
 int hth_log_file_open(
         struct hth_log_file *log, int dir, const char *path, struct hearth_error *err);
 struct hth_log hth_log_file_sink(struct hth_log_file *log); /* any thread */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The job key of an engine, and its file, which is looked at every 2 s: whoever changes it need not find the
- * engines of a job, nor be on their machines where the file is on all of them. A signal would reach
- * one engine at a time, and SIGHUP is what a session that ends sends.
+ * The job key of an engine, and its file, which is looked at every 2 s: whoever changes it need not
+ * find the engines of a job, nor be on their machines where the file is on all of them. A signal
+ * would reach one engine at a time, and SIGHUP is what a session that ends sends.
  */
 /* For this folder alone. */
 #ifndef HEARTH_ENGINE_KEY_WATCH_H

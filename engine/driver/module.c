@@ -3,9 +3,9 @@
  * hearthd without the process: the same command line, the same loop, on a thread of whoever
  * opened this module. The thread does everything from the transport's open to its close.
  *
- * It has a table of descriptors of its own, which the threads that it starts share: a child that the caller
- * forks gets none of them, no lock and no connection, and none of the caller's stays open here. So whoever
- * ends the engine asks a thread of its own to wake it.
+ * It has a table of descriptors of its own, which the threads that it starts share: a child that
+ * the caller forks gets none of them, no lock and no connection, and none of the caller's stays
+ * open here. So whoever ends the engine asks a thread of its own to wake it.
  */
 #include "config.h"
 #include "core/local/engine_module.h"

@@ -7,10 +7,10 @@
  *     coordinator            all nodes have SAID: on record, DROP, until all have FREED, or it is enough
  *
  * What is said is repeated until its answer shows that it was heard. The record stands in the keep
- * record: nobody needs the saves of epochs up to that one any more. A node that missed the word gets rid
- * of them with the next recovery's plan, if the record is left anywhere; so the coordinator, which goes
- * last, leaves it where somebody has not answered. An engine that was killed in the middle finds
- * its own and finishes.
+ * record: nobody needs the saves of epochs up to that one any more. A node that missed the word
+ * gets rid of them with the next recovery's plan, if the record is left anywhere; so the
+ * coordinator, which goes last, leaves it where somebody has not answered. An engine that was
+ * killed in the middle finds its own and finishes.
  *
  * An engine that is over goes when its clients have gone: a rank of the next job that has found it
  * goes on with it and with the memory that it has.
@@ -168,7 +168,8 @@ void drop_resume(struct hth_node *n)
         n->drop->finished &= s->removed || hth_save_foreign(s->id);
 }
 
-/* ---- The coordinator -------------------------------------------------------------------------- */
+/* ---- The coordinator
+ * -------------------------------------------------------------------------- */
 
 static uint32_t drop_count(const struct hth_node *n, uint8_t state)
 {
@@ -213,7 +214,8 @@ void drop_deliver(
         drop_on_fact(n, origin, hth_get32(bytes));
 }
 
-/* ---- Time -------------------------------------------------------------------------------------- */
+/* ---- Time
+ * -------------------------------------------------------------------------------------- */
 
 void drop_tick(struct hth_node *n)
 {

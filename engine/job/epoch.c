@@ -127,7 +127,8 @@ static void epoch_refuse(struct hth_node *n, int code, const char *why)
     hth_recover_refuse(n->recover, &n->failure);
 }
 
-/* The epoch is joined even where this node cannot take part in it: the other members hear so in it. */
+/* The epoch is joined even where this node cannot take part in it: the other members hear so in
+ * it. */
 static void epoch_switch(struct hth_node *n, struct hth_epoch *next, const struct hth_local_join *m,
         const unsigned char *table)
 {
@@ -159,8 +160,8 @@ static void epoch_switch(struct hth_node *n, struct hth_epoch *next, const struc
             n->ctx.opts.min_copies, n->ctx.opts.keep);
 }
 
-/* Is it the epoch that this node is in, or one that may come after it? The higher number wins; where two
- * launches chose the same number, the higher nonce. */
+/* Is it the epoch that this node is in, or one that may come after it? The higher number wins;
+ * where two launches chose the same number, the higher nonce. */
 static int epoch_may_follow(
         struct hth_node *n, const struct hth_epoch *next, struct hearth_error *err)
 {
@@ -230,8 +231,9 @@ static void epoch_join_table(struct hth_node *n, struct client *c, const struct 
     epoch_answer(n, c, m);
 }
 
-/* Another rank of this node has brought the table whose epoch we are in: its first row has the number that
- * rank 0 has drawn for this gathering alone. The rest would be read and made an epoch of for each rank. */
+/* Another rank of this node has brought the table whose epoch we are in: its first row has the
+ * number that rank 0 has drawn for this gathering alone. The rest would be read and made an epoch
+ * of for each rank. */
 static int epoch_is_joined(
         struct hth_node *n, const struct hth_local_join *m, struct hth_content *content)
 {
@@ -276,7 +278,8 @@ void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_joi
     free(table);
 }
 
-/* ---- After a restart under living ranks --------------------------------------------------------- */
+/* ---- After a restart under living ranks
+ * --------------------------------------------------------- */
 
 /* The other members reach this node where it is now. */
 static int epoch_knows_us(const struct hth_node *n)
@@ -319,8 +322,8 @@ static void epoch_note_forgotten(struct hth_node *n, int go)
 }
 
 /* An engine that died comes back under its ranks: same memory, same address, same epoch. Had
- * recovery ended, the job goes on; saves that nobody finishes are cancelled by their deadline.
- * A running record of another version may say that GO was said in this epoch: to recover once more in
+ * recovery ended, the job goes on; saves that nobody finishes are cancelled by their deadline. A
+ * running record of another version may say that GO was said in this epoch: to recover once more in
  * it could choose another save, and would write over the record. No engine starts on it. */
 int epoch_resume(struct hth_node *n, struct hearth_error *err)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The record `.hearth/running` (core/format/running.h): written once recovery has ended well, and read by the
- * next engine that starts on this store.
+ * The record `.hearth/running` (core/format/running.h): written once recovery has ended well, and
+ * read by the next engine that starts on this store.
  */
 /* For this folder alone. */
 #ifndef HEARTH_ENGINE_RUNNING_H

@@ -7,7 +7,8 @@
 #include "core/local/local.h"
 #include <stddef.h>
 
-/* Its type is known, its length is that of the type and of what it counts, and its names end within their fields. */
+/* Its type is known, its length is that of the type and of what it counts, and its names end within
+ * their fields. */
 int request_is_whole(const struct hth_local_head *head, size_t len);
 
 #endif

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which save a rank may read without asking the others: one that is PROTECTED and kept, of this epoch or an
- * older one, or the one that was recovered, as long as its manifest is here. Another node may know of a
- * decision that is on its way to us, so that what is handed over and undecided here is waited for; and
- * after a recovery the list of what is kept, and manifests that this node had not:
+ * Which save a rank may read without asking the others: one that is PROTECTED and kept, of this
+ * epoch or an older one, or the one that was recovered, as long as its manifest is here. Another
+ * node may know of a decision that is on its way to us, so that what is handed over and undecided
+ * here is waited for; and after a recovery the list of what is kept, and manifests that this node
+ * had not:
  *
  *     FIND ──► decided? ──► FOUND, or why there is none
  *       └─ not yet: kept, and looked at again until it is or its time is up (tick)
  *
- * A save that is about to be freed is found as well as any other: the manifest, asked for next, says
- * that it is gone.
+ * A save that is about to be freed is found as well as any other: the manifest, asked for next,
+ * says that it is gone.
  */
 #include "find.h"
 
@@ -38,8 +39,8 @@ static int find_is_of_now(const struct hth_node *n, struct hth_save_id id)
     return id.epoch == n->epoch.epoch && id.nonce == n->epoch.nonce;
 }
 
-/* A save's level for readers: PROTECTED; at least COMPLETE for the recovered save, on which all ranks
- * have agreed; 0: it cannot be read. */
+/* A save's level for readers: PROTECTED; at least COMPLETE for the recovered save, on which all
+ * ranks have agreed; 0: it cannot be read. */
 static uint32_t find_level(struct hth_node *n, const struct hth_held_save *s, int *out_degraded)
 {
     enum hearth_level level = HEARTH_WRITTEN;
@@ -100,7 +101,8 @@ static int find_fail_undecided(
             id.attempt, id.step, whom[0] ? whom : "this node's ranks");
 }
 
-/* What a recovery has left of older epochs is told to every node with the first decision of this one. */
+/* What a recovery has left of older epochs is told to every node with the first decision of this
+ * one. */
 static int find_list_is_due(const struct hth_node *n)
 {
     return n->ctx.opts.keep > 1 && n->ctx.keep.epoch != n->epoch.epoch &&
@@ -129,8 +131,8 @@ static int find_fail_coming(struct hth_node *n, const char *wanted, struct heart
             wanted, n->epoch.epoch);
 }
 
-/* HEARTH_ETIMEOUT: not decided yet, ask again. Where the newest is asked for, the last time takes the
- * newest that is decided. */
+/* HEARTH_ETIMEOUT: not decided yet, ask again. Where the newest is asked for, the last time takes
+ * the newest that is decided. */
 static int find_by_step(struct hth_node *n, const struct hth_local_find *m, int last,
         struct hth_local_found *out, struct hearth_error *err)
 {
@@ -154,8 +156,8 @@ static int find_by_step(struct hth_node *n, const struct hth_local_find *m, int 
     return HEARTH_OK;
 }
 
-/* It may still be decided: it is of this epoch, and newer than the last decision that is known here. A
- * rank on another node may have heard of it first. */
+/* It may still be decided: it is of this epoch, and newer than the last decision that is known
+ * here. A rank on another node may have heard of it first. */
 static int find_may_come(const struct hth_node *n, struct hth_save_id id)
 {
     return find_is_of_now(n, id) &&

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Wishes of users for saves that are kept. The coordinator decides; this node says a wish again until it
- * has answered:
+ * Wishes of users for saves that are kept. The coordinator decides; this node says a wish again
+ * until it has answered:
  *
  *     WISH ──► kept, and sent ──WISH_RESULT──► OK, or why not
  *                 └── its time is up ──► ETIMEOUT, and nobody knows what came of it

@@ -50,8 +50,8 @@ static void pending_free(struct pending *p)
     free(p);
 }
 
-/* The rank says which object of its save comes next. Slots lent for that one and for later ones were
- * in answers that the rank gave up waiting for: they go back. */
+/* The rank says which object of its save comes next. Slots lent for that one and for later ones
+ * were in answers that the rank gave up waiting for: they go back. */
 static int begin_rewind(
         struct hth_node *n, struct loan *l, uint32_t index, struct hearth_error *err)
 {
@@ -207,9 +207,11 @@ static int begin_now(struct hth_node *n, struct client *c, const struct hth_loca
     return HEARTH_OK;
 }
 
-/* ---- SET_STEP ------------------------------------------------------------------------------------- */
+/* ---- SET_STEP
+ * ------------------------------------------------------------------------------------- */
 
-/* Said again by a rank that gave up waiting for the answer. One that counted on means another attempt. */
+/* Said again by a rank that gave up waiting for the answer. One that counted on means another
+ * attempt. */
 static int begin_set_step_again(struct hth_node *n, const struct client *c, const struct loan *l,
         const struct hth_local_set_step *m, struct hearth_error *err)
 {
@@ -240,9 +242,11 @@ static int begin_set_step_now(struct hth_node *n, struct client *c,
     return HEARTH_OK;
 }
 
-/* ---- now, or later -------------------------------------------------------------------------------- */
+/* ---- now, or later
+ * -------------------------------------------------------------------------------- */
 
-/* 1: the rank has begun another save and not handed it over; or given it up, which is still to be heard. */
+/* 1: the rank has begun another save and not handed it over; or given it up, which is still to be
+ * heard. */
 static int begin_has_another(
         const struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
 {
@@ -312,7 +316,8 @@ static int begin_try(struct hth_node *n, const struct client *c, const struct ht
     return rc;
 }
 
-/* Whether a request is better kept than refused: older saves are undecided, or its slot is being made. */
+/* Whether a request is better kept than refused: older saves are undecided, or its slot is being
+ * made. */
 static int begin_must_wait(struct hth_node *n, const struct client *c, const union start *m,
         const struct hth_ranks *ranks)
 {

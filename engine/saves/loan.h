@@ -10,9 +10,9 @@
  *     ├─ SET_STEP gives a staged loan its save
  *     └─ GIVE, TAKE: it goes on in another process of the rank
  *
- * A slot comes back from a rank only by SEAL, ABORT or the end of its connection: never because an epoch or a
- * save is over, since the rank may be writing into it. After the end of a connection the store lends the slot again
- * when the kernel says that no process but the engine has it open.
+ * A slot comes back from a rank only by SEAL, ABORT or the end of its connection: never because an
+ * epoch or a save is over, since the rank may be writing into it. After the end of a connection the
+ * store lends the slot again when the kernel says that no process but the engine has it open.
  */
 #ifndef HEARTH_ENGINE_LOAN_H
 #define HEARTH_ENGINE_LOAN_H
@@ -65,7 +65,8 @@ struct loan {
 struct loan *loan_make(struct hth_node *n, const struct client *c);
 /* Of these ranks alone; NULL: of all. HEARTH_ENOMEM. */
 int loan_name(struct loan *l, const struct hth_ranks *ranks, struct hearth_error *err);
-/* The set that follows a message's fixed part; NULL: none, so all ranks. The packet is whole (request.c). */
+/* The set that follows a message's fixed part; NULL: none, so all ranks. The packet is whole
+ * (request.c). */
 const struct hth_ranks *loan_ranks(
         const struct hth_local_head *m, size_t fixed, struct hth_ranks *out);
 /* The place of its next object, all zeros, which counts once `objects` does. NULL: no memory. */

@@ -317,7 +317,8 @@ void reserve_ahead(struct hth_node *n, struct hth_save_id save)
     free(bytes);
 }
 
-/* ---- Given back ---------------------------------------------------------------------------------- */
+/* ---- Given back
+ * ---------------------------------------------------------------------------------- */
 
 static size_t reserve_shown_max(const struct hth_node *n, const struct hth_held_save *s)
 {

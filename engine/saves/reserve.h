@@ -8,8 +8,8 @@
 struct hth_node;
 struct hth_ranks;
 
-/* A new epoch: what each rank's part has, from the gather's table[world][HTH_GATHER] that the epoch was made
- * of, or nothing known. Errors: HEARTH_ENOMEM. */
+/* A new epoch: what each rank's part has, from the gather's table[world][HTH_GATHER] that the epoch
+ * was made of, or nothing known. Errors: HEARTH_ENOMEM. */
 int reserve_sizes(
         struct hth_node *n, const unsigned char *table, uint32_t world, struct hearth_error *err);
 void reserve_no_sizes(struct hth_node *n);

@@ -7,7 +7,8 @@
  *                             │ nobody waits any more
  *                             '─► let go
  *
- * The engine's thread says to the peers that this node lives. It would be late if it copied an object.
+ * The engine's thread says to the peers that this node lives. It would be late if it copied an
+ * object.
  */
 #include "answer.h"
 

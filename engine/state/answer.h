@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers with bytes of this node: in a descriptor, which is filled by the workers where it takes long.
+ * Answers with bytes of this node: in a descriptor, which is filled by the workers where it takes
+ * long.
  */
 #ifndef HEARTH_ENGINE_ANSWER_H
 #define HEARTH_ENGINE_ANSWER_H

@@ -55,8 +55,8 @@ struct hth_node_env {
     void *transport_self;
     struct hth_node_meeting meeting;
     struct hth_node_fabrics *fabrics; /* borrowed until hth_node_close(); NULL: set by hand */
-    /* An answer or event for a client: bytes[len]; fd >= 0: a descriptor to pass on (borrowed during
-     * the call). */
+    /* An answer or event for a client: bytes[len]; fd >= 0: a descriptor to pass on (borrowed
+     * during the call). */
     void (*reply)(void *self, uint32_t client, const void *bytes, size_t len, int fd);
     /* bytes[len] at `off` of a descriptor for reply(), which is made where *fd is -1, and the
      * caller's to close; last: nobody can change it any more. Any thread, one at a time for a
@@ -110,14 +110,15 @@ int hth_node_ends(const struct hth_node *node);
 void hth_node_tick(struct hth_node *node);
 uint64_t hth_node_due_ms(struct hth_node *node); /* store's background work included */
 
-/* This engine ends, though the job does not: whoever waits for an answer hears why, and so does whoever asks
- * from now on. */
+/* This engine ends, though the job does not: whoever waits for an answer hears why, and so does
+ * whoever asks from now on. */
 /* env.session.key is another one now: how many connections are made anew for it. */
 uint32_t hth_node_rekeyed(struct hth_node *node);
 void hth_node_fail(struct hth_node *node, const struct hearth_error *why);
 
 uint32_t hth_node_clients(const struct hth_node *node); /* attached now */
-/* 1: the job was dropped, everywhere as far as we can tell, and no client is left: the engine may end. */
+/* 1: the job was dropped, everywhere as far as we can tell, and no client is left: the engine may
+ * end. */
 int hth_node_done(const struct hth_node *node);
 
 /* What its memory is left for when the engine ends. */

@@ -11,8 +11,8 @@
 HEARTH_BEGIN
 
 /* Gather mine[len] of every rank into all[world][len], in rank order, on every rank. Called by
- * hearth_open() and by each later hearth_recover(), on the caller's thread. Must end by itself. One of
- * the caller's own begins as HEARTH_BOOTSTRAP_INIT. */
+ * hearth_open() and by each later hearth_recover(), on the caller's thread. Must end by itself. One
+ * of the caller's own begins as HEARTH_BOOTSTRAP_INIT. */
 struct hearth_bootstrap {
     size_t struct_size;
     int (*allgather)(void *self, const void *mine, size_t len, void *all, struct hearth_error *err);
@@ -47,7 +47,8 @@ HEARTH_API int hearth_bootstrap_tcp(const char *host, uint16_t port, uint32_t ra
 HEARTH_API int hearth_bootstrap_tcp_from_env(uint32_t deadline_ms, struct hearth_bootstrap **out,
         uint32_t *out_rank, uint32_t *out_world, struct hearth_error *err);
 
-/* PMIx, as mpirun and Slurm offer it; opened at run time. HEARTH_EUNSUPPORTED where there is none. */
+/* PMIx, as mpirun and Slurm offer it; opened at run time. HEARTH_EUNSUPPORTED where there is
+ * none. */
 HEARTH_API int hearth_bootstrap_pmix(uint32_t deadline_ms, struct hearth_bootstrap **out,
         uint32_t *out_rank, uint32_t *out_world, struct hearth_error *err);
 

@@ -21,12 +21,12 @@
  *     hearth_wait(handle, HEARTH_PROTECTED, 60000, &err);
  *     hearth_close(h, HEARTH_KEEP);
  *
- * Caveats. Everything here is memory: it survives processes and nodes, not the loss of more
- * failure domains than there are copies. Which calls may wait for this node's engine, and how long, is a
- * table in docs/api.md, What may wait; no other call does. Calls on one `struct hearth_save` or checkpoint come
- * from one thread at a time; different objects may be used by different threads at once. After
- * fork() every call in the child on what was opened before returns HEARTH_EFORK; views stay
- * readable there as long as this process keeps them open.
+ * Caveats. Everything here is memory: it survives processes and nodes, not the loss of more failure
+ * domains than there are copies. Which calls may wait for this node's engine, and how long, is a
+ * table in docs/api.md, What may wait; no other call does. Calls on one `struct hearth_save` or
+ * checkpoint come from one thread at a time; different objects may be used by different threads at
+ * once. After fork() every call in the child on what was opened before returns HEARTH_EFORK; views
+ * stay readable there as long as this process keeps them open.
  */
 #ifndef HEARTH_H
 #define HEARTH_H
@@ -112,8 +112,9 @@ HEARTH_API int hearth_load(struct hearth_checkpoint *ckpt, const struct hearth_p
         size_t count, uint32_t flags, struct hearth_report **out_report, struct hearth_error *err);
 
 /*
- * Begin to write this rank's part of `step`. All ranks save the same steps in the same order, or those that
- * opts->ranks names; steps never go down within an epoch. HEARTH_STEP_LATER: it is said later (<hearth/save.h>).
+ * Begin to write this rank's part of `step`. All ranks save the same steps in the same order, or
+ * those that opts->ranks names; steps never go down within an epoch. HEARTH_STEP_LATER: it is said
+ * later (<hearth/save.h>).
  *
  * bytes     Of the payloads to come: the sum of all data, plus 4096 per piece is always enough
  *           (hearth_save_bytes() says exactly).
@@ -135,39 +136,43 @@ HEARTH_API int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes
         struct hearth_error *err);
 
 /* Copy tensors in: pieces[count], borrowed until return. One call for thousands of small ones. Keys
- * have at most 1024 bytes. A rank saves each box of a key once, in whichever of its objects; several
- * ranks may save the same box, of the same bytes then: each reads the copy that is nearest to it.
+ * have at most 1024 bytes. A rank saves each box of a key once, in whichever of its objects;
+ * several ranks may save the same box, of the same bytes then: each reads the copy that is nearest
+ * to it.
  * Errors: HEARTH_EINVAL naming the key, also where this box of it is in the rank's save already
- * (pieces without elements aside), and nothing was added; HEARTH_ENOSPC past the bytes of begin (nothing was copied);
- * HEARTH_ESTATE after byte strings in the same object. */
+ * (pieces without elements aside), and nothing was added; HEARTH_ENOSPC past the bytes of begin
+ * (nothing was copied); HEARTH_ESTATE after byte strings in the same object. */
 HEARTH_API int hearth_save_add(struct hearth_save *save, const struct hearth_piece *pieces,
         size_t count, struct hearth_error *err);
 
-/* Copy byte strings in: items[count], borrowed until return. A rank's keys of byte strings differ. */
+/* Copy byte strings in: items[count], borrowed until return. A rank's keys of byte strings
+ * differ. */
 HEARTH_API int hearth_save_add_bytes(struct hearth_save *save, const struct hearth_bytes *items,
         size_t count, struct hearth_error *err);
 
-/* Hand the object over to the engine, which checksums, seals and replicates it. Waits for nobody: what the
- * engine refuses the handle says, and should the engine die, the one after it is told again. The save is
- * gone afterwards, also on error. out_handle: hearth_handle_close() (which does not cancel).
- * Errors: HEARTH_ESTATE without a step; HEARTH_EFAILED where it is known already that it has failed. */
+/* Hand the object over to the engine, which checksums, seals and replicates it. Waits for nobody:
+ * what the engine refuses the handle says, and should the engine die, the one after it is told
+ * again. The save is gone afterwards, also on error. out_handle: hearth_handle_close() (which does
+ * not cancel).
+ * Errors: HEARTH_ESTATE without a step; HEARTH_EFAILED where it is known already that it has
+ * failed. */
 HEARTH_API int hearth_save_commit(
         struct hearth_save *save, struct hearth_handle **out_handle, struct hearth_error *err);
 
 /* Give the save up: the attempt is cancelled on all ranks. NULL is fine. */
 HEARTH_API void hearth_save_abort(struct hearth_save *save);
 
-/* Wait until the save has reached `level` on this rank's account, or failed. It ends when this node's
- * engine knows; others may hear of PROTECTED a moment later. Once every rank has waited for it, every
- * node knows.
+/* Wait until the save has reached `level` on this rank's account, or failed. It ends when this
+ * node's engine knows; others may hear of PROTECTED a moment later. Once every rank has waited for
+ * it, every node knows.
  * Errors: HEARTH_ETIMEOUT after deadline_ms (1 .. 86400000), naming what it waits for;
  * HEARTH_EFAILED why it failed; HEARTH_ENOSPC a node has no room for its part or its copy: which,
  * bytes, limit and options; HEARTH_EUNKNOWN the coordinator is silent. */
 HEARTH_API int hearth_wait(struct hearth_handle *handle, enum hearth_level level,
         uint32_t deadline_ms, struct hearth_error *err);
 
-/* Where it stands now. Never blocks. out->code is HEARTH_EUNKNOWN while this node's engine is gone, until
- * hearth_wait() or another call has looked for it. */
+/* Where it stands now. Never blocks. out->code is HEARTH_EUNKNOWN while this node's engine is gone,
+ * until hearth_wait() or another call has looked for it. */
 HEARTH_API int hearth_test(
         struct hearth_handle *handle, struct hearth_status *out, struct hearth_error *err);
 
@@ -175,8 +180,8 @@ HEARTH_API int hearth_test(
 HEARTH_API int hearth_handle_id(
         struct hearth_handle *handle, struct hearth_save_id *out, struct hearth_error *err);
 
-/* Ask for the save to be cancelled on all ranks; the handle then fails unless PROTECTED came first. Does
- * not wait. */
+/* Ask for the save to be cancelled on all ranks; the handle then fails unless PROTECTED came first.
+ * Does not wait. */
 HEARTH_API int hearth_cancel(struct hearth_handle *handle, struct hearth_error *err);
 HEARTH_API void hearth_handle_close(struct hearth_handle *handle);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a struct of the caller's begins: with its size and zeros, in C from C11 and in C++ from C++11.
- * Every struct whose first field is struct_size has both of
+ * How a struct of the caller's begins: with its size and zeros, in C from C11 and in C++ from
+ * C++11. Every struct whose first field is struct_size has both of
  *
  *     struct hearth_opts opts = HEARTH_OPTS_INIT;      in C a constant, for static objects too
  *     opts = hearth_opts_init();

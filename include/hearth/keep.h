@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which saves are kept: the newest that are PROTECTED, as many as opts.keep. A user may list them, pin one so
- * that no newer save takes its place, give one up, or mark one bad. What is asked for here holds for the
- * job, whichever rank asks: the coordinator decides it and every node has it on record.
+ * Which saves are kept: the newest that are PROTECTED, as many as opts.keep. A user may list them,
+ * pin one so that no newer save takes its place, give one up, or mark one bad. What is asked for
+ * here holds for the job, whichever rank asks: the coordinator decides it and every node has it on
+ * record.
  *
  * A save is named by its id. An id with epoch 0 means the newest save of its step that is kept.
  */
@@ -30,17 +31,17 @@ struct hearth_kept {
 HEARTH_SIZED(hearth_kept);
 #define HEARTH_KEPT_INIT HEARTH_INIT(hearth_kept)
 
-/* As this node knows it, newest first: out[cap] with the struct_size of the first as stride, *out_count may be
- * larger than cap. Errors: HEARTH_ESTATE before hearth_recover(). */
+/* As this node knows it, newest first: out[cap] with the struct_size of the first as stride,
+ * *out_count may be larger than cap. Errors: HEARTH_ESTATE before hearth_recover(). */
 HEARTH_API int hearth_keep_list(struct hearth *h, struct hearth_kept *out, size_t cap,
         size_t *out_count, struct hearth_error *err);
 
 /*
- * Pin: it stays until it is unpinned or released, also across restarts, and uses up one of opts.keep. At
- * most keep - 1 can be pinned: new saves need a place.
- * Release: it is given up and freed on every node. What was opened of it goes on until it is closed.
- * Mark bad: a recovery passes over it as long as an older save is whole, and says so on every rank. It is
- * marked by itself where opts.bad_after says so; unmark also forgets what was counted for that.
+ * Pin: it stays until it is unpinned or released, also across restarts, and uses up one of
+ * opts.keep. At most keep - 1 can be pinned: new saves need a place. Release: it is given up and
+ * freed on every node. What was opened of it goes on until it is closed. Mark bad: a recovery
+ * passes over it as long as an older save is whole, and says so on every rank. It is marked by
+ * itself where opts.bad_after says so; unmark also forgets what was counted for that.
  *
  * Returns when the coordinator has it on record; other nodes hear of it a moment later.
  *

@@ -120,13 +120,14 @@ HEARTH_API int hearth_metadata_stored_find(struct hearth_metadata *md, const cha
 
 /* ---- writing ----------------------------------------------------------------------------- */
 
-/* A `.metadata` that torch.distributed.checkpoint loads. checkpoint_id, save_id: text, NULL: none. */
+/* A `.metadata` that torch.distributed.checkpoint loads. checkpoint_id, save_id: text, NULL:
+ * none. */
 HEARTH_API int hearth_metadata_write(const char *checkpoint_id, const char *save_id,
         struct hearth_metadata_writer **out, struct hearth_error *err);
 
-/* A piece of a tensor, stored at [at, at + len) of the object `path`. The pieces of one name come in
- * any order and between others; dtype and global shape must be the same each time. The name is the piece's key:
- * UTF-8. data is not looked at. */
+/* A piece of a tensor, stored at [at, at + len) of the object `path`. The pieces of one name come
+ * in any order and between others; dtype and global shape must be the same each time. The name is
+ * the piece's key: UTF-8. data is not looked at. */
 HEARTH_API int hearth_metadata_add_piece(struct hearth_metadata_writer *w,
         const struct hearth_piece *piece, const char *path, uint64_t at, uint64_t len,
         struct hearth_error *err);

@@ -121,9 +121,10 @@ struct hearth_begin_opts {
                             where the engine makes it */
     uint32_t cancel_old; /* 1: ask for the undecided save to be cancelled */
 
-    /* [rank_count] rising, the caller among them: these take part in the save, each begins with the same set, and no
-     * other rank calls anything. NULL: all ranks. Copied. Read only with the first begin of the save. At most 128
-     * runs of ranks at equal distances: any 256 ranks, and every regular set */
+    /* [rank_count] rising, the caller among them: these take part in the save, each begins with the
+     * same set, and no other rank calls anything. NULL: all ranks. Copied. Read only with the first
+     * begin of the save. At most 128 runs of ranks at equal distances: any 256 ranks, and every
+     * regular set */
     const uint32_t *ranks;
     size_t rank_count;
 };

@@ -14,19 +14,18 @@ HEARTH_BEGIN
 /*
  * A checkpoint stays readable until a newer save is PROTECTED and its own is freed. From then on
  * what was opened goes on (views, descriptors, objects of this node that were read); what is not
- * here yet is HEARTH_ELOST or HEARTH_ENOENT. Load before the second save of the new epoch, or keep 2.
- * Close it before saving: each object of this node whose items were listed, found or read is leased
- * until then, and its slot is not recycled.
+ * here yet is HEARTH_ELOST or HEARTH_ENOENT. Load before the second save of the new epoch, or keep
+ * 2. Close it before saving: each object of this node whose items were listed, found or read is
+ * leased until then, and its slot is not recycled.
  */
 HEARTH_API int hearth_checkpoint_info(const struct hearth_checkpoint *ckpt,
         struct hearth_recovery *out, struct hearth_error *err);
 HEARTH_API void hearth_checkpoint_close(struct hearth_checkpoint *ckpt); /* views stay */
 
 /*
- * A save that is PROTECTED and kept, of this epoch or an older one, or the recovered one, without asking
- * the other ranks. Checked like a recovered
- * one: local objects were checksummed when they were sealed, remote ones are where they arrive. This
- * rank's own objects need no other node.
+ * A save that is PROTECTED and kept, of this epoch or an older one, or the recovered one, without
+ * asking the other ranks. Checked like a recovered one: local objects were checksummed when they
+ * were sealed, remote ones are where they arrive. This rank's own objects need no other node.
  *
  * step  The newest attempt at it that is PROTECTED (or counts as such). One that the ranks of this node
  *       have handed over and that is not decided as far as this node knows is waited for: it may be
@@ -37,8 +36,9 @@ HEARTH_API void hearth_checkpoint_close(struct hearth_checkpoint *ckpt); /* view
  *
  * It lives as the recovered one does: a newer save that becomes PROTECTED frees it, unless it is
  * one of those that `keep` keeps; what was read of it stays readable until it is closed. The
- * recovered checkpoint and any number of these may be open at once. Ranks that are to read one and the
- * same save while others are written agree on its id first (hearth_handle_id, hearth_checkpoint_id).
+ * recovered checkpoint and any number of these may be open at once. Ranks that are to read one and
+ * the same save while others are written agree on its id first (hearth_handle_id,
+ * hearth_checkpoint_id).
  *
  * Errors   HEARTH_EINVAL   HEARTH_STEP_LATER, which is for saving
  *          HEARTH_ENOENT   no such step, or not PROTECTED; which steps there are
@@ -68,8 +68,8 @@ HEARTH_API int hearth_checkpoint_open(struct hearth *h, uint64_t step,
 HEARTH_API int hearth_checkpoint_id(
         const struct hearth_checkpoint *ckpt, struct hearth_save_id *out, struct hearth_error *err);
 
-/* One item as the object has it. Pointers live as long as the checkpoint, and it is one of that checkpoint
- * alone: any other refuses it with HEARTH_EINVAL, also one of the same save. */
+/* One item as the object has it. Pointers live as long as the checkpoint, and it is one of that
+ * checkpoint alone: any other refuses it with HEARTH_EINVAL, also one of the same save. */
 struct hearth_item {
     size_t struct_size;
     const void *key;
@@ -164,8 +164,8 @@ HEARTH_API int hearth_read_ranges(struct hearth_checkpoint *ckpt, const struct h
         size_t count, struct hearth_error *err);
 
 /* Bring near what these boxes touch, as hearth_prefetch() does and with its limits: of each remote
- * object the first bytes that are read. dst may be NULL. Waits for the table of an object that was not
- * opened before, and for nothing else. */
+ * object the first bytes that are read. dst may be NULL. Waits for the table of an object that was
+ * not opened before, and for nothing else. */
 HEARTH_API int hearth_prefetch_boxes(struct hearth_checkpoint *ckpt, const struct hearth_box *boxes,
         size_t count, struct hearth_error *err);
 
@@ -185,8 +185,8 @@ HEARTH_API int hearth_object_fd(struct hearth_checkpoint *ckpt, const char *obje
         uint64_t *out_offset, uint64_t *out_bytes, struct hearth_error *err);
 
 /* Bring these objects' bytes near: what a later read touches is here then. Returns at once. A hint:
- * at most 32 objects and 64 MiB of each are on their way for a checkpoint, some 512 MiB in all; what
- * is beyond that is fetched when it is read. */
+ * at most 32 objects and 64 MiB of each are on their way for a checkpoint, some 512 MiB in all;
+ * what is beyond that is fetched when it is read. */
 HEARTH_API int hearth_prefetch(struct hearth_checkpoint *ckpt, const struct hearth_item *items,
         size_t count, struct hearth_error *err);
 

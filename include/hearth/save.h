@@ -9,8 +9,8 @@
 
 HEARTH_BEGIN
 
-/* For hearth_save_begin(): staging; hearth_save_set_step() follows. No step: the greatest one is two
- * less, HEARTH_STEP_NEWEST lies between. */
+/* For hearth_save_begin(): staging; hearth_save_set_step() follows. No step: the greatest one is
+ * two less, HEARTH_STEP_NEWEST lies between. */
 #define HEARTH_STEP_LATER UINT64_MAX
 
 /* Exactly the `bytes` that begin needs for these pieces and byte items (both may be NULL, 0). */
@@ -27,10 +27,10 @@ HEARTH_API int hearth_save_reserve(struct hearth_save *save, const struct hearth
 HEARTH_API int hearth_save_stage(struct hearth_save *save, const struct hearth_piece *pieces,
         size_t count, void **out_data, struct hearth_error *err);
 
-/* A save begun with HEARTH_STEP_LATER belongs to `step` from here on. Waits and fails as begin does,
- * with begin's wait_ms. Where the engine did not answer (HEARTH_EBUSY; HEARTH_ETIMEOUT with a wait_ms;
- * HEARTH_EENGINE) it may know the step already: set the same one again, or abort; another one is
- * HEARTH_ESTATE then. HEARTH_EINVAL: neither of the two constants is a step. */
+/* A save begun with HEARTH_STEP_LATER belongs to `step` from here on. Waits and fails as begin
+ * does, with begin's wait_ms. Where the engine did not answer (HEARTH_EBUSY; HEARTH_ETIMEOUT with a
+ * wait_ms; HEARTH_EENGINE) it may know the step already: set the same one again, or abort; another
+ * one is HEARTH_ESTATE then. HEARTH_EINVAL: neither of the two constants is a step. */
 HEARTH_API int hearth_save_set_step(
         struct hearth_save *save, uint64_t step, struct hearth_error *err);
 
@@ -65,7 +65,8 @@ HEARTH_API int hearth_save_put_common(struct hearth_save *save, const char *name
  * the caller still makes up what every node gets. Of the calls that write only
  * hearth_save_put_common() and commit (or abort) may follow; hearth_save_places() and
  * hearth_save_locate() answer on. Waits for nobody.
- * Errors: HEARTH_ESTATE without a step; HEARTH_EFAILED where it is known already that the save failed. */
+ * Errors: HEARTH_ESTATE without a step; HEARTH_EFAILED where it is known already that the save
+ * failed. */
 HEARTH_API int hearth_save_seal(struct hearth_save *save, struct hearth_error *err);
 
 /*
@@ -89,7 +90,8 @@ HEARTH_API int hearth_save_take(struct hearth *h, const struct hearth_ticket *ti
 
 /* One more object of this rank in the same save; what is added from here on goes there. An error is
  * this call's alone: the object before it stays open, and the save goes on as it was. Errors:
- * HEARTH_EEXIST the rank has an object of this name in the save; HEARTH_ENOSPC, HEARTH_EBUSY no room. */
+ * HEARTH_EEXIST the rank has an object of this name in the save; HEARTH_ENOSPC, HEARTH_EBUSY no
+ * room. */
 HEARTH_API int hearth_save_next_object(
         struct hearth_save *save, const char *name, uint64_t bytes, struct hearth_error *err);
 

@@ -14,8 +14,8 @@ HEARTH_BEGIN
 #error "Hearth supports 64-bit machines only: objects are mapped whole"
 #endif
 
-/* Of this header; CMakeLists.txt reads the text. The number is major * 1000000 + minor * 1000 + patch,
- * for #if. */
+/* Of this header; CMakeLists.txt reads the text. The number is major * 1000000 + minor * 1000 +
+ * patch, for #if. */
 #define HEARTH_VERSION        "0.1.0"
 #define HEARTH_VERSION_NUMBER 1000
 

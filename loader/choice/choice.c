@@ -20,9 +20,11 @@
 
 #define PLAN_TRIES 3 /* a save that was protected is not given up for one bad cable */
 
-/* ---- Choice ------------------------------------------------------------------------------------ */
+/* ---- Choice
+ * ------------------------------------------------------------------------------------ */
 
-/* What the choice waited for is there: a `.metadata` has been fetched or read, a worker has looked. */
+/* What the choice waited for is there: a `.metadata` has been fetched or read, a worker has
+ * looked. */
 static void choice_again(struct hth_choice *co)
 {
     hth_choice_tick(co, hth_now_ms(&co->ctx->clock));
@@ -42,7 +44,8 @@ static int choice_is_eligible(const struct hth_choice *co, struct hth_save_id id
     return !co->wants || (w->epoch ? hth_save_cmp(id, *w) == 0 : id.step == w->step);
 }
 
-/* 1: it is known whether it is whole; 0: its manifest, its `.metadata` or a worker is waited for. */
+/* 1: it is known whether it is whole; 0: its manifest, its `.metadata` or a worker is waited
+ * for. */
 static int choice_look_at(struct hth_choice *co, struct candidate *c, uint64_t now_ms)
 {
     if (c->lost || c->whole)
@@ -55,8 +58,8 @@ static int choice_look_at(struct hth_choice *co, struct candidate *c, uint64_t n
     return c->lost;
 }
 
-/* From the newest down to the first whole candidate, and on to the watermark; of what is older those that
- * are kept. 0: a manifest, a `.metadata` or a worker is waited for. */
+/* From the newest down to the first whole candidate, and on to the watermark; of what is older
+ * those that are kept. 0: a manifest, a `.metadata` or a worker is waited for. */
 static int choice_look_at_all(struct hth_choice *co, uint64_t now_ms, struct candidate **out_chosen)
 {
     int settled = 0; /* nothing older is chosen instead */
@@ -86,7 +89,8 @@ static int choice_has_foreign(const struct hth_choice *co)
     return 0;
 }
 
-/* No candidate is whole. 1: that is an error, since a protected save or a container is lost; which, in `out`. */
+/* No candidate is whole. 1: that is an error, since a protected save or a container is lost; which,
+ * in `out`. */
 static int choice_is_loss(const struct hth_choice *co, char *out, size_t len)
 {
     if (!hth_save_none(co->watermark)) {
@@ -222,7 +226,8 @@ void hth_choice_tick(struct hth_choice *co, uint64_t now_ms)
     choice_decide(co, now_ms);
 }
 
-/* ---- What members say --------------------------------------------------------------------------- */
+/* ---- What members say
+ * --------------------------------------------------------------------------- */
 
 /* The member sent this inventory before it learned that the plans of the engine before this one
  * are void. It may have carried out such a plan since, and freed objects that the inventory
@@ -371,8 +376,8 @@ static void choice_on_vote(
     }
 }
 
-/* A node cannot take part. After GO that is an engine that was started again and cannot join: its ranks
- * know why, and the epoch goes on without it. */
+/* A node cannot take part. After GO that is an engine that was started again and cannot join: its
+ * ranks know why, and the epoch goes on without it. */
 static void choice_on_refused(
         struct hth_choice *co, uint32_t origin, const unsigned char *bytes, size_t len)
 {
@@ -395,7 +400,8 @@ void hth_choice_deliver(struct hth_choice *co, uint32_t origin, uint16_t kind,
         choice_on_refused(co, origin, bytes, len);
 }
 
-/* ---- Ends ---------------------------------------------------------------------------------------- */
+/* ---- Ends
+ * ---------------------------------------------------------------------------------------- */
 
 static void choice_who_is_missing(const struct hth_choice *co, char *out, size_t len)
 {
@@ -430,7 +436,8 @@ void hth_choice_late(struct hth_choice *co)
     hth_choice_fail(co, HEARTH_ETIMEOUT, missing);
 }
 
-/* ---- Front --------------------------------------------------------------------------------------- */
+/* ---- Front
+ * --------------------------------------------------------------------------------------- */
 
 int hth_choice_open(struct hth_ctx *ctx, struct hth_restore *restore, struct hth_choice **out,
         struct hearth_error *err)

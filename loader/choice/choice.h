@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The coordinator's part of recovery: gathers what all members hold, chooses a save, gives the plan,
- * counts votes, says GO or that the epoch has failed. All nodes have one; at members it stays empty.
+ * The coordinator's part of recovery: gathers what all members hold, chooses a save, gives the
+ * plan, counts votes, says GO or that the epoch has failed. All nodes have one; at members it stays
+ * empty.
  */
 #ifndef HEARTH_LOADER_CHOICE_CHOICE_H
 #define HEARTH_LOADER_CHOICE_CHOICE_H
@@ -16,15 +17,16 @@ int hth_choice_open(struct hth_ctx *ctx, struct hth_restore *restore, struct hth
 
 void hth_choice_join(struct hth_choice *co); /* a new epoch: all of the old one is forgotten */
 
-/* Where everything is beyond redundancy, begin with nothing instead of HEARTH_ELOST; until the next join. */
+/* Where everything is beyond redundancy, begin with nothing instead of HEARTH_ELOST; until the next
+ * join. */
 void hth_choice_accept_loss(struct hth_choice *co);
 void hth_choice_same_job(struct hth_choice *co);
 
 /* This save and no other; epoch 0: the newest attempt at its step; until the next join. */
 void hth_choice_want(struct hth_choice *co, struct hth_save_id save);
 
-/* GO was said before this process began. Whoever has not heard it is told. Errors: HEARTH_EUNSUPPORTED: the
- * record of plans is of another version. */
+/* GO was said before this process began. Whoever has not heard it is told. Errors:
+ * HEARTH_EUNSUPPORTED: the record of plans is of another version. */
 int hth_choice_resume(struct hth_choice *co, struct hearth_error *err);
 
 /* All are told that the epoch has failed. The first reason stays; none counts after GO. */

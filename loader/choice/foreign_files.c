@@ -10,8 +10,8 @@
  *                  a replica
  *   nobody's       the one beside that `.metadata`
  *
- * and among equals that of the lowest node, which is the one with the lowest rank. Torn copies are in no
- * inventory.
+ * and among equals that of the lowest node, which is the one with the lowest rank. Torn copies are
+ * in no inventory.
  */
 #include "choice_state.h"
 
@@ -20,7 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- One copy of each file ---------------------------------------------------------------------- */
+/* ---- One copy of each file
+ * ---------------------------------------------------------------------- */
 
 struct copy {
     const struct hth_object *object;
@@ -144,7 +145,8 @@ static int files_take(const struct hth_choice *co, struct candidate *c)
     return c->manifest.object && c->look ? HEARTH_OK : HEARTH_ENOMEM;
 }
 
-/* ---- A manifest of them --------------------------------------------------------------------------- */
+/* ---- A manifest of them
+ * --------------------------------------------------------------------------- */
 
 int foreign_encode(struct candidate *c)
 {
@@ -182,7 +184,8 @@ const struct hth_object *foreign_file_find(const struct hth_manifest *files, con
     return o && !strcmp(o->name, name) ? o : NULL;
 }
 
-/* ---- Candidates --------------------------------------------------------------------------------- */
+/* ---- Candidates
+ * --------------------------------------------------------------------------------- */
 
 static int files_are_usable(struct hth_choice *co, struct hth_save_id id)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Do the files have the items that a `.metadata` says: place, length and shape of each? A file with other
- * items is of another save of that step; with it a model would be loaded from two saves.
+ * Do the files have the items that a `.metadata` says: place, length and shape of each? A file with
+ * other items is of another save of that step; with it a model would be loaded from two saves.
  *
  *   all places of the `.metadata` ─► in order of file and offset ─► against what the file's holder saw
  *
- * Where a file does not show where one item ends and the next begins, it is checked only that they lie
- * within its data and reach to its end. The same holds for all files of a `.metadata` with entries of a later
- * torch, since the places of their items are not known here.
+ * Where a file does not show where one item ends and the next begins, it is checked only that they
+ * lie within its data and reach to its end. The same holds for all files of a `.metadata` with
+ * entries of a later torch, since the places of their items are not known here.
  */
 #include "choice_state.h"
 
@@ -37,7 +37,8 @@ struct item_places {
     uint32_t file;
 };
 
-/* ---- All places ----------------------------------------------------------------------------------- */
+/* ---- All places
+ * ----------------------------------------------------------------------------------- */
 
 /* Index of the file, or UINT32_MAX. That each file exists was checked before: foreign_names.c. */
 static uint32_t place_file(struct item_places *p, struct hearth_text path)
@@ -112,7 +113,8 @@ static int places_gather(struct item_places *p)
     return HEARTH_OK;
 }
 
-/* ---- One file -------------------------------------------------------------------------------------- */
+/* ---- One file
+ * -------------------------------------------------------------------------------------- */
 
 static void place_digest_add(
         struct item_places *p, struct hth_digesting *d, const struct item_place *i, int shaped)
@@ -126,8 +128,8 @@ static void place_digest_add(
         hth_foreign_item(d, i->at, i->len, NULL, 0);
 }
 
-/* `look`: what the holder of the file saw in it; [first, next): the places in this file. Two names for one
- * place are one item. */
+/* `look`: what the holder of the file saw in it; [first, next): the places in this file. Two names
+ * for one place are one item. */
 static int file_matches(
         struct item_places *p, size_t first, size_t next, const struct hth_foreign_look *look)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Is a foreign step whole? `.metadata` is somewhere, all files that it names are, and have the items that
- * it says; where it names none: every rank up to the highest has a file.
+ * Is a foreign step whole? `.metadata` is somewhere, all files that it names are, and have the
+ * items that it says; where it names none: every rank up to the highest has a file.
  *
- * `.metadata` is fetched for that, if another node has it (each node needs it before its vote anyway), and
- * read by a worker: foreign_names.c.
+ * `.metadata` is fetched for that, if another node has it (each node needs it before its vote
+ * anyway), and read by a worker: foreign_names.c.
  */
 #include "choice_state.h"
 
@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Always 1. The text of the newest candidate that is lost is the one that the user sees if none is whole. */
+/* Always 1. The text of the newest candidate that is lost is the one that the user sees if none is
+ * whole. */
 static int whole_lost(
         struct hth_choice *co, struct candidate *c, const char *what, const char *name)
 {
@@ -89,7 +90,8 @@ static void whole_bring_metadata(struct hth_choice *co, struct candidate *c,
         c->metadata = 1;
 }
 
-/* ---- Names -------------------------------------------------------------------------------------- */
+/* ---- Names
+ * -------------------------------------------------------------------------------------- */
 
 /* Where `.metadata` names no file, there must be one of every rank. */
 static void whole_look_for_ranks(struct hth_choice *co, struct candidate *c)
@@ -118,7 +120,8 @@ static void whole_take_listed(
         whole_lost(co, c, "no memory for its ", "manifest");
 }
 
-/* Its `.metadata` was read. Called once: c is lost after it, or will be looked at as any other save. */
+/* Its `.metadata` was read. Called once: c is lost after it, or will be looked at as any other
+ * save. */
 static int whole_look_for_all(
         struct hth_choice *co, struct candidate *c, const struct names_found *n)
 {

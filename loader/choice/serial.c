@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The serial of the coordinator's last plan in this epoch, and that plan, on record before the plan is
- * given out (core/format/plans.h). The coordinator's next engine counts on from there, so that a vote for an
- * older plan is never taken for one of its own, and a member can tell a new plan from the one it has. After
- * GO the recorded plan is given to a member whose engine is new too.
+ * The serial of the coordinator's last plan in this epoch, and that plan, on record before the plan
+ * is given out (core/format/plans.h). The coordinator's next engine counts on from there, so that a
+ * vote for an older plan is never taken for one of its own, and a member can tell a new plan from
+ * the one it has. After GO the recorded plan is given to a member whose engine is new too.
  */
 #include "choice_state.h"
 

@@ -7,9 +7,10 @@
  *               runs: u32 first | u32 count
  *               objects: u64 id | 32 digest
  *
- * What is here as the node's own manifest has it comes as runs of places in that, 8 bytes each: what its
- * ranks wrote is one, and each node's that it has copies of. All else has 40 bytes an object. A foreign container
- * has no manifest that would say what its files are, so they come as a manifest's objects:
+ * What is here as the node's own manifest has it comes as runs of places in that, 8 bytes each:
+ * what its ranks wrote is one, and each node's that it has copies of. All else has 40 bytes an
+ * object. A foreign container has no manifest that would say what its files are, so they come as a
+ * manifest's objects:
  *
  *   each:       32 save | u32 2: unfinished | u32 objects | u64 zero | 32 zero
  *               objects: 128 as in a manifest | u32 enum hth_foreign_flag | u32 items | u64 data length

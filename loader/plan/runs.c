@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs of objects that the same nodes have. Placement goes round the nodes, so the next run is mostly the one
- * before with each node a fixed step further on. That makes groups of runs as long as each other:
+ * Runs of objects that the same nodes have. Placement goes round the nodes, so the next run is
+ * mostly the one before with each node a fixed step further on. That makes groups of runs as long
+ * as each other:
  *
  *   groups up to the end, which must have come to all objects:
  *     runs | objects of each run | u8 holders, with DEALT | u8 mask: nodes that do not go by steps
@@ -9,8 +10,8 @@
  *     each run: the nodes in the mask
  *     DEALT: for each object which holder is asked first, in as many bits as that takes; padded to a byte
  *
- * Numbers without a length are LEB128, at most 32 bits. A holder that the run before lacked steps from the last
- * run that had as many, at first from 0. Not DEALT: the first node is asked first.
+ * Numbers without a length are LEB128, at most 32 bits. A holder that the run before lacked steps
+ * from the last run that had as many, at first from 0. Not DEALT: the first node is asked first.
  */
 #include "runs.h"
 
@@ -19,7 +20,8 @@
 #define DEALT       0x80u
 #define OBJECTS_MAX (1u << 20)
 
-/* ---- In memory ---------------------------------------------------------------------------------- */
+/* ---- In memory
+ * ---------------------------------------------------------------------------------- */
 
 static int runs_node_cmp(const void *a, const void *b)
 {
@@ -72,8 +74,8 @@ static void run_turn(struct hth_runs *r, uint32_t i, uint32_t k)
 
 #define MISSES 4
 
-/* Owners go up one by one: where the next one is among a run's nodes it comes first, wherever its copies are,
- * so that at least the first nodes go by steps. */
+/* Owners go up one by one: where the next one is among a run's nodes it comes first, wherever its
+ * copies are, so that at least the first nodes go by steps. */
 static void runs_align(struct hth_runs *r)
 {
     uint32_t owner = 0, missed = 0;
@@ -152,7 +154,8 @@ void hth_runs_fini(struct hth_runs *r)
     *r = (struct hth_runs){ 0 };
 }
 
-/* ---- As bytes -------------------------------------------------------------------------------------- */
+/* ---- As bytes
+ * -------------------------------------------------------------------------------------- */
 
 static void runs_write_number(struct hth_writer *w, uint32_t v)
 {

@@ -16,8 +16,8 @@ static int carry_is_needed(const struct hth_epoch *epoch, const struct hth_objec
     return o->kind == HTH_OBJECT_RAW || epoch->rank_node[o->owner % epoch->world] == epoch->self;
 }
 
-/* Slots for all that will be pulled, after the rest was freed: what does not fit is said before the first
- * byte is pulled. What readers of the old epoch still have is waited for. */
+/* Slots for all that will be pulled, after the rest was freed: what does not fit is said before the
+ * first byte is pulled. What readers of the old epoch still have is waited for. */
 static int carry_room(struct hth_restore *r, struct hth_held_save *s, struct hearth_error *err)
 {
     const struct hth_manifest *m = &s->manifest;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The end of recovery on this node, once per epoch: what was chosen, which nodes gave it, how long each part
- * took. */
+/* The end of recovery on this node, once per epoch: what was chosen, which nodes gave it, how long
+ * each part took. */
 #include "restore_state.h"
 
 #include <stdio.h>

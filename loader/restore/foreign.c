@@ -6,7 +6,8 @@
  *   start ──► fstat, digest (workers) ──► inventory with names ──► plan: manifest of all ──► fetch
  *              tell.c                      foreign_see                                       foreign_needs
  *
- * What this node needs is what its ranks own by the files' names, `.metadata`, and the common names.
+ * What this node needs is what its ranks own by the files' names, `.metadata`, and the common
+ * names.
  */
 #include "restore_state.h"
 
@@ -31,7 +32,8 @@ int foreign_listed(const struct hth_restore *r, const struct hth_held_save *s)
     return s->id.epoch != 0 && (!hth_save_foreign(s->id) || !foreign_unwanted(r->ctx, s->id));
 }
 
-/* ---- The inventory ----------------------------------------------------------------------------- */
+/* ---- The inventory
+ * ----------------------------------------------------------------------------- */
 
 int foreign_see(const struct hth_held_save *s, struct hth_seen_save *out)
 {
@@ -54,7 +56,8 @@ int foreign_see(const struct hth_held_save *s, struct hth_seen_save *out)
     return HEARTH_OK;
 }
 
-/* ---- The plan --------------------------------------------------------------------------------- */
+/* ---- The plan
+ * --------------------------------------------------------------------------------- */
 
 static int foreign_needed(const struct hth_restore *r, const struct hth_object *o)
 {

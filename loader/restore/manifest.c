@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The manifest of the plan's save. The plan names it by digest; a node that was there when the save was made
- * has it, and one that is new pulls it by blob from its parent, which has it or is pulling it too:
+ * The manifest of the plan's save. The plan names it by digest; a node that was there when the save
+ * was made has it, and one that is new pulls it by blob from its parent, which has it or is pulling
+ * it too:
  *
  *   held under that digest ──► nothing to do
  *   come by blob ──► read, by a worker where it is large ──► held, on record
@@ -53,7 +54,8 @@ static const unsigned char *manifest_came(struct hth_restore *r, size_t *out_len
     return NULL;
 }
 
-/* The blob is asked for again by itself, so it is said here once, and once more where somebody else is asked. */
+/* The blob is asked for again by itself, so it is said here once, and once more where somebody else
+ * is asked. */
 static void manifest_ask(struct hth_restore *r)
 {
     uint64_t now_ms = hth_now_ms(&r->ctx->clock);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A member's part of recovery, from the question of its ranks to GO: says what it holds, carries out
- * the plan, votes. States are drawn in restore_state.h, the rules are in docs/design/recovery.md.
+ * A member's part of recovery, from the question of its ranks to GO: says what it holds, carries
+ * out the plan, votes. States are drawn in restore_state.h, the rules are in
+ * docs/design/recovery.md.
  */
 #ifndef HEARTH_LOADER_RESTORE_RESTORE_H
 #define HEARTH_LOADER_RESTORE_RESTORE_H
@@ -12,8 +13,8 @@
 
 struct hth_restore;
 
-/* GO was heard (code 0; info is filled, save epoch 0: nothing to recover), or this epoch has failed.
- * Once per epoch; a failure also before anybody here has asked. */
+/* GO was heard (code 0; info is filled, save epoch 0: nothing to recover), or this epoch has
+ * failed. Once per epoch; a failure also before anybody here has asked. */
 typedef void hth_restore_end_fn(void *self, int code, const struct hearth_error *err,
         struct hth_save_id save, const struct hearth_recovery *info);
 
@@ -46,23 +47,25 @@ void hth_restore_give_up(struct hth_restore *r); /* it is late, and the coordina
  * answers, and has not joined the epoch yet. */
 void hth_restore_peer_down(struct hth_restore *r, uint32_t node, int code, const char *text);
 
-/* ---- The plan ------------------------------------------------------------------------------------ */
+/* ---- The plan
+ * ------------------------------------------------------------------------------------ */
 
 struct hth_blob_id hth_restore_plan_id(const struct hth_ctx *ctx, uint32_t serial);
 void hth_restore_plan(struct hth_restore *r, const struct hth_blob_id *id,
         const unsigned char *bytes, size_t len);
-/* The same, decoded; taken over: what is left in *plan is its caller's to end. At the coordinator the manifest
- * of its save is held, or there as a blob. */
+/* The same, decoded; taken over: what is left in *plan is its caller's to end. At the coordinator
+ * the manifest of its save is held, or there as a blob. */
 void hth_restore_take(struct hth_restore *r, const struct hth_blob_id *id, struct hth_plan *plan);
 /* The manifest of a save has come by blob; a plan may wait for it. */
 void hth_restore_manifest(struct hth_restore *r, const struct hth_blob_id *id);
 int hth_restore_has_plan(const struct hth_restore *r, uint32_t serial);
 void hth_restore_go(struct hth_restore *r, uint32_t serial);
-/* Steps that were not chosen and why, as lines; "": none, or an older coordinator does not say. Until the next
- * join. */
+/* Steps that were not chosen and why, as lines; "": none, or an older coordinator does not say.
+ * Until the next join. */
 const char *hth_restore_ruled_out(const struct hth_restore *r);
 
-/* After GO, in an engine that came back: the plan that GO was said for. Errors: as hth_plan_decode(). */
+/* After GO, in an engine that came back: the plan that GO was said for. Errors: as
+ * hth_plan_decode(). */
 int hth_restore_resume(
         struct hth_restore *r, const unsigned char *bytes, size_t len, struct hearth_error *err);
 
@@ -77,7 +80,8 @@ void hth_restore_raw(
 uint32_t hth_restore_sources(
         const struct hth_restore *r, uint64_t object, uint32_t out[HTH_PLAN_SOURCES]);
 
-/* ---- Events -------------------------------------------------------------------------------------- */
+/* ---- Events
+ * -------------------------------------------------------------------------------------- */
 
 void hth_restore_deliver(
         struct hth_restore *r, uint16_t kind, const unsigned char *bytes, size_t len);

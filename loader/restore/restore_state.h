@@ -25,7 +25,8 @@ struct hth_restore {
     void *on_end_self;
     enum restore_state state;
     uint64_t deadline_ms, repeat_ms;
-    /* When ranks asked; the plan came; pulling and verifying began; the last of each ended; the vote. */
+    /* When ranks asked; the plan came; pulling and verifying began; the last of each ended; the
+     * vote. */
     uint64_t t_start, t_told, t_plan, t_pull, t_verify, t_vote;
     unsigned char *inventory; /* ours, as it goes up */
     size_t inventory_len;
@@ -70,7 +71,8 @@ void restore_end(struct hth_restore *r, int code, const struct hearth_error *err
 int tell_look(struct hth_restore *r); /* 1: the inventory is told when all was looked at */
 int tell_make(struct hth_restore *r, struct hearth_error *err); /* r->inventory */
 void tell_inventory(struct hth_restore *r);                     /* r->inventory goes up */
-/* The coordinator asks for the inventory: its engine is a new one, to which the plan we may have is void. */
+/* The coordinator asks for the inventory: its engine is a new one, to which the plan we may have is
+ * void. */
 void tell_again(struct hth_restore *r, const unsigned char *bytes, size_t len);
 
 /* manifest.c: the manifest of the plan's save */
@@ -78,7 +80,8 @@ void tell_again(struct hth_restore *r, const unsigned char *bytes, size_t len);
 const struct hth_manifest *restore_manifest(const struct hth_restore *r);
 /* 1: neither held nor come, and asked for; or being read: `read` runs then, with r. */
 int manifest_lacks(struct hth_restore *r, hth_draft_fn *read);
-/* Holds it. Errors: HEARTH_ENOMEM, HEARTH_ECORRUPT, HEARTH_EPROTO (not what the plan says), the store's. */
+/* Holds it. Errors: HEARTH_ENOMEM, HEARTH_ECORRUPT, HEARTH_EPROTO (not what the plan says), the
+ * store's. */
 int manifest_hold(struct hth_restore *r, struct hth_held_save *s, struct hearth_error *err);
 void manifest_leave(struct hth_restore *r); /* nobody wants what is being read */
 

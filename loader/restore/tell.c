@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A member says what it holds: its inventory goes up the tree in parts, and again when it is asked for. Raw
- * objects and files of foreign containers have no checksums that could be verified later, so workers digest
- * them before.
+ * A member says what it holds: its inventory goes up the tree in parts, and again when it is asked
+ * for. Raw objects and files of foreign containers have no checksums that could be verified later,
+ * so workers digest them before.
  */
 #include "restore_state.h"
 
@@ -63,7 +63,8 @@ static void tell_serve(struct hth_ctx *ctx, struct hth_held_save *s)
         hth_blob_serve_buf(ctx, &id, s->manifest_buf, NULL);
 }
 
-/* ---- Looking ----------------------------------------------------------------------------------- */
+/* ---- Looking
+ * ----------------------------------------------------------------------------------- */
 
 struct digesting {
     struct hth_restore *r;
@@ -204,7 +205,8 @@ int tell_look(struct hth_restore *r)
     return r->digesting != 0;
 }
 
-/* ---- The inventory ----------------------------------------------------------------------------- */
+/* ---- The inventory
+ * ----------------------------------------------------------------------------- */
 
 int tell_make(struct hth_restore *r, struct hearth_error *err)
 {
@@ -253,8 +255,8 @@ void tell_inventory(struct hth_restore *r)
     }
 }
 
-/* The coordinator's engine is a new one and knows nothing of the plan that we may have; or it has another
- * manifest of a save than we, and wants no runs. */
+/* The coordinator's engine is a new one and knows nothing of the plan that we may have; or it has
+ * another manifest of a save than we, and wants no runs. */
 void tell_again(struct hth_restore *r, const unsigned char *bytes, size_t len)
 {
     struct hearth_error err;

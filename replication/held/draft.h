@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A save's manifest, made of its objects or read from its bytes. A large one is a worker's: to decode, sort, encode and
- * digest 32,768 objects takes 30 ms, in which the engine's thread must answer its peers. A small one is there when the
- * call returns.
+ * A save's manifest, made of its objects or read from its bytes. A large one is a worker's: to
+ * decode, sort, encode and digest 32,768 objects takes 30 ms, in which the engine's thread must
+ * answer its peers. A small one is there when the call returns.
  *
  *   make, read ─► a worker (or at once) ─► ended; done() ─► kept, by hth_held_keep_draft()
  *        └─ free: nobody waits any more ─► gone when the worker is through; done() is not called
@@ -14,11 +14,12 @@
 
 struct hth_draft;
 
-/* It has ended: on the engine's thread, once, where it had not when the call that began it returned. */
+/* It has ended: on the engine's thread, once, where it had not when the call that began it
+ * returned. */
 typedef void hth_draft_fn(void *self);
 
-/* `of` says all but the objects: these are of->objects of HTH_MANIFEST_OBJECT bytes, as members have said them, which
- * are taken over. NULL: no memory, and nothing is taken over. */
+/* `of` says all but the objects: these are of->objects of HTH_MANIFEST_OBJECT bytes, as members
+ * have said them, which are taken over. NULL: no memory, and nothing is taken over. */
 struct hth_draft *hth_draft_make(struct hth_ctx *ctx, const struct hth_manifest *of,
         unsigned char *objects, hth_draft_fn *done, void *self);
 /* buf gets one user more. NULL: no memory. */
@@ -28,8 +29,8 @@ int hth_draft_ended(const struct hth_draft *draft);
 
 /* Of one that has ended: what it was made of, the caller's from now on. */
 unsigned char *hth_draft_objects(struct hth_draft *draft);
-/* Of one that has ended: its bytes, borrowed. Errors: HEARTH_EPROTO an object that makes no sense; as
- * hth_manifest_encode() or hth_manifest_decode(). */
+/* Of one that has ended: its bytes, borrowed. Errors: HEARTH_EPROTO an object that makes no sense;
+ * as hth_manifest_encode() or hth_manifest_decode(). */
 int hth_draft_result(
         const struct hth_draft *draft, struct hth_buf **out_buf, struct hearth_error *err);
 

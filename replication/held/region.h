@@ -9,9 +9,9 @@
  *
  * A slot's region is the slot's (slot->user), not its save's: it is begun when the slot is lent or
  * taken for a copy, or first wanted where an engine before us sealed it. A slot that is given back
- * keeps it, also one under way, and the next that has the slot finds it there; slots never grow. Only
- * what takes the memory away ends it: a slot that is put aside, a file of another's container that is
- * unlinked, a blob that is forgotten. Their memory stays until the region is gone.
+ * keeps it, also one under way, and the next that has the slot finds it there; slots never grow.
+ * Only what takes the memory away ends it: a slot that is put aside, a file of another's container
+ * that is unlinked, a blob that is forgotten. Their memory stays until the region is gone.
  */
 #ifndef HEARTH_REPLICATION_REGION_H
 #define HEARTH_REPLICATION_REGION_H

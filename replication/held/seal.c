@@ -89,7 +89,8 @@ static void seal_job_sums(struct seal_job *j, void (*done)(struct hth_sums *))
     hth_sums_start(&j->sums);
 }
 
-/* ---- Seal ---------------------------------------------------------------------------------------- */
+/* ---- Seal
+ * ---------------------------------------------------------------------------------------- */
 
 static void seal_finish_run(struct hth_work *work)
 {
@@ -198,7 +199,8 @@ int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_h
     return HEARTH_OK;
 }
 
-/* ---- Verify --------------------------------------------------------------------------------------- */
+/* ---- Verify
+ * --------------------------------------------------------------------------------------- */
 
 int hth_block_check(const struct hth_ctx *ctx, struct hth_save_id save,
         const struct hth_object *object, const unsigned char *block, struct hearth_error *err)
@@ -267,7 +269,8 @@ static void verify_table_done(struct hth_work *work)
         seal_job_sums(j, verify_summed);
 }
 
-/* ---- Verify what has no table ------------------------------------------------------------------- */
+/* ---- Verify what has no table
+ * ------------------------------------------------------------------- */
 
 static void digest_run(struct hth_work *work)
 {

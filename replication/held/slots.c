@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A slot stays registered for all that it is used for, and a registered one is never removed: until room is
- * short and nothing wants its size any more, as in a world of other shards, or what it was made for has moved on. */
+/* A slot stays registered for all that it is used for, and a registered one is never removed: until
+ * room is short and nothing wants its size any more, as in a world of other shards, or what it was
+ * made for has moved on. */
 #include "slots.h"
 
 #include "region.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Room for slots, as the store has it; where it is short, free slots of other sizes give up what they are
- * registered with, so that the store can let them make way.
+ * Room for slots, as the store has it; where it is short, free slots of other sizes give up what
+ * they are registered with, so that the store can let them make way.
  */
 #ifndef HEARTH_REPLICATION_SLOTS_H
 #define HEARTH_REPLICATION_SLOTS_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every chunk of a data section, proved or compared with what proves it, on the workers, some pieces of
- * 64 MiB at a time. */
+/* Every chunk of a data section, proved or compared with what proves it, on the workers, some
+ * pieces of 64 MiB at a time. */
 /* For this folder alone. */
 #ifndef REPLICATION_SUMS_H
 #define REPLICATION_SUMS_H

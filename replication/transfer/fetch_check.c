@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What has come of an object with a table is looked at: the table against the digest that is wanted,
- * what is here of it already (a copy that is bad in places, what came before an engine died) against the
- * table, at last the block. What proves the chunks
- * is the table's, and they are compared where they arrive, in pieces.c.
+ * What has come of an object with a table is looked at: the table against the digest that is
+ * wanted, what is here of it already (a copy that is bad in places, what came before an engine
+ * died) against the table, at last the block. What proves the chunks is the table's, and they are
+ * compared where they arrive, in pieces.c.
  *
  *   TABLE ─► CHECK ─► (REUSE ─► REUSE ..) ─► DATA ─► BLOCK ─► complete
  *     └◄─wrong─┘

@@ -35,7 +35,8 @@ int hth_foreign_from(struct hth_fetch *f, const struct source *s)
     return !foreign_better_left(f, s);
 }
 
-/* Chunks in flight from the source before stay BUSY until they arrive, and are pulled again then. */
+/* Chunks in flight from the source before stay BUSY until they arrive, and are pulled again
+ * then. */
 static void foreign_begin_again(struct hth_fetch *f)
 {
     f->left = f->chunk1;

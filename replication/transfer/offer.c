@@ -10,13 +10,14 @@
  * Both begin when the slot's memory is registered: until then nothing is offered, and who wants the
  * object hears BUSY, and END when it can pull.
  *
- * A grant is of the object and of one connection, and all fetches of the node share it. It ends when
- * the node is through (PULLED, RELEASE, a NAK) or its connection gone, never before the node's last
- * pull; while it lasts the slot is leased. A WANT gets another one where the connection or the slot is
- * another by now. A node that has said nothing for LEASE_MS is not pulling (who pulls says WANT
- * again): then the grant is taken back, alone where we serve the pulls, else with the connection, since
- * the node's network card reads by itself. When the save is freed its pulls are in vain: where we
- * serve them they end at once, else slot and grant stay until the node has heard of it too.
+ * A grant is of the object and of one connection, and all fetches of the node share it. It ends
+ * when the node is through (PULLED, RELEASE, a NAK) or its connection gone, never before the node's
+ * last pull; while it lasts the slot is leased. A WANT gets another one where the connection or the
+ * slot is another by now. A node that has said nothing for LEASE_MS is not pulling (who pulls says
+ * WANT again): then the grant is taken back, alone where we serve the pulls, else with the
+ * connection, since the node's network card reads by itself. When the save is freed its pulls are
+ * in vain: where we serve them they end at once, else slot and grant stay until the node has heard
+ * of it too.
  */
 #include "transfer_parts.h"
 
@@ -437,7 +438,8 @@ void hth_offer_message(struct hth_ctx *ctx, uint32_t from, uint16_t type, const 
         offer_end(o);
 }
 
-/* ---- Time and ends ---------------------------------------------------------------------------- */
+/* ---- Time and ends
+ * ---------------------------------------------------------------------------- */
 
 void hth_offers_peer_down(struct hth_ctx *ctx, uint32_t node)
 {

@@ -16,8 +16,8 @@
  * A foreign object has no table: it is pulled from one source at a time and its digest computed at
  * the end; where that is wrong the next source gives all of it again.
  *
- * All pulls of a node share one budget of bytes in flight; recovery goes before reading, that before repair, and
- * that before replication.
+ * All pulls of a node share one budget of bytes in flight; recovery goes before reading, that
+ * before repair, and that before replication.
  */
 #ifndef HEARTH_REPLICATION_TRANSFER_H
 #define HEARTH_REPLICATION_TRANSFER_H

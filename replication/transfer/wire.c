@@ -154,7 +154,8 @@ int hth_wire_decode(struct hth_wire *out, uint16_t type, const unsigned char *bo
     return r.bad || r.pos != len || hth_save_none(out->save) ? HEARTH_EPROTO : HEARTH_OK;
 }
 
-/* ---- Saying ------------------------------------------------------------------------------------- */
+/* ---- Saying
+ * ------------------------------------------------------------------------------------- */
 
 void hth_wire_say(struct hth_ctx *ctx, uint32_t node, uint16_t type, const struct hth_wire *wire)
 {

@@ -35,7 +35,8 @@ int hth_blobs_open(struct hth_ctx *ctx, const struct hth_blob_events *events,
     return HEARTH_OK;
 }
 
-/* ---- Messages ----------------------------------------------------------------------------------- */
+/* ---- Messages
+ * ----------------------------------------------------------------------------------- */
 
 int hth_blobs_message(
         struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len)
@@ -61,7 +62,8 @@ int hth_blobs_message(
     return 1;
 }
 
-/* ---- Giving ------------------------------------------------------------------------------------------ */
+/* ---- Giving
+ * ------------------------------------------------------------------------------------------ */
 
 /* 1: it is here, or coming. */
 static int blob_is_under_way(const struct blob *b)
@@ -203,7 +205,8 @@ struct hth_buf *hth_blob_buf(struct hth_ctx *ctx, const struct hth_blob_id *id)
     return b && b->state == HERE ? b->buf : NULL;
 }
 
-/* ---- Time and ends -------------------------------------------------------------------------------------- */
+/* ---- Time and ends
+ * -------------------------------------------------------------------------------------- */
 
 void hth_blobs_forget(struct hth_ctx *ctx, struct hth_save_id save)
 {

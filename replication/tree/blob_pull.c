@@ -277,8 +277,8 @@ static int blob_is_plausible(
            memcmp(digest, o->digest, HTH_DIGEST) == 0;
 }
 
-/* What nobody has asked for comes down the tree, and no more of it than a job has: else a member could have
- * us take memory for whatever it names, or leave no place for what we ask for. */
+/* What nobody has asked for comes down the tree, and no more of it than a job has: else a member
+ * could have us take memory for whatever it names, or leave no place for what we ask for. */
 static int blob_may_come(const struct hth_ctx *ctx, uint32_t from, uint64_t len)
 {
     uint32_t node = ctx->epoch->self, count = 0;

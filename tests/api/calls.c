@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls of a rank in a job: those that wait for nobody, in an order in which each can be made, and those
- * that wait for the engine. */
+/* Calls of a rank in a job: those that wait for nobody, in an order in which each can be made, and
+ * those that wait for the engine. */
 #include "calls.h"
 
 #include "check.h"
@@ -18,7 +18,8 @@ struct hearth_error calls_err;
 
 static struct hearth_error *const err = &calls_err;
 
-/* ---- a save, from begin to its handle --------------------------------------------------------------- */
+/* ---- a save, from begin to its handle
+ * --------------------------------------------------------------- */
 
 static struct hearth_piece piece(const char *key)
 {
@@ -147,7 +148,8 @@ static int log_poll(void)
     return 0;
 }
 
-/* ---- what was read of a checkpoint before ----------------------------------------------------------- */
+/* ---- what was read of a checkpoint before
+ * ----------------------------------------------------------- */
 
 static int ckpt_info(void)
 {
@@ -384,7 +386,8 @@ const struct call calls_own[] = { { .name = "hearth_save_begin", .make = save_be
     { .name = "hearth_checkpoint_close", .make = ckpt_close },
     { .name = "hearth_close", .make = job_close }, { 0 } };
 
-/* ---- what asks the engine ------------------------------------------------------------------------- */
+/* ---- what asks the engine
+ * ------------------------------------------------------------------------- */
 
 static int open_helper(void)
 {
@@ -660,7 +663,8 @@ const struct call calls_waiting[] = { { "hearth_open", open_and_close,
             fresh_closed },
     { 0 } };
 
-/* ---- what lies on another node ---------------------------------------------------------------------- */
+/* ---- what lies on another node
+ * ---------------------------------------------------------------------- */
 
 const struct call calls_far[] = { { "hearth_read_box", read_box, OBJECT, NULL },
     { "hearth_read_bytes", read_bytes, OBJECT, NULL },

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every call of the headers as a rank makes it, and how long it may wait: `until` has the words of the table
- * in docs/api.md. A call may stand twice, as one that waits and, of what is here already, as one that does not.
+ * Every call of the headers as a rank makes it, and how long it may wait: `until` has the words of
+ * the table in docs/api.md. A call may stand twice, as one that waits and, of what is here already,
+ * as one that does not.
  */
 #ifndef CALLS_H
 #define CALLS_H

@@ -52,7 +52,8 @@ static int opts_from_env(void)
     return hearth_opts_from_env(&o, &calls_err);
 }
 
-/* ---- ranks that find each other, before they do ------------------------------------------------- */
+/* ---- ranks that find each other, before they do
+ * ------------------------------------------------- */
 
 static int tcp(void)
 {
@@ -92,7 +93,8 @@ static int pmix(void)
     return rc == HEARTH_EINVAL; /* there may be one here, or none */
 }
 
-/* ---- .metadata ------------------------------------------------------------------------------------ */
+/* ---- .metadata
+ * ------------------------------------------------------------------------------------ */
 
 static const int64_t two[] = { 2 }, zero[] = { 0 };
 
@@ -193,7 +195,8 @@ static int md_close(void)
     return 0;
 }
 
-/* ---- values of torch ------------------------------------------------------------------------------ */
+/* ---- values of torch
+ * ------------------------------------------------------------------------------ */
 
 static const unsigned char one_in_a_list[] = { 0x80, 2, ']', 'K', 1, 'a', '.' };
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Containers in ml-flashpoint's layout, recovered by two hearthd over loopback: two roots, two nodes.
- * What the items must be stands beside the containers, in expected.json. */
+/* Containers in ml-flashpoint's layout, recovered by two hearthd over loopback: two roots, two
+ * nodes. What the items must be stands beside the containers, in expected.json. */
 #include "foreign_rig.h"
 
-/* ---- Tests ------------------------------------------------------------------------------------ */
+/* ---- Tests
+ * ------------------------------------------------------------------------------------ */
 
 Test(foreign, both_ranks_read_what_one_node_has)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is kept, with hearthd itself on one node: listed, opened after a restart, pinned, given up. */
+/* What is kept, with hearthd itself on one node: listed, opened after a restart, pinned, given
+ * up. */
 #include "check.h"
 #include "engines.h"
 #include "rank.h"

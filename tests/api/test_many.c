@@ -166,7 +166,8 @@ static void limit_files(rlim_t most)
     must(setrlimit(RLIMIT_NOFILE, &files));
 }
 
-/* Each object that is ahead is a descriptor. A save that is being written meanwhile must not pay. */
+/* Each object that is ahead is a descriptor. A save that is being written meanwhile must not
+ * pay. */
 Test(many, reading_them_takes_few_descriptors)
 {
     struct hearth_checkpoint *c = start();

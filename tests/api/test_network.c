@@ -100,7 +100,8 @@ static void save_and_close(void)
     cr_assert(ge(int, engines_signal(r.root, NULL, SIGKILL), 0));
 }
 
-/* What a library listens on is left out; our own sockets ask for the key, and nothing is said of them. */
+/* What a library listens on is left out; our own sockets ask for the key, and nothing is said of
+ * them. */
 Test(network, auto_takes_no_librarys_listener_off_loopback)
 {
     char text[1200];

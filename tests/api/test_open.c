@@ -546,7 +546,8 @@ static int gather_pair(
     return 0;
 }
 
-/* Its handle is closed, and the engine has not said that all of it is sealed: what is kept of it goes here. */
+/* Its handle is closed, and the engine has not said that all of it is sealed: what is kept of it
+ * goes here. */
 Test(open, close_frees_a_save_of_some_ranks_that_is_not_sealed)
 {
     static const uint32_t me[] = { 0 };

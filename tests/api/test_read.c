@@ -368,8 +368,8 @@ Test(read, a_wrong_byte_from_another_node_is_asked_again_then_named)
     rank_end(&r);
 }
 
-/* Its key is so long that the middle of its table lies there: a byte wrong in it, and the table is one of
- * an item of another name, with nothing else against it. */
+/* Its key is so long that the middle of its table lies there: a byte wrong in it, and the table is
+ * one of an item of another name, with nothing else against it. */
 Test(read, a_table_from_another_node_that_is_not_the_manifests_is_asked_again_then_named)
 {
     struct rank r;
@@ -627,8 +627,8 @@ static void until_silenced(struct rank *r, uint32_t count)
     cr_assert(eq(u32, fake_counts(r->fake).silenced, count));
 }
 
-/* Of two engines that came back the first one goes before it has given all leases again; one of them was given
- * up meanwhile. The second one numbers its own from 1 again. */
+/* Of two engines that came back the first one goes before it has given all leases again; one of
+ * them was given up meanwhile. The second one numbers its own from 1 again. */
 Test(view, a_lease_that_an_engine_took_with_it_is_no_other_ones, .timeout = 30)
 {
     struct rank r;

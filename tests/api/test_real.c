@@ -311,7 +311,8 @@ Test(real, the_slot_of_the_second_save_is_made_when_the_first_one_is_handed_over
     end();
 }
 
-/* Not in a session of its own: Linux may schedule each session as one, and lets that of an engine wait. */
+/* Not in a session of its own: Linux may schedule each session as one, and lets that of an engine
+ * wait. */
 Test(real, the_engine_is_nobodys_child_and_in_a_process_group_of_its_own)
 {
     pid_t pid;

@@ -159,8 +159,8 @@ Test(save, of_large_and_odd_pieces_by_several_threads_is_the_same)
 
 #define LENGTHS (200 + 5 * 130)
 
-/* Around the length from which bytes are written past the caches, and at all distances from a line's
- * beginning on both sides. */
+/* Around the length from which bytes are written past the caches, and at all distances from a
+ * line's beginning on both sides. */
 static uint64_t length(size_t i)
 {
     static const uint64_t around[] = { 2048, 4096, 65536, 262144, 1 << 20 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank whose engine is stopped, or dies: what each call may wait, and what is kept. With hearthd itself. */
+/* A rank whose engine is stopped, or dies: what each call may wait, and what is kept. With hearthd
+ * itself. */
 #include "check.h"
 #include "engines.h"
 #include "rank.h"
@@ -55,7 +56,8 @@ static void end(void)
     tmp_root_remove(r.root);
 }
 
-/* ---- how long a call took, and how often it slept -------------------------------------------------- */
+/* ---- how long a call took, and how often it slept
+ * -------------------------------------------------- */
 
 static long slept(void) /* times that this thread gave the processor away by itself */
 {
@@ -268,8 +270,8 @@ static int pool_slots(void)
     return atoi(count);
 }
 
-/* The i-th call that asks for a slot, and gives up: by turns at once, a little later, without a step, and for
- * one more object of the save that is being written. */
+/* The i-th call that asks for a slot, and gives up: by turns at once, a little later, without a
+ * step, and for one more object of the save that is being written. */
 static int give_up(struct hearth_save *save, int i)
 {
     struct hearth_begin_opts patient = { .struct_size = sizeof(patient), .wait_ms = 1 };
@@ -325,7 +327,8 @@ Test(stopped, and_so_is_the_save_that_was_written_meanwhile, .timeout = 60)
     a_hundred_give_up(1);
 }
 
-/* ---- an engine that dies --------------------------------------------------------------------------- */
+/* ---- an engine that dies
+ * --------------------------------------------------------------------------- */
 
 /* row 10: the checksums have not begun, or not ended, and all that was said may be unheard. */
 static void killed_after_commit(const char *stop_point)

@@ -152,7 +152,8 @@ Test(strangers, who_says_nothing_goes_where_rank_0_has_no_more_descriptors, .tim
 
 static atomic_int drip_ends;
 
-/* As many as rank 0 has places for, and more; each says a byte now and then, and the whole never. */
+/* As many as rank 0 has places for, and more; each says a byte now and then, and the whole
+ * never. */
 static void *drip(void *arg)
 {
     enum { SLOW = 400 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * No call waits for this node's engine but those of the table in docs/api.md: all are made while it is stopped,
- * while its socket is full, and when it is gone. That a call waited is known from the kernel, which counts how
- * often a thread slept, in whatever system call or for whatever lock; that it did not spin from the thread's
- * time on the processor.
+ * No call waits for this node's engine but those of the table in docs/api.md: all are made while it
+ * is stopped, while its socket is full, and when it is gone. That a call waited is known from the
+ * kernel, which counts how often a thread slept, in whatever system call or for whatever lock; that
+ * it did not spin from the thread's time on the processor.
  */
 #include "calls.h"
 
@@ -28,7 +28,8 @@ static const struct call *const lists[] = { calls_plain, calls_own, calls_waitin
     calls_others };
 #define LISTS (sizeof(lists) / sizeof(lists[0]))
 
-/* ---- the table is whole -------------------------------------------------------------------------- */
+/* ---- the table is whole
+ * -------------------------------------------------------------------------- */
 
 static char *text_of(const char *rest)
 {
@@ -160,7 +161,8 @@ Test(waits, the_document_has_the_same_table)
     cr_assert(eq(u32, count, waiting()));
 }
 
-/* ---- how often a call slept ------------------------------------------------------------------------ */
+/* ---- how often a call slept
+ * ------------------------------------------------------------------------ */
 
 static struct rusage mine(void)
 {
@@ -199,7 +201,8 @@ static void walk(const struct call *c, const char *when)
     }
 }
 
-/* ---- with hearthd ---------------------------------------------------------------------------------- */
+/* ---- with hearthd
+ * ---------------------------------------------------------------------------------- */
 
 /* Until a slot lent ahead has come, and nothing is unanswered. */
 static void settle(void)
@@ -330,7 +333,8 @@ Test(waits, nor_when_it_is_gone, .timeout = 60)
     end();
 }
 
-/* ---- those that wait ------------------------------------------------------------------------------- */
+/* ---- those that wait
+ * ------------------------------------------------------------------------------- */
 
 static void nap_ms(unsigned ms)
 {
@@ -427,7 +431,8 @@ Test(waits, a_save_passes_on_as_patiently_as_it_was_begun, .timeout = 60)
     end();
 }
 
-/* The engine reads what was said in vain when it goes on, and begins the save that nobody waits for any more. */
+/* The engine reads what was said in vain when it goes on, and begins the save that nobody waits for
+ * any more. */
 Test(waits, a_step_that_was_set_in_vain_is_set_again, .timeout = 60)
 {
     struct hearth_piece p = rank_piece("x", &scene.x, 0, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the benchmarks share: time, rows of the table, the machine's own copy, a job of processes. */
+/* What the benchmarks share: time, rows of the table, the machine's own copy, a job of
+ * processes. */
 #ifndef HEARTH_TESTS_BENCH_H
 #define HEARTH_TESTS_BENCH_H
 
@@ -13,8 +14,8 @@
 #define NODES_MAX  12
 
 /* ---- common.c ---- */
-/* TRANSPORT[+key][:PROVIDER] as a user names it, "ofi:tcp;ofi_rxm"; no provider: the transport's default;
- * NULL: ofi. "+key": with a job key, which of tcp encrypts. */
+/* TRANSPORT[+key][:PROVIDER] as a user names it, "ofi:tcp;ofi_rxm"; no provider: the transport's
+ * default; NULL: ofi. "+key": with a job key, which of tcp encrypts. */
 struct backend {
     char transport[16];
     const char *provider; /* NULL, or within the name */
@@ -28,7 +29,8 @@ struct series {
     unsigned count;
 };
 
-/* One line of the table. All are rates, so more is better; the ratio is that of each pair, median. */
+/* One line of the table. All are rates, so more is better; the ratio is that of each pair,
+ * median. */
 struct row {
     const char *name, *limit_name;
     const struct series *rate, *limit;    /* same count; limit may be NULL: no ratio */
@@ -117,8 +119,8 @@ void job_all(
         struct job *j, enum order order, uint64_t step, struct said out[NODES_MAX]); /* or die */
 void job_end(struct job *j, enum order leave);
 void job_lose(struct job *j, uint32_t node); /* its engine and memory, after job_end() */
-/* While it runs: a rank's process, engine and memory are gone; the others, which were told to TRY, say when
- * their save has failed; and all begin again, with a fresh node in its place. */
+/* While it runs: a rank's process, engine and memory are gone; the others, which were told to TRY,
+ * say when their save has failed; and all begin again, with a fresh node in its place. */
 void job_kill(struct job *j, uint32_t node);
 void job_others(struct job *j, uint32_t but, enum order order, uint64_t step);
 void job_others_failed(struct job *j, uint32_t but, struct said out[NODES_MAX]);

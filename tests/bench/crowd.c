@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_crowd: what a member keeps of its rate while strangers come to the listener of who serves it, against
- * the same strangers, with the same part of a processor, at a listener that only takes and closes.
+ * bench_crowd: what a member keeps of its rate while strangers come to the listener of who serves
+ * it, against the same strangers, with the same part of a processor, at a listener that only takes
+ * and closes.
  *
  *     puller ◄── the shard ── owner ◄┐
  *                                    ├── one or the other, in turn ── strangers
  *                             dumb ◄─┘
  *
- * tcp with a key: nobody without it is heard by a session. Four kinds of strangers come one after the other:
- * a whole hello, of which the owner has to compute; half of one; noise; and one that says nothing.
+ * tcp with a key: nobody without it is heard by a session. Four kinds of strangers come one after
+ * the other: a whole hello, of which the owner has to compute; half of one; noise; and one that
+ * says nothing.
  */
 #include "bench.h"
 
@@ -82,7 +84,8 @@ static pid_t dumb_start(uint16_t *out_port)
     return pid;
 }
 
-/* ---- strangers ------------------------------------------------------------------------------------ */
+/* ---- strangers
+ * ------------------------------------------------------------------------------------ */
 
 static double used_s(void)
 {
@@ -151,7 +154,8 @@ static void crowd_end(struct crowd *c)
     waitpid(c->pid, NULL, 0);
 }
 
-/* ---- rounds ---------------------------------------------------------------------------------------- */
+/* ---- rounds
+ * ---------------------------------------------------------------------------------------- */
 
 struct side_of {
     const char *name;

@@ -8,10 +8,10 @@
  *
  *     idle        12 nodes, nothing to do: CPU of the engines
  *
- * The limit in the same rounds is a raw pull through the same backend without anything above it; what
- * limits that is bench_pulls' to say. A recovery stands also beside one into memory that is made for it, as a fresh
- * node's is. Beside `tcp` there are sockets, too: send() and sendfile(), the faster one counts,
- * and with a key the same cipher in records of the same size.
+ * The limit in the same rounds is a raw pull through the same backend without anything above it;
+ * what limits that is bench_pulls' to say. A recovery stands also beside one into memory that is
+ * made for it, as a fresh node's is. Beside `tcp` there are sockets, too: send() and sendfile(),
+ * the faster one counts, and with a key the same cipher in records of the same size.
  */
 #include "bench.h"
 
@@ -131,8 +131,9 @@ static unsigned wires_fastest(void)
            series_median(&wires.kind[1].rate) > series_median(&wires.kind[0].rate);
 }
 
-/* Who gives and who takes have a processor of their own, of engines and of the ends of a pair: left alone the kernel puts both
- * ends of a loopback on one of two at times, for some milliseconds, and idles on the other. */
+/* Who gives and who takes have a processor of their own, of engines and of the ends of a pair: left
+ * alone the kernel puts both ends of a loopback on one of two at times, for some milliseconds, and
+ * idles on the other. */
 static void engines_place(const struct job *j, uint32_t taker)
 {
     char root[256];
@@ -242,7 +243,8 @@ static void unsaid(void)
     show("  its commit to PROTECTED", &after[0], "a steady one", &after[1], NULL, 0.40);
 }
 
-/* Bytes that the engine of a node has sent on its connections that are open now; shared memory has none. */
+/* Bytes that the engine of a node has sent on its connections that are open now; shared memory has
+ * none. */
 static double sent_by(const struct job *j, uint32_t node)
 {
     char root[256], command[256], text[64] = "";

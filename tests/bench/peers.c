@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two processes: one waits to be reached, the other reaches it and obeys orders; both seen from here. */
+/* Two processes: one waits to be reached, the other reaches it and obeys orders; both seen from
+ * here. */
 #include "bench.h"
 
 #include <sched.h>

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_plan: what the coordinator works out in a recovery of a large job, from made-up inventories, and what
- * that is beside a bare merge of the same ids; then the map that is made when one node in a hundred is lost.
+ * bench_plan: what the coordinator works out in a recovery of a large job, from made-up
+ * inventories, and what that is beside a bare merge of the same ids; then the map that is made when
+ * one node in a hundred is lost.
  *
  *   look   a candidate's manifest is decoded, and its objects are looked for   (a worker's)
  *   plan   written as it goes down and on record, and read again by this node  (a worker's)
  *   map    hth_remap()                                                         (the engine's thread)
  *
- * Each object is at its owner's and on the next one or two nodes; `LOST` nodes, all over the job, have come
- * back with nothing.
+ * Each object is at its owner's and on the next one or two nodes; `LOST` nodes, all over the job,
+ * have come back with nothing.
  */
 #include "bench.h"
 
@@ -69,7 +70,8 @@ static void *zeros(size_t n, size_t size)
     return p;
 }
 
-/* ---- What is made up ------------------------------------------------------------------------------ */
+/* ---- What is made up
+ * ------------------------------------------------------------------------------ */
 
 static void make_manifest(const struct shape *s)
 {
@@ -167,7 +169,8 @@ static void unmake(void)
     free(made.rank_node);
 }
 
-/* ---- What the coordinator does --------------------------------------------------------------------- */
+/* ---- What the coordinator does
+ * --------------------------------------------------------------------- */
 
 /* What a member reads is what was found: the same holders, and the same one first. */
 static void check_plan(const unsigned char *bytes, size_t len, const struct hth_sources *sources)
@@ -234,7 +237,8 @@ static void choose(struct took_s *t)
     free(recorded);
 }
 
-/* ---- The limit --------------------------------------------------------------------------------------- */
+/* ---- The limit
+ * --------------------------------------------------------------------------------------- */
 
 struct entry {
     uint64_t id;
@@ -251,7 +255,8 @@ static uint32_t merge_two(
     return n;
 }
 
-/* Who has what by nothing but a merge of all nodes' lists, two by two, and one walk along the manifest. */
+/* Who has what by nothing but a merge of all nodes' lists, two by two, and one walk along the
+ * manifest. */
 static double merge_s(void)
 {
     uint32_t nodes = made.shape->nodes, runs = 0, n = 0;
@@ -297,7 +302,8 @@ static double merge_s(void)
     return begin;
 }
 
-/* ---- Rows ---------------------------------------------------------------------------------------------- */
+/* ---- Rows
+ * ---------------------------------------------------------------------------------------------- */
 
 static int bench_choice(const struct shape *s)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What proves chunks, made by one thread, against that thread's copy of the same bytes: what `integrity`
- * costs a worker at each look. */
+/* What proves chunks, made by one thread, against that thread's copy of the same bytes: what
+ * `integrity` costs a worker at each look. */
 #include "bench.h"
 
 #include "core/base/sha256.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_pulls: what pulls through a transport reach between two processes, against the library's own
- * benchmark, a socket on loopback and the machine's copy of as many bytes in the same rounds; how
- * often the two slept for a GiB; and processors' seconds per GB.
+ * bench_pulls: what pulls through a transport reach between two processes, against the library's
+ * own benchmark, a socket on loopback and the machine's copy of as many bytes in the same rounds;
+ * how often the two slept for a GiB; and processors' seconds per GB.
  */
 #include "bench.h"
 

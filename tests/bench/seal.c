@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records of one connection, sealed and opened by one thread, cipher by cipher, against that thread's copy
- * of the same bytes; and handshakes. */
+/* Records of one connection, sealed and opened by one thread, cipher by cipher, against that
+ * thread's copy of the same bytes; and handshakes. */
 #include "bench.h"
 
 #include "transport/tcp/seal.h"

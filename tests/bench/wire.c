@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a socket on loopback gives, sleeping: from a file of the tmpfs by send(), by sendfile(), or by send() of
- * records that are sealed here and opened there where they will stay, by one thread each.
+ * What a socket on loopback gives, sleeping: from a file of the tmpfs by send(), by sendfile(), or
+ * by send() of records that are sealed here and opened there where they will stay, by one thread
+ * each.
  */
 #include "bench.h"
 
@@ -44,7 +45,8 @@ static int wire_sendfile(int conn, int file, uint64_t bytes)
     return 0;
 }
 
-/* ---- sealed ----------------------------------------------------------------------------------------- */
+/* ---- sealed
+ * ----------------------------------------------------------------------------------------- */
 
 static struct hth_seal_opts seal_opts(void)
 {
@@ -117,7 +119,8 @@ static int sealed_send(int fd, struct hth_seal *seal, const unsigned char *at, u
     return 0;
 }
 
-/* Some records straight to where they will stay; head: of the first one, then of the one after them. */
+/* Some records straight to where they will stay; head: of the first one, then of the one after
+ * them. */
 static int sealed_some(int fd, struct hth_seal *seal, unsigned char *at, uint64_t bytes,
         unsigned char head[HTH_SEAL_HEAD], uint64_t *out_done)
 {
@@ -159,7 +162,8 @@ static int sealed_receive(int fd, struct hth_seal *seal, unsigned char *at, uint
     return 0;
 }
 
-/* ---- the two processes --------------------------------------------------------------------------------- */
+/* ---- the two processes
+ * --------------------------------------------------------------------------------- */
 
 static void wire_owner(const void *arg, int out)
 {

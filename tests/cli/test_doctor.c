@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `hearth doctor net`: each of its lines, on machines that are made up of files; once on this one. */
+/* `hearth doctor net`: each of its lines, on machines that are made up of files; once on this
+ * one. */
 #include "command.h"
 #include "made_up.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Containers that Hearth did not write, as `hearth` shows them: by the marker beside them and by the `.metadata`
- * in them. */
+/* Containers that Hearth did not write, as `hearth` shows them: by the marker beside them and by
+ * the `.metadata` in them. */
 #include "command.h"
 
 #include <hearth/metadata.h>
@@ -182,7 +182,8 @@ Test(named, a_number_may_have_leading_zeros)
     cr_assert(zero(int, access(at("train/step-0012_ckpt"), F_OK)));
 }
 
-/* ---- Items ------------------------------------------------------------------------------------------ */
+/* ---- Items
+ * ------------------------------------------------------------------------------------------ */
 
 static void check_items(const json_t *want, const char *object)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A tmpfs that an older Hearth wrote and left (tests/data/older): its containers are read, its records and its
- * unfinished save are refused by name, and not one byte of it is touched.
+ * A tmpfs that an older Hearth wrote and left (tests/data/older): its containers are read, its
+ * records and its unfinished save are refused by name, and not one byte of it is touched.
  */
 #include "command.h"
 
@@ -35,7 +35,8 @@ static void digest_file(struct hth_digesting *d, const char *path)
     fclose(f);
 }
 
-/* Names and bytes of all that is there, but for what each engine writes of itself: its pid and its log. */
+/* Names and bytes of all that is there, but for what each engine writes of itself: its pid and its
+ * log. */
 static int is_record(const char *name)
 {
     return strcmp(name, "log") != 0 && strcmp(name, "lock") != 0;

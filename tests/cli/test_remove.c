@@ -245,7 +245,8 @@ Test(removal, rm_follows_no_job_that_becomes_a_link)
     race(link_to_jobs, exchange_jobs, 0);
 }
 
-/* ---- what is not the job's -------------------------------------------------------------------- */
+/* ---- what is not the job's
+ * -------------------------------------------------------------------- */
 
 static void make_job_here(void)
 {
@@ -351,7 +352,8 @@ Test(removal, a_mount_point_is_not_crossed)
     cr_assert(zero(int, access(below("elsewhere/precious"), F_OK)));
 }
 
-/* Opening a fifo waits for somebody at its other end; a directory chain could use up descriptors. */
+/* Opening a fifo waits for somebody at its other end; a directory chain could use up
+ * descriptors. */
 Test(removal, what_is_no_file_stays_and_is_not_opened)
 {
     struct sockaddr_un a = { .sun_family = AF_UNIX };

@@ -174,7 +174,8 @@ int manifest_path(struct world *w, uint32_t k, uint64_t step, char *out, size_t 
 int step_digest(struct world *w, uint64_t step, uint64_t *out); /* all its files on all machines */
 int tmpfs_fill(struct world *w, uint32_t k, uint32_t left_kib); /* all but the last pages */
 void tmpfs_unfill(struct world *w, uint32_t k);
-/* Each rank's object of a step is on its machine and on `copies` others, the same to the last byte. */
+/* Each rank's object of a step is on its machine and on `copies` others, the same to the last
+ * byte. */
 int objects_compare(struct world *w, uint64_t step, uint64_t *out_bytes);
 
 /* ---- weigh.c ---- */

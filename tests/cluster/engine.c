@@ -212,8 +212,8 @@ int node_log_wait(struct world *w, uint32_t k, const char *text, unsigned ms)
     return 0;
 }
 
-/* What an engine said as it crashed, on one line: what stands before it, which is a library's own word, the line
- * of engine-crashed, and where it stood; the last crash of a machine. */
+/* What an engine said as it crashed, on one line: what stands before it, which is a library's own
+ * word, the line of engine-crashed, and where it stood; the last crash of a machine. */
 static void last_words_of(const struct world *w, uint32_t k, char *out, size_t len)
 {
     char path[300], line[1024], before[1024] = "";

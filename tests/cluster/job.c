@@ -19,8 +19,8 @@
  *                        err WHAT CODE SENTENCE
  *
  * Each element of a piece is a function of step, rank, tag and place, where the tag is the
- * launcher's name for one save: two saves of one step differ in every byte. With `rows` the tensor has so many
- * in all, whatever the number of ranks, and its elements say nothing of ranks.
+ * launcher's name for one save: two saves of one step differ in every byte. With `rows` the tensor
+ * has so many in all, whatever the number of ranks, and its elements say nothing of ranks.
  */
 #include <hearth/hearth.h>
 

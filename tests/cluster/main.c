@@ -172,7 +172,8 @@ static void write_why(const struct run *r, const struct world *w, int rc)
     fclose(f);
 }
 
-/* ---- sanitizers: what they find in any process of the scenario is in a file ------------------- */
+/* ---- sanitizers: what they find in any process of the scenario is in a file
+ * ------------------- */
 
 static void add_log_path(const char *variable, const char *dir)
 {
@@ -220,9 +221,10 @@ static int findings(struct world *w)
     return found ? lost(w, "a sanitizer found something; its reports are in the record") : 0;
 }
 
-/* "strict-PROFILE" is the provider for tests as that fabric; its settings are the environment's, which
- * ranks and engines have from us. What is read of a save that its owner has just freed fails in a completion,
- * as on hardware: no reader's fault. Machines share no names of sockets but those in the scenario's folder. */
+/* "strict-PROFILE" is the provider for tests as that fabric; its settings are the environment's,
+ * which ranks and engines have from us. What is read of a save that its owner has just freed fails
+ * in a completion, as on hardware: no reader's fault. Machines share no names of sockets but those
+ * in the scenario's folder. */
 static int provider_set(struct world *w, const char *provider)
 {
     char path[400];

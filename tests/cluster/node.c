@@ -132,7 +132,8 @@ static int carrier(const char *name)
     return runs;
 }
 
-/* The life of an init. It says 'r' when all is made; our parent gives us the end of a cable first. */
+/* The life of an init. It says 'r' when all is made; our parent gives us the end of a cable
+ * first. */
 static void be_init(const struct world *w, const struct node *n, int in, int out)
 {
     char script[200], size[64], go;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transport = auto: nodes that are alike, nodes that lack a library, and what a job does that began on
- * something better, or on something worse. Of what auto takes a machine of namespaces has TCP in three
- * ways: our own sockets are the best of them, then libfabric's, then UCX's.
+ * transport = auto: nodes that are alike, nodes that lack a library, and what a job does that began
+ * on something better, or on something worse. Of what auto takes a machine of namespaces has TCP in
+ * three ways: our own sockets are the best of them, then libfabric's, then UCX's.
  */
 #include "cluster.h"
 
@@ -29,7 +29,8 @@ static int copy_program(const char *from, const char *to)
     return n ? -1 : 0;
 }
 
-/* An engine finds its modules beside the program: a copy of it, and beside that all but hearth-tcp.so. */
+/* An engine finds its modules beside the program: a copy of it, and beside that all but
+ * hearth-tcp.so. */
 static int engine_without_tcp(struct world *w)
 {
     static const char *const modules[] = { "hearth-ofi.so", "hearth-ucx.so", "hearth-ucx-impl.so" };
@@ -164,7 +165,8 @@ static int with_nothing(struct world *w, const char *arg)
     return world_save(w, 1);
 }
 
-/* A replacement has less than the job began on: by name, and only where that is allowed it goes on. */
+/* A replacement has less than the job began on: by name, and only where that is allowed it goes
+ * on. */
 static int comes_down(struct world *w, const char *arg)
 {
     (void)arg;
@@ -216,8 +218,9 @@ static int comes_down_under_survivors(struct world *w, const char *arg)
     return world_save(w, 3);
 }
 
-/* A job of a build that had no sockets of its own: engines that come back in its epoch stay on what their
- * peers know them by, and a fresh machine takes it, none refused; with leave to change they go up. */
+/* A job of a build that had no sockets of its own: engines that come back in its epoch stay on what
+ * their peers know them by, and a fresh machine takes it, none refused; with leave to change they
+ * go up. */
 static int goes_up(struct world *w, const char *arg)
 {
     (void)arg;

@@ -128,8 +128,8 @@ static int flip_both(struct world *w, const char *arg)
     return world_restart(w, 2);
 }
 
-/* Machine 1 is a fresh one, and its engine stops when the first chunk of rank 1's object has come and is
- * not yet looked at: somebody on the path, who knows the format, has changed it. */
+/* Machine 1 is a fresh one, and its engine stops when the first chunk of rank 1's object has come
+ * and is not yet looked at: somebody on the path, who knows the format, has changed it. */
 static int forge_what_comes(struct world *w)
 {
     uint64_t until = now_ms() + 20000;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What only the provider for tests can show (tests/support/strictfi), which counts and can be slow: memory
- * is registered beside the engine's thread, once a slot, however long that takes.
+ * What only the provider for tests can show (tests/support/strictfi), which counts and can be slow:
+ * memory is registered beside the engine's thread, once a slot, however long that takes.
  */
 #include "cluster.h"
 
@@ -69,8 +69,8 @@ static int registered_by_all(struct world *w, struct registered *sum)
     return 0;
 }
 
-/* Heartbeats went out and were heard, all the time. That an engine stood still for a third of dead_ms, "paused",
- * is no sign: it may have had no processor for so long. */
+/* Heartbeats went out and were heard, all the time. That an engine stood still for a third of
+ * dead_ms, "paused", is no sign: it may have had no processor for so long. */
 static int nobody_was_late(struct world *w)
 {
     static const char *const words[] = { " peer-down ", " pull-stalled ", " connection-cut ",
@@ -131,9 +131,9 @@ static uint64_t slots_bytes(struct world *w)
     return found_bytes;
 }
 
-/* However many saves there are, a slot is registered when it is first used, and never again; what is left
- * are blobs of some KiB. An engine's own thread registers buffers of messages when it opens its transport,
- * and nothing after that. */
+/* However many saves there are, a slot is registered when it is first used, and never again; what
+ * is left are blobs of some KiB. An engine's own thread registers buffers of messages when it opens
+ * its transport, and nothing after that. */
 static int saves_register_nothing(struct world *w, uint64_t slot_bytes)
 {
     struct registered open, later;
@@ -177,7 +177,7 @@ static int registers_beside(struct world *w, const char *arg)
     return saves_register_nothing(w, mib * MIB);
 }
 
-/* In the first a slot takes a second, longer than an engine may stand still; the second is 4 GiB of slots
- * on a machine, at what pinning 4 KiB pages costs. */
+/* In the first a slot takes a second, longer than an engine may stand still; the second is 4 GiB of
+ * slots on a machine, at what pinning 4 KiB pages costs. */
 const struct scenario scenarios_fabric[] = { { "registers-beside", registers_beside, "64 16000" },
     { "registers-4-gib-beside", registers_beside, "800 100" }, { 0 } };

@@ -20,7 +20,8 @@ static int step_twice(struct world *w, const char *arg)
     return world_save(w, 3);
 }
 
-/* Restarts, with the engines' processes and without, leave what is sealed as it is, to the inode. */
+/* Restarts, with the engines' processes and without, leave what is sealed as it is, to the
+ * inode. */
 static int restart_twice(struct world *w, const char *arg)
 {
     uint64_t before, after;
@@ -213,8 +214,8 @@ static int read_from_new_engines(struct world *w, const char *arg)
     return world_save(w, 3);
 }
 
-/* Eight ranks of one machine and one each of three others; arg: how often the eight read, all at once,
- * the piece of a rank that no copy of is on their machine. */
+/* Eight ranks of one machine and one each of three others; arg: how often the eight read, all at
+ * once, the piece of a rank that no copy of is on their machine. */
 static int read_at_once(struct world *w, const char *arg)
 {
     const uint32_t readers = 8;

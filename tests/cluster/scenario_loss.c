@@ -62,7 +62,8 @@ static int two_of_five(struct world *w, const char *arg)
     return 0;
 }
 
-/* Nodes 2 and 3 hold copies of each other. Both live; arg "both": neither reaches the other, else one does not. */
+/* Nodes 2 and 3 hold copies of each other. Both live; arg "both": neither reaches the other, else
+ * one does not. */
 static int cut_for_good(struct world *w, const char *arg)
 {
     uint64_t step = 2;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scenarios that go wrong on purpose, for `--planted` alone: a runner that calls one of them passed,
- * but the first, is broken.
+ * Scenarios that go wrong on purpose, for `--planted` alone: a runner that calls one of them
+ * passed, but the first, is broken.
  */
 #include "cluster.h"
 

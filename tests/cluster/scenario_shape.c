@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Many ranks to a machine, started again and again, and with another number of them: all read at once what
- * others have saved, and save on.
+ * Many ranks to a machine, started again and again, and with another number of them: all read at
+ * once what others have saved, and save on.
  *
  *     3 x 8 ─► 3 x 8 ─► 3 x 6 ─► 3 x 8 ...        each with a save of its own
  */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A slot belongs to the engine that lives, and to one writer: engines that end under their ranks, where the memory has
- * just the room that the job uses, and ranks that are cut off from an engine that lives, and write on.
+ * A slot belongs to the engine that lives, and to one writer: engines that end under their ranks,
+ * where the memory has just the room that the job uses, and ranks that are cut off from an engine
+ * that lives, and write on.
  *
  *     steady ─► the mount is made as large as what is used ─► an engine ends ─► the next save is PROTECTED,
  *                                                                ▲            and uses as much as before

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A world rolled from a seed: machines, ranks, copies, sizes; then rounds of what may happen to it at any
- * time, never more at once than its copies are for. After some the ranks are started again, through others
- * they live on. After each: the newest step that was PROTECTED is there, bit for bit; within a bounded time
- * the job saves on; each copy of what it saved is the same to the last byte; no engine has crashed. At the
- * end no engine and no memory weighs more than it did.
+ * A world rolled from a seed: machines, ranks, copies, sizes; then rounds of what may happen to it
+ * at any time, never more at once than its copies are for. After some the ranks are started again,
+ * through others they live on. After each: the newest step that was PROTECTED is there, bit for
+ * bit; within a bounded time the job saves on; each copy of what it saved is the same to the last
+ * byte; no engine has crashed. At the end no engine and no memory weighs more than it did.
  */
 #include "cluster.h"
 
@@ -23,8 +23,8 @@
 #define MORE_KIB       4096u
 #define MORE_FILES     8u
 #define MORE_STORE_KIB (16u * 1024)
-/* Slots of places that have gone home go when all has been well for a while, and memory that ranges were
- * read into when nobody has read for 10 s. */
+/* Slots of places that have gone home go when all has been well for a while, and memory that ranges
+ * were read into when nobody has read for 10 s. */
 #define GIVE_BACK_MS   15000u
 
 struct dice {
@@ -53,7 +53,8 @@ static uint32_t dice_machines(struct dice *d, const struct world *w, uint32_t ou
     return n;
 }
 
-/* ---- what happens ----------------------------------------------------------------------------------- */
+/* ---- what happens
+ * ----------------------------------------------------------------------------------- */
 
 static int lose_machines(struct world *w, struct dice *d)
 {
@@ -223,7 +224,8 @@ static const struct kind {
     { "large packets lost under ranks", lose_large_packets, 1, 0, 1 } };
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
-/* ---- what was done: of all worlds, in memory that their processes share -------------------------------- */
+/* ---- what was done: of all worlds, in memory that their processes share
+ * -------------------------------- */
 
 static struct tally {
     unsigned rounds[KINDS];
@@ -258,7 +260,8 @@ void soak_say(void)
             tally->engines, tally->rounds_weighed);
 }
 
-/* ---- nothing grows -------------------------------------------------------------------------------------- */
+/* ---- nothing grows
+ * -------------------------------------------------------------------------------------- */
 
 static struct life {
     struct weight first;
@@ -293,7 +296,8 @@ static unsigned more_slots(const struct weight *before, const struct weight *now
                    : 0;
 }
 
-/* A machine that was lost twice in ten minutes gets nothing for that long: others have its places. */
+/* A machine that was lost twice in ten minutes gets nothing for that long: others have its
+ * places. */
 static uint32_t without_places(struct world *w)
 {
     uint32_t count = 0;
@@ -315,8 +319,9 @@ static uint64_t store_kib_most(struct world *w, const struct weight *first)
     return first->store_kib + MORE_STORE_KIB + places * (w->keep + 1) * slot_kib;
 }
 
-/* What the engine may have open now. Each pair has two connections, or four, where both have dialled; and on rxm one
- * that is on its way to each machine that is gone, until the kernel gives it up after two minutes. */
+/* What the engine may have open now. Each pair has two connections, or four, where both have
+ * dialled; and on rxm one that is on its way to each machine that is gone, until the kernel gives
+ * it up after two minutes. */
 static unsigned files_most(const struct world *w, const struct life *l, const struct weight *now)
 {
     int rxm = w->provider && strstr(w->provider, "ofi_rxm");
@@ -378,7 +383,8 @@ static int lives_end(struct world *w)
     return 0;
 }
 
-/* ---- rounds --------------------------------------------------------------------------------------------- */
+/* ---- rounds
+ * --------------------------------------------------------------------------------------------- */
 
 static int no_crash(struct world *w)
 {
@@ -447,8 +453,8 @@ static int live_on(struct world *w, struct dice *d, const struct kind *kind)
     return go_on(w);
 }
 
-/* With endpoints without connections an engine that was started again has another address, and its ranks have
- * to be, too. */
+/* With endpoints without connections an engine that was started again has another address, and its
+ * ranks have to be, too. */
 static const struct kind *kind_of(const struct world *w, struct dice *d)
 {
     int strict = w->provider && !strcmp(w->provider, "strict");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Saves of some of the ranks: they alone begin, write and wait; what they have saved survives the loss of their
- * machine as any save does, and all ranks recover it.
+ * Saves of some of the ranks: they alone begin, write and wait; what they have saved survives the
+ * loss of their machine as any save does, and all ranks recover it.
  */
 #include "cluster.h"
 
@@ -66,8 +66,8 @@ static int lose(struct world *w, uint32_t k)
     return world_protected(w);
 }
 
-/* Rank 0 of eight, on four machines: its machine is lost, then one whose ranks saved nothing, then one of a set
- * with a rank on each machine; in between all save. */
+/* Rank 0 of eight, on four machines: its machine is lost, then one whose ranks saved nothing, then
+ * one of a set with a rank on each machine; in between all save. */
 static int rank_0_alone(struct world *w, const char *arg)
 {
     (void)arg;
@@ -88,8 +88,9 @@ static int rank_0_alone(struct world *w, const char *arg)
     return world_save(w, 8);
 }
 
-/* The engine of the machine whose rank saves, or the coordinator's, is killed under its ranks when the save was handed
- * over. What the rank hears in time is that it is PROTECTED, or that it has failed; the next one then is. */
+/* The engine of the machine whose rank saves, or the coordinator's, is killed under its ranks when
+ * the save was handed over. What the rank hears in time is that it is PROTECTED, or that it has
+ * failed; the next one then is. */
 static int engine_killed(struct world *w, const char *arg)
 {
     uint32_t k = (uint32_t)strtoul(arg, NULL, 10);

@@ -202,8 +202,9 @@ static int back_at(struct world *w, const char *arg)
     return goes_on(w);
 }
 
-/* An engine dies in the middle of a plan that names it as the first to have a common object; the next
- * one finds that object damaged and asks the others. Machine 0, which would come first, is new. */
+/* An engine dies in the middle of a plan that names it as the first to have a common object; the
+ * next one finds that object damaged and asks the others. Machine 0, which would come first, is
+ * new. */
 static int back_without_common(struct world *w, const char *arg)
 {
     const uint32_t victim = 2;

@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Full to the last page while no rank runs, and its engine killed as well: all that a restart writes has its
- * memory, and all that the saves after it write. */
+/* Full to the last page while no rank runs, and its engine killed as well: all that a restart
+ * writes has its memory, and all that the saves after it write. */
 static int full_at_restart(struct world *w, const char *arg)
 {
     uint32_t victim = (uint32_t)atoi(arg);
@@ -37,7 +37,8 @@ static int full_at_restart(struct world *w, const char *arg)
     return world_save(w, w->newest + 1);
 }
 
-/* ---- slots ------------------------------------------------------------------------------------ */
+/* ---- slots
+ * ------------------------------------------------------------------------------------ */
 
 static int spoil(struct world *w, uint32_t k, const char *folder, const char *how)
 {
@@ -89,7 +90,8 @@ static int sealed_spoiled(struct world *w, const char *arg)
     return world_restart(w, 3);
 }
 
-/* ---- the directory ---------------------------------------------------------------------------- */
+/* ---- the directory
+ * ---------------------------------------------------------------------------- */
 
 static int gone(const char *path, const struct stat *st, int type, struct FTW *where)
 {

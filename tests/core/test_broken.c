@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Slots whose files somebody removes or cuts short under the engine, and room beside slots in use. */
+/* Slots whose files somebody removes or cuts short under the engine, and room beside slots in
+ * use. */
 #include "check.h"
 #include "tmp_root.h"
 
@@ -221,7 +222,8 @@ Test(broken, a_reader_keeps_its_slot_until_it_has_ended)
     cr_assert(ne(ptr, take(), NULL));
 }
 
-/* ---- Between the look and the last byte ---------------------------------------------------------- */
+/* ---- Between the look and the last byte
+ * ---------------------------------------------------------- */
 
 static unsigned patched;
 
@@ -271,7 +273,8 @@ Test(broken, other_memory_is_not_patched, .exit_code = 99)
     cr_assert(zero(int, base[0])); /* of an empty file */
 }
 
-/* ---- Room beside what is in use ------------------------------------------------------------------- */
+/* ---- Room beside what is in use
+ * ------------------------------------------------------------------- */
 
 Test(broken, slots_in_use_are_not_room_for_what_comes)
 {

@@ -153,7 +153,8 @@ Test(fabric, a_later_epoch_comes_down_only_where_it_may)
     chosen("ofi tcp is the best that any node has, and all have it");
 }
 
-/* A job that began before our own sockets were taken goes on over them, and not back without leave. */
+/* A job that began before our own sockets were taken goes on over them, and not back without
+ * leave. */
 Test(fabric, own_sockets_are_better_than_either_librarys_tcp)
 {
     struct hth_fabric_choice c;
@@ -324,7 +325,8 @@ Test(fabric, drawn_tables_come_to_what_the_definition_says)
     cr_assert(gt(uint, unsettled, 100u), "%u", unsettled);
 }
 
-/* Each round ends settled, or takes a fabric from a node that says it cannot: ranks do not meet for ever. */
+/* Each round ends settled, or takes a fabric from a node that says it cannot: ranks do not meet for
+ * ever. */
 Test(fabric, meeting_again_comes_to_an_end)
 {
     for (unsigned round = 0; round < 500; round++) {

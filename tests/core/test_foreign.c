@@ -45,7 +45,8 @@ static unsigned char *read_file(const char *dir, const char *name, size_t *out_l
     return bytes;
 }
 
-/* ---- Items ------------------------------------------------------------------------------------- */
+/* ---- Items
+ * ------------------------------------------------------------------------------------- */
 
 static void add_listed(struct hth_digesting *d, const json_t *item)
 {
@@ -143,7 +144,8 @@ Test(foreign, an_object_whose_tensor_is_cut_off_is_torn)
     free(bytes);
 }
 
-/* ---- `.metadata` ------------------------------------------------------------------------------- */
+/* ---- `.metadata`
+ * ------------------------------------------------------------------------------- */
 
 static int look_at(const void *bytes, size_t len, struct hth_foreign_look *out)
 {

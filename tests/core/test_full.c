@@ -129,7 +129,8 @@ Test(full, an_engine_that_starts_there_writes_what_its_restart_needs)
     s->ops->close(s);
 }
 
-/* Of a save that is new there, its directory's record and its manifest; what is freed serves the next. */
+/* Of a save that is new there, its directory's record and its manifest; what is freed serves the
+ * next. */
 Test(full, saves_come_and_go)
 {
     char name[HTH_SAVE_TEXT + 16];

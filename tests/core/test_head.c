@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The head of an epoch's log and the map that it names: what goes in comes out, and nothing else is taken. */
+/* The head of an epoch's log and the map that it names: what goes in comes out, and nothing else is
+ * taken. */
 #include "damaged.h"
 
 #include "core/format/head.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The keep record: what goes in comes out, nothing else is taken, and what of its saves a change leaves as it was. */
+/* The keep record: what goes in comes out, nothing else is taken, and what of its saves a change
+ * leaves as it was. */
 #include "damaged.h"
 
 #include "core/base/auth.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the encoders write at the limits of what an engine may have: the longest names, the last step, full
- * lists and empty ones. The decoder takes it, and what it gives encodes to the same bytes.
+ * What the encoders write at the limits of what an engine may have: the longest names, the last
+ * step, full lists and empty ones. The decoder takes it, and what it gives encodes to the same
+ * bytes.
  */
 #include "check.h"
 

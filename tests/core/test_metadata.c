@@ -34,7 +34,8 @@ static int read_metadata(const unsigned char *bytes, size_t len, json_t **out)
     return 0;
 }
 
-/* ---- What it decodes to ----------------------------------------------------------------------- */
+/* ---- What it decodes to
+ * ----------------------------------------------------------------------- */
 
 /* The row of this name, most likely at `hint`. */
 static json_t *find_name(json_t *list, json_t *name, size_t hint)
@@ -151,7 +152,8 @@ Test(metadata, every_sample_decodes_to_its_json)
     cr_assert(eq(sz, every("metadata/standin", ".pkl", sample), 32));
 }
 
-/* ---- Verdicts --------------------------------------------------------------------------------- */
+/* ---- Verdicts
+ * --------------------------------------------------------------------------------- */
 
 static json_t *decode(const char *name)
 {
@@ -297,7 +299,8 @@ Test(metadata, a_refusal_names_the_byte_and_the_global)
     must_say(err.text, "byte 15: what the pickle holds is no Metadata, but 'system' of 'os'");
 }
 
-/* ---- Damage ----------------------------------------------------------------------------------- */
+/* ---- Damage
+ * ----------------------------------------------------------------------------------- */
 
 static void prefixes(const char *base, const char *ending)
 {
@@ -358,7 +361,8 @@ Test(metadata, a_changed_byte_is_refused_or_read)
     every("metadata/standin", ".pkl", changes);
 }
 
-/* ---- Calls ------------------------------------------------------------------------------------ */
+/* ---- Calls
+ * ------------------------------------------------------------------------------------ */
 
 Test(metadata, what_is_not_there_is_not_found)
 {

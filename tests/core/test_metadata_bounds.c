@@ -347,7 +347,8 @@ static int with_key(const char *key, size_t len)
 
 #define WITH_KEY(key) with_key(key, sizeof(key) - 1)
 
-/* Whoever unpickles the file hashes its keys: thirty tuples of the tuple before, twice each, are 2^30. */
+/* Whoever unpickles the file hashes its keys: thirty tuples of the tuple before, twice each, are
+ * 2^30. */
 Test(metadata_bounds, a_key_is_hashed_in_no_time)
 {
     enum { WIDE = 60000 };

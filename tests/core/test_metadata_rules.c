@@ -121,7 +121,8 @@ Test(metadata_rules, a_class_that_is_not_known_is_skipped_however_it_is_made)
     REFUSED("\x8c\x01q\x96\xff\xff\xff\xff\0\0\0\0xy", "cut off");
 }
 
-/* -1 and -2, and numbers that differ by 2^61 - 1, have one hash; tuples of them as many as one likes. */
+/* -1 and -2, and numbers that differ by 2^61 - 1, have one hash; tuples of them as many as one
+ * likes. */
 Test(metadata_rules, keys_of_one_hash_are_refused)
 {
     ACCEPTED("\x8c\x01q}J\xff\xff\xff\xffNs");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names that lead elsewhere, and things that are no files: with openat2(), and where a sandbox refuses it. */
+/* Names that lead elsewhere, and things that are no files: with openat2(), and where a sandbox
+ * refuses it. */
 #include "check.h"
 
 #include "core/base/open.h"

@@ -187,7 +187,8 @@ Test(packet, that_was_sent_before_a_close_with_unread_answers_is_heard, .init = 
     cr_assert(eq(int, (int)receive(&len, &fd), HTH_PACKET_END));
 }
 
-/* ---- the way to the engine --------------------------------------------------------------------- */
+/* ---- the way to the engine
+ * --------------------------------------------------------------------- */
 
 Test(packet, the_engine_is_found_where_its_socket_is_and_by_no_link)
 {

@@ -117,7 +117,8 @@ Test(pool_workers, a_slot_that_is_foreseen_is_there_soon_and_none_is_made_beside
     teardown();
 }
 
-/* A recovery pulls: clearing the memory of slots that it does not need would take processors from it. */
+/* A recovery pulls: clearing the memory of slots that it does not need would take processors from
+ * it. */
 Test(pool_workers, while_few_are_wanted_workers_make_what_somebody_was_refused_and_no_more)
 {
     uint64_t sizes[] = { 80 * MIB, 80 * MIB, 80 * MIB, 60 * MIB }, missing;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Block, table, manifest, running, plans and fabric record: what goes in comes out, and one byte fewer or one byte
- * different is refused. A table has no checksum of its own: the block vouches for it.
+ * Block, table, manifest, running, plans and fabric record: what goes in comes out, and one byte
+ * fewer or one byte different is refused. A table has no checksum of its own: the block vouches for
+ * it.
  */
 #include "damaged.h"
 #include "vectors.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sets of numbers by hash: what is in is found, by hashes that fall together too, and nothing else. */
+/* Sets of numbers by hash: what is in is found, by hashes that fall together too, and nothing
+ * else. */
 #include "check.h"
 
 #include "core/base/set.h"

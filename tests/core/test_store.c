@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rules of core/store/store.h, held by every store: each test runs on tmpfs and on plain memory. */
+/* The rules of core/store/store.h, held by every store: each test runs on tmpfs and on plain
+ * memory. */
 #include "check.h"
 #include "raws.h"
 #include "store_mem.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Zips that torch.save did not write: members that overlap or lie elsewhere, ends that do not fit. */
+/* Zips that torch.save did not write: members that overlap or lie elsewhere, ends that do not
+ * fit. */
 #include "zipper.h"
 
 #define NOTHING "\x80\x02N."

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each format in a version that there is not, both ways: we refuse it by name, and a build that has one
- * more in its row reads that and ours.
+ * Each format in a version that there is not, both ways: we refuse it by name, and a build that has
+ * one more in its row reads that and ours.
  */
 #include "check.h"
 

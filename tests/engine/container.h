@@ -33,7 +33,8 @@ static inline void container_file(
     held->theirs = 1;
 }
 
-/* A file on each node but the first, and `.metadata` on node `at`. hold_point: see world_opts; NULL: nowhere. */
+/* A file on each node but the first, and `.metadata` on node `at`. hold_point: see world_opts;
+ * NULL: nowhere. */
 static inline void container_open(struct world *world, uint32_t at, const char *hold_point)
 {
     struct world_opts o = { .seed = 1,

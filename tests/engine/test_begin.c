@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A save that is begun where its slot is not there, said packet by packet to an engine in virtual time. */
+/* A save that is begun where its slot is not there, said packet by packet to an engine in virtual
+ * time. */
 #include "reader.h"
 
 TestSuite(begin, .init = start, .fini = end);

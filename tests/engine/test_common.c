@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A large common object at an engine of one node whose workers do what the test says, and nothing by
- * themselves: what is too long for the engine's thread must be theirs, so it has not happened before.
+ * A large common object at an engine of one node whose workers do what the test says, and nothing
+ * by themselves: what is too long for the engine's thread must be theirs, so it has not happened
+ * before.
  */
 #include "check.h"
 #include "content.h"

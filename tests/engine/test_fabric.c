@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An engine whose fabric the ranks choose: REFIT, what it keeps of that, and what it tells the ranks. */
+/* An engine whose fabric the ranks choose: REFIT, what it keeps of that, and what it tells the
+ * ranks. */
 #include "check.h"
 #include "content.h"
 #include "store_mem.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which save a rank may read, asked of an engine in virtual time that has not heard all there is. */
+/* Which save a rank may read, asked of an engine in virtual time that has not heard all there
+ * is. */
 #include "ours.h"
 
 #include "replication/tree/tree.h"
@@ -66,7 +67,8 @@ static void start(void)
 
 TestSuite(find, .init = start, .fini = end);
 
-/* Step 1, which is PROTECTED, is saved again; that it is PROTECTED again the first node alone hears. */
+/* Step 1, which is PROTECTED, is saved again; that it is PROTECTED again the first node alone
+ * hears. */
 static void save_again(void)
 {
     deaf = NODE;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A foreign container's `.metadata` takes a worker long to read. Meanwhile the coordinator's engine lives
- * on, and may be told to begin anew, come to its deadline, or end.
+ * A foreign container's `.metadata` takes a worker long to read. Meanwhile the coordinator's engine
+ * lives on, and may be told to begin anew, come to its deadline, or end.
  */
 #include "container.h"
 
@@ -91,7 +91,8 @@ Test(foreign, a_new_epoch_does_not_wait_for_what_the_old_one_has_read)
     world_close(&w);
 }
 
-/* It was brought from another node. The next epoch finds it bad, puts it aside and brings it anew. */
+/* It was brought from another node. The next epoch finds it bad, puts it aside and brings it
+ * anew. */
 Test(foreign, a_copy_that_is_put_aside_stays_while_a_worker_reads_it)
 {
     struct hth_held_save *s;

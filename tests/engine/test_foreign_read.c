@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A file of a foreign container that lies on another node, read: brought here whole first. In virtual time. */
+/* A file of a foreign container that lies on another node, read: brought here whole first. In
+ * virtual time. */
 #include "reader.h"
 
 #include "container.h"
@@ -115,7 +116,8 @@ Test(foreign_reading, a_file_that_is_here_is_read_by_its_name)
     cr_assert(gt(u64, heard.bytes.len, 0));
 }
 
-/* ---- Slots that are being made ------------------------------------------------------------------ */
+/* ---- Slots that are being made
+ * ------------------------------------------------------------------ */
 
 static const struct hth_store_ops *real;
 static struct hth_store_ops late;

@@ -2,8 +2,8 @@
 /*
  * Foreign containers as a cluster may be left with them, made by dice: of each file its rank's own
  * copy and a replica on the next node, each whole, torn, of another save of that step, or away; and
- * on each node a `.metadata` of any of these. What must be chosen is said by a model of twenty lines
- * that knows how the files were made, and shares nothing with the engine.
+ * on each node a `.metadata` of any of these. What must be chosen is said by a model of twenty
+ * lines that knows how the files were made, and shares nothing with the engine.
  */
 #include "check.h"
 #include "world_parts.h"
@@ -73,7 +73,8 @@ static uint32_t roll(uint32_t sides)
     return (uint32_t)(dice >> 33) % sides;
 }
 
-/* ---- Saves ------------------------------------------------------------------------------------- */
+/* ---- Saves
+ * ------------------------------------------------------------------------------------- */
 
 struct shape {
     uint32_t ndim;
@@ -166,7 +167,8 @@ static void *metadata_make(const struct cluster *c, enum version v, size_t *out_
     return bytes;
 }
 
-/* ---- Files on nodes ---------------------------------------------------------------------------- */
+/* ---- Files on nodes
+ * ---------------------------------------------------------------------------- */
 
 /* As adoption finds it: what is torn to see is left out. */
 static void file_put(uint32_t node, uint32_t step, const char *name, const unsigned char *bytes,
@@ -275,7 +277,8 @@ static void cluster_put(const struct cluster *c)
         step_put(c, s);
 }
 
-/* ---- What must be chosen ------------------------------------------------------------------------- */
+/* ---- What must be chosen
+ * ------------------------------------------------------------------------- */
 
 static int same_items(enum version a, enum version b)
 {
@@ -314,7 +317,8 @@ static struct choice model(const struct cluster *c)
     return out;
 }
 
-/* ---- What was chosen ----------------------------------------------------------------------------- */
+/* ---- What was chosen
+ * ----------------------------------------------------------------------------- */
 
 static const char *story(uint32_t seed, const struct cluster *c)
 {
@@ -439,7 +443,8 @@ static uint32_t check_twice(uint32_t seed, const struct cluster *c)
     return times;
 }
 
-/* ---- One after the other ------------------------------------------------------------------------- */
+/* ---- One after the other
+ * ------------------------------------------------------------------------- */
 
 static const struct cluster all_whole = { .nodes = 3, .ranks_per_node = 1 };
 
@@ -507,7 +512,8 @@ Test(foreign_worlds, files_with_other_items_than_the_metadata_has_are_no_step)
     }
 }
 
-/* A save of our own without which nothing can be done: one object, which nobody has; or none at all. */
+/* A save of our own without which nothing can be done: one object, which nobody has; or none at
+ * all. */
 static void own_save_put(uint32_t node, uint32_t objects)
 {
     struct hth_ctx *c = hth_node_ctx(world_node(&w, node));
@@ -575,7 +581,8 @@ Test(foreign_worlds, what_the_error_of_a_container_that_is_not_whole_advises_sta
     world_close(&w);
 }
 
-/* ---- Dice ---------------------------------------------------------------------------------------- */
+/* ---- Dice
+ * ---------------------------------------------------------------------------------------- */
 
 Test(foreign_worlds, of_any_mixture_of_copies_one_whole_save_is_recovered_or_none)
 {

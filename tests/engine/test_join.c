@@ -170,7 +170,8 @@ Test(join, all_that_asks_for_an_epoch_that_failed_hears_why)
     cr_assert(eq(u32, attach(OURS + 2, 1), HTH_LOCAL_ATTACHED));
 }
 
-/* ---- More ranks of one node -------------------------------------------------------------------- */
+/* ---- More ranks of one node
+ * -------------------------------------------------------------------- */
 
 struct counted {            /* a table of two rows */
     struct hth_content pub; /* first */

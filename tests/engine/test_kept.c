@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Saves that are kept and are not the newest, in virtual time: found on every node after a restart, and
- * brought back when they have lost a copy. */
+/* Saves that are kept and are not the newest, in virtual time: found on every node after a restart,
+ * and brought back when they have lost a copy. */
 #include "ours.h"
 
 #include "core/local/wish.h"
@@ -285,7 +285,8 @@ Test(kept, copies_of_every_save_of_the_list_move_when_their_holder_is_lost)
         }
 }
 
-/* ---- What users ask --------------------------------------------------------------------------------- */
+/* ---- What users ask
+ * --------------------------------------------------------------------------------- */
 
 static void wish(uint32_t what, struct hth_save_id id, int code)
 {
@@ -416,7 +417,8 @@ Test(kept, a_step_that_cannot_be_had_is_an_error_that_names_those_that_can)
             w.rank[0].error.text);
 }
 
-/* ---- Marking by count ------------------------------------------------------------------------------- */
+/* ---- Marking by count
+ * ------------------------------------------------------------------------------- */
 
 /* So many jobs recover and end without a save. */
 static void try_in_vain(uint32_t jobs)
@@ -534,7 +536,8 @@ Test(kept, a_count_is_seen_on_every_node_and_can_be_undone)
     cr_assert(eq(u32, ctx_of(0)->keep.tries, 1));
 }
 
-/* ---- As of when ------------------------------------------------------------------------------------- */
+/* ---- As of when
+ * ------------------------------------------------------------------------------------- */
 
 /* How many saves of its list this node vouches for. */
 static uint32_t confirmed(uint32_t at)
@@ -568,7 +571,8 @@ static void coordinator_goes_and_comes_back(void)
         cr_assert(eq(u32, confirmed(n), KEEP), "node %u again", n);
 }
 
-/* Each node has the next one below it, and idle connections end: only node 1 has one with the coordinator. */
+/* Each node has the next one below it, and idle connections end: only node 1 has one with the
+ * coordinator. */
 Test(chain, nobody_vouches_for_what_a_coordinator_said_that_is_gone)
 {
     world_advance(&w, w.now_ms + IDLE);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a connection may ask for: as which rank it speaks, and what of that rank's it may touch. Said
- * packet by packet to an engine in virtual time, by processes that come beside the ranks there. */
+/* What a connection may ask for: as which rank it speaks, and what of that rank's it may touch.
+ * Said packet by packet to an engine in virtual time, by processes that come beside the ranks
+ * there. */
 #include "packets.h"
 
 #include "replication/held/holdings.h"
@@ -321,7 +322,8 @@ Test(rank, a_helper_does_not_recover_before_its_rank)
             ne(ptr, strstr(heard.error.text, "before its rank has"), NULL), "%s", heard.error.text);
 }
 
-/* By a rank that gave up waiting for the answer; one that has counted on since means another save. */
+/* By a rank that gave up waiting for the answer; one that has counted on since means another
+ * save. */
 Test(rank, a_step_that_is_set_again_is_the_same_save)
 {
     struct hth_local_set_step later = { .step = 100001 }, more = { .step = 100000 };

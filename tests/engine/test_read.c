@@ -179,7 +179,8 @@ Test(reading, a_common_object_is_read_whole_on_every_node)
     }
 }
 
-/* ---- Ranges of others' ------------------------------------------------------------------------- */
+/* ---- Ranges of others'
+ * ------------------------------------------------------------------------- */
 
 #define FAR 2u /* a node that holds nothing of rank 0: copies go to the next node */
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks hear of a recovery, from engines in virtual time: why it cannot be, and how long what took. */
+/* What ranks hear of a recovery, from engines in virtual time: why it cannot be, and how long what
+ * took. */
 #include "check.h"
 #include "world_parts.h"
 
@@ -352,8 +353,8 @@ Test(recovery, a_common_object_that_was_faster_than_the_plan_counts)
     world_close(&w);
 }
 
-/* Of the manifest that a new coordinator asks for first, a bit has tipped since it was written down;
- * another node's is right. */
+/* Of the manifest that a new coordinator asks for first, a bit has tipped since it was written
+ * down; another node's is right. */
 Test(recovery, a_manifest_that_is_wrong_is_taken_from_somebody_else)
 {
     struct world_opts o = quiet_world();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks handed to an engine that is killed, or were writing: the commit record, and REGAIN. Said
- * packet by packet to an engine in virtual time, by a helper of rank 0. */
+/* What ranks handed to an engine that is killed, or were writing: the commit record, and REGAIN.
+ * Said packet by packet to an engine in virtual time, by a helper of rank 0. */
 #include "packets.h"
 
 #include "core/format/handed.h"

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests of ranks in any order. Four connections (two ranks of a node, and a helper of each) send an
- * engine in virtual time requests that are nearly right: tokens, slots, leases and saves are those that
- * it gave out, mostly. Whatever they say: the engine answers each request once, keeps nothing for
- * connections that are gone, and the job's ranks go on to a PROTECTED save with the pool as it is owed.
+ * Requests of ranks in any order. Four connections (two ranks of a node, and a helper of each) send
+ * an engine in virtual time requests that are nearly right: tokens, slots, leases and saves are
+ * those that it gave out, mostly. Whatever they say: the engine answers each request once, keeps
+ * nothing for connections that are gone, and the job's ranks go on to a PROTECTED save with the
+ * pool as it is owed.
  *
  * HEARTH_TEST_SEEDS=FIRST-LAST: other seeds than the first few.
  */

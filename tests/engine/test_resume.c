@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An engine that was killed under living ranks and comes back: what it goes on with by its records, and
- * records that neither it nor a recovery goes on with. In virtual time. */
+/* An engine that was killed under living ranks and comes back: what it goes on with by its records,
+ * and records that neither it nor a recovery goes on with. In virtual time. */
 #include "check.h"
 #include "saving.h"
 

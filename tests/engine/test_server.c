@@ -407,7 +407,8 @@ Test(server, a_descriptor_that_cannot_be_made_or_filled_is_refused_with_the_reas
     close(full);
 }
 
-/* It waits in the queue with a descriptor of its own; without one its client would hear the others and not it. */
+/* It waits in the queue with a descriptor of its own; without one its client would hear the others
+ * and not it. */
 Test(server, a_client_whose_answer_cannot_wait_loses_its_connection)
 {
     struct hth_local_head head = { .length = sizeof(head), .type = 2 };

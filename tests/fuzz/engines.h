@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Real engines that have a save, in virtual time, and a stranger who asks whether they still answer. */
+/* Real engines that have a save, in virtual time, and a stranger who asks whether they still
+ * answer. */
 #ifndef HEARTH_TESTS_FUZZ_ENGINES_H
 #define HEARTH_TESTS_FUZZ_ENGINES_H
 

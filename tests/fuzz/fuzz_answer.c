@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an engine may say to its rank, of whatever version or mind it is: answers, to what is waited for, posted or
- * given up, or to nobody, events, slots lent ahead, with a descriptor or none. An answer that is taken is of the type
- * that was due, and whole; its text ends; descriptors are closed.
+ * What an engine may say to its rank, of whatever version or mind it is: answers, to what is waited
+ * for, posted or given up, or to nobody, events, slots lent ahead, with a descriptor or none. An
+ * answer that is taken is of the type that was due, and whole; its text ends; descriptors are
+ * closed.
  */
 #include "client/link/events.h"
 #include "client/link/kept.h"
@@ -19,7 +20,8 @@
 
 /* Of a step's `how`; its upper half, of the first one to a request, is what is asked for. */
 enum { ANSWERS = 1, OF_THE_SAVE = 2, DESCRIPTOR = 4, AS_IT_IS = 8 };
-/* Of `more`: it answers so many requests before the last one; and, in the first step to a request, how that is asked. */
+/* Of `more`: it answers so many requests before the last one; and, in the first step to a request,
+ * how that is asked. */
 enum { BEFORE = 7, TEXT = 8, POST = 16, WITH_TOKEN = 32, TAKE_AHEAD = 64 };
 
 #define TOKEN 17u

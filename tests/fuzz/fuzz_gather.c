@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any number of greetings: those that decode encode to the same, and an epoch of them is sound; a fabric
- * that is chosen is one that all of them have. */
+/* Any number of greetings: those that decode encode to the same, and an epoch of them is sound; a
+ * fabric that is chosen is one that all of them have. */
 #include "core/base/bytes.h"
 #include "core/format/fabric.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* With its digest made good, a commit record of our version that decodes encodes to the same bytes. */
+/* With its digest made good, a commit record of our version that decodes encodes to the same
+ * bytes. */
 #include "core/base/auth.h"
 #include "core/format/handed.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* With its digest made good, a head that decodes encodes to the same bytes, if its keep record is of the version
- * that is written, and so does its map. */
+/* With its digest made good, a head that decodes encodes to the same bytes, if its keep record is
+ * of the version that is written, and so does its map. */
 #include "core/base/auth.h"
 #include "core/base/bytes.h"
 #include "core/format/head.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pickle without its length, and with it. What it decodes to is a valid tensor, and encodes to the same. */
+/* A pickle without its length, and with it. What it decodes to is a valid tensor, and encodes to
+ * the same. */
 #include "core/base/bytes.h"
 #include "core/torch/header.h"
 

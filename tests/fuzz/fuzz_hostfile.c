@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A host file, read for a rank that no file has: it is refused, in a sentence, whatever stands in it. */
+/* A host file, read for a rank that no file has: it is refused, in a sentence, whatever stands in
+ * it. */
 #include <hearth/bootstrap.h>
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* With the digest of its keep record made good, an inventory that decodes encodes to as many bytes, and these
- * decode to the same once more. */
+/* With the digest of its keep record made good, an inventory that decodes encodes to as many bytes,
+ * and these decode to the same once more. */
 #include "core/base/auth.h"
 #include "loader/plan/plan.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A key file: 32 bytes, or as many in hex and a newline, once or twice, and what is read is what stands there. */
+/* A key file: 32 bytes, or as many in hex and a newline, once or twice, and what is read is what
+ * stands there. */
 #include "core/base/auth.h"
 
 #include <stdio.h>

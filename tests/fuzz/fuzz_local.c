@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a process of the same user may say to an engine: packets of any type and content, whole by their
- * head or not, with a descriptor's content or none, from a client that is unknown, attached, or a rank's helper. The engine
- * goes on to answer others.
+ * What a process of the same user may say to an engine: packets of any type and content, whole by
+ * their head or not, with a descriptor's content or none, from a client that is unknown, attached,
+ * or a rank's helper. The engine goes on to answer others.
  */
 #include "content.h"
 #include "engines.h"
@@ -14,7 +14,8 @@ enum { AS_IT_IS = 4, CONTENT = 8, GONE = 16, SECOND = 32, LATER = 64 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* From the bytes behind a head; what follows the packet's fixed part may be a descriptor's content. */
+/* From the bytes behind a head; what follows the packet's fixed part may be a descriptor's
+ * content. */
 static void speak(struct hth_node *node, const struct step *s, uint64_t request)
 {
     size_t most = HTH_LOCAL_MAX - sizeof(struct hth_local_head);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names that a directory, a table or a peer may bring: what passes is a name of ours, and comes back. */
+/* Names that a directory, a table or a peer may bring: what passes is a name of ours, and comes
+ * back. */
 #include "core/base/id.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Grants and addresses of libfabric's backend, as peers and bootstraps bring them: what is taken lies within
- * what came, and cannot run over.
+ * Grants and addresses of libfabric's backend, as peers and bootstraps bring them: what is taken
+ * lies within what came, and cannot run over.
  */
 #include "transport/ofi/ofi.h"
 

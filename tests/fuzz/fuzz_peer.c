@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A member that lies: authenticated messages of any type and content, of the session itself too, from any of three
- * real engines that have a save to another one, or that is silent for a time; the tree is of one level or of two.
- * Whatever they believe of it, they go on to answer their ranks.
+ * A member that lies: authenticated messages of any type and content, of the session itself too,
+ * from any of three real engines that have a save to another one, or that is silent for a time; the
+ * tree is of one level or of two. Whatever they believe of it, they go on to answer their ranks.
  */
 #include "engines.h"
 #include "steps.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plan that decodes encodes to bytes that decode to the same: the same holders of each object, and the same bytes
- * once more. (The bytes that came may say it at greater length.) */
+/* A plan that decodes encodes to bytes that decode to the same: the same holders of each object,
+ * and the same bytes once more. (The bytes that came may say it at greater length.) */
 #include "loader/plan/plan.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A set of ranks that decodes encodes to the same bytes, and made anew from its ranks it is the same set. */
+/* A set of ranks that decodes encodes to the same bytes, and made anew from its ranks it is the
+ * same set. */
 #include "core/base/auth.h"
 #include "core/format/ranks.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* With its digest made good, a running record that decodes encodes to the same bytes, if it is of the version
- * that is written. */
+/* With its digest made good, a running record that decodes encodes to the same bytes, if it is of
+ * the version that is written. */
 #include "core/base/auth.h"
 #include "core/base/bytes.h"
 #include "core/format/running.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A hello from anybody, as either side's: what decodes encodes to the same, a hello without a mac is not
- * answered, and a recorded one opens nothing.
+ * A hello from anybody, as either side's: what decodes encodes to the same, a hello without a mac
+ * is not answered, and a recorded one opens nothing.
  */
 #include "transport/tcp/seal.h"
 #include "transport/tcp/seal_hello.h"

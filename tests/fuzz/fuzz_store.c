@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `.hearth/store` of a job's directory, with its checksum made good: a store opens on it, with the id that stands
- * there, or says that it does not.
+ * `.hearth/store` of a job's directory, with its checksum made good: a store opens on it, with the
+ * id that stands there, or says that it does not.
  */
 #include "core/base/bytes.h"
 #include "core/base/crc.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The items of a table that decodes lie in the data, and encode to the same bytes. Where it is not aligned none decodes. */
+/* The items of a table that decodes lie in the data, and encode to the same bytes. Where it is not
+ * aligned none decodes. */
 #include "core/base/bytes.h"
 #include "core/format/table.h"
 

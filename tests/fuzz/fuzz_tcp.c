@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A byte for the way in, then what a member sends: an address, a grant, messages, or frames of bulk to a
- * connection that has two pulls under way. Each pull ends once, nothing is written beside its place. Where a
- * connection is sealed, what somebody on the path adds is no message. */
+/* A byte for the way in, then what a member sends: an address, a grant, messages, or frames of bulk
+ * to a connection that has two pulls under way. Each pull ends once, nothing is written beside its
+ * place. Where a connection is sealed, what somebody on the path adds is no message. */
 #include "core/base/bytes.h"
 #include "transport/tcp/tcp.h"
 
@@ -140,7 +140,8 @@ static struct hth_tcp_conn *fuzz_connect(struct far *far, int sealed)
     return c;
 }
 
-/* {u8 length, as many bytes}, each sealed, up to a length of 0; returns how many there are. The rest is sent as it is. */
+/* {u8 length, as many bytes}, each sealed, up to a length of 0; returns how many there are. The
+ * rest is sent as it is. */
 static int far_says(const struct far *far, int way, const uint8_t *data, size_t size)
 {
     static unsigned char out[INPUT_MAX + RECORDS_MAX * HTH_SEAL_MORE];

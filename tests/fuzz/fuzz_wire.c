@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A byte for the type, then a message between owner and holder. What decodes lies within the message and
- * within its bounds, and words of a peer are printable. */
+/* A byte for the type, then a message between owner and holder. What decodes lies within the
+ * message and within its bounds, and words of a peer are printable. */
 #include "replication/transfer/wire.h"
 
 #include <stdlib.h>

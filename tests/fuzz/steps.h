@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An input that is several things said one after the other: {u8 how, u8 more, u16 type, u16 length, bytes}. */
+/* An input that is several things said one after the other: {u8 how, u8 more, u16 type, u16 length,
+ * bytes}. */
 #ifndef HEARTH_TESTS_FUZZ_STEPS_H
 #define HEARTH_TESTS_FUZZ_STEPS_H
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the enemy does, slice by slice: with its own session, whose frames are lies under the right keys or are changed
- * after they were sealed; with connections that say something else than a hello; and, where the listener
- * is Hearth's own, with plain sockets. Now and then it does not listen for a while.
+ * What the enemy does, slice by slice: with its own session, whose frames are lies under the right
+ * keys or are changed after they were sealed; with connections that say something else than a
+ * hello; and, where the listener is Hearth's own, with plain sockets. Now and then it does not
+ * listen for a while.
  */
 #include "wires.h"
 
@@ -66,7 +67,8 @@ static int tap_send(struct hth_transport *t, hth_conn conn, const void *bytes, s
     return own->send(t, conn, lie.bytes, lie.len);
 }
 
-/* ---- connections with no session ----------------------------------------------------------------- */
+/* ---- connections with no session
+ * ----------------------------------------------------------------- */
 
 static void raw_conn(void *self, hth_conn conn)
 {
@@ -131,7 +133,8 @@ static void raw_says(const struct side *s)
         raw[i] = 0;
 }
 
-/* ---- plain sockets at a listener of Hearth's own --------------------------------------------------- */
+/* ---- plain sockets at a listener of Hearth's own
+ * --------------------------------------------------- */
 
 static int plain_dial(const struct side *s)
 {
@@ -171,7 +174,8 @@ static void plain_says(const struct side *s)
         lie_sent(!UP, random);
 }
 
-/* ---- with a session ---------------------------------------------------------------------------------- */
+/* ---- with a session
+ * ---------------------------------------------------------------------------------- */
 
 static void enemy_pulled(struct hth_session_pull *pull, int code)
 {

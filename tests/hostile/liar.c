@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A member that lies: three real engines and their ranks in virtual time, and one of the engines says, with the key
- * and in its turn, what it and the others have said before, and not quite: inventories, DONE,
- * PROMISE, maps, plans, blobs, with other lengths, counts, names and digests. The other two go on to answer,
- * never end, grow by no more than a bound, and name who sent what they do not take.
+ * A member that lies: three real engines and their ranks in virtual time, and one of the engines
+ * says, with the key and in its turn, what it and the others have said before, and not quite:
+ * inventories, DONE, PROMISE, maps, plans, blobs, with other lengths, counts, names and digests.
+ * The other two go on to answer, never end, grow by no more than a bound, and name who sent what
+ * they do not take.
  */
 #include "hostile.h"
 
@@ -110,7 +111,8 @@ static void liar_opens(uint64_t seed)
     CHECK(!hth_save_none(w.newest.id), "nothing was saved");
 }
 
-/* One message again and again, each time of another save, object, number or whatever stands at that place. */
+/* One message again and again, each time of another save, object, number or whatever stands at that
+ * place. */
 static struct flood {
     int on;
     uint16_t type;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Three processes on one backend: a victim, a healthy peer that goes on pulling from it, and an enemy with the key. */
+/* Three processes on one backend: a victim, a healthy peer that goes on pulling from it, and an
+ * enemy with the key. */
 #ifndef HEARTH_TESTS_HOSTILE_WIRES_H
 #define HEARTH_TESTS_HOSTILE_WIRES_H
 

@@ -43,7 +43,8 @@ Test(choice, our_own_keep_record_stays_where_nobody_has_a_later_one)
     cr_assert(eq(u64, ours->save[0].step, 100));
 }
 
-/* ---- No room ------------------------------------------------------------------------------------- */
+/* ---- No room
+ * ------------------------------------------------------------------------------------- */
 
 enum { OLDER = 1, NEWER = 2 }; /* steps of epoch 4; all nodes have the one object of each */
 
@@ -239,7 +240,8 @@ Test(choice, a_protected_save_without_room_is_an_error_that_names_the_node)
             "%s", p->node[0].last);
 }
 
-/* ---- Marking by count ----------------------------------------------------------------------------- */
+/* ---- Marking by count
+ * ----------------------------------------------------------------------------- */
 
 Test(choice, a_save_is_passed_over_after_so_many_jobs_and_not_before)
 {
@@ -283,7 +285,8 @@ Test(choice, a_save_is_not_marked_by_count_where_no_older_one_is_whole)
     cr_assert(zero(int, pair_logged(p, 0, "bad-by-count")));
 }
 
-/* ---- Workers --------------------------------------------------------------------------------------- */
+/* ---- Workers
+ * --------------------------------------------------------------------------------------- */
 
 static int is_planned(void)
 {
@@ -337,7 +340,8 @@ Test(choice, what_a_worker_still_looks_at_is_not_of_the_next_epoch)
     cr_assert(eq(u32, serial, 1));
 }
 
-/* ---- Which one ------------------------------------------------------------------------------------- */
+/* ---- Which one
+ * ------------------------------------------------------------------------------------- */
 
 static struct hth_keep both_kept(void)
 {
@@ -516,7 +520,8 @@ Test(choice, a_loss_is_given_up_when_no_list_names_the_save_and_not_before)
     }
 }
 
-/* ---- GO --------------------------------------------------------------------------------------------- */
+/* ---- GO
+ * --------------------------------------------------------------------------------------------- */
 
 static const struct hth_store_ops *real;
 
@@ -575,9 +580,11 @@ Test(choice, an_engine_that_is_new_asks_for_the_inventories)
     cr_assert(pair_until(p, &p->node[1].heard[HTH_KIND_ASK_INVENTORY], 1, 1000));
 }
 
-/* ---- A manifest that is here ---------------------------------------------------------------------- */
+/* ---- A manifest that is here
+ * ---------------------------------------------------------------------- */
 
-/* Node 2 says by runs what it has, of another manifest than the others': whatever that means, it is asked. */
+/* Node 2 says by runs what it has, of another manifest than the others': whatever that means, it is
+ * asked. */
 Test(choice, a_node_with_another_manifest_is_asked_for_lists)
 {
     struct hth_keep keep = { .epoch = 4, .serial = 1, .saves = 1, .save = { save_of(NEWER) } };

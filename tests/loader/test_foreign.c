@@ -96,7 +96,8 @@ Test(foreign, an_object_has_a_block_and_a_plain_file_has_none)
     must_fail(hth_foreign_data(&d, bytes, 20, &err), HEARTH_ECORRUPT);
 }
 
-/* What ml-flashpoint wrote up to v0.0.4, and what it leaves where it was stopped before it wrote. */
+/* What ml-flashpoint wrote up to v0.0.4, and what it leaves where it was stopped before it
+ * wrote. */
 Test(foreign, a_block_may_have_a_length_and_no_signature)
 {
     unsigned char bytes[HTH_BLOCK + 100] = { 60 };
@@ -116,7 +117,8 @@ Test(foreign, a_block_may_have_a_length_and_no_signature)
     cr_assert(eq(u64, d.at, 0));
 }
 
-/* ---- Inventory and manifest ---------------------------------------------------------------------- */
+/* ---- Inventory and manifest
+ * ---------------------------------------------------------------------- */
 
 static struct hth_inventory inventory_of(struct hth_object *file, uint32_t count)
 {

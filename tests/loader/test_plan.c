@@ -48,7 +48,8 @@ static void see(struct hth_inventory *inv, const struct hth_manifest *m, const u
     *inv = (struct hth_inventory){ .store = 9, .saves = 1, .save = s };
 }
 
-/* ---- The optimum, by maximum flow: can every object's bytes be served with `cap` bytes a node? ---- */
+/* ---- The optimum, by maximum flow: can every object's bytes be served with `cap` bytes a node?
+ * ---- */
 
 struct flow {
     uint64_t left[OBJECTS]; /* bytes of an object not placed */
@@ -56,8 +57,8 @@ struct flow {
     uint64_t load[NODES];
 };
 
-/* Push as much of an object as possible, moving others' bytes along (one augmenting path by breadth-first
- * search over nodes). Returns the bytes moved. */
+/* Push as much of an object as possible, moving others' bytes along (one augmenting path by
+ * breadth-first search over nodes). Returns the bytes moved. */
 static uint64_t augment(struct flow *f, const struct hth_sources *src, uint32_t objects,
         uint32_t from, uint64_t cap)
 {
@@ -246,7 +247,8 @@ Test(plan, and_inventory_survive_their_encoding_and_nothing_shorter)
     free(m.object);
 }
 
-/* ---- Runs ----------------------------------------------------------------------------------------- */
+/* ---- Runs
+ * ----------------------------------------------------------------------------------------- */
 
 static size_t runs_bytes(const struct hth_runs *r)
 {

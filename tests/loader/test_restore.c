@@ -304,7 +304,8 @@ Test(restore, go_is_no_success_where_the_plan_could_not_be_carried_out)
     cr_assert(eq(int, ended.code, HEARTH_ELOST));
 }
 
-/* ---- Raw objects ------------------------------------------------------------------------------------- */
+/* ---- Raw objects
+ * ------------------------------------------------------------------------------------- */
 
 #define RAW_TEXT "what all ranks share"
 
@@ -412,7 +413,8 @@ Test(restore, a_raw_copy_that_is_bad_is_put_aside_before_it_is_told_and_brought_
     cr_assert(raw_is_here());
 }
 
-/* ---- Slots that are being made ------------------------------------------------------------------------ */
+/* ---- Slots that are being made
+ * ------------------------------------------------------------------------ */
 
 static const struct hth_store_ops *real;
 static int busy; /* so many slots more are not there yet */
@@ -472,7 +474,8 @@ Test(restore, a_save_that_is_removed_while_its_slots_are_made_is_a_no)
     p->node[MEMBER].store->ops = real;
 }
 
-/* ---- Ends --------------------------------------------------------------------------------------------- */
+/* ---- Ends
+ * --------------------------------------------------------------------------------------------- */
 
 static void begin_to_recover(void)
 {

@@ -19,7 +19,8 @@ static void say_keep(uint32_t node, const struct hth_keep *keep)
     pair_works(p);
 }
 
-/* ---- Loss ------------------------------------------------------------------------------------------ */
+/* ---- Loss
+ * ------------------------------------------------------------------------------------------ */
 
 /* What node 0 has said to all; 1: that the epoch has failed. */
 static int has_failed(void)
@@ -167,7 +168,8 @@ Test(votes, a_save_with_an_object_on_no_node_is_lost_and_its_manifest_is_the_lis
     cr_assert(ne(ptr, strstr(why, "1 of 1 objects are on no node"), NULL), "%s", why);
 }
 
-/* ---- Votes ----------------------------------------------------------------------------------------- */
+/* ---- Votes
+ * ----------------------------------------------------------------------------------------- */
 
 /* Nobody holds anything: the plan is to begin with nothing. */
 static void gather_nothing(void)
@@ -331,8 +333,8 @@ Test(votes, the_next_engine_counts_its_plans_on)
     cr_assert(all_vote(2));
 }
 
-/* On its way while the engine that it was said to was killed. What the member has freed since, by the plan that
- * had come meanwhile, is not there any more. */
+/* On its way while the engine that it was said to was killed. What the member has freed since, by
+ * the plan that had come meanwhile, is not there any more. */
 Test(votes, what_was_said_to_the_engine_before_is_not_counted)
 {
     struct hth_keep none = { 0 };
@@ -356,9 +358,11 @@ Test(votes, plans_of_an_older_epoch_are_not_counted_on)
     cr_assert(all_vote(1));
 }
 
-/* ---- The record of plans --------------------------------------------------------------------------- */
+/* ---- The record of plans
+ * --------------------------------------------------------------------------- */
 
-/* It may have had any serial of this epoch: the next one is greater than all that were ever given. */
+/* It may have had any serial of this epoch: the next one is greater than all that were ever
+ * given. */
 Test(votes, after_a_record_of_plans_that_is_damaged_no_serial_comes_twice)
 {
     uint32_t serial = (uint32_t)(p->node[0].ctx.clock.wall_ms(p) / 1000) + 1;
@@ -454,7 +458,8 @@ Test(votes, a_plan_of_which_nothing_can_be_put_on_record_is_given_to_nobody)
     p->node[0].store->ops = real;
 }
 
-/* ---- Who cannot take part, and who says nothing ------------------------------------------------------ */
+/* ---- Who cannot take part, and who says nothing
+ * ------------------------------------------------------ */
 
 static void refuse(uint32_t node, int code, const char *text, size_t len)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who has no key, or is another user, at the doors of a job that is running: with plain sockets at its engines'
- * ports, and at each name in its memory. Saves go on, no engine ends, and what they use is bounded.
+ * Who has no key, or is another user, at the doors of a job that is running: with plain sockets at
+ * its engines' ports, and at each name in its memory. Saves go on, no engine ends, and what they
+ * use is bounded.
  */
 #include "damage.h"
 #include "party.h"
@@ -116,7 +117,8 @@ static void job_open(void)
     }
 }
 
-/* The same engines are there, as large as before or little more, and what they say is remembered. */
+/* The same engines are there, as large as before or little more, and what they say is
+ * remembered. */
 static void job_must_be_well(uint64_t step)
 {
     party_save(&p, step, step);
@@ -152,7 +154,8 @@ static void hello_make(unsigned char out[HELLO])
     CHECK(getrandom(out + 32, 64, 0) == 64, "no random bytes");
 }
 
-/* ---- what would hurt a library's listener ------------------------------------------------------ */
+/* ---- what would hurt a library's listener
+ * ------------------------------------------------------ */
 
 struct said {
     const char *what;
@@ -201,7 +204,8 @@ static void frames_of_libraries(void)
     job_must_be_well(2);
 }
 
-/* ---- crowds -------------------------------------------------------------------------------------- */
+/* ---- crowds
+ * -------------------------------------------------------------------------------------- */
 
 static void must_hold_few(uint32_t k)
 {
@@ -360,7 +364,8 @@ static void resets(void)
     job_must_be_well(3);
 }
 
-/* ---- another user -------------------------------------------------------------------------------- */
+/* ---- another user
+ * -------------------------------------------------------------------------------- */
 
 static int opened; /* of what he tries */
 

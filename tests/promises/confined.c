@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An engine of its own process on tcp: what it does it can do with the files of its root, and it can open no other. */
+/* An engine of its own process on tcp: what it does it can do with the files of its root, and it
+ * can open no other. */
 #include "damage.h"
 #include "party.h"
 
@@ -136,7 +137,8 @@ static void needs_landlock(void)
         party_skip("this kernel has no Landlock of version 2");
 }
 
-/* All that a job does: saves, an engine that is killed and adopts, a machine that is lost, another epoch, the end. */
+/* All that a job does: saves, an engine that is killed and adopts, a machine that is lost, another
+ * epoch, the end. */
 static void engine_opens_nothing_else(void)
 {
     int why;

@@ -78,7 +78,8 @@ static void close_rank(uint32_t rank, enum hearth_leave leave)
     CHECK(a.rc == 0, "rank %u: %s", rank, a.err.text);
 }
 
-/* ---- all drop ----------------------------------------------------------------------------------- */
+/* ---- all drop
+ * ----------------------------------------------------------------------------------- */
 
 static void memory_comes_back(void)
 {
@@ -114,7 +115,8 @@ static void in_process(void)
     must_be_gone(0);
 }
 
-/* ---- not all ------------------------------------------------------------------------------------ */
+/* ---- not all
+ * ------------------------------------------------------------------------------------ */
 
 static void one_that_keeps_keeps_all(void)
 {
@@ -143,7 +145,8 @@ static void one_that_died_keeps_all(void)
     CHECK(party_engine(&p, 0) && party_engine(&p, 1), "one rank has dropped, and an engine ended");
 }
 
-/* ---- the next job of that name ------------------------------------------------------------------ */
+/* ---- the next job of that name
+ * ------------------------------------------------------------------ */
 
 static void the_next_job_comes_at_once(void)
 {
@@ -286,7 +289,8 @@ static void killed_and_clean_finishes(void)
     must_be_empty(1);
 }
 
-/* ---- not ours ----------------------------------------------------------------------------------- */
+/* ---- not ours
+ * ----------------------------------------------------------------------------------- */
 
 static void make_foreign(uint32_t node)
 {

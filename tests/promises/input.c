@@ -18,7 +18,8 @@
 
 static struct party p;
 
-/* ---- options --------------------------------------------------------------------------------------- */
+/* ---- options
+ * --------------------------------------------------------------------------------------- */
 
 static char root_of_all[128], file_everybody_reads[128], short_key[128], good_key[128],
         some_file[128];
@@ -191,7 +192,8 @@ static void options(void)
     party_recover(&p, 1, 1);
 }
 
-/* ---- roots ------------------------------------------------------------------------------------------ */
+/* ---- roots
+ * ------------------------------------------------------------------------------------------ */
 
 static const uint64_t *want_bytes;
 
@@ -259,7 +261,8 @@ static void unwritable_root(void)
     party_must_fail(&a, HEARTH_EINVAL, "cannot be written by user", "Permission denied");
 }
 
-/* ---- peers ------------------------------------------------------------------------------------------ */
+/* ---- peers
+ * ------------------------------------------------------------------------------------------ */
 
 static int misfit;
 static char keys[2][128];
@@ -359,7 +362,8 @@ static void peers(void)
         one_misfit();
 }
 
-/* ---- files ------------------------------------------------------------------------------------------ */
+/* ---- files
+ * ------------------------------------------------------------------------------------------ */
 
 static char found_path[512];
 
@@ -459,7 +463,8 @@ static void records(void)
     party_save(&p, 3, 3);
 }
 
-/* ---- noise ------------------------------------------------------------------------------------------ */
+/* ---- noise
+ * ------------------------------------------------------------------------------------------ */
 
 static void send_noise(const char *path, unsigned round, int with_fd)
 {
@@ -514,7 +519,8 @@ static void noise_on_the_local_socket(void)
     party_recover(&p, 2, 2);
 }
 
-/* ---- a stranger at the rendezvous ------------------------------------------------------------------ */
+/* ---- a stranger at the rendezvous
+ * ------------------------------------------------------------------ */
 
 #define GATHER  512
 #define HIGHEST 152 /* where in a row the highest epoch stands */

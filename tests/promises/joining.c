@@ -111,7 +111,8 @@ static void start(uint32_t nodes, uint32_t ranks)
         party_start_rank(&p, r);
 }
 
-/* ---- no room ------------------------------------------------------------------------------------ */
+/* ---- no room
+ * ------------------------------------------------------------------------------------ */
 
 static void no_room_at(uint32_t nodes, uint32_t node)
 {
@@ -141,7 +142,8 @@ static void no_room_at_another_node(void)
     no_room_at(2, 1);
 }
 
-/* ---- no placement ------------------------------------------------------------------------------- */
+/* ---- no placement
+ * ------------------------------------------------------------------------------- */
 
 static void more_copies(const struct party *x, struct me *me)
 {
@@ -174,7 +176,8 @@ static void no_placement(void)
     all_begin();
 }
 
-/* ---- who comes late ----------------------------------------------------------------------------- */
+/* ---- who comes late
+ * ----------------------------------------------------------------------------- */
 
 static void do_help(struct me *me, const uint64_t arg[3], struct answer *out)
 {

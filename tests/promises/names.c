@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Something else lies at a name that an engine, a rank or a command opens: a link to outside or to another file
- * inside, a fifo, a folder, a device; or at that of a directory, a link. Nobody waits, nothing is read or written
- * where a link leads, and the job goes on, or each rank is told why not.
+ * Something else lies at a name that an engine, a rank or a command opens: a link to outside or to
+ * another file inside, a fifo, a folder, a device; or at that of a directory, a link. Nobody waits,
+ * nothing is read or written where a link leads, and the job goes on, or each rank is told why not.
  */
 #include "damage.h"
 #include "party.h"
@@ -282,8 +282,9 @@ static uint64_t print_of(const char *path)
     return print;
 }
 
-/* A directory of node 0's lies elsewhere, with all that it has, and a link in its place leads there: nothing is read
- * from it, since the job comes as if it were not there or not at all, and nothing there is written. */
+/* A directory of node 0's lies elsewhere, with all that it has, and a link in its place leads
+ * there: nothing is read from it, since the job comes as if it were not there or not at all, and
+ * nothing there is written. */
 static void at_directory(const char *path)
 {
     const char *const looks[][6] = { { "hearth", "ls", "--root", p.root[0], "job", NULL },
@@ -367,7 +368,8 @@ static void socket_elsewhere(void)
     party_save(&p, 2, 2);
 }
 
-/* An engine that ends of a fault writes why, if that can be done; a fifo in the log's place stops nobody. */
+/* An engine that ends of a fault writes why, if that can be done; a fifo in the log's place stops
+ * nobody. */
 static void engine_crashes_at_a_fifo(void)
 {
     uint64_t until;

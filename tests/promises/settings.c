@@ -82,7 +82,8 @@ static void must_refuse(
     CHECK(engine && party_engine(&p, 0) == engine, "the engine was changed");
 }
 
-/* ---- network -------------------------------------------------------------------------------------- */
+/* ---- network
+ * -------------------------------------------------------------------------------------- */
 
 static void another_transport(void)
 {
@@ -154,7 +155,8 @@ static void another_node(void)
     party_must_fail(&a, HEARTH_EINVAL, "node is 'x0'", "'n0'");
 }
 
-/* ---- the key -------------------------------------------------------------------------------------- */
+/* ---- the key
+ * -------------------------------------------------------------------------------------- */
 
 static void another_key(void)
 {
@@ -184,7 +186,8 @@ static void a_key_where_the_engine_has_none(void)
     must_refuse(&o, "key_file", "without a key", NULL);
 }
 
-/* ---- times ---------------------------------------------------------------------------------------- */
+/* ---- times
+ * ---------------------------------------------------------------------------------------- */
 
 static void start_hearthd(void)
 {

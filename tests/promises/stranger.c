@@ -36,8 +36,8 @@ static int gather(void *self, const void *mine, size_t len, void *all, struct he
     return rc;
 }
 
-/* The same table, but rank 1 is the stranger: epoch and nonce, which are rank 0's, are the job's. His
- * own library would not believe it: he has no key to look at the proof with. */
+/* The same table, but rank 1 is the stranger: epoch and nonce, which are rank 0's, are the job's.
+ * His own library would not believe it: he has no key to look at the proof with. */
 static int pretend(void *self, const void *mine, size_t len, void *all, struct hearth_error *err)
 {
     unsigned char *to = all;
@@ -130,7 +130,8 @@ static void look_for_step(const char *path, void *arg)
     *(int *)arg |= strstr(path, "_ckpt") != NULL || strstr(path, ".distcp") != NULL;
 }
 
-/* ---- an object that would run a program ------------------------------------------------------- */
+/* ---- an object that would run a program
+ * ------------------------------------------------------- */
 
 static void plant(const char *mark)
 {

@@ -17,7 +17,8 @@
 
 static struct party p;
 
-/* ---- 1: the first save after a restart leaves alone what the restart went on from ------------- */
+/* ---- 1: the first save after a restart leaves alone what the restart went on from
+ * ------------- */
 
 static void restart_does_not_touch_what_it_recovered(void)
 {
@@ -133,7 +134,8 @@ static void older_kept_until_newer_protected(void)
     party_recover(&p, 1, 1);
 }
 
-/* ---- 4: a slot that a peer still pulls from is not written again under it --------------------- */
+/* ---- 4: a slot that a peer still pulls from is not written again under it
+ * --------------------- */
 
 static void slot_not_recycled_under_a_pull(void)
 {
@@ -168,7 +170,8 @@ static void slot_not_recycled_under_a_pull(void)
     party_recover(&p, 4, 4);
 }
 
-/* ---- 5: torn objects do not count ------------------------------------------------------------- */
+/* ---- 5: torn objects do not count
+ * ------------------------------------------------------------- */
 
 static void torn_objects_do_not_count(void)
 {
@@ -209,7 +212,8 @@ static void torn_objects_do_not_count(void)
     party_must_fail(&a, HEARTH_ELOST, "step 1", name);
 }
 
-/* ---- 6: every byte is checked ----------------------------------------------------------------- */
+/* ---- 6: every byte is checked
+ * ----------------------------------------------------------------- */
 
 static void every_byte_is_checked(void)
 {
@@ -249,7 +253,8 @@ static void every_byte_is_checked(void)
             "__0__0_src0.distcp", NULL);
 }
 
-/* ---- 8: nothing waits for ever ---------------------------------------------------------------- */
+/* ---- 8: nothing waits for ever
+ * ---------------------------------------------------------------- */
 
 static void short_save(const struct party *q, struct me *me)
 {
@@ -289,7 +294,8 @@ static void nothing_waits_for_ever(void)
     party_recover(&p, 3, 3);
 }
 
-/* ---- 9: a full tmpfs is an error, and the next save works ------------------------------------- */
+/* ---- 9: a full tmpfs is an error, and the next save works
+ * ------------------------------------- */
 
 static void full_tmpfs_is_an_error_and_the_next_save_works(void)
 {
@@ -330,7 +336,8 @@ static void full_tmpfs_is_an_error_and_the_next_save_works(void)
     party_recover(&p, 9, 9);
 }
 
-/* ---- 10: the third save touches no page for the first time ------------------------------------ */
+/* ---- 10: the third save touches no page for the first time
+ * ------------------------------------ */
 
 static void do_faults(struct me *me, const uint64_t arg[3], struct answer *out)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What Hearth says of itself is so: on every node, after a loss, after a restart, and of a job that is
- * well nothing bad. */
+/* What Hearth says of itself is so: on every node, after a loss, after a restart, and of a job that
+ * is well nothing bad. */
 #include "party.h"
 
 #include <errno.h>
@@ -11,7 +11,8 @@
 static struct party p;
 static char sink[128]; /* a file: complaints of the ranks' library */
 
-/* ---- complaints ------------------------------------------------------------------------------- */
+/* ---- complaints
+ * ------------------------------------------------------------------------------- */
 
 static void on_line(void *arg, enum hearth_log_level level, const char *event, const char *text)
 {
@@ -71,7 +72,8 @@ static void a_healthy_job_complains_of_nothing(void)
     CHECK(count == 0, "a job that is well complains %u times", count);
 }
 
-/* ---- what is kept ------------------------------------------------------------------------------ */
+/* ---- what is kept
+ * ------------------------------------------------------------------------------ */
 
 /* What `hearth ls --json` says of the job on a node; static. */
 static const char *told(uint32_t node)
@@ -151,7 +153,8 @@ static unsigned ago_told(uint32_t node)
     return ago;
 }
 
-/* Of what was protected between two times: whole seconds, from clocks of whole ms, to when it was asked. */
+/* Of what was protected between two times: whole seconds, from clocks of whole ms, to when it was
+ * asked. */
 static void age_must_fit(uint32_t node, uint64_t before, uint64_t after)
 {
     uint64_t least = (now_ms() - after - 2) / 1000, most;

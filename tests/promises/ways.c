@@ -33,7 +33,8 @@ static void run_steps(void)
     party_recover(&p, 2, 2);
 }
 
-/* ---- nodes and steps ---------------------------------------------------------------------------- */
+/* ---- nodes and steps
+ * ---------------------------------------------------------------------------- */
 
 static void one_node_job(void)
 {
@@ -164,7 +165,8 @@ static void begin_waits_for_room(void)
     CHECK(a.rc == 0, "%s", a.err.text);
 }
 
-/* ---- more than one ------------------------------------------------------------------------------ */
+/* ---- more than one
+ * ------------------------------------------------------------------------------ */
 
 static struct party q;
 
@@ -223,7 +225,8 @@ static void helper_of_a_rank(void)
     party_recover(&p, 6, 6);
 }
 
-/* ---- how the engine starts ---------------------------------------------------------------------- */
+/* ---- how the engine starts
+ * ---------------------------------------------------------------------- */
 
 static void start_auto(void)
 {
@@ -317,7 +320,8 @@ static void in_process_waits_for_the_engine_before(void)
     close(fd);
 }
 
-/* ---- finding each other ------------------------------------------------------------------------- */
+/* ---- finding each other
+ * ------------------------------------------------------------------------- */
 
 static void on_ipv6(const struct party *x, struct me *me)
 {
@@ -371,7 +375,8 @@ static void host_file(void)
     party_save(&p, 1, 1);
 }
 
-/* ---- whose process it is ------------------------------------------------------------------------ */
+/* ---- whose process it is
+ * ------------------------------------------------------------------------ */
 
 static void become_nobody(void)
 {
@@ -472,7 +477,8 @@ static void guest_touches_nothing(void)
             "the engine is pinned like the rank that started it");
 }
 
-/* ---- PMIx --------------------------------------------------------------------------------------- */
+/* ---- PMIx
+ * --------------------------------------------------------------------------------------- */
 
 /* A second bootstrap of the process: what the first one has gathered is not gathered again. */
 static void gather_anew(struct answer *a)

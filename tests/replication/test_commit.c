@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a member says of a save, as the coordinator hears it, and what that makes of a lost member. */
+/* What a member says of a save, as the coordinator hears it, and what that makes of a lost
+ * member. */
 #include "check.h"
 #include "pair.h"
 
@@ -122,7 +123,8 @@ Test(coordinator, a_node_that_comes_back_soon_costs_no_save)
     }
 }
 
-/* What the coordinator was told or has said last, if it is of that kind, as the tree hands it to itself. */
+/* What the coordinator was told or has said last, if it is of that kind, as the tree hands it to
+ * itself. */
 static void hear_oneself(uint16_t kind)
 {
     const struct pair_node *n = &p->node[0];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files without a table, from node to node: nothing but the digest of all of it says what is right. */
+/* Files without a table, from node to node: nothing but the digest of all of it says what is
+ * right. */
 #include "check.h"
 #include "pair.h"
 
@@ -205,7 +206,8 @@ Test(foreign, a_part_of_it_cannot_be_asked_for)
     must_fail(hth_fetch_start(&p->node[0].ctx, &want, &f, &err), HEARTH_EINVAL);
 }
 
-/* ---- What the catalogue does with it ------------------------------------------------------------- */
+/* ---- What the catalogue does with it
+ * ------------------------------------------------------------- */
 
 static void know_manifest(uint32_t node, const struct hth_object *object)
 {

@@ -327,7 +327,8 @@ Test(region, what_is_pulled_into_ends_after_the_pull)
     cr_assert(eq(u32, pulled, 1));
 }
 
-/* ---- Grants -------------------------------------------------------------------------------------- */
+/* ---- Grants
+ * -------------------------------------------------------------------------------------- */
 
 /* A range is granted, and cannot be pulled for longer than the lease: its memory is not ready. */
 static void wanted_for_long(void)

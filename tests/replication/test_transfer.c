@@ -7,7 +7,8 @@
 
 TestSuite(transfer, .init = begin, .fini = end);
 
-/* ---- Offers ------------------------------------------------------------------------------------- */
+/* ---- Offers
+ * ------------------------------------------------------------------------------------- */
 
 static void offer(struct hth_held *held)
 {
@@ -232,7 +233,8 @@ Test(transfer, a_save_that_was_freed_is_offered_to_nobody_any_more)
     cr_assert(zero(u32, offered.ended));
 }
 
-/* ---- Fetches -------------------------------------------------------------------------------------- */
+/* ---- Fetches
+ * -------------------------------------------------------------------------------------- */
 
 Test(transfer, two_holders_serve_about_half_each)
 {
@@ -336,7 +338,8 @@ Test(transfer, a_wrong_chunk_is_named_and_pulled_again_even_from_the_same_source
     a_wrong_chunk_comes();
 }
 
-/* What the transport says of the bytes that came is compared with the table, and no worker looks again. */
+/* What the transport says of the bytes that came is compared with the table, and no worker looks
+ * again. */
 Test(transfer, a_wrong_chunk_is_found_by_the_checksum_that_comes_with_it)
 {
     hth_loop_net_sums(p->net);
@@ -570,7 +573,8 @@ Test(transfer, joining_stops_everything_of_the_old_epoch)
     must_fail(out.code, HEARTH_ECANCELED);
 }
 
-/* ---- Messages -------------------------------------------------------------------------------------------- */
+/* ---- Messages
+ * -------------------------------------------------------------------------------------------- */
 
 Test(transfer, nonsense_of_any_type_and_length_is_ignored)
 {

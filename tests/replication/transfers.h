@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Some nodes with an object to fetch, a net that does wrong as told, and what came of it: one set for
- * each test program that includes this. */
+/* Some nodes with an object to fetch, a net that does wrong as told, and what came of it: one set
+ * for each test program that includes this. */
 #ifndef HEARTH_TESTS_REPLICATION_TRANSFERS_H
 #define HEARTH_TESTS_REPLICATION_TRANSFERS_H
 

@@ -129,8 +129,8 @@ static void held_pull(void)
     save(&p, 7);
 }
 
-/* A copy that is near is as good as any only if it is right: here it is not, and nobody has looked at
- * it since the ranks were started. */
+/* A copy that is near is as good as any only if it is right: here it is not, and nobody has looked
+ * at it since the ranks were started. */
 static void spoil(const char *path, void *arg)
 {
     const char *name = strrchr(path, '/') + 1;
@@ -205,8 +205,9 @@ static void lost_holder(void)
     party_all(&p, get, 1, 4, 4);
 }
 
-/* Sizes are announced, so slots are made for what each node owes, and a world of fewer nodes owes more: the
- * objects of ranks that are no more. Grown again, the node that was away has what it had. */
+/* Sizes are announced, so slots are made for what each node owes, and a world of fewer nodes
+ * owes more: the objects of ranks that are no more. Grown again, the node that was away has
+ * what it had. */
 static void announce(const struct party *p, struct me *me)
 {
     static uint64_t bytes;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Histories that lost a PROTECTED step or stopped saving for good, each by hand (tests/support/script.h).
+ * Histories that lost a PROTECTED step or stopped saving for good, each by hand
+ * (tests/support/script.h).
  *
  *   rows NAME [--trace] [--blob] [--break RULE]     rows --list       (--blob: maps are never in a word)
  *
@@ -176,7 +177,8 @@ static void given_back(struct world *w)
     as_before(w, before, "with all at home");
 }
 
-/* Slots that were made while ranks saved and copies moved are given back in the next epoch, if not before. */
+/* Slots that were made while ranks saved and copies moved are given back in the next epoch, if not
+ * before. */
 static void given_back_later(struct world *w)
 {
     uint32_t before[4] = { 0 }, most = 0;
@@ -200,8 +202,8 @@ static void given_back_later(struct world *w)
     as_before(w, before, "in the next epoch");
 }
 
-/* For a coordinator that was silent all others were lost, and for ten minutes it alone would be well enough for
- * copies: it has no room for all of them. */
+/* For a coordinator that was silent all others were lost, and for ten minutes it alone would be
+ * well enough for copies: it has no room for all of them. */
 static void crowded(struct world *w)
 {
     must_save(w, 2, "at first");
@@ -214,7 +216,8 @@ static void crowded(struct world *w)
     must_have(w, 2, "after the coordinator's node was silent twice");
 }
 
-/* Copies move to who is out of reach too, and is not lost yet: whoever had them is back, and keeps them. */
+/* Copies move to who is out of reach too, and is not lost yet: whoever had them is back, and keeps
+ * them. */
 static void unsettled(struct world *w)
 {
     must_save(w, 1, "at first");
@@ -230,7 +233,8 @@ static void unsettled(struct world *w)
     must_save(w, 2, "after both were silent");
 }
 
-/* The head is on record before anybody hears of it, and what it says is done after a restart too. */
+/* The head is on record before anybody hears of it, and what it says is done after a restart
+ * too. */
 static void all_again(struct world *w)
 {
     must_save(w, 1, "at first");
@@ -252,7 +256,8 @@ static void cut(struct world *w, uint32_t a, uint32_t b, int both, int on)
         world_mute(w, w->member[b], w->member[a], on);
 }
 
-/* Until it is known who cannot reach whom a save may fail; from then on none does, though they never can. */
+/* Until it is known who cannot reach whom a save may fail; from then on none does, though they
+ * never can. */
 static void apart_of(struct world *w, uint32_t a, uint32_t b, int both)
 {
     uint64_t until_ms;

@@ -5,12 +5,13 @@
  *   scale --nodes N [--ranks R] [--copies C] [--saves S] [--flap] [--memory MIB] [--trace]
  *
  * The job recovers from nothing, its engines give each other the ranks' table once more, it saves S
- * times, is started again and recovers the last save. With --flap one node
- * in a hundred is then silent and back three times, while the ranks go on saving, and the coordinator's engine is
- * killed and started again under its ranks in the middle. What engines have alike is in memory once
- * (tests/support/alike.h); the coordinator's engine makes its own of everything, as in a process by itself, and the
- * processor time that this takes is counted. Exit status 0: the promises held, nothing was larger than it may be,
- * and (--flap) no save took longer than BOUND_MS to be PROTECTED.
+ * times, is started again and recovers the last save. With --flap one node in a hundred is then
+ * silent and back three times, while the ranks go on saving, and the coordinator's engine is killed
+ * and started again under its ranks in the middle. What engines have alike is in memory once
+ * (tests/support/alike.h); the coordinator's engine makes its own of everything, as in a process by
+ * itself, and the processor time that this takes is counted. Exit status 0: the promises held,
+ * nothing was larger than it may be, and (--flap) no save took longer than BOUND_MS to be
+ * PROTECTED.
  */
 #include "alike.h"
 #include "scale/join.h"
@@ -33,8 +34,8 @@
 #define AGAIN_MS 7500u /* since the first silence: the coordinator's engine dies */
 #define DOWN_MS  300u  /* and is away for so long */
 
-/* From one PROTECTED save to the next while nodes come and go: one that failed by its deadline, the time until the
- * ranks have heard, and one that found all well. */
+/* From one PROTECTED save to the next while nodes come and go: one that failed by its deadline, the
+ * time until the ranks have heard, and one that found all well. */
 #define BOUND_MS (2 * SAVE_MS + 4 * 2000u)
 
 struct spent {                                 /* by the coordinator's engine */
@@ -95,7 +96,8 @@ static void say(struct world *w, const char *what, uint32_t times)
     fflush(stdout);
 }
 
-/* ---- What one engine holds ------------------------------------------------------------------------- */
+/* ---- What one engine holds
+ * ------------------------------------------------------------------------- */
 
 struct most {
     uint32_t connections, objects;
@@ -132,7 +134,8 @@ static void check_small(struct world *w, uint64_t messages, uint32_t saves)
         world_broken(w, "an engine talks to %u others", m.connections);
     if (m.objects < w->ranks || m.manifest > 128 * (size_t)m.objects + 4096)
         world_broken(w, "a manifest of %zu bytes for %u objects", m.manifest, m.objects);
-    /* Each node says three facts of a save; the coordinator may hear half as many messages as there are nodes. */
+    /* Each node says three facts of a save; the coordinator may hear half as many messages as there
+     * are nodes. */
     if (messages > ((uint64_t)saves + 1) * (w->opts.nodes / 2 + 256))
         world_broken(w, "the coordinator hears %" PRIu64 " messages", messages);
 }
@@ -142,7 +145,8 @@ static uint64_t coordinator_messages(struct world *w)
     return hth_session_messages(hth_node_ctx(world_node(w, 0))->session);
 }
 
-/* ---- Phases ------------------------------------------------------------------------------------------ */
+/* ---- Phases
+ * ------------------------------------------------------------------------------------------ */
 
 static void save(struct world *w, uint32_t saves)
 {
@@ -244,7 +248,8 @@ static void flap(struct world *w)
     say(w, "flapping", 1);
 }
 
-/* ---- Program ------------------------------------------------------------------------------------------- */
+/* ---- Program
+ * ------------------------------------------------------------------------------------------- */
 
 static int usage(void)
 {

@@ -6,10 +6,11 @@
  *   sim --seeds N [--first S] [--nodes MOST] [--faults LIST] [--break RULE] [--shrink] [--trace] ...
  *   sim --world seed=S,nodes=N,... [--shrink] [--trace]
  *
- * Runs seeds S .. S+N-1 on all processors or in --jobs processes, each in a world of its own in all that no option fixes. Prints what
- * happened in numbers; a seed that breaks a promise is printed with the command that replays it, with --shrink
- * also the smallest world of that kind that still does. With --break RULE the engines leave that rule out, and
- * the run succeeds when somebody noticed.
+ * Runs seeds S .. S+N-1 on all processors or in --jobs processes, each in a world of its own in all
+ * that no option fixes. Prints what happened in numbers; a seed that breaks a promise is printed
+ * with the command that replays it, with --shrink also the smallest world of that kind that still
+ * does. With --break RULE the engines leave that rule out, and the run succeeds when somebody
+ * noticed.
  */
 #include "world_shrink.h"
 
@@ -22,7 +23,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Breaks that last need faults that last to be noticed, and that nobody restarts the job afterwards. */
+/* Breaks that last need faults that last to be noticed, and that nobody restarts the job
+ * afterwards. */
 #define AWAY                                                                                      \
     (WORLD_BIT(NET) | WORLD_BIT(SILENCE) | WORLD_BIT(STOP) | WORLD_BIT(FLAP) | WORLD_BIT(CRASH) | \
             WORLD_BIT(SLOW) | WORLD_BIT(GOON))
@@ -362,8 +364,8 @@ static void run_all(const struct args *a, struct tally *total)
     }
 }
 
-/* One world with one engine killed under ranks that recover, and started again by them: the recovery
- * goes on and succeeds. *out_came: it was killed. */
+/* One world with one engine killed under ranks that recover, and started again by them: the
+ * recovery goes on and succeeds. *out_came: it was killed. */
 static int back_once(const struct world_opts *opts, const char *when, int *out_came)
 {
     struct world w;

@@ -42,7 +42,8 @@ static void *alike_alloc(size_t bytes)
     return p;
 }
 
-/* ---- Bytes ----------------------------------------------------------------------------------------- */
+/* ---- Bytes
+ * ----------------------------------------------------------------------------------------- */
 
 struct kept {
     struct kept *next;
@@ -106,7 +107,8 @@ void __wrap_hth_buf_put(struct hth_buf *b)
     __real_hth_buf_put(b);
 }
 
-/* ---- Digests of such bytes ----------------------------------------------------------------------- */
+/* ---- Digests of such bytes
+ * ----------------------------------------------------------------------- */
 
 struct summing { /* a digest under way that has been given the first bytes of a buffer, and nothing else */
     struct summing *next;
@@ -203,7 +205,8 @@ void __wrap_hth_digest_end(struct hth_digesting *d, unsigned char out[HTH_DIGEST
         summing_end(at);
 }
 
-/* ---- What is decoded of equal bytes ------------------------------------------------------------ */
+/* ---- What is decoded of equal bytes
+ * ------------------------------------------------------------ */
 
 struct form {
     struct form *next;
@@ -334,7 +337,8 @@ void __wrap_hth_plan_fini(struct hth_plan *p)
         *p = (struct hth_plan){ 0 };
 }
 
-/* ---- The members of an epoch, and where copies go in it --------------------------------------- */
+/* ---- The members of an epoch, and where copies go in it
+ * --------------------------------------- */
 
 struct members {
     struct members *next;

@@ -39,7 +39,8 @@ void fake_cut(struct fake_engine *f, int count); /* the next of these end a byte
 /* Saves are taken with so many runs of ranks, which do not follow. */
 void fake_runs(struct fake_engine *f, uint32_t runs);
 
-/* Objects are sealed with SHA-256 from now on; five wrong bytes in the next ranges, and their CRC32C as it was. */
+/* Objects are sealed with SHA-256 from now on; five wrong bytes in the next ranges, and their
+ * CRC32C as it was. */
 void fake_strong(struct fake_engine *f);
 void fake_forge(struct fake_engine *f, int count);
 

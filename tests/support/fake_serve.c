@@ -400,7 +400,8 @@ void fake_answer_map(struct fake_engine *f, struct client *c, const struct hth_l
     fake_put(c->fd, &a, sizeof(a), HTH_LOCAL_MAPPED, m->head.request, 0, f->slot[o->slot].fd);
 }
 
-/* A copy of these bytes; fake_flip() makes one of them wrong, fake_cut() leaves the last one out. */
+/* A copy of these bytes; fake_flip() makes one of them wrong, fake_cut() leaves the last one
+ * out. */
 static void put_bytes(
         struct fake_engine *f, struct client *c, uint32_t request, const void *from, uint64_t len)
 {

@@ -3,8 +3,8 @@
 #ifndef FORGE_H
 #define FORGE_H
 
-/* Other bytes in these five, and every CRC32C over them as it was: they differ by its polynomial. The same
- * once more: as they were. */
+/* Other bytes in these five, and every CRC32C over them as it was: they differ by its polynomial.
+ * The same once more: as they were. */
 static inline void forge(unsigned char at[5])
 {
     static const unsigned char polynomial[5] = { 0xf1, 0x76, 0xec, 0x05, 0x01 };

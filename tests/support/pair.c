@@ -75,7 +75,8 @@ static void log_line(void *arg, enum hearth_log_level level, const char *event, 
     snprintf(n->last, sizeof(n->last), "%s", text);
 }
 
-/* ---- Events of the parts ---------------------------------------------------------------------- */
+/* ---- Events of the parts
+ * ---------------------------------------------------------------------- */
 
 static void on_message(
         void *self, uint32_t from, uint16_t type, const unsigned char *body, size_t len)
@@ -162,7 +163,8 @@ static void on_blob_failed(void *self, const struct hth_blob_id *id, const struc
     snprintf(n->last, sizeof(n->last), "%s", err->text);
 }
 
-/* ---- Nodes -------------------------------------------------------------------------------------- */
+/* ---- Nodes
+ * -------------------------------------------------------------------------------------- */
 
 static void fill_ctx(struct pair_node *n)
 {
@@ -347,7 +349,8 @@ void pair_close(struct pair *p)
     free(p);
 }
 
-/* ---- Time --------------------------------------------------------------------------------------- */
+/* ---- Time
+ * --------------------------------------------------------------------------------------- */
 
 static uint64_t node_tick(struct pair_node *n)
 {
@@ -422,7 +425,8 @@ int pair_until(struct pair *p, const uint32_t *value, uint32_t at_least, uint64_
     return *value >= at_least;
 }
 
-/* ---- Objects --------------------------------------------------------------------------------------- */
+/* ---- Objects
+ * --------------------------------------------------------------------------------------- */
 
 struct hth_held *pair_write(struct pair *p, uint32_t node, struct hth_save_id save, uint64_t id,
         uint64_t bytes, uint64_t seed, uint64_t *items_len)

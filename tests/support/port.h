@@ -5,9 +5,9 @@
 #include <stdint.h>
 
 /*
- * A TCP port for a listener that binds with SO_REUSEADDR, at any IPv4 address or all. Nobody else is
- * given it while this process lives, though nobody listens there yet. Where there is none left, the
- * process ends with a sentence.
+ * A TCP port for a listener that binds with SO_REUSEADDR, at any IPv4 address or all. Nobody else
+ * is given it while this process lives, though nobody listens there yet. Where there is none left,
+ * the process ends with a sentence.
  */
 uint16_t port_keep(void);
 

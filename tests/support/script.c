@@ -54,7 +54,8 @@ void script_rest(struct world *w)
         world_broken(w, "the job has not recovered");
 }
 
-/* No memory is ever lost here, so at every instant what is PROTECTED has the copies that this means. */
+/* No memory is ever lost here, so at every instant what is PROTECTED has the copies that this
+ * means. */
 void script_run(struct world *w, uint64_t ms)
 {
     uint64_t until_ms = w->now_ms + ms;
@@ -149,7 +150,8 @@ void script_again(struct world *w, uint32_t node)
     script_start(w, node);
 }
 
-/* ---- What is there -------------------------------------------------------------------------------- */
+/* ---- What is there
+ * -------------------------------------------------------------------------------- */
 
 struct count {
     struct hth_save_id save; /* epoch 0: any */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job key that the test itself does not have in its memory, and a search of that memory for it. */
+/* A job key that the test itself does not have in its memory, and a search of that memory for
+ * it. */
 #ifndef TESTS_SECRET_H
 #define TESTS_SECRET_H
 

@@ -24,8 +24,8 @@ void hth_store_mem_destroy(struct hth_store *s);
  * Allocating: a slot made, a directory made, raw_make, raw_back, raw_seal, publish, record_put. */
 void hth_store_mem_fail_at(struct hth_store *s, uint64_t n);
 
-/* From now on so much is there, as if a stranger had taken the rest or given it back: what is used already
- * stays. 0: without bound. */
+/* From now on so much is there, as if a stranger had taken the rest or given it back: what is used
+ * already stays. 0: without bound. */
 void hth_store_mem_room(struct hth_store *s, uint64_t limit_bytes);
 
 /* No record can be written while it is on. */
@@ -39,11 +39,12 @@ void hth_store_mem_remember(struct hth_store *s);
  * 0: there is none that can. */
 int hth_store_mem_spoil(struct hth_store *s, uint64_t die, char out[240]);
 
-/* From now on large records of all stores of this process are kept once where they are alike; one thread has
- * them all. */
+/* From now on large records of all stores of this process are kept once where they are alike; one
+ * thread has them all. */
 void hth_store_mem_share(void);
 
-/* Told of each record that was written, and of each sealed slot before it is given back. NULL: of none. */
+/* Told of each record that was written, and of each sealed slot before it is given back. NULL: of
+ * none. */
 struct slot;
 typedef void hth_store_mem_written(void *watcher, const char *name, const void *bytes, size_t len);
 typedef void hth_store_mem_freed(void *watcher, const struct slot *slot);

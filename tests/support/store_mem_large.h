@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Records of many stores that are alike page by page, each page once in memory: an epoch's record is the same on
- * all nodes but for its own number and its digest. For one thread.
+ * Records of many stores that are alike page by page, each page once in memory: an epoch's record
+ * is the same on all nodes but for its own number and its digest. For one thread.
  */
 #ifndef HEARTH_TESTS_STORE_MEM_LARGE_H
 #define HEARTH_TESTS_STORE_MEM_LARGE_H

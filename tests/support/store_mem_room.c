@@ -29,8 +29,9 @@ static int is_counted(const struct mem *m, const struct slot *s, enum which whic
            (s->state == GIVEN && (which == READERS_TOO || (m->expecting && !s->pub.leases)));
 }
 
-/* Match sorted sizes with slots there are, in any state or free ones; returns how many bytes are missing
- * and leaves the sizes to make in bytes[*count]. taken[] marks the matched, in list order. */
+/* Match sorted sizes with slots there are, in any state or free ones; returns how many bytes
+ * are missing and leaves the sizes to make in bytes[*count]. taken[] marks the matched, in list
+ * order. */
 static uint64_t match(
         struct mem *m, uint64_t *bytes, size_t *count, enum which which, unsigned char *taken)
 {

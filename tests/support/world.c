@@ -61,7 +61,8 @@ static uint64_t now_ms(void *self)
     return ((struct world *)self)->now_ms + 1;
 }
 
-/* ---- The launcher --------------------------------------------------------------------------------- */
+/* ---- The launcher
+ * --------------------------------------------------------------------------------- */
 
 void world_restart(struct world *w, uint64_t in_ms, const char *why)
 {
@@ -130,7 +131,8 @@ static void gather(struct world *w)
     }
 }
 
-/* ---- Time ------------------------------------------------------------------------------------------- */
+/* ---- Time
+ * ------------------------------------------------------------------------------------------- */
 
 static void deliver(struct world *w)
 {
@@ -282,8 +284,8 @@ void world_advance(struct world *w, uint64_t until_ms)
         turn(w);
 }
 
-/* Nobody saves any more. What was protected after the last fault is there, and nothing else, when all are home
- * again and what was begun is decided. */
+/* Nobody saves any more. What was protected after the last fault is there, and nothing else, when
+ * all are home again and what was begun is decided. */
 static void settle(struct world *w)
 {
     const uint64_t minutes_ms = 900000; /* ten, on the slowest clock, and some to spare */
@@ -373,8 +375,8 @@ static void tables_open(struct world *w)
         w->stale[r] = (struct rank_state){ .world = w, .act_ms = HTH_NEVER };
 }
 
-/* A save's manifest and what is common go down the tree one after the other, and each node registers
- * both before it gives them on: half of a save's time is enough for that. */
+/* A save's manifest and what is common go down the tree one after the other, and each node
+ * registers both before it gives them on: half of a save's time is enough for that. */
 static uint32_t reg_most_ms(const struct world_opts *o)
 {
     uint32_t degree = o->degree ? o->degree : HTH_TREE_DEGREE, levels = 0;

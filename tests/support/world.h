@@ -18,7 +18,8 @@
 #define WORLD_COPIED_HERE \
     (UINT64_C(1) << 20) /* bytes of one answer that an engine's thread may copy */
 
-/* What can go wrong: a bit each in world_opts.kinds. A world draws its own among those that are on. */
+/* What can go wrong: a bit each in world_opts.kinds. A world draws its own among those that are
+ * on. */
 #define WORLD_KINDS(X)                                                                     \
     X(NET, net, "messages late, lost, doubled, overtaken; pulls cut and flipped")          \
     X(LOSS, loss, "a machine and its memory lost, and replaced")                           \
@@ -132,15 +133,16 @@ struct world_opts {
     uint32_t blob_fails; /* the port where smaller memory cannot be registered; 0: nowhere */
     uint64_t slot_bytes; /* see world.slot_regs */
     int accept_loss;     /* ranks begin anew where all is beyond redundancy */
-    /* In the last launch the engine of this node - 1 is killed under its ranks, so many events after
-     * the first has asked to recover; 0: in some launches, at random. */
+    /* In the last launch the engine of this node - 1 is killed under its ranks, so many events
+     * after the first has asked to recover; 0: in some launches, at random. */
     uint32_t back_node;
     uint32_t back_also; /* this node - 1 in the same moment; 0: in some launches one, at random */
     uint64_t back_event;
     const char
             *back_point; /* instead: when it comes to this point; what it says then is not heard */
     const char *hold_point; /* what an engine gives its workers next after it, they keep */
-    /* That machine's engine runs now, or does not any more; on its own thread or on a worker. NULL: nobody looks. */
+    /* That machine's engine runs now, or does not any more; on its own thread or on a worker. NULL:
+     * nobody looks. */
     void (*watch)(uint32_t machine, int runs, int worker);
     void (*adjust)(uint32_t machine, struct hth_session_opts *session); /* NULL: all alike */
 };

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An engine's thread that is blocked in the middle of its work: by a page that is made, a lock, a slow call. From
- * one reading of its clock to the next its time jumps; the rest of that work is done and sent as of then. Until
- * then its messages and requests queue, its workers go on, and network cards serve pulls of its memory.
+ * An engine's thread that is blocked in the middle of its work: by a page that is made, a lock, a
+ * slow call. From one reading of its clock to the next its time jumps; the rest of that work is
+ * done and sent as of then. Until then its messages and requests queue, its workers go on, and
+ * network cards serve pulls of its memory.
  */
 #include "world_parts.h"
 

@@ -22,7 +22,8 @@
 
 #define WRITE_MS 5000u
 
-/* ---- Decisions -------------------------------------------------------------------------------------- */
+/* ---- Decisions
+ * -------------------------------------------------------------------------------------- */
 
 /* What was lost a moment ago may count as there. */
 static int is_counted_on(const struct world *w)
@@ -107,9 +108,11 @@ void check_record(void *machine, const char *name, const void *bytes, size_t len
     machine_watch(x, 1, 0);
 }
 
-/* ---- P1 --------------------------------------------------------------------------------------------- */
+/* ---- P1
+ * --------------------------------------------------------------------------------------------- */
 
-/* A save that is newer than the newest PROTECTED one, or that one with `itself`, is whole on the members. */
+/* A save that is newer than the newest PROTECTED one, or that one with `itself`, is whole on the
+ * members. */
 static int can_be_had(struct world *w, int itself)
 {
     struct hth_save_id seen[64];
@@ -307,7 +310,8 @@ int check_home(struct world *w)
     return 0;
 }
 
-/* ---- What ranks hear ----------------------------------------------------------------------------------- */
+/* ---- What ranks hear
+ * ----------------------------------------------------------------------------------- */
 
 void check_protected(struct world *w, struct rank_state *r, struct hth_save_id id, int degraded)
 {
@@ -351,16 +355,16 @@ static int had_written(struct world *w, struct hth_save_id id, uint32_t rank)
     return 1;
 }
 
-/* The newest was saved by some ranks that had recovered already, in the epoch that this one hears of only now:
- * what it resumes from may be freed. */
+/* The newest was saved by some ranks that had recovered already, in the epoch that this one hears
+ * of only now: what it resumes from may be freed. */
 static int is_saved_since(const struct world *w, const struct rank_state *r)
 {
     return w->newest.id.attempt >> 31 && w->newest.id.epoch == r->epoch &&
            w->newest.id.nonce == r->nonce;
 }
 
-/* The object a rank resumes from, byte for byte as some launch wrote it. A rank that the save does not
- * have resumes from nothing of its own. */
+/* The object a rank resumes from, byte for byte as some launch wrote it. A rank that the save does
+ * not have resumes from nothing of its own. */
 static void check_object(struct world *w, struct rank_state *r)
 {
     struct hth_store *s = w->machine[r->machine].store;
@@ -446,9 +450,11 @@ void check_no_room(struct world *w, const char *text)
                 (unsigned long long)step, (unsigned long long)w->newest.id.step);
 }
 
-/* ---- P5: room ------------------------------------------------------------------------------------------ */
+/* ---- P5: room
+ * ------------------------------------------------------------------------------------------ */
 
-/* Of what is being read or looked at it may have been given up already; a foreign container takes no room of saves. */
+/* Of what is being read or looked at it may have been given up already; a foreign container takes
+ * no room of saves. */
 void check_lent(struct machine *x, struct hth_save_id save)
 {
     struct hth_save_id seen[64];
@@ -468,7 +474,8 @@ void check_lent(struct machine *x, struct hth_save_id save)
                 x->index, (unsigned long long)save.step, count);
 }
 
-/* ---- P5: the pool ------------------------------------------------------------------------------------- */
+/* ---- P5: the pool
+ * ------------------------------------------------------------------------------------- */
 
 static int is_kept(const struct hth_save_id *keep, uint32_t saves, struct hth_save_id id)
 {
@@ -567,8 +574,8 @@ static int pool_copies(struct world *w, struct hth_save_id id)
     return 0;
 }
 
-/* Each older one that is kept is as safe as when it was PROTECTED; bytes that changed there are found when they are
- * read, and not before. */
+/* Each older one that is kept is as safe as when it was PROTECTED; bytes that changed there are
+ * found when they are read, and not before. */
 static int pool_older(struct world *w, const struct hth_save_id *keep, uint32_t saves)
 {
     uint32_t least;

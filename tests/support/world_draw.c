@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A world of a seed's own. Each choice has dice of its own, so that one that is fixed moves no other. */
+/* A world of a seed's own. Each choice has dice of its own, so that one that is fixed moves no
+ * other. */
 #include "world.h"
 
 enum choice {
@@ -112,8 +113,8 @@ static void draw_times(struct world_opts *o)
         o->work_ms = between(&d, 1, 10);
 }
 
-/* With these a save may be recovered where nothing of it has its place, or copies move for good, and what is owed is
- * not enough (tests/sim/README.md). */
+/* With these a save may be recovered where nothing of it has its place, or copies move for good,
+ * and what is owed is not enough (tests/sim/README.md). */
 #define MOVES                                                                       \
     (WORLD_BIT(RENUMBER) | WORLD_BIT(SHRINK) | WORLD_BIT(GROW) | WORLD_BIT(APART) | \
             WORLD_BIT(GROUPS) | WORLD_BIT(MTU) | WORLD_BIT(OPTIONS))

@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-/* ---- Who is there ------------------------------------------------------------------------------ */
+/* ---- Who is there
+ * ------------------------------------------------------------------------------ */
 
 static int is_member(const struct world *w, uint32_t m)
 {
@@ -30,9 +31,9 @@ static uint32_t spare(struct world *w)
 
 /* ---- Losses, restarts ----------------------------------------------------------------------- */
 
-/* As many at a time as there are promised copies, and one by one where nobody says two: the next only after
- * the last was noticed, since what is called PROTECTED until then may count on what is lost, and after what is
- * protected has all its copies again. */
+/* As many at a time as there are promised copies, and one by one where nobody says two: the next
+ * only after the last was noticed, since what is called PROTECTED until then may count on what is
+ * lost, and after what is protected has all its copies again. */
 int fault_may_lose(struct world *w, uint32_t count)
 {
     if (w->hurt && w->now_ms >= w->hurt_ms + w->opts.dead_ms + NOTICED_MS &&
@@ -230,7 +231,8 @@ static void fault_stale(struct world *w)
         }
 }
 
-/* ---- Another world ---------------------------------------------------------------------------- */
+/* ---- Another world
+ * ---------------------------------------------------------------------------- */
 
 /* Nobody runs any more: the job is started with the members that there are now. */
 static void regroup(struct world *w, enum world_kind kind, const char *why)
@@ -279,7 +281,8 @@ static void fault_renumber(struct world *w)
     regroup(w, WORLD_KIND_RENUMBER, "the ranks are renumbered");
 }
 
-/* ---- Engines that die under ranks that save ----------------------------------------------------- */
+/* ---- Engines that die under ranks that save
+ * ----------------------------------------------------- */
 
 /* Its ranks have joined; nothing is lost with it but what it had not written down. */
 static int may_crash(const struct world *w, uint32_t m)
@@ -324,7 +327,8 @@ void world_come(struct world *w, uint32_t m)
             rank_back(&w->rank[r]);
 }
 
-/* ---- Memory and clocks --------------------------------------------------------------------------- */
+/* ---- Memory and clocks
+ * --------------------------------------------------------------------------- */
 
 /* A byte of what is protected, or of a copy of it, somewhere. */
 static void fault_rot(struct world *w)
@@ -366,7 +370,8 @@ static void fault_trick(struct world *w, enum world_kind kind)
     w->trick_dice = fault_roll(w, UINT32_MAX);
 }
 
-/* ---- Which comes when ------------------------------------------------------------------------------ */
+/* ---- Which comes when
+ * ------------------------------------------------------------------------------ */
 
 int fault_is_on(const struct world *w, enum world_kind kind)
 {
@@ -383,8 +388,8 @@ uint32_t fault_machine(struct world *w)
     return w->member[fault_roll(w, 4) ? fault_roll(w, w->opts.nodes) : 0];
 }
 
-/* Half of the faults come at any time, half so many events after a rank has begun a save. Each has dice of its
- * own, so that others may be left out. */
+/* Half of the faults come at any time, half so many events after a rank has begun a save. Each has
+ * dice of its own, so that others may be left out. */
 void faults_plan(struct world *w)
 {
     w->fault_dice = w->opts.seed * 1000003 + 7919 * (uint64_t)w->fault_number++;
@@ -524,7 +529,8 @@ uint64_t faults_due_ms(const struct world *w)
     return due;
 }
 
-/* ---- An engine that dies under ranks that recover, and is started again by them ----------------- */
+/* ---- An engine that dies under ranks that recover, and is started again by them
+ * ----------------- */
 
 /* Half of the launches have one: so many events after the first rank has asked to recover. Nothing
  * else goes wrong until all have recovered, so they have to. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The model's ears: heads of an epoch's log on their way from its coordinator, decoded here. What is told is on
- * the teller's record by then, and no two heads of an epoch have one position, whatever dies in between.
+ * The model's ears: heads of an epoch's log on their way from its coordinator, decoded here. What
+ * is told is on the teller's record by then, and no two heads of an epoch have one position,
+ * whatever dies in between.
  */
 #include "world_parts.h"
 

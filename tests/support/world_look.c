@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The model's eyes: what lies in a machine's memory, decoded here and not by the product, with sums and an
- * order of saves that are this file's own. An object is whole when its block and its table say so and its
- * bytes are those that its rank wrote.
+ * The model's eyes: what lies in a machine's memory, decoded here and not by the product, with sums
+ * and an order of saves that are this file's own. An object is whole when its block and its table
+ * say so and its bytes are those that its rank wrote.
  */
 #include "raws.h"
 #include "world_parts.h"
@@ -25,7 +25,8 @@ static uint64_t le(const unsigned char *p, int bytes)
     return v;
 }
 
-/* ---- Order ----------------------------------------------------------------------------------------- */
+/* ---- Order
+ * ----------------------------------------------------------------------------------------- */
 
 int look_before(struct hth_save_id a, struct hth_save_id b)
 {
@@ -51,7 +52,8 @@ static struct hth_save_id save_at(const unsigned char *p)
     return (struct hth_save_id){ le(p, 8), le(p + 8, 8), le(p + 16, 8), (uint32_t)le(p + 24, 4) };
 }
 
-/* ---- Sums ------------------------------------------------------------------------------------------ */
+/* ---- Sums
+ * ------------------------------------------------------------------------------------------ */
 
 /* CRC32C, eight bytes at a time (Kounavis and Berry 2005). */
 static uint32_t sum(const unsigned char *p, size_t len)
@@ -77,7 +79,8 @@ static uint32_t sum(const unsigned char *p, size_t len)
     return ~c;
 }
 
-/* ---- Objects --------------------------------------------------------------------------------------- */
+/* ---- Objects
+ * --------------------------------------------------------------------------------------- */
 
 int look_slot(const struct slot *slot, struct look_object *out)
 {
@@ -141,7 +144,8 @@ int look_whole(const struct slot *slot, const struct look_object *o)
            bytes_are_written(o);
 }
 
-/* ---- Saves ------------------------------------------------------------------------------------------ */
+/* ---- Saves
+ * ------------------------------------------------------------------------------------------ */
 
 static int has_manifest(
         struct hth_store *s, struct hth_save_id save, uint32_t ranks, uint32_t objects)
@@ -190,8 +194,8 @@ static uint32_t count_commons(struct world *w, struct hth_save_id save, uint64_t
     return have;
 }
 
-/* have[ranks_max]: of count machines, those that hold each rank's object (UINT32_MAX: it took no part), and what is
- * common; returns of how many ranks the save's launch was. */
+/* have[ranks_max]: of count machines, those that hold each rank's object (UINT32_MAX: it took no
+ * part), and what is common; returns of how many ranks the save's launch was. */
 static uint32_t count_copies(struct world *w, struct hth_save_id save, const uint32_t *machine,
         uint32_t count, uint32_t *have, uint32_t *out_commons)
 {

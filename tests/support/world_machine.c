@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The machines: their engines, what those are handed (clock, random numbers, workers, transport, log), and
- * what is asked of one that stands still. */
+/* The machines: their engines, what those are handed (clock, random numbers, workers, transport,
+ * log), and what is asked of one that stands still. */
 #include "world_parts.h"
 
 #include "content.h"
@@ -14,7 +14,8 @@
 
 #define IDLE_MS 1500 /* in some worlds: connections that nobody uses are closed */
 
-/* ---- What engines are handed -------------------------------------------------------------------- */
+/* ---- What engines are handed
+ * -------------------------------------------------------------------- */
 
 /* Its clock is 1 when ours is 0, and goes as fast as it likes. */
 static uint64_t machine_now_ms(void *self)
@@ -139,7 +140,8 @@ void machine_watch(const struct machine *x, int runs, int worker)
         x->world->opts.watch(x->index, runs, worker);
 }
 
-/* ---- Workers --------------------------------------------------------------------------------------- */
+/* ---- Workers
+ * --------------------------------------------------------------------------------------- */
 
 uint64_t world_work_run(struct world *w, struct hth_work *work)
 {
@@ -255,7 +257,8 @@ static void forget_work(struct world *w, const struct machine *x)
         w->work_last = w->work_last->next;
 }
 
-/* ---- Due ------------------------------------------------------------------------------------------- */
+/* ---- Due
+ * ------------------------------------------------------------------------------------------- */
 
 void machine_due(struct machine *x, uint64_t ms)
 {
@@ -270,7 +273,8 @@ void machine_touch(struct world *w, uint32_t m)
     machine_due(x, x->node ? machine_when(x, hth_node_due_ms(x->node)) : HTH_NEVER);
 }
 
-/* ---- Start and stop ------------------------------------------------------------------------------- */
+/* ---- Start and stop
+ * ------------------------------------------------------------------------------- */
 
 static struct hth_session_opts session_of(const struct world *w)
 {
@@ -421,7 +425,8 @@ void machine_lose(struct world *w, uint32_t m)
     w->machine[m].store = NULL;
 }
 
-/* ---- What it is asked ----------------------------------------------------------------------------- */
+/* ---- What it is asked
+ * ----------------------------------------------------------------------------- */
 
 static void ask_now(struct machine *x, uint32_t client, const void *bytes, size_t len,
         const void *attach, size_t attach_len)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes wrong between machines: messages and pulls, one by one, and memory that is registered. */
+/* What goes wrong between machines: messages and pulls, one by one, and memory that is
+ * registered. */
 #include "world_parts.h"
 
 #define SMALL 1000u /* bytes of a pull that passes where packets above that are lost */

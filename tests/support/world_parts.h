@@ -210,7 +210,8 @@ uint64_t world_common(unsigned char out[WORLD_COMMON_MAX], uint64_t tag, uint64_
 void rank_kill(struct rank_state *r);
 void rank_send(
         struct rank_state *r, const void *bytes, size_t len, const void *attach, size_t attach_len);
-/* Who wrote it: the launch and the attempt, and whether that was one of some ranks. In the first bytes of an object. */
+/* Who wrote it: the launch and the attempt, and whether that was one of some ranks. In the first
+ * bytes of an object. */
 static inline uint64_t rank_tag(uint64_t lineage, uint32_t attempt)
 {
     return (uint64_t)(attempt >> 31) << 63 | (uint64_t)(attempt & 0x7fff) << 48 | lineage;
@@ -223,7 +224,8 @@ static inline uint64_t rank_tag_lineage(uint64_t tag)
 {
     return tag & ((UINT64_C(1) << 48) - 1);
 }
-/* Steps that some ranks of a launch of so many save by themselves; all of them after that, or this step not at all. */
+/* Steps that some ranks of a launch of so many save by themselves; all of them after that, or this
+ * step not at all. */
 int some_save(uint64_t lineage, uint64_t step, uint32_t ranks);
 int some_and_all(uint64_t lineage, uint64_t step);
 int some_have(uint64_t lineage, uint64_t step, uint32_t ranks, uint32_t rank);
@@ -298,11 +300,11 @@ int look_whole(const struct slot *slot, const struct look_object *o);
 uint32_t look_ranks(const struct world *w, const struct look_object *o); /* of its launch */
 /* That rank took part in its save. */
 int look_part(const struct world *w, const struct look_object *o, uint32_t rank);
-/* How many members hold each rank's object of the save whole, and what is common to them; the least of these. 0
- * where no member has its manifest. Machine `without` is not looked at. */
+/* How many members hold each rank's object of the save whole, and what is common to them; the least
+ * of these. 0 where no member has its manifest. Machine `without` is not looked at. */
 uint32_t look_copies(struct world *w, struct hth_save_id save, uint32_t without);
-/* The same of all machines: one that was replaced alive goes on in its epoch. *out_rank: whose are fewest;
- * UINT32_MAX: the common object's. */
+/* The same of all machines: one that was replaced alive goes on in its epoch. *out_rank: whose are
+ * fewest; UINT32_MAX: the common object's. */
 /* In how many of the racks whoever has fewest of them has his objects. */
 uint32_t look_racks(struct world *w, struct hth_save_id save);
 uint32_t look_anywhere(struct world *w, struct hth_save_id save, uint32_t *out_rank);

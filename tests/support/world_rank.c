@@ -35,8 +35,8 @@ void rank_due(struct rank_state *r, uint64_t ms)
     wake_at(w->wake, w->machines + i, ms);
 }
 
-/* It has asked for something that it is owed by then, however fast its engine's clock goes, and not counting
- * the time for which that stood still. */
+/* It has asked for something that it is owed by then, however fast its engine's clock goes, and not
+ * counting the time for which that stood still. */
 void rank_wait(struct rank_state *r, uint64_t ms)
 {
     rank_due(r, r->world->now_ms + ms + ms / 8 + 3000);
@@ -184,7 +184,8 @@ uint64_t world_common(unsigned char out[WORLD_COMMON_MAX], uint64_t tag, uint64_
     return len;
 }
 
-/* ---- Some of the ranks -------------------------------------------------------------------------------- */
+/* ---- Some of the ranks
+ * -------------------------------------------------------------------------------- */
 
 static uint64_t some_dice(uint64_t lineage, uint64_t step)
 {
@@ -276,7 +277,8 @@ static void some_failed(const struct rank_state *r, const char *text)
                 (unsigned long long)r->next, text);
 }
 
-/* ---- Doing ------------------------------------------------------------------------------------------ */
+/* ---- Doing
+ * ------------------------------------------------------------------------------------------ */
 
 static void do_attach(struct rank_state *r)
 {
@@ -587,7 +589,8 @@ void rank_act(struct rank_state *r)
         do_begin(r);
 }
 
-/* ---- Hearing ------------------------------------------------------------------------------------------ */
+/* ---- Hearing
+ * ------------------------------------------------------------------------------------------ */
 
 static void next_save(struct rank_state *r, uint64_t in_ms)
 {
@@ -676,7 +679,8 @@ static void do_follow(struct rank_state *r)
     rank_send(r, &m, sizeof(m), NULL, 0);
 }
 
-/* After its engine's restart a rank joins with the table it has, if the engine is not in the epoch. */
+/* After its engine's restart a rank joins with the table it has, if the engine is not in the
+ * epoch. */
 static void hear_attached(struct rank_state *r, const struct hth_local_attached *m)
 {
     int joined = r->epoch && m->epoch == r->epoch && m->nonce == r->nonce;

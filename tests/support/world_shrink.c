@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A world in words, so that it can be had again; and the smallest one of a kind: fewer faults, nodes, ranks,
- * less time, as long as the same promise is broken.
+ * A world in words, so that it can be had again; and the smallest one of a kind: fewer faults,
+ * nodes, ranks, less time, as long as the same promise is broken.
  */
 #include "world_shrink.h"
 
@@ -72,7 +72,8 @@ static void field_set(struct world_opts *o, size_t i, uint64_t v)
         memcpy(at, &half, sizeof(half));
 }
 
-/* ---- Words ------------------------------------------------------------------------------------------ */
+/* ---- Words
+ * ------------------------------------------------------------------------------------------ */
 
 void world_kinds_text(uint64_t kinds, char *out, size_t len)
 {
@@ -144,7 +145,8 @@ int world_parse(const char *text, struct world_opts *o)
     return o->nodes < 2 || !o->ranks_per_node || o->copies >= o->nodes || !o->copies ? -1 : 0;
 }
 
-/* ---- Less ------------------------------------------------------------------------------------------- */
+/* ---- Less
+ * ------------------------------------------------------------------------------------------- */
 
 /* Which promise: as much of the sentence as says so. */
 static int same_promise(const char *a, const char *b)

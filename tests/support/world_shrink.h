@@ -5,7 +5,8 @@
 
 #include "world.h"
 
-/* "net+loss+crash"; to be read with commas too, and "all". 0, or -1 where a word is none of them. */
+/* "net+loss+crash"; to be read with commas too, and "all". 0, or -1 where a word is none of
+ * them. */
 void world_kinds_text(uint64_t kinds, char *out, size_t len);
 int world_kinds_parse(const char *text, uint64_t *out);
 

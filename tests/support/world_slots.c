@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which rank's process has which slots mapped, and by which open file; and the judge of it: no slot has two writers.
+ * Which rank's process has which slots mapped, and by which open file; and the judge of it: no slot
+ * has two writers.
  *
  *     LENT ─► mapped ─► written, SEAL ─► idle ─► unmapped: before the process attaches again, or at LET_GO
  *               └─ cut off: the engine is told that the connection has ended, and the process writes on for a time

@@ -108,7 +108,8 @@ struct conn_record *conn_find(struct side *s, hth_conn conn);
 int all_pulled(struct world *w, void *side);
 int is_down(struct world *w, void *conn_record);
 
-/* Posts, pumping while busy; the cookie. `want` < 0: the code it is to be refused with, or accepted. */
+/* Posts, pumping while busy; the cookie. `want` < 0: the code it is to be refused with, or
+ * accepted. */
 int pull_post(struct side *s, hth_conn conn, const unsigned char *desc, uint32_t desc_len,
         uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len);
 

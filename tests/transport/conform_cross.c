@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Both dial each other, and of two connections one is given up, maybe before it stands: as the session
- * does. A library that connects in a thread of its own has to bear that. Then they go on.
+ * Both dial each other, and of two connections one is given up, maybe before it stands: as the
+ * session does. A library that connects in a thread of its own has to bear that. Then they go on.
  */
 #include "conform.h"
 

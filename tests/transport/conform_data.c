@@ -252,8 +252,8 @@ static void pull_all(struct pair *peer, struct desc d[PEERS][GRANTS], const stru
                     dst->region, (uint64_t)(i * GRANTS + j) * len, len);
 }
 
-/* What was revoked may end either way; all others are whole, on connections that stand. Where the owner
- * cannot take one grant back, the revoked one's connection may be what ends. */
+/* What was revoked may end either way; all others are whole, on connections that stand. Where the
+ * owner cannot take one grant back, the revoked one's connection may be what ends. */
 static void others_are_whole(struct pair *peer, int cookie[PEERS][GRANTS], const struct mem *dst,
         uint64_t len, int but_peer, int but_grant)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One profile of the strict provider under many rows of chance: what comes late, out of order, refused
- * or lost is another each time, and of `worst` some of its demands too (tests/support/strictfi). */
+/* One profile of the strict provider under many rows of chance: what comes late, out of order,
+ * refused or lost is another each time, and of `worst` some of its demands too
+ * (tests/support/strictfi). */
 #include "conform.h"
 
 #include <signal.h>

@@ -280,7 +280,8 @@ static void watch_the_owner_stop(const struct conform_backend *backend)
     pipe_close(&p);
 }
 
-/* ---- Who is no peer ----------------------------------------------------------------------------- */
+/* ---- Who is no peer
+ * ----------------------------------------------------------------------------- */
 
 static int another_key; /* else another version */
 

@@ -105,7 +105,8 @@ static void nothing(void *arg, unsigned part, unsigned who)
     (void)arg, (void)part, (void)who;
 }
 
-/* All on one processor; after each piece of work the caller has something else to do for a while. */
+/* All on one processor; after each piece of work the caller has something else to do for a
+ * while. */
 Test(crew, who_looks_for_more_work_does_not_keep_the_caller_from_his, .timeout = 100)
 {
     const uint64_t runs = 2000, else_ns = 200000;

@@ -367,7 +367,8 @@ Test(handshake, a_recorded_handshake_proves_nothing)
     net_world_close(w);
 }
 
-/* ---- an acceptor whose every byte the test writes, at node 1's address ------------------------- */
+/* ---- an acceptor whose every byte the test writes, at node 1's address
+ * ------------------------- */
 
 #define HELLO 136u
 
@@ -478,7 +479,8 @@ Test(handshake, an_acceptor_proves_itself_as_acceptor)
     }
 }
 
-/* The answer that node 1 gave to an earlier hello; it is sealed with the key, and its proof is old. */
+/* The answer that node 1 gave to an earlier hello; it is sealed with the key, and its proof is
+ * old. */
 Test(handshake, a_recorded_answer_proves_nothing_to_a_new_hello)
 {
     struct hth_session_opts o = net_keyed(1);

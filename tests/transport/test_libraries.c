@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A site's own libfabric or UCX: which file a module loads; and what libfabric's says where a provider does
- * not come up. */
+/* A site's own libfabric or UCX: which file a module loads; and what libfabric's says where a
+ * provider does not come up. */
 #include "check.h"
 
 #include "transport/transport.h"

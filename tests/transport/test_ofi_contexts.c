@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations' contexts on connected endpoints: memory that is the library's for as long as it may use it. */
+/* Operations' contexts on connected endpoints: memory that is the library's for as long as it may
+ * use it. */
 #include "check.h"
 
 #include "transport/ofi/ofi.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Events of connected endpoints, over a library made up here: its event queue keeps the events of an
- * endpoint that is closed, and its next endpoint has the same address. libfabric forbids neither.
+ * Events of connected endpoints, over a library made up here: its event queue keeps the events of
+ * an endpoint that is closed, and its next endpoint has the same address. libfabric forbids
+ * neither.
  */
 #include "check.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sessions whose job key is changed: what stands goes on, and what a dropped key had proved is renewed. */
+/* Sessions whose job key is changed: what stands goes on, and what a dropped key had proved is
+ * renewed. */
 #include "check.h"
 #include "net_world.h"
 

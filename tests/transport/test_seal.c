@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Secrecy of a connection: who gets in and who does not, and that nothing of a record can be changed. */
+/* Secrecy of a connection: who gets in and who does not, and that nothing of a record can be
+ * changed. */
 #include "check.h"
 
 #include "core/base/bytes.h"
@@ -48,7 +49,8 @@ static void shake_fini(struct shake *s)
     s->dialler = s->acceptor = NULL;
 }
 
-/* A byte of message `which` of the four, or -1, has `change` put into it; the first refusal, or 0. */
+/* A byte of message `which` of the four, or -1, has `change` put into it; the first refusal, or
+ * 0. */
 static int shake_with(struct shake *s, int which, size_t at, unsigned char change)
 {
     unsigned char *message[] = { s->hello_d, s->hello_a, s->proof_d, s->proof_a };

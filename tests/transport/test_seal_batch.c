@@ -160,7 +160,8 @@ Test(seal_batch, what_was_changed_fails_all_that_it_came_with_and_all_after, .ti
     }
 }
 
-/* Two of one batch under another's nonce would be two secrets under one: neither may open as the other. */
+/* Two of one batch under another's nonce would be two secrets under one: neither may open as the
+ * other. */
 Test(seal_batch, each_record_has_a_place_of_its_own)
 {
     static struct bytes b;

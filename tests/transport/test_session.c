@@ -440,7 +440,8 @@ Test(session, a_connection_that_is_in_use_or_watched_is_not_idle)
     net_world_close(w);
 }
 
-/* Messages that cross the agreement, one millisecond later each time: each is heard, once and in order. */
+/* Messages that cross the agreement, one millisecond later each time: each is heard, once and in
+ * order. */
 Test(session, nothing_is_lost_on_a_connection_that_is_being_closed)
 {
     struct hth_session_opts o = { .heartbeat_ms = 20, .idle_ms = 1000, .job = "job" };

@@ -75,7 +75,8 @@ static void both_open(void)
     side_meet(&b, &card);
 }
 
-/* Until nothing of a's is under way: it has ended, or this process has, however busy the machine is. */
+/* Until nothing of a's is under way: it has ended, or this process has, however busy the machine
+ * is. */
 static void both_poll(void)
 {
     for (unsigned i = 0; i < SIDE_SLOTS; i++)

@@ -290,7 +290,8 @@ Test(tcp, who_asks_for_more_at_once_than_he_may_is_gone)
     tcp_must_cost(&side, &m);
 }
 
-/* Of no length, and never listens to the answers: what they cost is the kernel's buffer and 64 places. */
+/* Of no length, and never listens to the answers: what they cost is the kernel's buffer and 64
+ * places. */
 Test(tcp, requests_of_no_length_queue_nothing)
 {
     unsigned char desc[HTH_TCP_DESC], asks[32][HTH_TCP_HEAD + HTH_TCP_REQUEST];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two transports tcp, sealed, whose ciphers run on several threads: that they do, and that what is cut short, changed,
- * revoked or dropped meanwhile ends as it does on one thread. Memory that may not be touched any more cannot
- * be: a thread that still does ends the test.
+ * Two transports tcp, sealed, whose ciphers run on several threads: that they do, and that what is
+ * cut short, changed, revoked or dropped meanwhile ends as it does on one thread. Memory that may
+ * not be touched any more cannot be: a thread that still does ends the test.
  */
 #ifdef HEARTH_POINTS /* else a machine has a crew or has none */
 #include "tcp_side.h"
@@ -294,7 +294,8 @@ static unsigned char *record_add(unsigned char *at, const void *plain, size_t le
     return at + HTH_SEAL_MORE + len;
 }
 
-/* A part of the target's start, all of it 5, whose record `bad` is changed; and an end that calls it whole. */
+/* A part of the target's start, all of it 5, whose record `bad` is changed; and an end that calls
+ * it whole. */
 static void part_say(int bad)
 {
     static unsigned char out[(RECORDS + 2) * (HTH_SEAL_PLAIN + HTH_SEAL_MORE)];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Somebody on the path of the transport tcp: all that two transports say to each other passes through his hands,
- * and he changes it, leaves it out, says it twice, cuts it, keeps it for later. What a pull gives out is
- * what was granted, or nothing.
+ * Somebody on the path of the transport tcp: all that two transports say to each other passes
+ * through his hands, and he changes it, leaves it out, says it twice, cuts it, keeps it for later.
+ * What a pull gives out is what was granted, or nothing.
  */
 #include "tcp_side.h"
 
@@ -90,7 +90,8 @@ static void path_cut(struct wire *w)
         shutdown(w->fd[k], SHUT_RDWR);
 }
 
-/* A multiple of CRC32C's polynomial, as bits of a message: no CRC over these bytes is another one for it. */
+/* A multiple of CRC32C's polynomial, as bits of a message: no CRC over these bytes is another one
+ * for it. */
 static void steer(unsigned char *at)
 {
     const uint64_t polynomial = UINT64_C(0x11edc6f41);

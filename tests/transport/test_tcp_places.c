@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Places before the listener of the transport tcp: those of the epoch's addresses, and those that strangers share. */
+/* Places before the listener of the transport tcp: those of the epoch's addresses, and those that
+ * strangers share. */
 #include "tcp_side.h"
 
 #include <arpa/inet.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pulls of the transport tcp's own: what it asks for and when, and an owner who sends something else. */
+/* Pulls of the transport tcp's own: what it asks for and when, and an owner who sends something
+ * else. */
 #include "tcp_side.h"
 
 #include "core/base/crc.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The listener of the transport tcp, and whoever comes to it with no hello, half of one, or a false one. */
+/* The listener of the transport tcp, and whoever comes to it with no hello, half of one, or a false
+ * one. */
 #include "tcp_side.h"
 
 #include <fcntl.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory over the transport ucx: a grant that is revoked while it is read, registration beside progress(). */
+/* Memory over the transport ucx: a grant that is revoked while it is read, registration beside
+ * progress(). */
 #include "check.h"
 
 #include "transport/transport.h"

@@ -6,7 +6,8 @@
  *   connect ──ARRIVE──> on_accept            drop ──DOWN──> on_down (own side: at once)
  *   on_up   <──UP─────                        send ──MESSAGE──> on_message
  *
- * Connections are looked up by id when the event comes: what was meant for one that has ended is lost.
+ * Connections are looked up by id when the event comes: what was meant for one that has ended is
+ * lost.
  */
 #include "loop_parts.h"
 

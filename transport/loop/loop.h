@@ -40,8 +40,9 @@ int hth_loop_net_open(const struct hth_clock *clock, uint32_t latency_ms, struct
         struct hearth_error *err);
 void hth_loop_net_script(struct hth_loop_net *net, hth_loop_script *script, void *arg);
 
-/* Told of each registration, on the thread that registers: what it is to fail with, or 0. It may let
- * the net's clock go on, as pinning would. For a test that registers on the net's thread alone. */
+/* Told of each registration, on the thread that registers: what it is to fail with, or 0. It
+ * may let the net's clock go on, as pinning would. For a test that registers on the net's
+ * thread alone. */
 typedef int hth_loop_reg_fn(void *arg, uint32_t node, const void *base, uint64_t len);
 void hth_loop_net_on_reg(struct hth_loop_net *net, hth_loop_reg_fn *on_reg, void *arg);
 
@@ -61,8 +62,8 @@ void hth_loop_net_silence(struct hth_loop_net *net, uint32_t node, int silent);
  * (hth_loop_net_no_revoke()), and wait elsewhere. */
 void hth_loop_net_block(struct hth_loop_net *net, uint32_t node, int blocked);
 
-/* One way of a pair: what `from` sends waits until `to` hears it again, and comes in the order in which it
- * was sent. Errors: HEARTH_ENOMEM. */
+/* One way of a pair: what `from` sends waits until `to` hears it again, and comes in the order in
+ * which it was sent. Errors: HEARTH_ENOMEM. */
 int hth_loop_net_mute(struct hth_loop_net *net, uint32_t from, uint32_t to, int muted);
 
 void hth_loop_net_close(struct hth_loop_net *net); /* after all its transports */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages: a few receive buffers with the library, more send buffers of ours, one slab a connection.
- * A send is copied into the ring and handed on in order; the ring is the back-pressure. The last
- * byte of a send is its kind: a message, or words about grants (granted.c).
+ * Messages: a few receive buffers with the library, more send buffers of ours, one slab a
+ * connection. A send is copied into the ring and handed on in order; the ring is the back-pressure.
+ * The last byte of a send is its kind: a message, or words about grants (granted.c).
  */
 #include "ofi.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The provider, and the kind of its endpoints: connected ones (FI_EP_MSG), which fail one by one, where
- * it has them; else reliable datagrams (FI_EP_RDM). Where peers are reached by IP it listens on the
- * address that was given; other fabrics have addresses of their own, and `device` names the domain.
+ * The provider, and the kind of its endpoints: connected ones (FI_EP_MSG), which fail one by one,
+ * where it has them; else reliable datagrams (FI_EP_RDM). Where peers are reached by IP it listens
+ * on the address that was given; other fabrics have addresses of their own, and `device` names the
+ * domain.
  */
 #include "ofi.h"
 

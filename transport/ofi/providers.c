@@ -71,7 +71,8 @@ const struct hth_ofi_provider hth_ofi_providers[] = {
             .fabric = "any Ethernet, without connections",
             .shape = HTH_OFI_RDM,
             .obeys = 1,
-            /* Buffers that all peers share: 4096 by itself, which each endpoint clears on the engine's thread. */
+            /* Buffers that all peers share: 4096 by itself, which each endpoint clears on the
+             * engine's thread. */
             .setting = { { "FI_OFI_RXM_MSG_RX_SIZE", "128" } } },
     { .name = "shm", .fabric = "one machine", .shape = HTH_OFI_RDM, .obeys = 1 },
     { .name = NULL },
@@ -158,7 +159,8 @@ static int reason_files(const struct reason *r)
             r->p->files, r->p->hardware);
 }
 
-/* A provider that finds nothing to work with leaves the library's list, as one that is not built. */
+/* A provider that finds nothing to work with leaves the library's list, as one that is not
+ * built. */
 static int reason_not_built(const struct reason *r)
 {
     const char *prov = r->p->prov ? r->p->prov : r->p->name;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reliable datagrams (FI_EP_RDM): what the rdm_*.c files share. One struct hth_rdm is one transport: a
- * home endpoint with the published address, for messages and for peers to read by, and a pull
- * endpoint for our own reads, which can be closed and made again without anybody noticing. Each has
- * an address vector and a completion queue of its own. A connection is made of packets (rdm_wire.c).
+ * Reliable datagrams (FI_EP_RDM): what the rdm_*.c files share. One struct hth_rdm is one
+ * transport: a home endpoint with the published address, for messages and for peers to read by, and
+ * a pull endpoint for our own reads, which can be closed and made again without anybody noticing.
+ * Each has an address vector and a completion queue of its own. A connection is made of packets
+ * (rdm_wire.c).
  */
 /* For this folder alone. */
 #ifndef HEARTH_TRANSPORT_OFI_RDM_H
@@ -200,7 +201,8 @@ struct hth_rdm_bye {
 struct hth_rdm {
     struct hth_ofi o; /* first, so that one pointer is both; conns: struct hth_rdm_conn */
     struct fi_info *pull_info;
-    /* An operation is over: 0 or -fi_errno's number. Set once, so that an endpoint knows of nothing above it. */
+    /* An operation is over: 0 or -fi_errno's number. Set once, so that an endpoint knows of nothing
+     * above it. */
     void (*ended)(struct hth_rdm_op *op, size_t len, int fi_err);
     struct hth_rdm_end home;
     struct hth_rdm_end *pull; /* NULL: made when it is needed */

@@ -4,8 +4,8 @@
  *
  *    u8 2 (version)   u8 libfabric's number of the address format   u16 port, 0: none   the provider's bytes
  *
- * It comes from peers, so it is looked at before the library sees it: the provider reads as many bytes
- * as the format has, and not as many as there are.
+ * It comes from peers, so it is looked at before the library sees it: the provider reads as many
+ * bytes as the format has, and not as many as there are.
  */
 #include "rdm.h"
 
@@ -143,8 +143,8 @@ void hth_rdm_peer_put(struct hth_rdm *r, struct hth_rdm_peer *peer)
     *at = peer->next;
     peer_leave_pull_end(peer, r->pull);
     peer_leave_pull_end(peer, r->old);
-    /* At the end the vector goes as a whole. Of one that is used shm (2.1) looks into the peer's memory, which of a
-     * peer in this process may be gone. */
+    /* At the end the vector goes as a whole. Of one that is used shm (2.1) looks into the peer's
+     * memory, which of a peer in this process may be gone. */
     if (r->home.av && !r->o.closing)
         fi_av_remove(r->home.av, &peer->home, 1, 0);
     free(peer);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One turn, and what to wait for. Where the provider has no descriptors, or has not taken something, a timer says when
- * to come back: rdm_rest.h.
+ * One turn, and what to wait for. Where the provider has no descriptors, or has not taken
+ * something, a timer says when to come back: rdm_rest.h.
  */
 #include "rdm.h"
 

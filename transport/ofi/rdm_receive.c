@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What comes in: from anybody, out of order, twice. Packets of a connection are put in order, and each
- * goes to whom it is for. The window is that of rdm_stream.c.
+ * What comes in: from anybody, out of order, twice. Packets of a connection are put in order, and
+ * each goes to whom it is for. The window is that of rdm_stream.c.
  */
 #include "rdm.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pull endpoints, one after the other. The library cannot take a read back, and without connections
- * one silent peer would hold its memory for ever. So when a connection ends with reads under way, new
- * reads go by a new endpoint, and the old one is closed when it has no others under way than such
- * orphans, or after PATIENCE_MS at the latest, or for many bytes: the orphans end with it, the
+ * one silent peer would hold its memory for ever. So when a connection ends with reads under way,
+ * new reads go by a new endpoint, and the old one is closed when it has no others under way than
+ * such orphans, or after PATIENCE_MS at the latest, or for many bytes: the orphans end with it, the
  * others are read again by the new one. Two live at once, at most.
  */
 #include "rdm.h"
@@ -45,8 +45,8 @@ static void sockets_end(struct hth_rdm *r, struct hth_rdm_end *e, int all)
     }
 }
 
-/* Libfabric 1.17 ends the process when an endpoint is closed whose socket has an answer half here; when
- * the socket ends, it gives the reads back. 1: it may be closed. */
+/* Libfabric 1.17 ends the process when an endpoint is closed whose socket has an answer half here;
+ * when the socket ends, it gives the reads back. 1: it may be closed. */
 static int reads_are_back(struct hth_rdm *r, struct hth_rdm_end *e)
 {
     uint64_t now = hth_rdm_now(r);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How long a transport rests that has nothing to wait on: an eighth of the time for which nothing has happened, 50 us
- * to 5 ms. Whatever comes is seen that much later at most, and 40 ms after the last event, some 50 looks later, the
- * looks are as rare as they get.
+ * How long a transport rests that has nothing to wait on: an eighth of the time for which nothing
+ * has happened, 50 us to 5 ms. Whatever comes is seen that much later at most, and 40 ms after the
+ * last event, some 50 looks later, the looks are as rare as they get.
  */
 #ifndef HEARTH_TRANSPORT_OFI_RDM_REST_H
 #define HEARTH_TRANSPORT_OFI_RDM_REST_H

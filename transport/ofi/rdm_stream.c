@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Messages over packets, which the fabric may bring in any order. A packet has a number when the
- * library takes it; the receiver puts the numbers in order again, and says now and then up to where it has
- * come. The sender is never more than a window ahead of that, so what comes early has room.
+ * library takes it; the receiver puts the numbers in order again, and says now and then up to where
+ * it has come. The sender is never more than a window ahead of that, so what comes early has room.
  * A message longer than a packet goes in several.
  */
 #include "rdm.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory. A region is registered once, for its life, for both directions: peers may read it, and our
- * own pulls may write it where the provider wants that registered. A grant registers nothing; it
- * hands out the region's key, and the provider enforces the region's bounds and that peers only read.
- * Descriptor, little-endian:
+ * Memory. A region is registered once, for its life, for both directions: peers may read it, and
+ * our own pulls may write it where the provider wants that registered. A grant registers nothing;
+ * it hands out the region's key, and the provider enforces the region's bounds and that peers only
+ * read. Descriptor, little-endian:
  *
  *    0 u8 2 (version)   1 u8 bytes of a raw key   2 u16 0   4 u32 number, see granted.c
  *    8 u64 remote base  16 u64 offset of the grant 24 u64 length of the grant

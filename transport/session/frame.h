@@ -10,7 +10,8 @@
  *   64 body [body length <= HTH_BODY_MAX]
  *
  * The three messages of the handshake are authenticated with the job key, the rest with the
- * connection's own, one for each direction. Without a job key the key is all zeros: checksums, no secrecy.
+ * connection's own, one for each direction. Without a job key the key is all zeros: checksums, no
+ * secrecy.
  */
 #ifndef HEARTH_TRANSPORT_FRAME_H
 #define HEARTH_TRANSPORT_FRAME_H

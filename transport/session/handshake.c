@@ -8,14 +8,14 @@
  *   AUTH       proof[16]
  *   REFUSE     i32 code | text
  *
- * While the job key is changed there are two. The acceptor takes the one whose mac the hello has; no message names a
- * key, since whatever is computed from one would tell who listens something of it.
- * All keys of a connection come from the job's and both hellos. A proof is a mac of both hellos,
- * so a recording of an earlier connection proves nothing. It names its side, and each direction has
- * a key of its own, so that a message sent back to its sender is not taken for the peer's. Epoch and nonce stand in the head, under the same mac as
- * the hello; outside of an epoch both are zero, and from and to are HTH_NODE_NONE.
- * A REFUSE without a valid mac means that
- * the acceptor has another job key.
+ * While the job key is changed there are two. The acceptor takes the one whose mac the hello has;
+ * no message names a key, since whatever is computed from one would tell who listens something of
+ * it. All keys of a connection come from the job's and both hellos. A proof is a mac of both
+ * hellos, so a recording of an earlier connection proves nothing. It names its side, and each
+ * direction has a key of its own, so that a message sent back to its sender is not taken for the
+ * peer's. Epoch and nonce stand in the head, under the same mac as the hello; outside of an epoch
+ * both are zero, and from and to are HTH_NODE_NONE. A REFUSE without a valid mac means that the
+ * acceptor has another job key.
  */
 #include "session_parts.h"
 
@@ -88,8 +88,8 @@ static void handshake_open(struct hth_session *s, struct link *link, struct peer
     hth_peer_opened(s, peer, link);
 }
 
-/* HEARTH_ESTATE is usual while an epoch begins: members join one after the other, and dial again. Of
- * HEARTH_EBUSY there is a word of its own. */
+/* HEARTH_ESTATE is usual while an epoch begins: members join one after the other, and dial again.
+ * Of HEARTH_EBUSY there is a word of its own. */
 static enum hearth_log_level refusal_level(int code)
 {
     return code == HEARTH_ESTATE || code == HEARTH_EBUSY ? HEARTH_LOG_DEBUG : HEARTH_LOG_WARN;
@@ -158,8 +158,8 @@ static int hello_is_outside(const struct hth_frame *frame)
            hth_get32(frame->body + AT_TO) == HTH_NODE_NONE;
 }
 
-/* Is this hello of a member, and for us? Errors: HEARTH_EAUTH, HEARTH_EPROTO for good, HEARTH_ESTATE
- * and HEARTH_EBUSY not yet. */
+/* Is this hello of a member, and for us? Errors: HEARTH_EAUTH, HEARTH_EPROTO for good,
+ * HEARTH_ESTATE and HEARTH_EBUSY not yet. */
 static int hello_check(struct hth_session *s, struct link *link, const struct hth_frame *frame,
         const void *bytes, size_t len, struct hearth_error *err)
 {
@@ -227,8 +227,8 @@ static void hello_answer(
         hth_peer_drop_link(s, link, HEARTH_EPEER);
 }
 
-/* The refused hello names a member, but anybody could have sent it. So we dial that member ourselves,
- * and believe what it answers. */
+/* The refused hello names a member, but anybody could have sent it. So we dial that member
+ * ourselves, and believe what it answers. */
 static void hello_look(struct hth_session *s, const struct hth_frame *frame)
 {
     const struct hth_epoch *e = s->epoch;
@@ -352,8 +352,9 @@ static void handshake_on_refuse(
     peer->elsewhere = sealed && code == HEARTH_ESTATE;
     if (sealed && code == HEARTH_EBUSY)
         hth_peer_crowded_out(s, peer, text);
-    /* EAUTH under a mac of our own key: the acceptor has the same key, so our hello was damaged on
-     * its way. Dial again. So do we while keys are changed: we may have the next one in a moment. */
+    /* EAUTH under a mac of our own key: the acceptor has the same key, so our hello was damaged
+     * on its way. Dial again. So do we while keys are changed: we may have the next one in a
+     * moment. */
     if ((code == HEARTH_EAUTH && !sealed && !s->opts.key->other) || code == HEARTH_EPROTO)
         hth_peer_refused(s, peer, code, text);
 }

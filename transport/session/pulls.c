@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pulls of a session. The deadline is for progress: a pull is given up when no byte of any pull has come
- * on its connection for stall_ms, by the transport's word where it has one (tcp; libfabric piece by piece), else by the
- * ends of pulls, of which none is longer than a chunk of 4 MiB. So a slow path, and a long queue at the owner, cost
- * nothing. A pull that is forgotten while others come is given up after MOST_STALLS times as long.
+ * Pulls of a session. The deadline is for progress: a pull is given up when no byte of any pull has
+ * come on its connection for stall_ms, by the transport's word where it has one (tcp; libfabric
+ * piece by piece), else by the ends of pulls, of which none is longer than a chunk of 4 MiB. So a
+ * slow path, and a long queue at the owner, cost nothing. A pull that is forgotten while others
+ * come is given up after MOST_STALLS times as long.
  *
- * Giving up costs the connection, since dropping it is the only cancel. `done` comes from the transport
- * alone, once the destination is safe; a cookie is good for one completion.
+ * Giving up costs the connection, since dropping it is the only cancel. `done` comes from the
+ * transport alone, once the destination is safe; a cookie is good for one completion.
  */
 #include "session_parts.h"
 

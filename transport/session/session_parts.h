@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The parts of a session: link.c is one connection, peer.c one member and its links; handshake.c,
- * pulls.c and rest.c are what goes over a link; events.c takes what the transport tells, session.c is
- * the front. Each file calls those named before it only.
+ * pulls.c and rest.c are what goes over a link; events.c takes what the transport tells, session.c
+ * is the front. Each file calls those named before it only.
  *
  *   dialled:  DIALLING ─on_up→ GREETED ─HELLO_ACK→ OPEN        any ─drop→ ENDING ─on_down→ freed
  *   accepted: ACCEPTED ─HELLO→ ANSWERED ─AUTH→ OPEN
@@ -124,8 +124,8 @@ static inline uint64_t hth_session_now(const struct hth_session *s)
     return hth_now_ms(&s->clock);
 }
 
-/* The next tick is due at `ms` at the latest. A time in the past counts as now, so that expect_ms is
- * in the past only when the tick itself is late. */
+/* The next tick is due at `ms` at the latest. A time in the past counts as now, so that expect_ms
+ * is in the past only when the tick itself is late. */
 static inline void hth_session_expect(struct hth_session *s, uint64_t ms)
 {
     if (ms < hth_session_now(s))
@@ -167,12 +167,14 @@ void hth_peer_flush(struct hth_session *s, struct peer *peer);
 /* The link that is sent on; NULL: none stands, or those that do are about to be closed. */
 struct link *hth_peer_out(const struct peer *peer);
 int hth_peer_is_watched(const struct hth_session *s, const struct peer *peer);
-/* There is no place for its connection, here or there: that is not its loss, and it is tried again. */
+/* There is no place for its connection, here or there: that is not its loss, and it is tried
+ * again. */
 void hth_peer_crowded_out(struct hth_session *s, struct peer *peer, const char *text);
 void hth_peer_opened(struct hth_session *s, struct peer *peer, struct link *link);
 /* Cut a connection, whether its peer is known or not. */
 void hth_peer_drop_link(struct hth_session *s, struct link *link, int why);
-/* The link is no longer its peer's, if it had one: `text` says why, for the day the peer is given up. */
+/* The link is no longer its peer's, if it had one: `text` says why, for the day the peer is given
+ * up. */
 void hth_peer_lost(struct hth_session *s, struct link *link, const char *text);
 /* Somebody claimed to be it and was refused: dial it. Reported only if it answers, or refuses. */
 void hth_peer_look(struct hth_session *s, struct peer *peer);

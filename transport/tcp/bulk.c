@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bulk socket: requests and answers of both ends, in frames (tcp.h). A piece comes straight into the
- * puller's region, with the next header in the same call; it leaves straight out of the owner's, with
- * its header. send() and not sendfile(): the kernel then has a copy and never the live page, so a grant
- * that ends, or memory that is used again, needs nobody's word that the bytes have arrived.
+ * The bulk socket: requests and answers of both ends, in frames (tcp.h). A piece comes straight
+ * into the puller's region, with the next header in the same call; it leaves straight out of the
+ * owner's, with its header. send() and not sendfile(): the kernel then has a copy and never the
+ * live page, so a grant that ends, or memory that is used again, needs nobody's word that the bytes
+ * have arrived.
  */
 #include "tcp.h"
 
@@ -74,7 +75,8 @@ static void bulk_failed(struct hth_tcp_conn *c, int error)
                 error ? strerrordesc_np(error) : "the peer has closed the connection");
 }
 
-/* Until it has read less than there was room for: then the socket is empty, and epoll says when it is not. */
+/* Until it has read less than there was room for: then the socket is empty, and epoll says when it
+ * is not. */
 static void bulk_read(struct hth_tcp_conn *c)
 {
     uint64_t read = 0, room = 0;

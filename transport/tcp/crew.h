@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Work of a moment, shared out: the caller's thread and those of a crew take parts of it until none is left,
- * and the caller goes on when the last one is done. Nobody waits for a thread that has not begun: where
- * the machine has no time for the crew the caller does it all by itself. Memory is the caller's own for
- * as long as the call takes, so nothing of a connection outlives it.
+ * Work of a moment, shared out: the caller's thread and those of a crew take parts of it until none
+ * is left, and the caller goes on when the last one is done. Nobody waits for a thread that has not
+ * begun: where the machine has no time for the crew the caller does it all by itself. Memory is the
+ * caller's own for as long as the call takes, so nothing of a connection outlives it.
  */
 /* For this folder alone. */
 #ifndef HEARTH_TRANSPORT_TCP_CREW_H
@@ -16,11 +16,12 @@ struct hth_tcp_crew;
 /* Threads for a machine with so many processors: none below four. */
 unsigned hth_tcp_crew_size(unsigned processors);
 
-/* Its threads start with the first work. NULL: no memory, or `threads` is 0; that is a crew, too: of nobody. */
+/* Its threads start with the first work. NULL: no memory, or `threads` is 0; that is a crew, too:
+ * of nobody. */
 struct hth_tcp_crew *hth_tcp_crew_new(unsigned threads);
 
-/* run(arg, part, who) for each part of 0..parts-1, by whoever is free: who is 0, the caller, or 1..HTH_TCP_CREW, one
- * part at a time. parts < 65536. By one thread. */
+/* run(arg, part, who) for each part of 0..parts-1, by whoever is free: who is 0, the caller, or
+ * 1..HTH_TCP_CREW, one part at a time. parts < 65536. By one thread. */
 void hth_tcp_crew_run(struct hth_tcp_crew *crew, unsigned parts,
         void (*run)(void *arg, unsigned part, unsigned who), void *arg);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How two sockets become a connection. Both are dialled by the same side, so that either end may be behind
- * a door that only opens outwards, one after the other, before anybody pulls. Each says what
+ * How two sockets become a connection. Both are dialled by the same side, so that either end may be
+ * behind a door that only opens outwards, one after the other, before anybody pulls. Each says what
  * seal.h says; the second names the first and is bound to it.
  *
  *     dialler                              listener
@@ -34,7 +34,8 @@ static int hello_send(struct hth_tcp_greeting *g, const void *bytes, size_t len)
     return send(g->sock.fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)len;
 }
 
-/* What is to come in this stage. 1: whole; 0: not yet; -1: it is none, or the socket is gone (errno, 0: closed). */
+/* What is to come in this stage. 1: whole; 0: not yet; -1: it is none, or the socket is gone
+ * (errno, 0: closed). */
 static int hello_receive(struct hth_tcp_greeting *g)
 {
     uint32_t len = g->stage == HTH_TCP_LISTENS || g->stage == HTH_TCP_AWAITS ? HTH_SEAL_HELLO

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The listener and its strangers. Until a socket is half of a connection it costs its greeting, a few
- * hundred bytes, and nothing else; it has HTH_TCP_PATIENCE, and where too many stand one of them goes
- * (places.c). Strangers have an epoll set of their own, which is one entry of the transport's: however
- * many there are, a turn serves ACCEPTS + EVENTS of them, and connections keep their places in the
- * kernel's order. Without descriptors the listener rests, and the kernel's queue waits for it.
+ * The listener and its strangers. Until a socket is half of a connection it costs its greeting, a
+ * few hundred bytes, and nothing else; it has HTH_TCP_PATIENCE, and where too many stand one of
+ * them goes (places.c). Strangers have an epoll set of their own, which is one entry of the
+ * transport's: however many there are, a turn serves ACCEPTS + EVENTS of them, and connections keep
+ * their places in the kernel's order. Without descriptors the listener rests, and the kernel's
+ * queue waits for it.
  */
 #include "tcp.h"
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One turn: what epoll reports, in bounded batches, messages before bulk; then deadlines, and the
- * connections that end. epoll goes on reporting what a turn has left, so there is no other list of it,
- * and where more sockets are ready than a turn serves, the kernel gives the next turn the others.
- * A turn is short, since its caller has other work: pings, ranks. So it serves few sockets, and what it
- * does for strangers does not count: who waits until nothing is left to do does not wait for them.
+ * connections that end. epoll goes on reporting what a turn has left, so there is no other list of
+ * it, and where more sockets are ready than a turn serves, the kernel gives the next turn the
+ * others. A turn is short, since its caller has other work: pings, ranks. So it serves few sockets,
+ * and what it does for strangers does not count: who waits until nothing is left to do does not
+ * wait for them.
  */
 #include "tcp.h"
 

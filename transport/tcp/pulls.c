@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Our pulls: requests for a part each, answered in their order by pieces and an end that says whether they count.
+ * Our pulls: requests for a part each, answered in their order by pieces and an end that says
+ * whether they count.
  *
  *   pull() ─► waits ─ the last part is asked for ─► asked ─ the last end ─► on_pull()
  *                └─ an end says denied: nothing more is asked for ───┘
  *
- * No more is asked for than is on its way at the rate that one thread can take, and 2 MiB on top: what waits in the
- * socket beyond a processor's cache comes out of memory, and the kernel's own bound, a window that it
- * guesses, is now too small for the rate and now many times the cache.
- * A pull's name for the peer is its place and that place's turn, so a late or made-up answer finds none.
+ * No more is asked for than is on its way at the rate that one thread can take, and 2 MiB on top:
+ * what waits in the socket beyond a processor's cache comes out of memory, and the kernel's own
+ * bound, a window that it guesses, is now too small for the rate and now many times the cache. A
+ * pull's name for the peer is its place and that place's turn, so a late or made-up answer finds
+ * none.
  */
 #include "tcp.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bulk leaves in sealed records: a header is a record, with the request behind it if it is one, and the bytes of a piece
- * are records of 64 KiB, but for its last. They are sealed straight out of the region into a buffer of the
- * connection, several at once, by the transport's crew too, and all of them are done before the turn goes on.
+ * Bulk leaves in sealed records: a header is a record, with the request behind it if it is one, and
+ * the bytes of a piece are records of 64 KiB, but for its last. They are sealed straight out of the
+ * region into a buffer of the connection, several at once, by the transport's crew too, and all of
+ * them are done before the turn goes on.
  */
 #include "tcp.h"
 
@@ -67,7 +68,8 @@ static void batch_next(struct hth_tcp_conn *c, struct batch *b)
     }
 }
 
-/* As many records as there is room for. 1: some wait; 0: none; -1: errno, EPROTO: they cannot be sealed. */
+/* As many records as there is room for. 1: some wait; 0: none; -1: errno, EPROTO: they cannot be
+ * sealed. */
 static int records_fill(struct hth_tcp_conn *c)
 {
     const uint32_t room = (c->t->crew ? HTH_SEAL_BATCH : OUT_ALONE) * LONG;

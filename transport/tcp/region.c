@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory and grants. A region is an address and a length, nothing is pinned. A grant is a place of our
- * table, good on the connection it was made for, and looked up for every piece that is sent: once it is
- * gone, no byte of it is read. Descriptor, little-endian:
+ * Memory and grants. A region is an address and a length, nothing is pinned. A grant is a place of
+ * our table, good on the connection it was made for, and looked up for every piece that is sent:
+ * once it is gone, no byte of it is read. Descriptor, little-endian:
  *
  *     0 u8 1 (version)   1 zeros   8 u64 grant   16 secret[16]
  */

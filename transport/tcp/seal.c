@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The handshake. Nothing of a hello is believed before a proof that covers it, but what it takes to answer.
+ * The handshake. Nothing of a hello is believed before a proof that covers it, but what it takes to
+ * answer.
  *
  *   dial ──► DIALLED ── answer ──► ANSWERED ── finish ──► ENDED
  *   accept ──► ACCEPTED ── admit ──► ENDED           each also where its call fails

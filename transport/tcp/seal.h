@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Secrecy of one TCP connection, as functions on memory: who sends and receives the bytes is the caller.
+ * Secrecy of one TCP connection, as functions on memory: who sends and receives the bytes is the
+ * caller.
  *
  *   dialler                                  acceptor
  *   hth_seal_dial    HELLO[128]    ──►       hth_seal_accept
@@ -9,13 +10,15 @@
  *   hth_seal_finish  ◄──     PROOF[32]                           the acceptor is proved
  *                    records      ◄─►        records
  *
- * The dialler's hello ends with a mac under a key of the job key. The acceptor checks it before any curve
- * operation and before it answers: a stranger costs two hashes, and hears nothing. Whoever records a hello can say
- * it again, hears a hello in which nothing is that the job key went into, and proves nothing.
- * Whoever records a hello, or is dialled, can try job keys on its mac, offline: a job key is 32 random bytes.
- * docs/design/security.md has the handshake in the terms of the Noise framework, with test vectors.
+ * The dialler's hello ends with a mac under a key of the job key. The acceptor checks it before any
+ * curve operation and before it answers: a stranger costs two hashes, and hears nothing. Whoever
+ * records a hello can say it again, hears a hello in which nothing is that the job key went into,
+ * and proves nothing. Whoever records a hello, or is dialled, can try job keys on its mac, offline:
+ * a job key is 32 random bytes. docs/design/security.md has the handshake in the terms of the Noise
+ * framework, with test vectors.
  *
- * A hello, little-endian, all of it in the proofs, so that nobody on the path turns down version or suite:
+ * A hello, little-endian, all of it in the proofs, so that nobody on the path turns down version or
+ * suite:
  *
  *    0 u32 'HTCP'   4 u8 lowest version   5 u8 highest   6 u8 side (1 dials, 2 accepts)   7 u8 purpose
  *    8 u32 suites: those offered, or of the acceptor the one it takes (0: none of them)
@@ -30,13 +33,14 @@
  *   each key  = HKDF-Expand(secret, its name | SHA-256 of both hellos)
  *   proofs    = HMAC-SHA-256 of both hellos; the acceptor's also of the dialler's proof
  *
- * A record: u32 length of the plain bytes | as many sealed | tag[16]. The length is authenticated, the nonce is the
- * direction's first one XOR a counter that nobody sends: what is changed, left out, repeated, or of another
- * place, direction or connection does not open, and nothing opens after it. Each direction's key is followed by
- * another one (HKDF) before its limit of records or bytes.
+ * A record: u32 length of the plain bytes | as many sealed | tag[16]. The length is authenticated,
+ * the nonce is the direction's first one XOR a counter that nobody sends: what is changed, left
+ * out, repeated, or of another place, direction or connection does not open, and nothing opens
+ * after it. Each direction's key is followed by another one (HKDF) before its limit of records or
+ * bytes.
  *
- * With HTH_SUITE_PROOF there are no records: both sides are proved, then bytes go as they are, and who
- * is on the path can read and change them. It is taken if both offer it, and only then.
+ * With HTH_SUITE_PROOF there are no records: both sides are proved, then bytes go as they are, and
+ * who is on the path can read and change them. It is taken if both offer it, and only then.
  */
 #ifndef HEARTH_TRANSPORT_TCP_SEAL_H
 #define HEARTH_TRANSPORT_TCP_SEAL_H
@@ -79,8 +83,8 @@ struct hth_seal_opts {
     uint32_t
             suites; /* that we offer or would take: hth_seal_suites(), or HTH_SUITE_PROOF, or both */
     enum hth_purpose purpose; /* of the dialler; the acceptor reads it from the hello */
-    /* Of bulk: its message connection's; copied. The acceptor's NULL: it has none of that id, and refuses
-     * the proof in the same time and words as a wrong one. */
+    /* Of bulk: its message connection's; copied. The acceptor's NULL: it has none of that id, and
+     * refuses the proof in the same time and words as a wrong one. */
     const struct hth_seal_bond *bond;
     uint64_t key_records,
             key_bytes; /* limits of one key, for tests: the same on both sides; 0: 2^32, 2^38 */
@@ -90,12 +94,12 @@ struct hth_seal_opts {
 /* Once before anything else here, by any thread: looks for libcrypto. Errors: HEARTH_EIO. */
 int hth_seal_init(struct hearth_error *err);
 
-/* The suites with secrecy that this machine can do well: ChaCha20-Poly1305 always, AES-256-GCM where the
- * processor and libcrypto have it. */
+/* The suites with secrecy that this machine can do well: ChaCha20-Poly1305 always, AES-256-GCM
+ * where the processor and libcrypto have it. */
 uint32_t hth_seal_suites(void);
 
-/* For a line at open: of which suite, and whose code, "AES-256-GCM (libcrypto)"; and GB/s that one core
- * seals, found with a megabyte. 0: it could not be. */
+/* For a line at open: of which suite, and whose code, "AES-256-GCM (libcrypto)"; and GB/s that one
+ * core seals, found with a megabyte. 0: it could not be. */
 const char *hth_seal_name(enum hth_suite suite);
 double hth_seal_rate(enum hth_suite suite);
 
@@ -118,8 +122,8 @@ int hth_seal_knows(const unsigned char job_key[HTH_KEY], const unsigned char hel
 /* 1: its version has no mac: an older Hearth's. Unproved. */
 int hth_seal_is_older(const unsigned char hello[HTH_SEAL_HELLO]);
 
-/* What a dialler's hello asks for, unproved: to find the bond. Errors: HEARTH_EPROTO for whatever no dialler
- * writes. */
+/* What a dialler's hello asks for, unproved: to find the bond. Errors: HEARTH_EPROTO for whatever
+ * no dialler writes. */
 struct hth_seal_asked {
     enum hth_purpose purpose;
     uint32_t suites;
@@ -139,12 +143,13 @@ int hth_seal_accept(struct hth_seal_hand *h, const struct hth_seal_opts *opts,
         const unsigned char hello[HTH_SEAL_HELLO], unsigned char out[HTH_SEAL_HELLO],
         struct hearth_error *err);
 
-/* Dialler: our proof to the acceptor's hello. Errors: HEARTH_EPROTO; HEARTH_EUNSUPPORTED. Neither is proved to
- * come from a member. */
+/* Dialler: our proof to the acceptor's hello. Errors: HEARTH_EPROTO; HEARTH_EUNSUPPORTED. Neither
+ * is proved to come from a member. */
 int hth_seal_answer(struct hth_seal_hand *h, const unsigned char hello[HTH_SEAL_HELLO],
         unsigned char out[HTH_SEAL_PROOF], struct hearth_error *err);
 
-/* Acceptor: is it proved, and then our proof. Errors: HEARTH_EAUTH, close without a word; HEARTH_ENOMEM. */
+/* Acceptor: is it proved, and then our proof. Errors: HEARTH_EAUTH, close without a word;
+ * HEARTH_ENOMEM. */
 int hth_seal_admit(struct hth_seal_hand *h, const unsigned char proof[HTH_SEAL_PROOF],
         unsigned char out[HTH_SEAL_PROOF], struct hth_seal **out_seal, struct hearth_error *err);
 
@@ -162,13 +167,15 @@ enum hth_suite hth_seal_suite(const struct hth_seal *s);
 /* Of a message connection. */
 void hth_seal_bond(const struct hth_seal *s, struct hth_seal_bond *out);
 
-/* Seals in[len], len <= HTH_SEAL_PLAIN, as the record out[len + HTH_SEAL_MORE]. `in` is out + HTH_SEAL_HEAD,
- * or does not overlap. Errors: HEARTH_EINVAL, HEARTH_ESTATE: this direction has failed before, HEARTH_EIO. */
+/* Seals in[len], len <= HTH_SEAL_PLAIN, as the record out[len + HTH_SEAL_MORE]. `in` is out +
+ * HTH_SEAL_HEAD, or does not overlap. Errors: HEARTH_EINVAL, HEARTH_ESTATE: this direction has
+ * failed before, HEARTH_EIO. */
 int hth_seal_put(struct hth_seal *s, unsigned char *out, const void *in, size_t len);
 
-/* Several at once, by this thread and a crew's (NULL: by this one): plain[len] sealed as a record, or opened from it, in
- * their order as far as both sides count. `sealed` is `plain`, or does not overlap; none overlaps another; n <=
- * HTH_SEAL_BATCH. An error is that of one of them, and of all: what was opened is not to be used. Errors as of one. */
+/* Several at once, by this thread and a crew's (NULL: by this one): plain[len] sealed as a record,
+ * or opened from it, in their order as far as both sides count. `sealed` is `plain`, or does not
+ * overlap; none overlaps another; n <= HTH_SEAL_BATCH. An error is that of one of them, and of all:
+ * what was opened is not to be used. Errors as of one. */
 struct hth_seal_item {
     unsigned char *head, *sealed, *tag, *plain;
     uint32_t len;
@@ -189,9 +196,10 @@ int hth_seal_take_all(
 /* The plain length that a record's head claims. Errors: HEARTH_EPROTO: none of ours is as long. */
 int hth_seal_length(const unsigned char head[HTH_SEAL_HEAD], size_t *out_len);
 
-/* Opens sealed[len] into out[len]; `sealed` is `out`, or does not overlap. Head and tag may lie elsewhere than
- * between the records, so that bytes are received where they will stay. Errors: HEARTH_EAUTH: not what was sent,
- * out[len] is zeros, and nothing opens from here on; HEARTH_ESTATE: has failed before; HEARTH_EPROTO. */
+/* Opens sealed[len] into out[len]; `sealed` is `out`, or does not overlap. Head and tag may lie
+ * elsewhere than between the records, so that bytes are received where they will stay. Errors:
+ * HEARTH_EAUTH: not what was sent, out[len] is zeros, and nothing opens from here on;
+ * HEARTH_ESTATE: has failed before; HEARTH_EPROTO. */
 int hth_seal_take(struct hth_seal *s, void *out, const unsigned char head[HTH_SEAL_HEAD],
         const void *sealed, const unsigned char tag[HTH_SEAL_TAG]);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For this folder alone. One direction's cipher: of libcrypto, which is opened at run time if it is there,
- * or of libsodium. */
+/* For this folder alone. One direction's cipher: of libcrypto, which is opened at run time if it is
+ * there, or of libsodium. */
 #ifndef HEARTH_TRANSPORT_TCP_SEAL_CIPHER_H
 #define HEARTH_TRANSPORT_TCP_SEAL_CIPHER_H
 

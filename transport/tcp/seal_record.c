@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Records, a direction at a time. Each direction has a secret, and from that the key and the first nonce;
- * before the key's limit is passed the secret becomes the next one, which does not lead back:
+ * Records, a direction at a time. Each direction has a secret, and from that the key and the first
+ * nonce; before the key's limit is passed the secret becomes the next one, which does not lead
+ * back:
  *
  *   secret 0 ── "next" ──► secret 1 ── "next" ──► ...
  *      ├─ "key"               ├─ "key"
  *      └─ "nonce"             └─ "nonce"
  *
- * Both sides count the same records and bytes, so nothing is said about it. Records under one key may be sealed, or
- * opened, at once: each has its nonce before, and each thread a context of its own.
+ * Both sides count the same records and bytes, so nothing is said about it. Records under one key
+ * may be sealed, or opened, at once: each has its nonce before, and each thread a context of its
+ * own.
  */
 #include "seal_record.h"
 
@@ -20,8 +22,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* A key's limits. GCM wants fewer than 2^32 records under one key if nonces were drawn; counted ones bear more,
- * and 2^34 blocks leave an attacker's chance near 2^-60. */
+/* A key's limits. GCM wants fewer than 2^32 records under one key if nonces were drawn; counted
+ * ones bear more, and 2^34 blocks leave an attacker's chance near 2^-60. */
 #define KEY_RECORDS (UINT64_C(1) << 32)
 #define KEY_BYTES   (UINT64_C(1) << 38)
 

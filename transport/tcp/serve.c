@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The peer's pulls: a ring of ranges, never of bytes. Each has a piece in its turn, so a short one does
- * not wait for a long one; the grant is asked for again before each piece and at each write of it.
+ * The peer's pulls: a ring of ranges, never of bytes. Each has a piece in its turn, so a short one
+ * does not wait for a long one; the grant is asked for again before each piece and at each write of
+ * it.
  */
 #include "tcp.h"
 

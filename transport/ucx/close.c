@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How connections end: UCX closes the endpoint and gives back what it has of ours; then pulls, grants
- * and packets of it end, and on_down() is noted.
+ * How connections end: UCX closes the endpoint and gives back what it has of ours; then pulls,
+ * grants and packets of it end, and on_down() is noted.
  */
 #include "ucx.h"
 
@@ -10,9 +10,9 @@
 #define CLOSE_ROUNDS 1000 /* a forced close ends after a few; else the next progress() goes on */
 
 /*
- * HTH_UCX_CUT_HANDSHAKES: UCX connects in a thread of its own, by a list of descriptors that were ready. One
- * that we close meanwhile may be another connection's by the time the thread comes to it. So each handshake
- * that was begun goes on to its end, or to its deadline.
+ * HTH_UCX_CUT_HANDSHAKES: UCX connects in a thread of its own, by a list of descriptors that were
+ * ready. One that we close meanwhile may be another connection's by the time the thread comes to
+ * it. So each handshake that was begun goes on to its end, or to its deadline.
  */
 static int close_must_wait(struct hth_ucx *t, const struct hth_ucx_conn *c)
 {

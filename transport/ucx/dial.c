@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How connections begin: an endpoint of UCX's, dialled or accepted, and the greeting over it, since UCX
- * does not say when a dialled one stands.
+ * How connections begin: an endpoint of UCX's, dialled or accepted, and the greeting over it, since
+ * UCX does not say when a dialled one stands.
  */
 #include "ucx.h"
 

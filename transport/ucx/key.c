@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keys of regions, where the network card reads. The owner packs a key when it registers the region. A
- * peer receives the key in a message of its own, before the first descriptor of the region, unpacks it
- * once, and drops it when the owner says that the region is over. So a region that is over has no key
- * at the peer, and needs no mark there.
+ * Keys of regions, where the network card reads. The owner packs a key when it registers the
+ * region. A peer receives the key in a message of its own, before the first descriptor of the
+ * region, unpacks it once, and drops it when the owner says that the region is over. So a region
+ * that is over has no key at the peer, and needs no mark there.
  *
  *   grant() -- AM_KEY region, key, once ---> kept by region
  *   pull()  -- read by the card -----------> on_pull(0)

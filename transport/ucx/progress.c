@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One turn: UCX's progress, then what its notes ask for. And what to wait for until the next turn. */
+/* One turn: UCX's progress, then what its notes ask for. And what to wait for until the next
+ * turn. */
 #include "ucx.h"
 
 #include <errno.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What comes in: UCX calls a handler for each active message, which copies it into a note; when UCX has
- * returned, the note goes where it belongs. Answers to our pulls alone are taken at once (pull.c).
+ * What comes in: UCX calls a handler for each active message, which copies it into a note; when UCX
+ * has returned, the note goes where it belongs. Answers to our pulls alone are taken at once
+ * (pull.c).
  */
 #include "ucx.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that UCX knows, from any thread; and its end, when UCX has given back all that it has of it. */
+/* Memory that UCX knows, from any thread; and its end, when UCX has given back all that it has of
+ * it. */
 #include "ucx.h"
 
 #include <stdlib.h>
