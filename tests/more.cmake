@@ -36,7 +36,7 @@ hearth_case(lint.headers_fails lint TIMEOUT 300
   COMMAND ${lint}/headers_test.sh ${lint}/headers.sh ${PROJECT_SOURCE_DIR}/include)
 hearth_case(lint.format lint COMMAND ${lint}/format.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.readme lint COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/consumer/readme.sh --check
-  README.md adapters/pytorch/README.md docs/start/c.md)
+  adapters/pytorch/README.md docs/start/c.md)
 hearth_case(lint.pages lint COMMAND ${lint}/pages.py ${PROJECT_SOURCE_DIR})
 hearth_case(lint.pages_fails lint TIMEOUT 300
   COMMAND ${lint}/pages_test.sh ${PROJECT_SOURCE_DIR})

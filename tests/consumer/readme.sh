@@ -4,7 +4,7 @@ set -uo pipefail
 
 help() {
     cat <<'H'
-tests/consumer/readme.sh [--check] README.md...: types the lines of a README's "sh" blocks, as written.
+tests/consumer/readme.sh [--check] PAGE...: types the lines of a page's "sh" blocks, as written.
 
 They install packages and write to the system, so this is for a machine that is thrown away: a fresh
 container or chroot, as root. Each README's lines are one shell's. It says what failed, or that all went well.
