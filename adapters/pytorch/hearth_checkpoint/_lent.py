@@ -250,7 +250,7 @@ class Save(Lent):
             with self._use() as pointer:
                 call("hearth_save_next_object", pointer, encode(name), nbytes)
 
-        patient(next_object, self._job)
+        interruptible(next_object, self._job)
 
     def seal(self) -> None:
         """No more data: replication begins. put_common() and commit() may follow."""

@@ -444,7 +444,7 @@ class Job:
                      nbytes, c.byref(opts), c.byref(out))
                 return Save(self, out)
 
-        return interruptible(begin, self) if wait_ms else patient(begin, self)
+        return interruptible(begin, self)
 
     def take(self, ticket: bytes) -> Save:
         """Go on with a save that another process of this rank gave away (Save.give)."""

@@ -129,7 +129,7 @@ def one_is_refused_without_collectives(how: str) -> dict[str, Any]:
     import hearth_checkpoint.torch.dcp as hearth_dcp
 
     ht.recover(work.base())
-    parts = ("model", "optimizer") if how == "parts" else None
+    parts = ("model", "ema", "optimizer") if how in ("parts", "sync") else None
     begin, open_object = Job.begin, _parts.OpenSave.open_object
     wrote, store = _parts.PartCall.wrote, dist.distributed_c10d._get_default_store()
     number, took, done = 0, [], []
@@ -161,11 +161,12 @@ def one_is_refused_without_collectives(how: str) -> dict[str, Any]:
             begun = time.monotonic()
             for part in parts or (None,):
                 path = f"{work.base()}/step-{step}" + (f"/{part}" if part else "")
-                future = hearth_dcp.async_save(
+                save = hearth_dcp.save if how == "sync" else hearth_dcp.async_save
+                result = save(
                     {"w": torch.full((8,), float(number))}, checkpoint_id=path, on_error="warn",
                     storage_writer=HearthWriter(work.base(), part=part, parts=parts, timeout_s=30),
                     planner=Planner(), use_collectives=False)
-                result = future.result(DEADLINE_S)
+                result = result.result(DEADLINE_S) if hasattr(result, "result") else result
             took.append(time.monotonic() - begun)
             done.append(result is not None)
             dist.barrier()

@@ -62,7 +62,7 @@ def test_a_save_whose_step_one_rank_does_not_name_takes_no_room(folder: str) -> 
 
 
 @needs("use_collectives")
-@pytest.mark.parametrize("how", ["whole", "parts", "planner"])
+@pytest.mark.parametrize("how", ["whole", "parts", "sync", "planner"])
 def test_one_rank_is_refused_without_collectives(two, how):
     for said in two.run(skip_work.one_is_refused_without_collectives, how):
         assert said["done"] == [True, False, True, True], said

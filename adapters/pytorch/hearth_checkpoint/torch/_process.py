@@ -38,8 +38,9 @@ from typing import Any
 
 import torch
 
+from .._calls import NotCalled
 from ..errors import HearthError, HearthTimeout
-from ..job import Job, Save
+from ..job import Job, Save, save_bytes
 from . import _jobs, _parts, _stage
 
 
@@ -52,6 +53,8 @@ class DcpSave:
     call     what writes it; None: not begun
     told_later  the part has failed, and the call of the save's last part raises
     counted  no call writes it, and the engine has heard of this rank's attempt at the step
+    ranks    that take part; None: all
+    joined   Membership.joined when it began; "": the job was not open then
     number   of those made in this process, in order
     """
 
@@ -66,6 +69,8 @@ class DcpSave:
     call: _parts.PartCall | None = None
     told_later: bool = False
     counted: bool = False
+    ranks: tuple[int, ...] | None = None
+    joined: str = ""
     number: int = dataclasses.field(default_factory=itertools.count().__next__)
 
     def is_over(self) -> bool:
@@ -76,6 +81,48 @@ class DcpSave:
         """Give it up, unless it is handed over. Twice is harmless."""
         if self.call is not None:
             self.call.drop()
+
+    def end(self) -> None:
+        """The call that writes it is over. Twice is harmless."""
+        try:
+            if not self.use_collectives and not self.is_over():
+                self.miss()
+        finally:
+            self.drop()
+
+    def miss(self) -> None:
+        """The others begin this step, and this rank has not. Where DCP does not tell them, it is
+        begun in vain: so it fails on all ranks at once."""
+        member = _jobs.open_member(self.base)
+        whole = None if self.call is None else self.call.whole
+        if (member is None or member.job.off or self.counted
+                or (whole is not None and whole.counted)
+                or self.joined not in ("", member.joined)):  # in a new epoch all count anew
+            return
+        member.missed = self.step
+        if self.use_collectives:
+            return
+        self.count_missed()
+        self.counted = member.missed is None
+        if whole is not None:
+            whole.counted = self.counted
+
+    def count_missed(self) -> None:
+        """The step again: the attempt that failed here before it was begun counts for this rank
+        too, so that all ranks are at the same one."""
+        member = _jobs.open_member(self.base)
+        missed = None if member is None else member.missed
+        if member is None or missed is None:
+            return
+        member.missed = None
+        if missed != self.step:
+            return
+        try:
+            member.job.begin(missed, save_bytes([]), ranks=self.ranks).abort()
+        except NotCalled:
+            member.missed = missed
+        except HearthError:
+            pass  # one that is refused counts as well
 
     def refuse(self, error: BaseException) -> None:
         """Give up a part that this thread was to write, whose call raises this."""
@@ -341,7 +388,7 @@ def _watch(over: Connection, current: DcpSave) -> None:
             over.recv_bytes()
         except (EOFError, OSError):
             return  # the sender is gone; a save that can still be finished may be
-    current.drop()
+    current.end()
 
 
 def waits() -> bool:

@@ -24,7 +24,6 @@ and storage_meta() raises them: DCP then raises on every rank.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import os
@@ -41,7 +40,7 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 
 from .. import _calls
 from ..errors import HearthError
-from ..job import Handle, Job, Save, refuse_in_child, save_bytes
+from ..job import Handle, Job, Save, refuse_in_child
 from . import _container, _jobs, _names, _parts, _process, _proof, _stage
 from ._metadata import more_of
 from ._pickles import load_metadata
@@ -96,6 +95,7 @@ def _comes_to_the_end(instead: Callable[..., Any]) -> Callable[..., Any]:
                     raise
                 if current.call is not None:
                     current.call.fail(f"{error}")
+                current.end()  # what this rank has not begun is counted at once
                 current.error, current.told_later = error, True
                 return instead(*args)
 
@@ -131,12 +131,17 @@ class _Begun:
     """The save that a thread writes. DCP tells a writer nothing of a failure in a planner or on
     another rank: the save is given up when the thread ends, at the latest."""
 
-    def __init__(self, writer: HearthWriter, current: DcpSave) -> None:
-        self.current, self._writer, self._pid = current, writer, os.getpid()
+    def __init__(self, current: DcpSave) -> None:
+        self.current, self._pid, self._is_over = current, os.getpid(), False
+
+    def end(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self.current.end()
 
     def __del__(self) -> None:
         if not sys.is_finalizing() and os.getpid() == self._pid:
-            self._writer.end(self.current)
+            self.end()
 
 
 class HearthWriter(StorageWriter):
@@ -213,6 +218,7 @@ class HearthWriter(StorageWriter):
         try:
             current.base = _jobs.base_of(self._base)
             job = self._member(current.base).job
+            current.joined = self._joined(current.base)
             self._stage(job, current, state_dict() if callable(state_dict) else state_dict)
             current.common = self._common_of(job)
             assert current.staged is not None
@@ -296,6 +302,11 @@ class HearthWriter(StorageWriter):
             return _jobs.assist(self._rank)
         return _jobs.membership(base, self._opts)
 
+    @staticmethod
+    def _joined(base: str) -> str:
+        member = _jobs.open_member(base)
+        return "" if member is None else member.joined
+
     def _current(self) -> DcpSave:
         begun: _Begun = self._local.begun
         return begun.current
@@ -338,7 +349,8 @@ class HearthWriter(StorageWriter):
         self.give_up()
         _parts.leave()
         current = self._begun() or _process.arrived() or DcpSave()
-        self._local.begun = _Begun(self, current)
+        current.ranks = self._ranks
+        self._local.begun = _Begun(current)
         if current.call is not None:
             current.call.enter(self._before_s)
         checkpoint_id = self._local.__dict__.pop("id", None)
@@ -355,8 +367,15 @@ class HearthWriter(StorageWriter):
         current.name = _jobs.id_of(checkpoint_id, current.step)
         if self._parts is None:
             _parts.pass_by(current.base, current.step)
-        self._join_part(current)
-        self._count_missed(current)
+        current.joined = current.joined or self._joined(current.base)
+        try:
+            self._join_part(current)
+        except HearthError as error:
+            if not self._more_to_come(current):
+                raise
+            current.error = error  # set_up_storage_writer() raises it
+            return self._meta(current)
+        current.count_missed()
         return self._meta(current)
 
     def _meta_of_failed(self, current: DcpSave, checkpoint_id: object, base: str | None,
@@ -412,15 +431,9 @@ class HearthWriter(StorageWriter):
         """Give up a save that this thread began and that never came to its end, as where it has
         failed on another rank. Until then it takes the room of later ones. A save that is handed
         over goes on."""
-        self._local.__dict__.pop("begun", None)
-
-    def end(self, current: DcpSave) -> None:
-        """The call that writes the save is over. Twice is harmless."""
-        member = None if current.use_collectives or current.is_over() else (
-            _jobs.open_member(current.base))
-        if member is not None:
-            self._missed(member, current)
-        current.drop()
+        begun: _Begun | None = self._local.__dict__.pop("begun", None)
+        if begun is not None:
+            begun.end()
 
     def _more_to_come(self, current: DcpSave) -> bool:
         """The call writes a part, and not the last one of its save."""
@@ -437,9 +450,8 @@ class HearthWriter(StorageWriter):
         if current.call is not None:
             current.call.coordinates = is_coordinator or not current.use_collectives
         if current.error is not None:
-            member = _jobs.open_member(current.base)
-            if member is not None and not current.use_collectives:
-                self._missed(member, current)
+            if not current.use_collectives:
+                current.miss()
             raise current.error
 
     @_carried
@@ -509,34 +521,9 @@ class HearthWriter(StorageWriter):
             level = min(self._level, "COPIED", key=_LEVELS.index)
             return Waiting(whole.taken().commit(), level, self._timeout_s, results)
         except BaseException as error:
-            self._missed(member, current)
+            current.miss()
             call.fail(f"{error}")
             raise
-
-    def _missed(self, member: _jobs.Membership, current: DcpSave) -> None:
-        """The others begin this step, and this rank has not. Where DCP does not tell them, it is
-        begun in vain: so it fails on all ranks at once."""
-        whole = None if current.call is None else current.call.whole
-        if current.counted or (whole is not None and whole.counted) or member.job.off:
-            return
-        member.missed = current.step
-        if not current.use_collectives:
-            self._count_missed(current)
-            current.counted = True
-            if whole is not None:
-                whole.counted = True
-
-    def _count_missed(self, current: DcpSave) -> None:
-        """The step again: the attempt that failed here before it was begun counts for this rank
-        too, so that all ranks are at the same one."""
-        member = _jobs.open_member(current.base)
-        missed = None if member is None else member.missed
-        if member is None or missed is None:
-            return
-        member.missed = None
-        if missed == current.step:
-            with contextlib.suppress(HearthError):  # one that is refused counts as well
-                member.job.begin(missed, save_bytes([]), ranks=self._ranks).abort()
 
     @_carried
     @_comes_to_the_end(lambda *args: None)
