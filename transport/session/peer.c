@@ -191,6 +191,7 @@ int hth_peer_queue(
     if (!peer->up && peer->give_up_ms == HTH_NEVER) {
         peer->give_up_ms = hth_session_now(s) + s->opts.connect_ms;
         peer->why[0] = '\0';
+        peer->elsewhere = 0;
     }
     peer_look_soon(s, peer);
     return HEARTH_OK;
@@ -396,6 +397,7 @@ void hth_peer_look(struct hth_session *s, struct peer *peer)
     peer->looked_ms = now;
     peer->give_up_ms = now + s->opts.connect_ms;
     peer->why[0] = '\0';
+    peer->elsewhere = 0;
     peer_look_soon(s, peer);
 }
 
