@@ -17,19 +17,13 @@ pictures() {
     "$root/docs/site/draw.py" "$tmp" >/dev/null
 }
 
-check() { "$root/docs/site/draw.py" "$tmp" --check >"$tmp/said" 2>&1; }
+lint() { "$root/docs/site/draw.py" "$tmp" --check >"$tmp/said" 2>&1; }
 
-# says WORDS
-says() {
-    if check || ! grep -qF -- "$1" "$tmp/said"; then
-        echo "not noticed: $1"
-        cat "$tmp/said"
-        bad=1
-    fi
-}
+# shellcheck source=noticed.sh
+. "$root/tests/lint/noticed.sh"
 
 pictures
-check || { echo "refused: a picture that shows what its text has"; cat "$tmp/said"; bad=1; }
+lint || { echo "refused: a picture that shows what its text has"; cat "$tmp/said"; bad=1; }
 for change in s/goes/comes/ 's/a -> b/b -> a/' s/red/blue/ 's/c \[/d [/' 's/-> b/-> b; a -> c/'; do
     pictures; sed -i "$change" "$tmp/docs/pictures/one.dot"; says 'does not show what one.dot has'
 done

@@ -41,18 +41,14 @@ build() {
     HEARTH_SITE_VENV=${HEARTH_SITE_VENV:-$root/build/site-venv} docs/build "$@" >"$tmp/said" 2>&1
 }
 
-# says WORDS: the build fails, with these words
-says() {
-    if build --strict || ! grep -qF -- "$1" "$tmp/said"; then
-        echo "not noticed: $1"
-        cat "$tmp/said"
-        bad=1
-    fi
-}
+lint() { build --strict; }
+
+# shellcheck source=noticed.sh
+. "$root/tests/lint/noticed.sh"
 
 page=docs/use/page.md
 tree
-build --strict || { echo "refused: pages without a fault"; cat "$tmp/said"; bad=1; }
+lint || { echo "refused: pages without a fault"; cat "$tmp/said"; bad=1; }
 for file in index.html searchindex.js docs/use/page.html _images/one.svg; do
     [ -s build/site/$file ] || { echo "there is no build/site/$file"; bad=1; }
 done

@@ -59,14 +59,8 @@ P
 
 lint() { "$root/tests/lint/snippets.py" . "$compiler" "$programs" >"$tmp/said" 2>&1; }
 
-# says WORDS: the lint fails, with these words
-says() {
-    if lint || ! grep -qF -- "$1" "$tmp/said"; then
-        echo "not noticed: $1"
-        cat "$tmp/said"
-        bad=1
-    fi
-}
+# shellcheck source=noticed.sh
+. "$root/tests/lint/noticed.sh"
 
 page
 lint || { echo "refused: blocks without a fault"; cat "$tmp/said"; bad=1; }
