@@ -7,7 +7,7 @@
 #include "cli.h"
 #include <sys/types.h>
 
-/* This save leaves the keep list; `id` NULL: all of the step do. One that a row is of stays: it
+/* This save leaves the keep list; `id` NULL: all saves of the step do. A save with a row stays: it
  * lies here (rows NULL: wherever it lies). The job's lock is held; the record stays the owner's.
  * *out_count: how many have left. No record is no list. Errors: HEARTH_EUNSUPPORTED (another
  * version's; nothing is touched), HEARTH_EIO, HEARTH_ENOMEM. */

@@ -57,8 +57,8 @@ static int job_has_log(int job)
     return fd >= 0;
 }
 
-/* A foreign container by its marker and its `.metadata`. One that is large takes seconds, and
- * hearth verify. */
+/* A foreign container by its marker and its `.metadata`. To read a large container takes seconds:
+ * hearth verify does. */
 static void job_look_foreign(
         const struct job *j, int job, const struct job_names *names, struct save_row *row)
 {

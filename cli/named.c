@@ -116,7 +116,7 @@ static struct seen_file *seen_find(const struct seen_files *l, struct hearth_tex
     return NULL;
 }
 
-/* len 0: it is not here. What cannot be the name of a file in a container is on no other node
+/* len 0: it is not here. If its name cannot be that of a file in a container, no other node has it
  * either. */
 static int seen_look(
         const struct place *p, const char *path, struct seen_file *f, struct hearth_error *err)

@@ -306,8 +306,8 @@ static void verify_entries(struct run *r, const char *dir)
     names_free(names);
 }
 
-/* What a container of somebody else's says of itself, which r->place is. That of another node may
- * have more. save: NULL, or as it is listed. */
+/* r->place is a foreign container, checked by its own `.metadata`. Another node's container may
+ * have more files. save: NULL, or as it is listed. */
 static void verify_by_metadata(struct run *r, const char *dir, const struct save_row *save)
 {
     struct hearth_error err = { 0 };

@@ -302,7 +302,7 @@ static int join_gather(struct hearth *h, unsigned char *table, struct hearth_err
         rc = hth_meet(h, 0, until, own, table, err);
         if (rc != HEARTH_EENGINE || hth_is_connected(h) || left == 1 || hth_mono_ms() >= until)
             return rc;
-        search = hth_mono_ms() + h->opts.open_ms;
+        search = hth_until_ms(h->opts.open_ms);
         if ((rc = join_find_engine(h, search < until ? search : until, &why)))
             return join_give_up(h, until, rc, &why, err);
     }

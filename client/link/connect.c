@@ -188,8 +188,8 @@ static int lock_is_held(const struct hearth *h)
     return !hth_store_locked(h->opts.root, h->opts.job, &holder, NULL) && holder.held;
 }
 
-/* Nobody listens, so an engine that has the lock will serve soon, or it ends, as one that was
- * dropped does when its memory is free: looked at again until the deadline. */
+/* No engine listens, so an engine that has the lock will serve soon, or it ends, as the engine of a
+ * dropped job does when its memory is free: looked at again until the deadline. */
 static int search_start_inside(struct hearth *h, struct search *s, struct hearth_error *err)
 {
     int rc = lock_is_held(h) ? HEARTH_ELOCKED : hth_inside_start(h, err);

@@ -68,8 +68,8 @@ struct hth_unsaid {
 /* With h->lock held: */
 struct hearth_handle *hth_kept_find_locked(
         struct hearth *h, uint64_t number); /* NULL: it is gone */
-/* 1: that comes next, on the connection there is. What an engine before knew is said to this one
- * too. */
+/* 1: *out comes next, on the connection there is. An engine is also sent everything that an earlier
+ * engine knew. */
 int hth_kept_next_locked(struct hearth *h, struct hth_unsaid *out);
 /* The engine has all of it, or it has failed: nothing is said again. */
 void hth_kept_end_locked(struct hearth_handle *handle);

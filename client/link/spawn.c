@@ -91,8 +91,8 @@ static pid_t spawn_read_pid(int fd, uint64_t until)
     return (pid_t)strtol(text, NULL, 10);
 }
 
-/* It ends as soon as it has told the pid. One that does not is killed, and left if even that takes
- * long. */
+/* The first process ends as soon as it has sent the pid. If it does not end, it is killed, and left
+ * if even that takes long. */
 static void spawn_reap(pid_t first, int in_time)
 {
     static const struct timespec nap = { .tv_nsec = 2 * 1000000L };
