@@ -68,8 +68,8 @@ int job_open(const char *root, const char *job, int *out_fd, struct hearth_error
     return HEARTH_OK;
 }
 
-/* The file that a link in a container leads to, if it lies in the job's buffers. ESTALE: that file is
- * gone; ENOENT would mean the link. */
+/* The file that a link in a container leads to, if it lies in the job's buffers. ESTALE: that file
+ * is gone; ENOENT would mean the link. */
 static int entry_open_link(const struct place *p, const char *name)
 {
     char link[PATH_MAX], real[PATH_MAX], at[sizeof(HTH_BUFFERS) + 256];
