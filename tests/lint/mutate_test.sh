@@ -71,6 +71,16 @@ ends 0 'a list with a function more' --list
 [ -z "$(cut -d' ' -f1 said | sort | comm -23 ids -)" ] || { echo "an edit elsewhere renames mutants"; cat said; bad=1; }
 planted >tree/core/base/planted.c
 
+planted >tree/core/base/second.c
+for seed in 1 2 3 4 5 6 7 8; do
+    ends 0 'a draw' --list --sample 1 --seed "$seed"
+    cat said
+done >drawn
+rm tree/core/base/second.c
+for file in planted second; do
+    grep -q "base/$file.c" drawn || { echo "eight seeds draw no mutant of $file.c"; bad=1; }
+done
+
 ends 2 'a tree below /tmp' --all --root "$hidden"
 says 'is below /tmp, which each test finds empty'
 ln -s "$hidden" elsewhere
