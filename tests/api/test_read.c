@@ -660,26 +660,3 @@ Test(view, a_lease_that_an_engine_took_with_it_is_no_other_ones, .timeout = 30)
     hearth_checkpoint_close(c);
     rank_end(&r);
 }
-
-Test(read, structs_of_another_age_are_filled_as_far_as_they_go)
-{
-    struct rank r;
-    struct hearth_checkpoint *c = start(&r, 0);
-    struct {
-        struct hearth_recovery info;
-        uint64_t more;
-    } newer = { .info.struct_size = sizeof(newer), .more = 7 };
-    struct hearth_recovery older = { .struct_size = offsetof(struct hearth_recovery, now_epoch),
-        .now_epoch = 99 };
-    struct hearth_recovery none = { .struct_size = 0 };
-
-    must(hearth_checkpoint_info(c, &newer.info, NULL));
-    cr_assert(eq(u64, newer.info.step, 3));
-    cr_assert(eq(u64, newer.more, 0));
-    must(hearth_checkpoint_info(c, &older, NULL));
-    cr_assert(eq(u64, older.step, 3));
-    cr_assert(eq(u64, older.now_epoch, 99));
-    must_fail(hearth_checkpoint_info(c, &none, NULL), HEARTH_EINVAL);
-    hearth_checkpoint_close(c);
-    rank_end(&r);
-}

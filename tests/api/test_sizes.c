@@ -57,8 +57,9 @@ static void all_sizes(fill_fn *fill, void *what, size_t whole)
     must(fill(what, want, NULL));
     for (size_t size = sizeof(size); size <= whole + MORE; size++) {
         size_t known = size < whole ? size : whole, said;
-        unsigned char *got = of_size(size);
+        unsigned char *got = of_size(size + MORE);
 
+        memcpy(got, &size, sizeof(size));
         must(fill(what, got, NULL));
         memcpy(&said, got, sizeof(said));
         cr_assert(eq(sz, said, size));
@@ -66,6 +67,8 @@ static void all_sizes(fill_fn *fill, void *what, size_t whole)
                 "%zu of %zu", size, whole);
         for (size_t i = known; i < size; i++)
             cr_assert(zero(int, got[i]), "%zu of %zu: byte %zu", size, whole, i);
+        for (size_t i = size; i < size + MORE; i++)
+            cr_assert(eq(int, got[i], RUBBISH), "%zu of %zu: byte %zu", size, whole, i);
         free(got);
     }
     for (size_t size = 0; size < sizeof(size); size++) {
@@ -224,6 +227,15 @@ static void all_ages(take_fn *take, const void *known, size_t whole, size_t cut)
     free(older);
 }
 
+static int open_as(void *s, struct hearth_error *err)
+{
+    struct hearth *h = NULL;
+    int rc = hearth_open(s, &h, err);
+
+    hearth_close(h, HEARTH_KEEP);
+    return rc;
+}
+
 static int begin_with(void *s, struct hearth_error *err)
 {
     struct hearth_save *save = NULL;
@@ -281,6 +293,13 @@ static int read_one_box(void *s, struct hearth_error *err)
 static int read_one_range(void *s, struct hearth_error *err)
 {
     return hearth_read_ranges(ckpt, s, 1, err);
+}
+
+Test(sizes, options_of_open_of_any_age_are_taken)
+{
+    rank_start(&r);
+    all_ages(open_as, &r.opts, sizeof(r.opts), offsetof(struct hearth_opts, log));
+    rank_end(&r);
 }
 
 Test(sizes, options_of_any_age_are_taken, .init = start, .fini = stop)
