@@ -208,28 +208,6 @@ Test(open, every_wrong_option_is_a_sentence_that_names_it)
     rank_end(&r);
 }
 
-Test(open, options_of_a_newer_caller_are_refused_and_of_an_older_one_work)
-{
-    struct rank r;
-    struct {
-        struct hearth_opts o;
-        uint64_t more;
-    } newer;
-    struct hearth *h = NULL;
-
-    rank_start(&r);
-    memset(&newer, 0, sizeof(newer));
-    newer.o = r.opts;
-    newer.o.struct_size = sizeof(newer);
-    must(hearth_open(&newer.o, &h, NULL));
-    hearth_close(h, HEARTH_KEEP);
-    newer.more = 1;
-    must_fail(hearth_open(&newer.o, &h, NULL), HEARTH_EUNSUPPORTED);
-    r.opts.struct_size = offsetof(struct hearth_opts, log);
-    must(hearth_open(&r.opts, &r.h, NULL));
-    rank_end(&r);
-}
-
 Test(open, says_all_settings_once_to_the_sink)
 {
     static const char *const domains[] = { "rack1", "feed2" };
