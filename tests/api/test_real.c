@@ -364,31 +364,6 @@ Test(real, a_killed_engine_is_started_again_under_the_rank)
     end();
 }
 
-Test(real, a_killed_engine_finishes_a_save_that_was_handed_over)
-{
-    struct hearth_error err = { 0 };
-    float *x = calloc(4 << 20, sizeof(*x));
-    int64_t n = 4 << 20;
-    struct hearth_piece piece = rank_piece("x", x, 1, &n);
-    struct hearth_handle *handle;
-    struct hearth_save *save;
-    pid_t pid;
-
-    start();
-    rank_open(&r);
-    pid = find_engine();
-    rank_fill(x, (size_t)n, 4);
-    must(hearth_save_begin(r.h, 2, hearth_save_bytes(&piece, 1, NULL, 0), NULL, &save, &err));
-    must(hearth_save_add(save, &piece, 1, &err));
-    must(hearth_save_commit(save, &handle, &err));
-    must(hearth_wait(handle, HEARTH_SEALED, 20000, &err));
-    cr_assert(eq(int, kill(pid, SIGKILL), 0));
-    cr_assert(eq(int, hearth_wait(handle, HEARTH_PROTECTED, 20000, &err), 0), "%s", err.text);
-    hearth_handle_close(handle);
-    free(x);
-    end();
-}
-
 Test(real, more_than_one_object_bytes_and_common_come_back)
 {
     struct hearth_error err = { 0 };
