@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The process keeps itself to the files that it needs: Landlock, for what is left where an engine
- * is made to run somebody else's code, or to open somebody else's name. */
+/* The process confines itself to the files that it needs, by Landlock. This limits the damage if an
+ * attacker makes an engine run his code, or open a name of his. */
 /* For this folder alone. */
 #ifndef HEARTH_DAEMON_CONFINE_H
 #define HEARTH_DAEMON_CONFINE_H

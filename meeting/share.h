@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which node receives the ranks' table from where, once it is final. No socket and no clock:
- * host.c says which nodes wait for an answer, which have gone and which have the table; this
- * file says which node is to be answered next, and how.
+ * Which node receives the ranks' table from where, once it is final. No socket and no clock: host.c
+ * reports which nodes wait for an answer, which have gone and which have the table. The functions
+ * here decide which node is answered next, and how.
  *
  *     WAITS --answered--> FETCHES --it has the table--> HAS
  *       ^                    |                            4 nodes more receive it there

@@ -6,13 +6,14 @@
  *      ^               |                    |                     |                |
  *      +-- no address answers, or the connection ends ------------+--- it ends ----+
  *
- * A connection that ends before the table is here says nothing: the host may be ending, or not be
- * up yet. So the visit comes again with the same rows until the ranks' time is over. What is
- * certain ends it at once: the host says so, or has a key where there is none here, or no address
- * of the place may be used without a key. If the name has several addresses, each of them gets a
- * share of the time. After a pass over all of them the ranks are sent to resolve the name anew.
+ * A connection that ends before the table is here is not an error: the host may be ending, or not
+ * be up yet. So the visit comes again with the same rows until the ranks' time is over. A visit
+ * ends at once if the host sends an error, if the host has a key and this node has none, or if no
+ * address of the place may be used without a key. If the name has several addresses, each of them
+ * gets a share of the time. After a pass over all of them the ranks are sent to resolve the name
+ * anew.
  *
- * A node that has the table says so and waits until the host ends the connection. If it breaks
+ * A node that has the table reports that and waits until the host ends the connection. If it breaks
  * instead, the visit comes once more, with the round in its greeting.
  */
 #include "core/format/rows.h"

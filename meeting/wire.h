@@ -29,8 +29,8 @@
  *
  * A proof is a code with a key of the job's for this purpose; zeros where there is none. That of a
  * greeting is over the job, the challenge and the greeting. From these comes a key for the
- * connection, with which each frame is proved, with its number and direction: what was heard on
- * one connection is worth nothing on another.
+ * connection, with which each frame is proved, with its number and direction. So a frame that was
+ * recorded on one connection is refused on another.
  */
 #ifndef HEARTH_MEETING_WIRE_H
 #define HEARTH_MEETING_WIRE_H

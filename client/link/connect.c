@@ -3,11 +3,11 @@
  * Finding this node's engine: the socket <root>/<job>/.hearth/sock.
  *
  *     connect -ok-> ours
- *        | nobody listens
+ *        | no engine listens
  *        +- never:      an error; after a restart, tried until the deadline
  *        +- in_process: a thread of this process, once the engine before has left its lock
  *        +- auto:       start hearthd, then try until the deadline. Two ranks may start one each:
- *                       the lock lets one in, the other's end is no error while somebody listens.
+ *                       the lock lets one in, the other's end is ignored while one listens.
  *                       An engine that is refused for a reason that does not pass (its status) is
  *                       the end at once
  */

@@ -11,10 +11,10 @@
  *
  * A connection that ends makes every request on it LOST.
  *
- * What nobody waits for is posted: hth_say_locked() says what of the saves is not said yet (kept.c)
- * and what goes back, as far as the socket takes it, and goes on with that whenever something is
- * sent or read. An answer that comes too late for its caller is read here all the same, and what it
- * brings goes back.
+ * A request without a waiting caller is posted: hth_say_locked() sends the requests of the saves
+ * that are not sent yet (kept.c) and returns slots and leases, as far as the socket accepts it, and
+ * continues whenever something is sent or read. An answer that comes too late for its caller is
+ * still read here, and the slot or lease in it is given back.
  */
 #include "wire.h"
 

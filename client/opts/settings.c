@@ -2,9 +2,10 @@
 /*
  * The settings that the engine was started with, compared with this rank's. An engine outlives
  * jobs: one that was started yesterday has yesterday's key, transport and addresses, and goes on
- * with them. A rank that asks for others is refused, by the option's name with both values. What a
- * rank leaves unset it has no opinion on; what it permits (any_root) it does not demand. Which
- * options these are, the table of options says.
+ * with them. A rank that asks for other settings is refused, with the option's name and both
+ * values. An option that a rank leaves unset is not compared, and an option that only permits
+ * something (any_root) is not required of the engine. The table of options marks the options that
+ * are compared.
  *
  * The key is compared by a proof: a code that only its owner can make, of a number that we draw.
  */

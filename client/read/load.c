@@ -5,9 +5,9 @@
  *
  *     this rank's objects -> other objects of this node -> objects of other nodes
  *
- * until nothing is left; each element is copied once. What is left makes the key a missing one.
- * All pieces are laid out twice: first to see that they are there, and then, if they are, to write
- * them. Local copies are only noted, and run together at the end by several threads.
+ * until nothing is left; each element is copied once. If something is left, the key counts as
+ * missing. All pieces are laid out twice: first to see that they are there, and then, if they are,
+ * to write them. Local copies are only noted, and run together at the end by several threads.
  */
 #include "foreign.h"
 #include "index.h"

@@ -4,8 +4,8 @@
  * to the engine one by one (SEAL), and COMMIT says that there are no more. The handle shows the
  * further progress at the engine. The first part may be done ahead of the second
  * (hearth_save_seal), so that copies travel while the caller still makes up a `.metadata`. Nothing
- * here waits for the engine, and what it has not heard yet is kept and said again to the one that
- * comes in its place (client/link/kept.c).
+ * here waits for the engine. Requests that it has not received yet are kept, and sent again to the
+ * engine that replaces it (client/link/kept.c).
  */
 #include "save.h"
 

@@ -7,7 +7,7 @@
  *     ticket | "HTHTICKT" | u64 token | u64 secret[2] | u64 store | u64 room | u32 wait_ms | zeros
  *            0            8           16              32          40         48            52
  *
- * room says something under the kill switch alone, wait_ms is what begin was told.
+ * room has a meaning under the kill switch alone; wait_ms is the one that begin was given.
  */
 #include "save.h"
 

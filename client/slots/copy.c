@@ -6,9 +6,9 @@
  *     spans    |  0      |  1        |  2        |  3        |      each SPAN bytes
  *
  * so a thousand small pieces and one large one share out alike. The caller copies too; helpers are
- * started with the first copy that is worth it, with all signals blocked, and sleep in between.
- * All but small pieces are written past the caches: nobody here reads them again, and many of
- * middling size are more than the caches hold, as one large piece is.
+ * started with the first copy that is worth it, with all signals blocked, and sleep in between. All
+ * but small pieces are written past the caches: this process does not read them again, and many
+ * pieces of middling size exceed the caches, as one large piece does.
  */
 #include "copy.h"
 

@@ -5,13 +5,13 @@
  * messages before our hello: it writes bytes where the peer says, or aborts on a message out of
  * turn. Network hardware that checks memory keys itself prevents that, and our own sockets
  * (transport tcp) with a key. The libraries' other listeners are allowed only where the site says
- * that its network is trusted, loopback included. libfabric's shm has no port, but maps whatever
- * file of /dev/shm has the name of its peer, whoever made it, and follows the offsets in it: it is
- * treated alike. Our own sockets without a key let others take part in the job, and do no more than
- * that: they may open on loopback.
+ * that its network is trusted, loopback included. libfabric's shm has no port, but maps any file of
+ * /dev/shm that has the name of its peer, whichever user made it, and follows the offsets in it: it
+ * is treated alike. Our own sockets without a key let others take part in the job, and do no more
+ * than that: they may open on loopback.
  *
- * What such hardware does not do is encrypt: who is on the way could change a checkpoint and its
- * CRC. So it is taken with SHA-256 beside that (integrity = strong), which leaves reading to him.
+ * Such hardware does not encrypt: an attacker on the way could change a checkpoint and its CRC. So
+ * it is used with a SHA-256 beside the CRC (integrity = strong). The attacker can still read.
  */
 #include "network.h"
 #include "fail.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is text. */
+/* Which bytes are text. */
 #include "utf8.h"
 
 /* Bytes of the character at s[n] when it is well formed (Unicode 15, table 3-7), else 0. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The unit of checksum and transfer: 4 MiB of an object's data, the last one less. What proves a
- * chunk is made here when an object is sealed, and compared here wherever its bytes have crossed a
- * boundary.
+ * The unit of checksum and transfer: 4 MiB of an object's data, the last one less. A chunk's
+ * checksums are made here when an object is sealed, and compared here wherever its bytes have
+ * crossed a boundary.
  *
- * A CRC32C finds accidents. Who changes bytes on purpose can change four more so that the CRC
- * stays: where integrity is strong there is a SHA-256 beside it. It has no key: the table that it
- * lies in is named by its digest in the manifest, and that in messages which are authenticated.
+ * A CRC32C finds accidents. An attacker who changes bytes can change four more so that the CRC
+ * stays the same. So where integrity is strong there is a SHA-256 beside it. It has no key: it lies
+ * in the table, whose digest is in the manifest, whose digest is in authenticated messages.
  */
 #ifndef HEARTH_CORE_FORMAT_CHUNK_H
 #define HEARTH_CORE_FORMAT_CHUNK_H

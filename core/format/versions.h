@@ -3,10 +3,10 @@
  * The versions of each format that this build reads. It writes the newest. A file of another
  * version is not damaged: it is refused by name, with both versions, and left as it is.
  *
- * To change a format: raise `newest` in its row, write the new field, and read it where the decoder
- * is told a version that has it. Whether the older one is still read is `oldest` of the same row.
- * The store's row rises with any record in it, so that an engine that would misread one does not
- * start. tests/core/test_golden.c knows the bytes of each row's version.
+ * To change a format: raise `newest` in its row, write the new field, and read it where the
+ * decoder's version has it. `oldest` of the same row is the oldest version that is still read. The
+ * store's row rises with any record in it, so that an engine that would misread one does not start.
+ * tests/core/test_golden.c knows the bytes of each row's version.
  */
 #ifndef HEARTH_CORE_FORMAT_VERSIONS_H
 #define HEARTH_CORE_FORMAT_VERSIONS_H

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One account of free memory for the engines of a user on a machine: each says how many bytes it
- * has promised to slots and raw objects and not made yet, since the kernel counts those as free for
- * all of them.
+ * One account of free memory for the engines of a user on a machine: each engine records how many
+ * bytes it has promised to slots and raw objects and not made yet, since the kernel counts these
+ * bytes as free for all of them.
  *
  *     /dev/shm/.hearth-room-<uid>     entries of 64 bytes:
  *         0 u64 bytes   8 u64 device of the mount   16 u64 cgroup, by a checksum of its path
- *
- * An entry is its engine's as long as the engine holds a lock on its bytes, so what a killed engine
- * said counts no more. Who looks and promises holds the lock behind the entries. Each user has a
- * file of his own: a number that another user may write would refuse memory to a job.
+ * An entry belongs to its engine as long as the engine holds a lock on its bytes, so the entry of a
+ * killed engine does not count any more. An engine holds the lock behind the entries while it looks
+ * and promises. Each user has a file of his own: if another user could write a number, he could
+ * refuse memory to a job.
  */
 #include "tmpfs.h"
 

@@ -7,8 +7,8 @@
  *     block of this save   u+w     slot                  no block   u+w     slot, torn
  *     block of this save   no u+w  slot, after chmod     no block   no u+w  raw object
  *
- * Where these two disagree, as after a chmod of somebody else's, the save's manifest decides if
- * there is one.
+ * If these two disagree, as after a chmod by another program, the save's manifest decides, if there
+ * is one.
  */
 #include "tmpfs.h"
 

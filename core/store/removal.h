@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What commands remove, also as root in somebody else's directory. One rule: only what Hearth made
+ * What commands remove, also as root in another user's directory. One rule: only what Hearth made
  * goes, entry by entry, out of a job's directory that carries Hearth's mark (`.hearth/` with a lock
  * or a store). A link, another user's file, a mount point, a directory that Hearth does not make
  * and a file that is not Hearth's stay, and each is reported.

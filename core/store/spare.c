@@ -8,7 +8,7 @@
  *        └───────────────────────────────────────────────────────────────┘
  *
  * Memory is counted in whole pages: a record of as many pages as the one before it frees none and
- * takes none. A spare that somebody still reads as the record that it was is not written to.
+ * takes none. A spare is not written to while a process still reads it as the record that it was.
  */
 #include "tmpfs.h"
 

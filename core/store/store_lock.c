@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One engine per job and node: an open-file lock on `.hearth/lock`, which the kernel drops with
- * the process, however it ends. The kernel does not say which process holds such a lock, so the
- * file says it:
+ * One engine per job and node: an open-file lock on `.hearth/lock`, which the kernel drops with the
+ * process, however it ends. The kernel does not report which process holds such a lock, so the file
+ * has it:
  *
  *     "4711", blanks up to byte 23, newline       the pid, as the engine's own namespace counts it
  *     "4026531836 pod-a", newline                 that namespace, and the host name

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A `.metadata` that has been read: what callers ask of it. The numbers they get are read in the
- * pickle again, where the records say they stand.
+ * The questions of callers about a `.metadata` that has been read. Numbers are read in the pickle
+ * again, at the places that the records have.
  */
 #include "metadata_parts.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is complete becomes a record: a chunk once it is in a list, a tensor once it has a name, a
+ * A complete value becomes a record: a chunk once it is in a list, a tensor once it has a name, a
  * place once index and storage info are a pair. The records of one list or dict lie one behind the
  * other; a list or dict of anything else has no records, and may stand only in an attribute that is
  * ignored.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Texts and integers of a `.metadata`, read again where the records say they stand. */
+/* Texts and integers of a `.metadata`, read again at the places that the records have. */
 #include "metadata_parts.h"
 
 struct hearth_text md_text(const struct hearth_metadata *md, uint32_t at)

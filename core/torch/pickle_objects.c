@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The opcodes that refer: to what was before (memo), to names (globals), and those that make
- * objects of them. What a global is and may do is a row of the caller's table, nothing else.
+ * objects of them. A global is, and may do, only what its row of the caller's table allows.
  */
 #include "core/base/bytes.h"
 #include "pickle_ops.h"

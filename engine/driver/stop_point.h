@@ -4,7 +4,7 @@
  * alone:
  *
  *     HEARTH_STOP_POINT=NAME[:N]   stop at the N-th arrival at this point
- *     HEARTH_STOP_OPENS=PATH       tries to read this file there: the errno, or 0, is said behind the pid
+ *     HEARTH_STOP_OPENS=PATH       read this file there; print errno or 0 behind the pid
  *     HEARTH_FAIL_AT=N             the N-th allocation of the store fails
  *
  * Ranks hand their environment on to the engine that they start.

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The end of a job whose ranks have all said so. One rank that keeps, or dies without a word, and
- * all is kept.
+ * The end of a job that all its ranks have dropped. If one rank keeps the job, or dies before it
+ * drops it, all is kept.
  *
  *     a node      WANTED ──all its ranks dropped──► SAID ──DROP──► FREED ──quiet for a while──► over
  *     coordinator            all nodes have SAID: on record, DROP, until all have FREED, or it is enough
  *
- * What is said is repeated until its answer shows that it was heard. The record stands in the keep
- * record: nobody needs the saves of epochs up to that one any more. A node that missed the word
- * gets rid of them with the next recovery's plan, if the record is left anywhere; so the
- * coordinator, which goes last, leaves it where somebody has not answered. An engine that was
- * killed in the middle finds its own and finishes.
+ * Each message is repeated until its answer shows that it was received. The keep record has the
+ * epoch up to which all saves are given up. A node that missed the message frees them with the next
+ * recovery's plan, if any node still has that record. So the coordinator, which ends last, leaves
+ * its record if a node has not answered. An engine that was killed in the middle finds its own
+ * record and finishes.
  *
  * An engine that is over goes when its clients have gone: a rank of the next job that has found it
  * goes on with it and with the memory that it has.

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Joining. The ranks have gathered who is there; the first of this node to say so makes the engine
- * leave its old session, write the epoch record, and listen to the new members only. The others of
- * the node say the same and are told so.
+ * Joining. The ranks have gathered all rows. The first rank of this node that sends JOIN makes the
+ * engine leave its old session, write the epoch record, and accept the new members only. The other
+ * ranks of the node send the same JOIN, and receive the same answer.
  *
  *     JOIN ──► in the epoch ──► it can take part ───────────────► recover
- *                  └──► it cannot, or is told that another cannot ──► failed: every rank that joins,
- *                       recovers or begins hears the same sentence, until a newer epoch is joined
+ *                  └──► it cannot, or another node cannot ──► failed: every rank that joins,
+ *                       recovers or begins gets the same sentence, until a newer epoch is joined
  */
 #include "epoch.h"
 

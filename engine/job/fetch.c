@@ -9,7 +9,7 @@
  *     ticket --> TABLE_GET, WINDOW of them at a time --TABLE_PART--> all here, digest right:
  *                  |                                              given to the meeting
  *                  +-- the table is not there, the connection ends, or the time is up:
- *                      the meeting hears it, and asks the host again
+ *                      the meeting learns it, and asks the host again
  *
  *     TABLE_GET   0 u32 round   4 u32 zero   8 u64 offset
  *     TABLE_PART  0 u32 round   4 u32 zero   8 u64 offset   16 bytes; none: the table is not here

@@ -3,7 +3,7 @@
  * An epoch's one recovery, as the ranks of this node see it: the first rank that asks starts it,
  * all that have asked get its result, and a rank that asks later gets the same.
  *
- *     RECOVER ──► nobody has asked yet: started ──► ended ──► RECOVERED, or why not
+ *     RECOVER ──► no rank has asked yet: started ──► ended ──► RECOVERED, or why not
  *        └─ it runs: the answer waits                 └─ asked for again: answered at once
  */
 #include "recovery.h"

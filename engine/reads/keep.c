@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Wishes of users for saves that are kept. The coordinator decides; this node says a wish again
- * until it has answered:
+ * Wishes of users for saves that are kept. The coordinator decides; this node sends a wish again
+ * until the coordinator has answered:
  *
  *     WISH ──► kept, and sent ──WISH_RESULT──► OK, or why not
- *                 └── its time is up ──► ETIMEOUT, and nobody knows what came of it
+ *                 └── its time is up ──► ETIMEOUT; the wish may still take effect
  */
 #include "keep.h"
 

@@ -6,7 +6,7 @@
  * that came before come again.
  *
  *     REGAIN, object by object ──► loan ──► SEAL ... COMMIT
- *        └─ the slot is gone, or the save decided: refused, and the others hear that it fails
+ *        └─ the slot is gone, or the save decided: refused, and the save fails on all ranks
  */
 #include "regain.h"
 

@@ -4,11 +4,10 @@
  *
  *     bytes ─► at most ANSWER_HERE: copied at once ─────────────────────┐
  *          '─► more: a worker copies a piece, and again ─► all copied ──┴─► BYTES, let go
- *                             │ nobody waits any more
+ *                             │ no rank waits any more
  *                             '─► let go
  *
- * The engine's thread says to the peers that this node lives. It would be late if it copied an
- * object.
+ * The engine's thread also pings the peers. The pings would be late if it copied an object.
  */
 #include "answer.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who needs what from whom in a step, over MPI. A rank asks each owner for rows, gets them, and
- * later sends the gradients back the same way. Whatever comes from several ranks is used in rank
- * order, so sums are the same bits in every run.
+ * The exchange of rows between ranks in a step, over MPI. A rank requests rows from each owner,
+ * receives them, and later sends the gradients back the same way. Data of several ranks is used in
+ * rank order, so sums are the same bits in every run.
  */
 #include "train.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which saves are kept: the newest that are PROTECTED, as many as opts.keep. A user may list them,
- * pin one so that no newer save takes its place, give one up, or mark one bad. What is asked for
- * here holds for the job, whichever rank asks: the coordinator decides it and every node has it on
- * record.
+ * pin one so that no newer save takes its place, give one up, or mark one bad. A request holds for
+ * the whole job, whichever rank makes it: the coordinator decides, and every node has the decision
+ * on record.
  *
  * A save is named by its id. An id with epoch 0 means the newest save of its step that is kept.
  */

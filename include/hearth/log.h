@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the library says when nobody asked. Nothing is printed: a sink gets the lines. */
+/* Log lines of the library. Nothing is printed: a sink gets the lines. */
 #ifndef HEARTH_LOG_H
 #define HEARTH_LOG_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the calls speak of. Values of enums are ABI; gaps are for what comes. */
+/* Types that the calls share. Values of enums are ABI; gaps are for later values. */
 #ifndef HEARTH_TYPES_H
 #define HEARTH_TYPES_H
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One item of somebody else's checkpoint as a value: what torch.save wrote (a zip, or the older
- * plain form) or a bare pickle. Numbers, text, bytes, tuples, lists, dicts of them, and tensors
- * whose bytes stay where they are. No code of the pickle is run, and no class is made but these.
+ * One item of a checkpoint that another program wrote, as a value: what torch.save wrote (a zip, or
+ * the older plain form) or a bare pickle. Numbers, text, bytes, tuples, lists, dicts of them, and
+ * tensors whose bytes stay where they are. No code of the pickle is run, and no class is made but
+ * these.
  */
 #ifndef HEARTH_VALUE_H
 #define HEARTH_VALUE_H

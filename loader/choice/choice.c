@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The coordinator's part of recovery. When every member has said what it holds:
+ * The coordinator's part of recovery. When every member has sent its inventory:
  *
- *   candidates: every save of which somebody has a valid manifest, newest first
+ *   candidates: every save of which a member has a valid manifest, newest first
  *   look at each from the newest down: fetch its manifest; a worker finds every object's holders
  *   chosen:     the first that is whole and not marked bad; where there is none, the first that is whole
  *   go on down to the newest save that a keep list names: what is whole on the way is kept, and what
  *   is on our own list, however old
  *
- * then the plan goes to all by blob, votes come back, and GO is said when all agree. A no makes the
- * next older whole save the chosen one, in the same epoch. A silent member fails the epoch by name.
+ * then the plan goes to all by blob, votes come back, and GO is sent when all agree. After a no the
+ * next plan is made in the same epoch; it may be of the next older whole save. If a member is
+ * silent, the epoch fails and names it.
  */
 #include "choice_state.h"
 

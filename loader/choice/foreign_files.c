@@ -8,7 +8,7 @@
  *   `.metadata`    one that is understood; one that is whole
  *   a rank's file  its writer's own: a link into the writer's buffers, or where that rank is now;
  *                  a replica
- *   nobody's       the one beside that `.metadata`
+ *   no rank's      the one beside that `.metadata`
  *
  * and among equals that of the lowest node, which is the one with the lowest rank. Torn copies are
  * in no inventory.

@@ -5,7 +5,7 @@
  *
  *   names_start ─► worker: decode, look for each name ─► ended ─► done()
  *        │                                                 ▲
- *        └─ names_leave: nobody waits any more ────────────┴─► freed, done() is not called
+ *        └─ names_leave: the result is not needed ─────────┴─► freed, done() is not called
  *
  * The worker has a leased slot and its own copy of the list of files, so the engine's thread may
  * free or change its own meanwhile.

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two manifests of one save. Nothing makes them, and no proof is given here that nothing ever
- * does; what a node
- * holds is said as places in its own manifest, so where that is not the candidate's it is asked to
- * say it object by
- * object. Runs that are said again meanwhile are asked about again.
+ * Two manifests of one save. No code makes them, and there is no proof that none ever will. An
+ * inventory names objects by their places in the node's own manifest. If that is not the
+ * candidate's manifest, the node is asked to send its inventory object by object. If it sends
+ * places again meanwhile, it is asked again.
  */
 #include "choice_state.h"
 

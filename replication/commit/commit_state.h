@@ -16,15 +16,14 @@
  *       level      nothing ──DONE──► SEALED ──COMPLETE──► COMPLETE ──a head──► PROTECTED
  *                  It begins at COMPLETE if the save was published before, or recovery has chosen
  *                  it, and at PROTECTED if it is kept.
- *       fail_code  0 ──a rank or this node cannot──► FAILED is said ──no decision comes──► unknown
+ *       fail_code  0 ──a rank or this node cannot──► FAILED is sent ──no decision comes──► unknown
  *                  Only what head_is_open() may fail.
  *
- * What the coordinator decides is a row of heads (core/format/head.h), each a whole state.
- * Everything
- * else that it knows is gathered again from facts after its restart.
+ * The coordinator's decisions are a row of heads (core/format/head.h), each a whole state. Its
+ * other state is gathered again from facts after its restart.
  *
- * Each file calls only those below it. What one node sends to another comes back in at the top,
- * also when both are the coordinator.
+ * Each file calls only those below it. A message from another node comes in at the top, also if
+ * that node is the coordinator itself.
  *
  *   commit.c                       the front: begin, events, time, questions
  *   ├─ coordinate.c                the coordinator: gathers facts

@@ -5,7 +5,7 @@
  * answer its peers. A small one is there when the call returns.
  *
  *   make, read ─► a worker (or at once) ─► ended; done() ─► kept, by hth_held_keep_draft()
- *        └─ free: nobody waits any more ─► gone when the worker is through; done() is not called
+ *        └─ free: it is not needed now ─► gone when the worker is through; done() is not called
  */
 #ifndef REPLICATION_DRAFT_H
 #define REPLICATION_DRAFT_H

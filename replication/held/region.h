@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Memory registered with the transport: once, by a worker, for all that is ever pulled from it and
- * into it. Pinning takes up to 0.12 s a GiB, so the engine's thread never does it, and who needs
- * the region waits for it.
+ * into it. Pinning takes up to 0.12 s a GiB, so the engine's thread never does it, and code that
+ * needs the region waits for it.
  *
  *   QUEUED ─► RUNNING ─► HERE ─end─► ENDING ─► gone        end before HERE: gone once the worker is
- *                └─failed─► gone, and who waits hears why            done, which cannot be stopped
+ *                └─failed─► gone, and the waiters get it             done, which cannot be stopped
  *
  * A slot's region is the slot's (slot->user), not its save's: it is begun when the slot is lent or
  * taken for a copy, or first wanted where an engine before us sealed it. A slot that is given back

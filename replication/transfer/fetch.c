@@ -4,7 +4,7 @@
  * were checked, and other nodes can have the object only when all of it counts.
  *
  *   TABLE ─► CHECK ─► (REUSE) ─► DATA ─► BLOCK ─► sealed ─► ENDING ─► done
- *     ▲        │ wrong             any: deadline, cancel, nobody left ──┘  once nothing writes
+ *     ▲        │ wrong             any: deadline, cancel, no holder ────┘  once nothing writes
  *     └────────┘                                                          the slot any more
  *
  * A whole object is `<name>.tmp` in its save until it is sealed. A range lies in scratch memory,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What has come of an object with a table is looked at: the table against the digest that is
- * wanted, what is here of it already (a copy that is bad in places, what came before an engine
- * died) against the table, at last the block. What proves the chunks is the table's, and they are
- * compared where they arrive, in pieces.c.
+ * Checks of the parts of an object with a table: the table against the wanted digest; bytes that
+ * are here already (a copy that is bad in places, chunks that came before an engine died) against
+ * the table; at last the block. The table has the checksums of the chunks. Chunks that arrive are
+ * compared in pieces.c.
  *
  *   TABLE ─► CHECK ─► (REUSE ─► REUSE ..) ─► DATA ─► BLOCK ─► complete
  *     └◄─wrong─┘

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file of somebody else's container: nothing in it says which of its bytes are right, only the
- * digest of all of it does. So all of it comes from one source, and who it is stays known.
+ * A file of another program's container: it has no checksums of its parts, only the digest of the
+ * whole file shows whether its bytes are right. So the whole file comes from one source, and that
+ * source is remembered.
  *
  *   DATA ──all chunks here──► CHECK ──digest right──► sealed
  *    ▲ ▲                        └─────wrong: source bad, all chunks again──┐

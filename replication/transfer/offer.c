@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The holder's side: it says what it has and waits to be asked.
+ * The holder's side: it offers the objects that it has, and waits for requests.
  *
  *   offered:  OFFER [END] ──repeated──► PULLED: done(0)   NAK for ever: done(code)   both: gone
  *                  ▲          │ WANT: a grant, END
  *                  └──────────┘
  *   wanted:   WANT: grant, END ──► PULLED, RELEASE, peer down: gone      lease over: taken back
  *
- * Both begin when the slot's memory is registered: until then nothing is offered, and who wants the
- * object hears BUSY, and END when it can pull.
+ * Both begin when the slot's memory is registered: until then nothing is offered, and a node that
+ * requests the object receives BUSY, and END when it can pull.
  *
  * A grant is of the object and of one connection, and all fetches of the node share it. It ends
  * when the node is through (PULLED, RELEASE, a NAK) or its connection gone, never before the node's
- * last pull; while it lasts the slot is leased. A WANT gets another one where the connection or the
- * slot is another by now. A node that has said nothing for LEASE_MS is not pulling (who pulls says
- * WANT again): then the grant is taken back, alone where we serve the pulls, else with the
- * connection, since the node's network card reads by itself. When the save is freed its pulls are
- * in vain: where we serve them they end at once, else slot and grant stay until the node has heard
- * of it too.
+ * last pull; while it lasts the slot is leased. A WANT gets another grant if the connection or the
+ * slot has changed. A node that has sent nothing for LEASE_MS does not pull (a node that pulls
+ * repeats WANT). Then the grant is taken back: alone if this engine serves the pulls, otherwise
+ * with the connection, since the network card reads by itself. When the save is freed, its pulls
+ * are in vain. If this engine serves them, they end at once; otherwise slot and grant stay until
+ * the node has learned of it too.
  */
 #include "transfer_parts.h"
 

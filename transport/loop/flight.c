@@ -2,8 +2,8 @@
 /*
  * Messages in flight between nodes. An event goes to its node's heap; one that would come from or
  * go to a silent node is put aside until that speaks again, and one that would go to a blocked node
- * until its thread goes on; one for a node where nobody listens is freed, and whoever dialled hears
- * of it. An end has the events of its own break from the start, so that a break needs no memory.
+ * until its thread goes on; an event for a node that does not listen is freed, and the dialler is
+ * notified. An end has the events of its own break from the start, so that a break needs no memory.
  */
 #include "loop_parts.h"
 

@@ -4,17 +4,17 @@
  *
  *    DIALLED ── connected ──► UP ◄─ connected ─ HALF_OPEN     (peer's request accepted)
  *       │                     │ shutdown, failed completion,      │
- *       │                     │ drop() in mid-read                │ failed, too late: nobody
- *       │                     ▼                                   │ knew it, nobody is told
+ *       │                     │ drop() in mid-read                │ failed, too late: it was
+ *       │                     ▼                                   │ never up: no on_down()
  *       │                  LEAVING   what has come is delivered   │
  *       │ refused, late       │ queue empty, reads given back     │
  *       └──────────────► DOOMED ◄─────────────────────────────────┘   drop() and close(): from any
  *                   endpoint closed; on_pull() for what is left, on_down(), gone
  *
- * The library drops operations silently when an endpoint is closed, so the connection's own
- * table says which pulls are owed a completion; and only after the close are they given, for
- * then nothing writes into their memory. Data calls are made in UP alone: after a refusal the
- * library has no function behind them.
+ * The library drops operations silently when an endpoint is closed, so the connection's own table
+ * has the pulls that are owed a completion. They get it only after the close, because then nothing
+ * writes into their memory. Data calls are made in UP alone: after a refusal the library has no
+ * function behind them.
  *
  * libfabric 1.17.0 frees a read twice whose endpoint is closed, or shut down by fi_shutdown(),
  * while its answer is half here; from then on several operations share one record, on whatever

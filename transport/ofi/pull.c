@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pulls of the library's connections (pulls.c). A failed one waits for the endpoint's close like
- * those that never hear back, so that after on_pull() nobody writes there.
+ * Pulls of the library's connections (pulls.c). A failed pull waits for the endpoint's close, like
+ * a pull that never completes, so that nothing writes to its destination after on_pull().
  */
 #include "ofi.h"
 

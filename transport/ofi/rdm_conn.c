@@ -2,7 +2,7 @@
 /*
  * A connection where the library has none: two ids and two secrets, exchanged by greeting.
  *
- *   dials:    DIALLED ── OPEN ──►      HALF_OPEN  :accepts     (nobody is told of it yet)
+ *   dials:    DIALLED ── OPEN ──►      HALF_OPEN  :accepts     (it is not reported yet)
  *                │     ◄─ ACCEPT ──        │
  *                ▼                         │
  *               UP ──── any packet ──────► UP

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How two engines prove to each other that they have the job key, before anything else is heard:
+ * How two engines prove to each other that they have the job key, before any other message counts:
  *
  *   HELLO      u8 low | u8 high | u16 0 | u32 from | u32 to | u32 0 | u64 store of `from` |
  *              backend[16] | job[64] | nonce[32]
@@ -8,14 +8,14 @@
  *   AUTH       proof[16]
  *   REFUSE     i32 code | text
  *
- * While the job key is changed there are two. The acceptor takes the one whose mac the hello has;
- * no message names a key, since whatever is computed from one would tell who listens something of
- * it. All keys of a connection come from the job's and both hellos. A proof is a mac of both
- * hellos, so a recording of an earlier connection proves nothing. It names its side, and each
- * direction has a key of its own, so that a message sent back to its sender is not taken for the
- * peer's. Epoch and nonce stand in the head, under the same mac as the hello; outside of an epoch
- * both are zero, and from and to are HTH_NODE_NONE. A REFUSE without a valid mac means that the
- * acceptor has another job key.
+ * While the job key is changed there are two. The acceptor takes the one whose mac the hello has.
+ * No message names a key, since any value computed from a key would give an eavesdropper
+ * information about it. All keys of a connection come from the job's and both hellos. A proof is a
+ * mac of both hellos, so a recording of an earlier connection proves nothing. It names its side,
+ * and each direction has a key of its own, so that a message sent back to its sender is not taken
+ * for the peer's. Epoch and nonce stand in the head, under the same mac as the hello; outside of an
+ * epoch both are zero, and from and to are HTH_NODE_NONE. A REFUSE without a valid mac means that
+ * the acceptor has another job key.
  */
 #include "session_parts.h"
 

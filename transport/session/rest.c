@@ -7,22 +7,22 @@
  *                         ^──────────no─┘                    up waits, and goes over a new one after a
  *   the other:          OPEN ─ASK→ AGREED (says yes) ─down→  yes, so that nothing is lost on its way
  *
- * Both may ask at once: then both close. Whoever pulls, has given a grant, watches the peer, or has
- * used the connection lately says no. A yes or no that does not come is a no for who asked; a peer
- * that does not close what it has asked for is closed.
+ * Both may ask at once: then both close. A side that pulls, has given a grant, watches the peer, or
+ * has used the connection lately answers no. If no answer comes, that counts as a no for the side
+ * that asked. If a peer asked and does not close the connection, it is closed here.
  *
- * One whose job key is gone (`stale`) is closed the same way, used or watched, when nothing is
- * under way on it; what is to be said or watched has a new one made at once. While the other side
- * still has that key it says no and is asked again.
+ * A connection whose job key is gone (`stale`) is closed the same way, used or watched, when
+ * nothing is under way on it; if there is something to send or watch, a new one is made at once.
+ * While the other side still has that key it answers no and is asked again.
  *
  * A connection of an hour (`renew_ms`) is stale too: the new one has keys of another exchange, so
- * that whoever learns the keys of one has an hour. The side that dialled asks; the other side
- * agrees from nine tenths of the time on, and asks itself when it is over by a tenth. One that is
- * never quiet is cut ten minutes later.
+ * that an attacker who learns the keys of one can use them for an hour. The side that dialled asks;
+ * the other side agrees from nine tenths of the time on, and asks itself when it is over by a
+ * tenth. One that is never quiet is cut ten minutes later.
  *
- * The same frees a place where no more connections may stand: the least recently used one first.
- * There the second one of two with the same peer goes although it is used: the first one does for
- * both.
+ * The same frees a place when the limit of connections is reached: the least recently used one
+ * first. If there are two with the same peer, the second is closed although it is used, because one
+ * is enough.
  */
 #include "session_parts.h"
 

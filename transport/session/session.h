@@ -4,13 +4,14 @@
  *
  * Connections are made when one side has a message to send, authenticated both ways, and watched:
  * each side pings; a member that is silent for dead_ms is down. One connection carries both
- * messages and pulls. When both sides dial at once two connections stand; each side sends on the
- * first that came up, and hears both. A node that joined another epoch hears nothing of this one.
+ * messages and pulls. When both sides dial at once there are two connections; each side sends on
+ * the first that came up, and receives on both. A node that joined another epoch receives nothing
+ * of this one.
  *
  * A connection that neither side has used for idle_ms is closed by agreement, unless one of them
- * watches the other. Its peer is not down: it is dialled again when there is something to say.
- * Where no more connections may stand, the least recently used idle one is closed sooner, and the
- * peer that waits for its place is not down either.
+ * watches the other. Its peer is not down: it is dialled again when there is something to send.
+ * When the limit of connections is reached, the least recently used idle one is closed sooner, and
+ * the peer that waits for its place is not down either.
  *
  *   dialler: HELLO{versions, job, epoch, nonce, from, to, store, backend, nonceA}
  *   acceptor: HELLO_ACK{version, its own, nonceB, proof}   dialler: AUTH{proof}   then messages

@@ -3,7 +3,7 @@
  * The bulk socket: requests and answers of both ends, in frames (tcp.h). A piece comes straight
  * into the puller's region, with the next header in the same call; it leaves straight out of the
  * owner's, with its header. send() and not sendfile(): the kernel then has a copy and never the
- * live page, so a grant that ends, or memory that is used again, needs nobody's word that the bytes
+ * live page, so a grant can end, and memory be used again, without a confirmation that the bytes
  * have arrived.
  */
 #include "tcp.h"

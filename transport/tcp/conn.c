@@ -7,8 +7,7 @@
  *       └────────────────► DOOMED ◄───────┘
  *          sockets closed, grants ended; on_pull() for what is left, on_down(), gone
  *
- * Nobody but this thread writes into a pull's destination, so it is free the moment the socket is
- * closed.
+ * Only this thread writes into a pull's destination, so it is free the moment the socket is closed.
  */
 #include "tcp.h"
 

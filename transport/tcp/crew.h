@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Work of a moment, shared out: the caller's thread and those of a crew take parts of it until none
- * is left, and the caller goes on when the last one is done. Nobody waits for a thread that has not
- * begun: where the machine has no time for the crew the caller does it all by itself. Memory is the
- * caller's own for as long as the call takes, so nothing of a connection outlives it.
+ * is left, and the caller goes on when the last one is done. The caller does not wait for a thread
+ * that has not begun: if the machine has no time for the crew, the caller does all parts by itself.
+ * Memory is the caller's own for as long as the call takes, so nothing of a connection outlives it.
  */
 /* For this folder alone. */
 #ifndef HEARTH_TRANSPORT_TCP_CREW_H

@@ -4,8 +4,8 @@
  * connections that end. epoll goes on reporting what a turn has left, so there is no other list of
  * it, and where more sockets are ready than a turn serves, the kernel gives the next turn the
  * others. A turn is short, since its caller has other work: pings, ranks. So it serves few sockets,
- * and what it does for strangers does not count: who waits until nothing is left to do does not
- * wait for them.
+ * and its work for strangers does not count as work: a caller that waits until nothing is left to
+ * do does not wait for strangers.
  */
 #include "tcp.h"
 

@@ -3,9 +3,9 @@
  * Bulk comes in sealed records (records.c). Those of a piece are received where they will stay and
  * opened there, so that nothing is written to memory twice; what lies between two of them, the tag
  * of one and the head of the next, is received beside. How long each is follows from the piece, and
- * a head that says something else is nonsense. Those that have come whole are opened at once, by
- * the transport's crew too, before the turn goes on. Zeros take the place of what nobody has
- * vouched for when a connection ends.
+ * a head with another length is nonsense. Records that have come whole are opened at once, by the
+ * transport's crew too, before the turn goes on. When a connection ends, zeros replace the bytes
+ * that no tag has proved.
  *
  *     head | bytes | tag, head | bytes | tag, head | bytes | tag || a small record
  */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Secrecy of one TCP connection, as functions on memory: who sends and receives the bytes is the
- * caller.
+ * Secrecy of one TCP connection, as functions on memory; the caller sends and receives the bytes.
  *
  *   dialler                                  acceptor
  *   hth_seal_dial    HELLO[128]    ──►       hth_seal_accept
@@ -11,14 +10,14 @@
  *                    records      ◄─►        records
  *
  * The dialler's hello ends with a mac under a key of the job key. The acceptor checks it before any
- * curve operation and before it answers: a stranger costs two hashes, and hears nothing. Whoever
- * records a hello can say it again, hears a hello in which nothing is that the job key went into,
- * and proves nothing. Whoever records a hello, or is dialled, can try job keys on its mac, offline:
- * a job key is 32 random bytes. docs/design/security.md has the handshake in the terms of the Noise
- * framework, with test vectors.
+ * curve operation and before it answers: a stranger costs two hashes, and receives nothing. An
+ * attacker who sends a recorded hello again receives a hello that does not depend on the job key,
+ * and proves nothing. An attacker who records a hello, or is dialled, can try job keys on its mac,
+ * offline: a job key is 32 random bytes. docs/design/security.md has the handshake in the terms of
+ * the Noise framework, with test vectors.
  *
- * A hello, little-endian, all of it in the proofs, so that nobody on the path turns down version or
- * suite:
+ * A hello, little-endian, all of it in the proofs, so that no attacker on the path can turn down
+ * version or suite:
  *
  *    0 u32 'HTCP'   4 u8 lowest version   5 u8 highest   6 u8 side (1 dials, 2 accepts)   7 u8 purpose
  *    8 u32 suites: those offered, or of the acceptor the one it takes (0: none of them)
@@ -34,13 +33,14 @@
  *   proofs    = HMAC-SHA-256 of both hellos; the acceptor's also of the dialler's proof
  *
  * A record: u32 length of the plain bytes | as many sealed | tag[16]. The length is authenticated,
- * the nonce is the direction's first one XOR a counter that nobody sends: what is changed, left
- * out, repeated, or of another place, direction or connection does not open, and nothing opens
- * after it. Each direction's key is followed by another one (HKDF) before its limit of records or
- * bytes.
+ * the nonce is the direction's first one XOR a counter that is not sent. A record that was changed,
+ * left out, repeated, or belongs to another place, direction or connection does not open, and no
+ * record after it opens. Each direction's key is followed by another one (HKDF) before its limit of
+ * records or bytes.
  *
- * With HTH_SUITE_PROOF there are no records: both sides are proved, then bytes go as they are, and
- * who is on the path can read and change them. It is taken if both offer it, and only then.
+ * With HTH_SUITE_PROOF there are no records: both sides are proved, then bytes are sent as they
+ * are, and an attacker on the path can read and change them. It is taken if both offer it, and only
+ * then.
  */
 #ifndef HEARTH_TRANSPORT_TCP_SEAL_H
 #define HEARTH_TRANSPORT_TCP_SEAL_H

@@ -8,9 +8,9 @@
  *      ├─ "key"               ├─ "key"
  *      └─ "nonce"             └─ "nonce"
  *
- * Both sides count the same records and bytes, so nothing is said about it. Records under one key
- * may be sealed, or opened, at once: each has its nonce before, and each thread a context of its
- * own.
+ * Both sides count the same records and bytes, so no message announces it. Records under one key
+ * may be sealed, or opened, at the same time: each has its nonce before, and each thread a context
+ * of its own.
  */
 #include "seal_record.h"
 

@@ -2,9 +2,9 @@
 /*
  * UCX opens its sockets and epoll descriptors without close-on-exec. A child that inherits one
  * keeps a dead node's connections open, and its peers see the death only when the child ends. So,
- * whenever new ones can have appeared, we look through /proc/thread-self/fd. What was open before
- * us is never touched (number and inode tell it); after opening only TCP sockets are, because the
- * process may open other things of its own meanwhile.
+ * whenever new ones can have appeared, we look through /proc/thread-self/fd. Descriptors that were
+ * open before are never touched (number and inode identify them); after opening, only TCP sockets
+ * are, because the process may open other files of its own meanwhile.
  */
 #include "ucx.h"
 

@@ -7,7 +7,7 @@
 
 `train()` is what a user writes. In the demo a "node" is one process, its Hearth engine, and a folder of a tmpfs
 as its memory; to lose it all of that is killed and removed, in the middle of a step and of a save in turn.
-A spare waits each time. Then the same job is looked at that lost nobody.
+A spare waits each time. Then the weights are compared with those of the same job without a loss.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of the library that may wait: the main thread hears Ctrl-C meanwhile, and a thread with
-patience returns when that has run out, whatever the engine does.
+"""Calls of the library that may wait: Ctrl-C interrupts the wait of the main thread, and a thread
+with patience returns when its patience is over, whatever the engine does.
 
-A call that is given up goes on in a thread of its own, and what it gives is closed when it ends.
-Until then a thread with patience makes no other call of the job: the engine would not answer it
+A call that is given up goes on in a thread of its own, and its result is closed when it ends. Until
+then a thread with patience makes no other call of the job: the engine would not answer that call
 either, and training would stand still once more.
 """
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job lends: saves, handles of saves, checkpoints. hearth_checkpoint.job makes them and is
-where users import them from.
+"""Objects that a job lends: saves, handles of saves, checkpoints. hearth_checkpoint.job makes them
+and is where users import them from.
 
 Each has a pointer of the library. It is given back once: closed, dropped or its job closed, when
 the last thread that is in a call with it has come out.

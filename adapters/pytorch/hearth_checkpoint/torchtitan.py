@@ -13,7 +13,7 @@ torchtitan 0.3 builds its checkpoint manager of a config, and no script has to b
     config.checkpoint = HearthCheckpointManager.Config(
         enable=True, memory_base="/mnt/hearth/my-job", memory_interval=10)
 
-What is kept is what torchtitan's own full checkpoint has: model, optimizers, schedulers, dataloader
+A save has the same as torchtitan's own full checkpoint: model, optimizers, schedulers, dataloader
 and the trainer's counters, sharded as they are.
 """
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small files that every node has beside the objects of a checkpoint, and the folder they lie in.
 
-A save of Hearth's has its folder on every node, with all of them in it. Of a container that another
-program wrote a node may have no file at all: what it needs of one is brought into its engine's
-memory. Whoever looks into the folder, as ml-flashpoint's loaders do, finds them there after lay().
+A save of Hearth's has its folder on every node, with all of these files in it. Of a container that
+another program wrote, a node may have no file at all: the files that it needs are brought into its
+engine's memory. Code that looks into the folder, as ml-flashpoint's loaders do, finds them there
+after lay().
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A checkpoint that a framework writes as a folder of files: written to a tmpfs, kept by its job.
 
-Each rank keeps the files that it wrote. What is brought back to a rank is what rank 0 wrote, which
-is the model and all that ranks share, and its own files over that.
+Each rank keeps the files that it wrote. A rank gets back the files of rank 0, which are the model
+and all that ranks share, and over them its own files.
 """
 
 from __future__ import annotations

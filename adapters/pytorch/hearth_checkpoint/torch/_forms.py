@@ -5,9 +5,9 @@
     older    pickle of a magic number | of 1001 | of sys_info | the object | list of keys |
              for each key: u64 elements, and their bytes
 
-A zip is taken by its central directory, and its parts must lie one behind the other, without a
-member twice, in another one, or elsewhere than its local header says: what can be read in one way
-only cannot be read in two.
+A zip is read by its central directory. Its members must lie one behind the other; no member may
+stand twice, lie in another one, or lie elsewhere than its local header has it. So every reader of
+the file finds the same bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is which rank: the launcher of hearth_checkpoint.torch.elastic, and a process's line to it.
+"""Which process is which rank: the launcher of hearth_checkpoint.torch.elastic, and a process's
+line to it.
 
-The launcher runs where no rank does, so that the loss of no rank takes it along. Each process keeps
+The launcher runs on a machine without ranks, so that it is not lost with a rank. Each process keeps
 one connection to it, which the kernel closes when the process dies. One JSON object a line:
 
     process   {"say": "wait", "node", "local", "pid"}    I could be a rank
@@ -13,8 +14,8 @@ one connection to it, which the kernel closes when the process dies. One JSON ob
 
 A turn is one forming of the world: it ends when all its ranks are done, or when one is lost or has
 failed. Survivors keep their ranks, spares take those of the lost. Each turn has a store of torch's,
-at which its ranks meet and make groups. It ends with the turn, for whoever waits in it for a rank
-that is lost can be ended by nothing else.
+at which its ranks meet and make groups. The store ends with the turn, because nothing else can end
+a process that waits in it for a lost rank.
 """
 
 from __future__ import annotations

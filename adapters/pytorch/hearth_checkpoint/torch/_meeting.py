@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the ranks of a job meet in torchrun's store, before there is a process group.
 
-The store outlives the ranks, so it has rows of the dead as well; and no number of the launcher's
-tells them from those of the living: each agent counts the restarts that it made, and no others. So
-each opening of a job takes a number of the store's own, which is greater than all before it.
+The store outlives the ranks, so it also has rows of dead processes. No number of the launcher's
+tells these from the rows of living ones, because each agent counts only the restarts that it made
+itself. So each opening of a job takes a number of the store's own, which is greater than all before
+it.
 
     rank 0    begins a meeting: `lead` names it
     others    put their rows there
@@ -13,14 +14,15 @@ each opening of a job takes a number of the store's own, which is greater than a
     rank 0    has every yes: ends the meeting in `lead`, if that still names it, and then says go
     others    take the table
 
-So a table with the row of a dead rank is taken by nobody, for the dead say nothing; and a rank
-that waits in a meeting whose rank 0 is dead sees `lead` change, and leaves it. A process that was
-given up and lives on yields to a later opening of its rank, and never the other way round.
+So no rank takes a table with the row of a dead process, since that process gives no yes. A rank
+that waits in a meeting whose rank 0 is dead notices that `lead` changes, and leaves the meeting. If
+a process that was given up is still alive, it yields to a later opening of its rank, and never the
+other way round.
 
-Calls are matched by what they are. The first call of a gather opens the job, and meets ranks that
-open it too. A later call meets the processes of the first one, in whatever call of theirs they
-are. If one of those ranks has opened the job anew, a later call fails at once on all ranks; the
-new process waits until they have opened it anew as well.
+Calls are matched by their kind. The first call of a gather opens the job, and meets ranks that open
+it too. A later call meets the processes of the first one, in whatever call of theirs they are. If
+one of those ranks has opened the job anew, a later call fails at once on all ranks; the new process
+waits until they have opened it anew as well.
 
 Below hearth/<job>/ in the store:
 

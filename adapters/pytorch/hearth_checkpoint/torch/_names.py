@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which step an id names: the last component of a checkpoint's path, in the forms that trainers
-write. One list; whatever is in none of them is told by step= or step_of=."""
+write. There is one list of them; for an id of another form, the user gives step= or step_of=."""
 
 from __future__ import annotations
 

@@ -4,13 +4,13 @@
     call "model" ──► begin, an object of its own ──┐
     call "optimizer" ──► a further object ─────────┴─► `.metadata` of both, commit, PROTECTED
 
-The save is begun with the first part and committed with the last that is declared, so a step of
-which a part is missing is no save at all: what is found then is the step before. In `.metadata` a
-part is what DCP makes of {"model": state}: its keys begin with "model.", their paths with "model".
+The save is begun with the first part and committed with the last that is declared. So a step that
+lacks a part is not a save, and recovery finds the step before. In `.metadata` a part is what DCP
+makes of {"model": state}: its keys begin with "model.", their paths with "model".
 
-Whatever fails in one call fails the save; a part that is written again begins the save anew. Ranks
-come to that each by itself, and what they think they are writing goes along with their results:
-rank 0 compares.
+If one call fails, the save fails; a part that is written again begins the save anew. Each rank
+concludes that by itself. With its results it sends which part of which save it writes, and rank 0
+compares.
 
 A save without parts is an OpenSave as well, of one call: alone() makes it, and no other call joins
 it.

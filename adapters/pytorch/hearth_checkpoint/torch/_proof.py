@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A save proves itself: what it writes is read back, before it is committed, by what a load will
-read it with. What nobody could load fails the save while the one before it is still there.
+"""A save is proved: before it is committed, its items are read back by the code that a load will
+use. If an item cannot be loaded, the save fails while the save before it is still there.
 
     byte items    each one's bytes are judged as HearthReader decodes them
     headers       one of each dtype and number of dimensions, out of the pool

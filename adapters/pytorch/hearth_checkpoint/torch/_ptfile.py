@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A file of torch.save as a stored state: its structure first, then only the bytes asked for.
 
-Its directory says where each storage lies, so this works for files of every torch, also for views,
-strided, shared, expanded, empty and conjugated tensors. Its tensors are made over memory of the
-file's length that nobody has touched; the bytes of a tensor are read when it is asked for. A file
-that holds more than plain tensors (sparse ones, classes that the user allowed) is read whole.
-Nothing but this package's own reader ever sees bytes of a file that the caller does not trust.
+The file's directory has the place of each storage, so this works for files of every torch, also for
+views, strided, shared, expanded, empty and conjugated tensors. The tensors are made over untouched
+memory of the file's length; the bytes of a tensor are read when it is asked for. A file that holds
+more than plain tensors (sparse ones, classes that the user allowed) is read whole. Only this
+package's own reader reads bytes of a file that the caller does not trust.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors as a pickle spells them: calls of torch's functions, with storages that lie beside it.
 
-What a call asks for is checked against the bytes that are there before torch is called, so that no
-tensor reaches out of its storage, and none is larger than what was stored of it.
+Before torch is called, the arguments of a call are checked against the bytes that are there. So no
+tensor reaches out of its storage, and no tensor is larger than its stored bytes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank writes of a plan: what was staged is found by its address, the rest is copied now."""
+"""The items of a plan that a rank writes: a staged item is found by its address, others are copied
+now."""
 
 from __future__ import annotations
 
