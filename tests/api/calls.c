@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls of a rank in a job: those that wait for nobody, in an order in which each can be made, and
+/* Calls of a rank in a job: those that do not wait, in an order in which each can be made, and
  * those that wait for the engine. */
 #include "calls.h"
 

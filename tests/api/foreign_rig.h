@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Containers in ml-flashpoint's layout, recovered by two hearthd over loopback: two roots, two
- * nodes. What the items must be stands beside the containers, in expected.json. */
+ * nodes. The expected items stand beside the containers, in expected.json. */
 #ifndef HEARTH_TESTS_API_FOREIGN_RIG_H
 #define HEARTH_TESTS_API_FOREIGN_RIG_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arguments that nobody should pass: NULL, sizes that do not fit, structs of no size. */
+/* Arguments that no caller should pass: NULL, sizes that do not fit, structs of no size. */
 #include "check.h"
 #include "rank.h"
 

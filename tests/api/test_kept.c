@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is kept, with hearthd itself on one node: listed, opened after a restart, pinned, given
- * up. */
+/* Kept saves, with hearthd itself on one node: listed, opened after a restart, pinned, given up. */
 #include "check.h"
 #include "engines.h"
 #include "rank.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is refused unless the network is said to be trusted, and what is said then. */
+/* What open refuses unless the network is trusted, and the sentences of these refusals. */
 #include "check.h"
 #include "engines.h"
 #include "rank.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whoever comes to rank 0's port that is no rank of this job: the ranks gather all the same. */
+/* Strangers at rank 0's port: the ranks of the job gather all the same. */
 #include "strangers.h"
 
 /* ---- without a key -------------------------------------------------------------------------- */

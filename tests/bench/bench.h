@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the benchmarks share: time, rows of the table, the machine's own copy, a job of
- * processes. */
+/* Shared by the benchmarks: time, rows of the table, the machine's own copy, a job of processes. */
 #ifndef HEARTH_TESTS_BENCH_H
 #define HEARTH_TESTS_BENCH_H
 

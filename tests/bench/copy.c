@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the machine can do: each thread copies one part. The plain copy is the better of memcpy()
+ * The machine's own limit: each thread copies one part. The plain copy is the better of memcpy()
  * and stores past the caches, found at the first call, so that the limit is no straw man.
  */
 #include "bench.h"

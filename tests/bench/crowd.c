@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_crowd: what a member keeps of its rate while strangers come to the listener of who serves
- * it, against the same strangers, with the same part of a processor, at a listener that only takes
- * and closes.
+ * bench_crowd: the part of its rate that a member keeps while strangers come to the listener of the
+ * node that serves it, against the same strangers, with the same part of a processor, at a listener
+ * that only accepts and closes.
  *
  *     puller ◄── the shard ── owner ◄┐
  *                                    ├── one or the other, in turn ── strangers
  *                             dumb ◄─┘
  *
- * tcp with a key: nobody without it is heard by a session. Four kinds of strangers come one after
- * the other: a whole hello, of which the owner has to compute; half of one; noise; and one that
- * says nothing.
+ * tcp with a key: a session receives nothing from a stranger without it. Four kinds of strangers
+ * come one after the other: a whole hello, for which the owner has to compute; half a hello; noise;
+ * and a connection that sends nothing.
  */
 #include "bench.h"
 

@@ -2,8 +2,8 @@
 /*
  * bench_latency: how long a message of 64 bytes is under way between two sleeping processes, from
  * send() to the receiver's callback, after the two have been quiet for 0, 10 and 1000 ms; and what
- * processors the two take when nothing is to be done. A socket does the same beside: what the
- * machine itself needs to wake somebody up.
+ * processors the two take when nothing is to be done. A socket does the same beside: the time that
+ * the machine itself needs to wake a process.
  *
  *     idle 0, 10 ms     one backend after the other, in rounds
  *     idle 1 s, nothing all at the same time

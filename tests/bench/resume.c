@@ -8,10 +8,10 @@
  *             their save    all have   step and     the next       by all
  *             has failed    opened     bytes back   save
  *
- * Not the coordinator's node: nobody decides then, so that the survivors' save does not fail before
- * its own deadline, and it is the launcher who notices. There is no rate to compare with: the time
- * is made of heartbeats as much as of bytes. Wanted: 3 s at the median with heartbeat_ms 200,
- * dead_ms 1000 and 256 MiB.
+ * It is not the coordinator's node: without the coordinator no save is decided, so the survivors'
+ * save fails only at its own deadline, and the launcher notices the loss first. There is no rate to
+ * compare with: the time is made of heartbeats as much as of bytes. Wanted: 3 s at the median with
+ * heartbeat_ms 200, dead_ms 1000 and 256 MiB.
  */
 #include "bench.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a socket on loopback gives, sleeping: from a file of the tmpfs by send(), by sendfile(), or
+ * The rate of a socket on loopback, sleeping: from a file of the tmpfs by send(), by sendfile(), or
  * by send() of records that are sealed here and opened there where they will stay, by one thread
  * each.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Something else lies where a file of Hearth's should: a fifo, a directory, a link. The engine
- * starts or says what is wrong, and waits for nobody; and so does each command.
+ * starts, or reports what is wrong, and never waits. The same holds for each command.
  */
 #include "command.h"
 

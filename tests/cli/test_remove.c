@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `hearth rm` and `clean` while somebody else exchanges what they remove: as root, in the
- * directory of a user who wants root's files gone.
+ * `hearth rm` and `clean` while another process exchanges what they remove: as root, in the
+ * directory of a user who tries to have root's files removed.
  */
 #include "command.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a job's directory takes of memory, whether it lies in saves or not. */
+/* The memory that a job's directory takes, whether it lies in saves or not. */
 #include "command.h"
 #include "saved.h"
 

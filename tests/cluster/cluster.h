@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cluster on one machine, for one scenario: machines that can be lost, ranks that are told what
- * to do, and what must be recoverable. Every call returns 0, LOST_IT with the reason in world.why,
+ * A cluster on one machine, for one scenario: machines that can be lost, ranks that take orders,
+ * and saves that must be recoverable. Every call returns 0, LOST_IT with the reason in world.why,
  * or SKIPPED; every wait has a deadline.
  */
 #ifndef HEARTH_TESTS_CLUSTER_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Runs the scenarios, a few at a time, each in a process of its own that ends with all it started;
- * a line for each, and at the end how many. What a lost one did, and its engines' logs, stay in
- * --logs; see tests/cluster/run --help.
+ * a line for each, and at the end how many. The output of a failed scenario, and the logs of its
+ * engines, stay in --logs; see tests/cluster/run --help.
  */
 #include "cluster.h"
 #include "engines.h"

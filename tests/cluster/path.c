@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is between two machines: packets that are lost on the way, all of them or the large ones. A
- * rule of nftables where they arrive drops them, so neither end is told.
+ * The path between two machines: packets that are lost on the way, all of them or the large ones. A
+ * rule of nftables where they arrive drops them, so neither end is notified.
  */
 #include "cluster.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What somebody else does to a machine's memory under a job that runs there. */
+/* Other programs change a machine's memory under a job that runs there. */
 #include "cluster.h"
 
 #include <dirent.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The job as a whole: all ranks are told the same, and what they recover is compared with what
- * was written. The rule that every recovery is held to: the newest step that all ranks saw
- * PROTECTED, or a later one that was begun, the same on all ranks, every byte of one save.
+ * The job as a whole: all ranks receive the same orders, and the bytes that they recover are
+ * compared with those that they wrote. The rule that every recovery is held to: the newest step
+ * that all ranks saw PROTECTED, or a later one that was begun, the same on all ranks, every byte of
+ * one save.
  */
 #include "cluster.h"
 

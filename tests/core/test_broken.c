@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Slots whose files somebody removes or cuts short under the engine, and room beside slots in
- * use. */
+/* Slots whose files another program removes or cuts short under the engine, and room beside slots
+ * in use. */
 #include "check.h"
 #include "tmp_root.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All ranks come to the same epoch from the same table, or are told which two disagree. */
+/* All ranks come to the same epoch from the same table, or learn which two disagree. */
 #include "damaged.h"
 
 #include "core/base/auth.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all bytes of a foreign file say: is it whole, and which items are in it. */
+/* All bytes of a foreign file are read: is it whole, and which items are in it? */
 #include "check.h"
 
 #include "core/base/bytes.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records on a mount that somebody else has filled to its last page. */
+/* Records on a mount that another program has filled to its last page. */
 #include "check.h"
 #include "raws.h"
 #include "tmp_root.h"

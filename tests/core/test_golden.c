@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A digest of the bytes that a fixed example of each format encodes to, beside the version that it
- * has: who changes a layout and does not raise its row in core/format/versions.h is told so here.
- * No two fields of an example are alike, so that fields that changed places are seen too.
+ * has: if a layout changes and its row in core/format/versions.h is not raised, the test fails. No
+ * two fields of an example are alike, so that it also notices fields that changed places.
  */
 #include "check.h"
 #include "tmp_root.h"

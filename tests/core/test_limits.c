@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the encoders write at the limits of what an engine may have: the longest names, the last
- * step, full lists and empty ones. The decoder takes it, and what it gives encodes to the same
- * bytes.
+ * The encoders at the limits of what an engine may have: the longest names, the last step, full
+ * lists and empty ones. The decoder accepts the bytes, and its result encodes to the same bytes.
  */
 #include "check.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is shared, changed or named as no library does it: each rule of the `.metadata` reader. */
+/* Values that are shared, changed or named as no library does it: each rule of the `.metadata`
+ * reader. */
 #include "check.h"
 #include "metadata_make.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a removal takes, on trees that are drawn by seed: a job with and without Hearth's mark,
- * saves of its own and of others, links to outside, foreign files in every place, and another
- * process that exchanges names meanwhile.
+ * A removal on trees that are drawn by seed: a job with and without Hearth's mark, saves of its own
+ * and of others, links to outside, foreign files in every place, and another process that exchanges
+ * names meanwhile.
  *
  * The judge keeps each file open. Whatever was done to names: a file outside, or a foreign one, has
  * the links that it had; and a file of Hearth's is gone where the whole job went undisturbed.

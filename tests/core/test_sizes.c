@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank says of its objects' sizes never leaves an object without a slot, and wastes
- * little. */
+/* With the sizes that a rank declares for its objects, no object is left without a slot, and little
+ * room is wasted. */
 #include "check.h"
 
 #include "core/base/env.h"

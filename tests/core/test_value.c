@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Items of other people's checkpoints as values: what torch wrote, compared with what torch reads;
- * and what nobody should have written.
+ * Items of other programs' checkpoints as values: files of torch, compared with what torch reads of
+ * them; and items that no program should write.
  */
 #include "check.h"
 #include "value_tree.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Items that nobody should have written: tensors that reach out of their storage, storages of
- * another size, pickles that want something run. Also every prefix and every small change of
- * what torch wrote.
+ * Items that no honest program writes: tensors that reach out of their storage, storages of another
+ * size, pickles that want something run. Also every prefix and every small change of what torch
+ * wrote.
  */
 #include "vectors.h"
 #include "zipper.h"

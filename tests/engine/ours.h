@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A client that is no rank of the world asks an engine in virtual time, and may hear later. */
+/* A client that is no rank of the world asks an engine in virtual time; the answer may come
+ * later. */
 #ifndef HEARTH_TESTS_ENGINE_OURS_H
 #define HEARTH_TESTS_ENGINE_OURS_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job of three nodes with one PROTECTED save, in virtual time, and somebody who reads of it. */
+/* A job of three nodes with one PROTECTED save, in virtual time, and a client that reads from
+ * it. */
 #ifndef HEARTH_TESTS_ENGINE_READER_H
 #define HEARTH_TESTS_ENGINE_READER_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who copies the bytes of an answer. The world itself is broken where an engine's thread copies
- * many. */
+/* Which thread copies the bytes of an answer. The world itself is broken where an engine's thread
+ * copies many. */
 #include "reader.h"
 
 #include "engine/state/answer.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A large common object at an engine of one node whose workers do what the test says, and nothing
+ * A large common object at an engine of one node whose workers do what the test orders, and nothing
  * by themselves: what is too long for the engine's thread must be theirs, so it has not happened
  * before.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which save a rank may read, asked of an engine in virtual time that has not heard all there
- * is. */
+/* Which save a rank may read, asked of an engine in virtual time that has not received all
+ * messages. */
 #include "ours.h"
 
 #include "replication/tree/tree.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank that has lost its connection hears of a save that it had begun, in virtual time. */
+/* A rank that has lost its connection learns the outcome of a save that it had begun, in virtual
+ * time. */
 #include "reader.h"
 
 #include <hearth/save.h>

@@ -2,8 +2,8 @@
 /*
  * Foreign containers as a cluster may be left with them, made by dice: of each file its rank's own
  * copy and a replica on the next node, each whole, torn, of another save of that step, or away; and
- * on each node a `.metadata` of any of these. What must be chosen is said by a model of twenty
- * lines that knows how the files were made, and shares nothing with the engine.
+ * on each node a `.metadata` of any of these. A model of twenty lines computes what must be chosen.
+ * It has the list of how the files were made, and shares nothing with the engine.
  */
 #include "check.h"
 #include "world_parts.h"

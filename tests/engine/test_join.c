@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Joins said packet by packet to an engine in virtual time: those that are too late, and what ranks
- * hear of an epoch that has failed. */
+/* Joins that are sent packet by packet to an engine in virtual time: joins that are too late, and
+ * the error that ranks get of an epoch that has failed. */
 #include "check.h"
 #include "content.h"
 #include "saving.h"

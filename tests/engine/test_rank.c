@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a connection may ask for: as which rank it speaks, and what of that rank's it may touch.
- * Said packet by packet to an engine in virtual time, by processes that come beside the ranks
- * there. */
+/* The rights of a connection: for which rank it speaks, and which of that rank's objects it may
+ * use. Processes beside the ranks send packet by packet to an engine in virtual time. */
 #include "packets.h"
 
 #include "replication/held/holdings.h"

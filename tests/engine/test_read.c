@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is lent to readers, and what they are told where it is not. In virtual time. */
+/* Objects that are lent to readers, and the errors that readers get otherwise. In virtual time. */
 #include "reader.h"
 
 #include "replication/transfer/transfer.h"

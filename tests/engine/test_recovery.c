@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks hear of a recovery, from engines in virtual time: why it cannot be, and how long what
- * took. */
+/* The answers that ranks get about a recovery, from engines in virtual time: why it failed, and how
+ * long each phase took. */
 #include "check.h"
 #include "world_parts.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Wishes for kept saves, and the list of them, asked of an engine in virtual time that is not the
- * coordinator's, over a net that loses what it is told to. */
+ * coordinator's, over a net that loses messages on demand. */
 #include "saving.h"
 
 #include "ours.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an engine may say to its rank, of whatever version or mind it is: answers, to what is waited
- * for, posted or given up, or to nobody, events, slots lent ahead, with a descriptor or none. An
- * answer that is taken is of the type that was due, and whole; its text ends; descriptors are
- * closed.
+ * Anything that an engine, also a hostile or newer one, can send to its rank: answers to requests
+ * that are waited for, posted or given up, or to no request; events; slots lent ahead; with a
+ * descriptor or none. An answer that is accepted has the type that was due, and is whole; its text
+ * ends; descriptors are closed.
  */
 #include "client/link/events.h"
 #include "client/link/kept.h"

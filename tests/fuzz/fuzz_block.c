@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a block decodes to encodes to the same: all of ours, the first two fields of others. */
+/* A block that was decoded encodes to the same bytes: all of Hearth's, the first two fields of
+ * others. */
 #include "core/foreign/items.h"
 
 #include <stdlib.h>

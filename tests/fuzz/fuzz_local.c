@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a process of the same user may say to an engine: packets of any type and content, whole by
+ * A process of the same user sends anything to an engine: packets of any type and content, whole by
  * their head or not, with a descriptor's content or none, from a client that is unknown, attached,
  * or a rank's helper. The engine goes on to answer others.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a stranger says to the host of the ranks' meeting, or in its name: nothing of it is proved
- * to a side that has the key. */
+/* A stranger sends anything to the host of the ranks' meeting, or in its name: a side that has the
+ * key accepts nothing of it as proved. */
 #include "meeting/wire.h"
 
 #include <stdlib.h>

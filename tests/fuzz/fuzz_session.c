@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A conversation with a session before any proof, from both sides of a dial: bytes as they are, and
- * frames under the job's key with whatever in them. Nobody becomes a peer who does not compute a
- * proof, and nothing of what is said is delivered.
+ * frames under the job's key with whatever in them. A side that does not compute a proof never
+ * becomes a peer, and no message of it is delivered.
  */
 #include "net_world.h"
 #include "steps.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A byte for the way in, then what a member sends: an address, a grant, messages, or frames of bulk
  * to a connection that has two pulls under way. Each pull ends once, nothing is written beside its
- * place. Where a connection is sealed, what somebody on the path adds is no message. */
+ * place. On a sealed connection, bytes that an attacker on the path adds are not taken for a
+ * message. */
 #include "core/base/bytes.h"
 #include "transport/tcp/tcp.h"
 

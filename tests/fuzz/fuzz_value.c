@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An item. What is accepted can be walked, and tensors lie within it, shape and strides too. */
+/* An item. If it is accepted, it can be walked, and tensors lie within it, shape and strides
+ * too. */
 #include <hearth/value.h>
 
 #include <stdlib.h>

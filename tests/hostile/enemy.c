@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the enemy does, slice by slice: with its own session, whose frames are lies under the right
- * keys or are changed after they were sealed; with connections that say something else than a
- * hello; and, where the listener is Hearth's own, with plain sockets. Now and then it does not
+ * The attacks of the enemy, slice by slice: with its own session, whose frames are lies under the
+ * right keys or are changed after they were sealed; with connections that send something else than
+ * a hello; and, where the listener is Hearth's own, with plain sockets. Now and then it does not
  * listen for a while.
  */
 #include "wires.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The enemy of a transport's and an engine's every door. Frames are told apart by their numbers:
- * number k of a seed is always the same lie to the same state, from the start of its slice on, so
- * that a million of them can be had in parts, and a finding again.
+ * The enemy of a transport's and an engine's every door. Frames have numbers: number k of a seed is
+ * always the same lie to the same state, from the start of its slice on, so that a million of them
+ * can be had in parts, and a finding again.
  */
 #ifndef HEARTH_TESTS_HOSTILE_H
 #define HEARTH_TESTS_HOSTILE_H

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lies, made of what was said in earnest: bits, lengths, counts and numbers that are almost
- * right. */
+/* Lies, made from honest messages: bits, lengths, counts and numbers that are almost right. */
 #include "hostile.h"
 
 #include "core/base/bytes.h"

@@ -2,8 +2,8 @@
 /*
  * A session by a real backend, and a peer with the job's key that sends it anything: before the
  * hello, in its place, and after it. The victim goes on serving a third, healthy one, whose pulls
- * are right; it ends when it is told to, it is no larger than before but for a bound, and its log
- * names who it was.
+ * are right; it ends when it is asked to, it is no larger than before but for a bound, and its log
+ * names the peer.
  */
 #include "wires.h"
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # abi.sh ROOT LIBRARY [--update]: the library's ABI is the one recorded in tests/lint/hearth.abi,
-# or has grown and the record says so. --update writes the record.
+# or has grown, and the record has the new names. --update writes the record.
 #
 # LIBRARY may be the archive: it is linked here as the shared library would be.
 set -eu

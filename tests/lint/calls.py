@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""calls.py ROOT BUILD: who needs whom, from the symbols of the objects in BUILD.
+"""calls.py ROOT BUILD: which files and folders need which others, by the objects' symbols in BUILD.
 
   circle   files that need each other. tests/lint/pairs may name a pair that is one machine in two
            files, with its reason; at most three.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the public headers declare, for manual.py: names, prototypes, layouts."""
+"""The declarations of the public headers, for manual.py: names, prototypes, layouts."""
 import os
 import re
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""options.py ROOT BUILD: what is said of options elsewhere is what the table says.
+"""options.py ROOT BUILD: texts about options agree with the table of options.
 
 The table is core/base/options.def, as `BUILD/bin/hearth ls --env --json` prints it. Compared with it:
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the blocks of C in the pages use without declaring it; see snippets.py. */
+/* Names that the blocks of C in the pages use without declaring them; see snippets.py. */
 #include <hearth/hearth.h>
 
 #include <string.h>

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# spdx.sh ROOT: every source, script and build file says its licence in its first three lines.
+# spdx.sh ROOT: every source, script and build file has its licence in its first three lines.
 set -eu
 cd "$1"
 bad=0

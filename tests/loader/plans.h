@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A member, node 1, and the plans that it is given; node 0 hears what it says. */
+/* A member, node 1, and the plans that it is given; node 0 receives its messages. */
 #ifndef HEARTH_TESTS_LOADER_PLANS_H
 #define HEARTH_TESTS_LOADER_PLANS_H
 

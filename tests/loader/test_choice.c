@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the coordinator makes of that which the members say they hold. */
+/* What the coordinator chooses from the members' inventories. */
 #include "rig.h"
 
 #include "core/format/plans.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a member makes of a plan. */
+/* How a member carries out a plan. */
 #include "plans.h"
 
 TestSuite(restore, .init = begin, .fini = rig_close);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is lost, what is no loss, and whose vote counts for which plan. */
+/* Which saves count as lost and which do not, and which member's vote counts for which plan. */
 #include "rig.h"
 
 #include "core/format/plans.h"

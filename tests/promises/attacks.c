@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who has no key, or is another user, at the doors of a job that is running: with plain sockets at
+ * Attackers without the key, or of another user, at a job that is running: with plain sockets at
  * its engines' ports, and at each name in its memory. Saves go on, no engine ends, and what they
  * use is bounded.
  */

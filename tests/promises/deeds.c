@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank can be asked to do. Its tensor's bytes say step, tag and rank. */
+/* The orders that a rank can carry out. Its tensor's bytes encode step, tag and rank. */
 #include "party.h"
 
 #include <string.h>

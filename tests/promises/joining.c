@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening a job that cannot be opened: every rank hears why, soon, and goes on when it can be. One
- * case each. */
+/* Opening a job that cannot be opened: every rank gets the reason soon, and goes on when the job
+ * can be opened. One case each. */
 #include "party.h"
 
 #include <fcntl.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Something else lies at a name that an engine, a rank or a command opens: a link to outside or to
- * another file inside, a fifo, a folder, a device; or at that of a directory, a link. Nobody waits,
- * nothing is read or written where a link leads, and the job goes on, or each rank is told why not.
+ * another file inside, a fifo, a folder, a device; or at that of a directory, a link. No process
+ * waits, nothing is read or written where a link leads, and the job goes on, or each rank gets the
+ * reason why not.
  */
 #include "damage.h"
 #include "party.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who does not have the key gets nothing and spoils nothing: noise at the engine's port, an engine
+ * A stranger without the key gets nothing and spoils nothing: noise at the engine's port, an engine
  * that knows all of the job but the key, and an object whose pickle would run a program.
  */
 #include "damage.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ways to run a job: how many nodes, how its engine starts, how ranks find each other, and what
- * a guest in somebody else's process leaves alone. One case each. */
+ * an engine inside another program's process must leave alone. One case each. */
 #include "party.h"
 
 #include <errno.h>

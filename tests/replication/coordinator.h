@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A coordinator, node 0, and what it hears: facts that are made up, and what it puts on record. */
+/* A coordinator, node 0: made-up facts that it receives, and what it puts on record. */
 #ifndef HEARTH_TESTS_REPLICATION_COORDINATOR_H
 #define HEARTH_TESTS_REPLICATION_COORDINATOR_H
 

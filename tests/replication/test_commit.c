@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a member says of a save, as the coordinator hears it, and what that makes of a lost
+/* A member's facts about a save, as the coordinator receives them, and when they end the loss of a
  * member. */
 #include "check.h"
 #include "pair.h"

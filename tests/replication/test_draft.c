@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The manifest at the coordinator: who makes it, and what becomes of it when nobody wants it any
- * more. */
+/* The manifest at the coordinator: which thread makes it, and what becomes of it when it is not
+ * needed any more. */
 #include "coordinator.h"
 
 #include "core/format/table.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The manifest at a member: who reads what has come, and what becomes of it when nobody wants it
- * any more. */
+/* The manifest at a member: which thread reads the bytes that have come, and what becomes of it
+ * when it is not needed any more. */
 #include "member.h"
 
 #include "core/format/table.h"

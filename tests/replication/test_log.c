@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator and its log: made-up facts of two nodes, and what is on record when a head is
- * told. */
+ * sent. */
 #include "coordinator.h"
 
 static void begin(void)

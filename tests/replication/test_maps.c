@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is lost and who is back at the coordinator, and what maps make of it. Three nodes, one
+/* Which nodes the coordinator calls lost or returned, and the maps that follow. Three nodes, one
  * copy each. */
 #include "coordinator.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a member says of a save and when. */
+/* Which facts a member sends of a save, and when. */
 #include "member.h"
 
 TestSuite(member, .init = begin, .fini = end);

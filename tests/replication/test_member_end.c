@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a member says and keeps of a save whose handle has ended, until a head decides it and
+/* What a member sends and keeps of a save whose handle has ended, until a head decides it and
  * after. */
 #include "member.h"
 

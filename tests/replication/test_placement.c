@@ -29,7 +29,8 @@ static void done(struct hth_epoch *e, struct hth_placement *p)
     free(e->member);
 }
 
-/* No copy with its owner or another copy, and nobody holds more than one share above the least. */
+/* No copy lies with its owner or another copy, and no node holds more than one share above the
+ * least. */
 static void must_be_fair(const struct hth_epoch *e, const struct hth_placement *p, int racks)
 {
     uint32_t load[64] = { 0 };

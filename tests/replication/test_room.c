@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A copy that has no room at its holder: whether its save waits, what is said of it, and how it
+/* A copy that has no room at its holder: whether its save waits, what is reported of it, and how it
  * ends. */
 #include "member.h"
 

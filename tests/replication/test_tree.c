@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is whose parent after losses, and how facts travel. */
+/* Which node is whose parent after losses, and how facts travel. */
 #include "check.h"
 #include "pair.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank does with the tensors of the model. `by` is the world that saved the step. */
+/* The orders of a rank, on the tensors of the model. `by` is the world that saved the step. */
 #ifndef HEARTH_TESTS_RESHARD_DEEDS_H
 #define HEARTH_TESTS_RESHARD_DEEDS_H
 

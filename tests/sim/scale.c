@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A large job: thousands of engines, and what one of them holds, hears and computes.
+ * A large job: thousands of engines, and what one of them holds, receives and computes.
  *
  *   scale --nodes N [--ranks R] [--copies C] [--saves S] [--flap] [--memory MIB] [--trace]
  *

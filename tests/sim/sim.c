@@ -9,8 +9,8 @@
  * Runs seeds S .. S+N-1 on all processors or in --jobs processes, each in a world of its own in all
  * that no option fixes. Prints what happened in numbers; a seed that breaks a promise is printed
  * with the command that replays it, with --shrink also the smallest world of that kind that still
- * does. With --break RULE the engines leave that rule out, and the run succeeds when somebody
- * noticed.
+ * does. With --break RULE the engines leave that rule out, and the run succeeds if the judge
+ * noticed it.
  */
 #include "world_shrink.h"
 

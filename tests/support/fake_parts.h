@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two files of the fake engine share. */
+/* Shared by the two files of the fake engine. */
 #ifndef FAKE_PARTS_H
 #define FAKE_PARTS_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A few sessions on the net inside the process, in virtual time; each writes down what it hears. */
+/* A few sessions on the net inside the process, in virtual time; each writes down what it
+ * receives. */
 #ifndef NET_WORLD_H
 #define NET_WORLD_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One step at a time: a work, or what the net has due, or somebody's tick, or the clock. */
+/* One step at a time: a work, or a message that is due, or a node's tick, or the clock. */
 #include "pair.h"
 
 #include "store_mem.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ranks' meeting of an engine in virtual time, played by a test: it notes what it is told. */
+/* The ranks' meeting of an engine in virtual time, played by a test: it notes each call. */
 #ifndef HEARTH_TESTS_PLAYED_MEETING_H
 #define HEARTH_TESTS_PLAYED_MEETING_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A port that a socket was bound to and closed is the kernel's to give away, and one that is free
- * at 127.0.0.1 may be somebody's at 127.0.0.2: a listener at all addresses finds either in use. So
+ * A port that a socket was bound to and closed is the kernel's to give away, and a port that is
+ * free at 127.0.0.1 may be in use at 127.0.0.2: a listener at all addresses finds either in use. So
  * the socket is bound at all addresses and stays open. Bound with SO_REUSEADDR and not listening,
  * it lets in listeners that set SO_REUSEADDR, too.
  */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A history by hand: worlds (world.h) in which nothing goes wrong but what a test does, in virtual
- * time. Ranks save when they are told to, so that all of them are at one step whatever is done in
- * between.
+ * time. Ranks save only on demand, so that all of them are at one step whatever is done in between.
  */
 #ifndef SCRIPT_H
 #define SCRIPT_H

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the store in memory know of each other: store_mem.c, its room, and its raw
- * objects. */
+/* Shared by the files of the store in memory: store_mem.c, its room, and its raw objects. */
 #ifndef HEARTH_TESTS_STORE_MEM_PARTS_H
 #define HEARTH_TESTS_STORE_MEM_PARTS_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests' own tmpfs: mounted where nobody else sees it, so that a test that dies leaves nothing. */
+/* Tests' own tmpfs: mounted where no other process sees it, so that a test that dies leaves
+ * nothing. */
 #include "tmp_root.h"
 
 #include <ftw.h>

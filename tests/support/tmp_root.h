@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A directory for one test's store. With the right to mount it is a tmpfs of its own, in a mount
- * namespace of this process, and gone with it; else a directory in /dev/shm. */
+ * namespace of this process, and ends with it; else a directory in /dev/shm. */
 #ifndef TMP_ROOT_H
 #define TMP_ROOT_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The model's ears: heads of an epoch's log on their way from its coordinator, decoded here. What
- * is told is on the teller's record by then, and no two heads of an epoch have one position,
+ * The model's ears: heads of an epoch's log on their way from its coordinator, decoded here. A head
+ * that is sent is on its sender's record by then, and no two heads of an epoch have one position,
  * whatever dies in between.
  */
 #include "world_parts.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The model's eyes: what lies in a machine's memory, decoded here and not by the product, with sums
- * and an order of saves that are this file's own. An object is whole when its block and its table
- * say so and its bytes are those that its rank wrote.
+ * and an order of saves that are this file's own. An object is whole if its block and its table are
+ * right, and its bytes are those that its rank wrote.
  */
 #include "raws.h"
 #include "world_parts.h"

@@ -2,8 +2,8 @@
 /*
  * Options that differ from one launch to the next: the job is started again with other `copies`,
  * `min_copies`, `keep`, `allow_degraded`, failure domains or ranks a node, on the memory that it
- * has. What the judge may ask of a save is what the launch that decided it has promised, until the
- * present one has decided another.
+ * has. The judge requires of a save the promises of the launch that decided it, until the present
+ * launch has decided another save.
  */
 #include "world_parts.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the world share: world.c (time, launcher), world_machine.c (machines and what
+/* Shared by the files of the world: world.c (time, launcher), world_machine.c (machines and what
  * engines are handed), world_wake.c (who is due), world_fault.c and world_ill.c (what goes wrong at
  * once, and for a time), world_net.c (what goes wrong on the way), world_rank.c (ranks),
  * world_slots.c (what they map), world_read.c (ranks that read), world_table.c (their meeting),

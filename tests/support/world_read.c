@@ -2,10 +2,10 @@
 /*
  * Ranks that read while the job saves, dies and recovers: FIND, MAP, UNMAP, RANGE, COMMON_GET,
  * MANIFEST and BAD, one request of a reader after the other, on the connection on which its rank
- * saves. The judge of them: what is found as PROTECTED was decided so and is no older than what the
- * rank has heard of; bytes that are read are those that a rank wrote; an object that is mapped does
- * not change, and its slot is not lent, until the reader unmaps it or its process ends; BAD puts
- * aside no copy that is right; each request is answered.
+ * saves. The judge of them: a save that is found as PROTECTED was decided so, and is no older than
+ * the newest one that the rank has learned of; bytes that are read are those that a rank wrote; an
+ * object that is mapped does not change, and its slot is not lent, until the reader unmaps it or
+ * its process ends; BAD puts aside no copy that is right; each request is answered.
  */
 #include "raws.h"
 #include "world_parts.h"

@@ -4,7 +4,7 @@
  * lost: what was saved meanwhile is beyond redundancy, and recovery goes back to the save before,
  * which other members know to be outdated.
  *
- *     replaced, one after the other; nobody saves ─► ranks save ─► PROTECTED ─► replacements lost
+ *     replaced, one after the other; no rank saves ─► ranks save ─► PROTECTED ─► replacements lost
  *
  * Other faults go on meanwhile. Where one of them uses a machine of these otherwise it is given up.
  */

@@ -4,7 +4,7 @@
  * has two writers.
  *
  *     LENT ─► mapped ─► written, SEAL ─► idle ─► unmapped: before the process attaches again, or at LET_GO
- *               └─ cut off: the engine is told that the connection has ended, and the process writes on for a time
+ *               └─ cut off: the engine notices it, and the process writes on for a time
  */
 #include "world_parts.h"
 

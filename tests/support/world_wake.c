@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is due first, of a fixed number: a tree of least times over an array, so that a change costs
- * the logarithm, and nobody is asked who is not due. */
+/* Which of a fixed number is due first: a tree of least times over an array, so that a change costs
+ * the logarithm, and only those that are due are asked. */
 #include "world_parts.h"
 
 #include <stdlib.h>

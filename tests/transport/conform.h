@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the conformance cases share: two transports of one backend that record every event and
- * judge the order of the events themselves, and a pump that moves both in real or virtual time.
+ * Shared by the conformance cases: two transports of one backend that record every event and judge
+ * the order of the events themselves, and a pump that moves both in real or virtual time.
  */
 #ifndef CONFORM_H
 #define CONFORM_H

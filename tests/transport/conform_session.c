@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A session above the transport: the deadlines that a transport alone does not have. Node 0 owns
- * an object and is stopped in the middle; node 1 pulls it and must find its way on its own. And who
- * speaks another version or has another key is told so, on both sides. */
+/* A session above the transport: the deadlines that a transport alone does not have. Node 0 owns an
+ * object and is stopped in the middle; node 1 pulls it and must find its way on its own. If a peer
+ * has another version or another key, both sides report it. */
 #include "conform.h"
 
 #include "transport/session/session.h"

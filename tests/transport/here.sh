@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# here.sh: builds what the conformance suite needs, on a bare Debian 12 or 13, and runs the suite against the
-# libfabric and the UCX of that release. The last line says which they are and what came of it.
+# here.sh: builds what the conformance suite needs, on a bare
+# Debian 12 or 13, and runs the suite against the libfabric and the UCX of that release. The last
+# line has both versions and the result.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=../../deploy/packages

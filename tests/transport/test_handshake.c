@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How sessions meet: who is believed, who is refused, and what a liar can do. */
+/* How sessions meet: which peer is accepted, which is refused, and what a lying peer can do. */
 #include "check.h"
 #include "net_world.h"
 #include "secret.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the net inside the process has beyond the contract of conformance.c: scripts, silence,
- * one history per seed, and room for thousands. */
+/* The net inside the process beyond the contract of conformance.c: scripts, silence, one history
+ * per seed, and room for thousands. */
 #include "check.h"
 
 #include "core/base/bytes.h"

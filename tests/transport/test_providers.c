@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of libfabric's providers, and what a user hears where one does not come up: on machines
- * that are made up of files. */
+/* The table of libfabric's providers, and the error where one does not come up: on machines that
+ * are made up of files. */
 #include "check.h"
 #include "made_up.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Secrecy of a connection: who gets in and who does not, and that nothing of a record can be
- * changed. */
+/* Secrecy of a connection: which peer is admitted and which is not, and that nothing of a record
+ * can be changed. */
 #include "check.h"
 
 #include "core/base/bytes.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sessions on the net inside the process: who is believed, who is given up, and when. */
+/* Sessions on the net inside the process: which peer is accepted, which is given up, and when. */
 #include "check.h"
 #include "net_world.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Somebody on the path of the transport tcp: all that two transports say to each other passes
- * through his hands, and he changes it, leaves it out, says it twice, cuts it, keeps it for later.
- * What a pull gives out is what was granted, or nothing.
+ * An attacker on the path of the transport tcp: all bytes between two transports pass through his
+ * hands, and he changes them, leaves some out, sends some twice, cuts the connection, or keeps some
+ * for later. A pull yields the bytes that were granted, or nothing.
  */
 #include "tcp_side.h"
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# worst_seeds.sh [--from N] [--to N] [--again] [BUILD]: the strict provider's `worst` with many seeds (1..1000
-# without), a second or two each. What has run is kept in BUILD/worst_seeds, so that a run that was stopped goes on
-# where it was; --again forgets it. On demand; the result is recorded in tests/on-demand.md. A seed that failed,
-# alone: conformance --backend ofi-strict-worst --seeds N-N
+# worst_seeds.sh [--from N] [--to N] [--again] [BUILD]: the
+# strict provider's `worst` with many seeds (1..1000 without), a second or two each.
+# BUILD/worst_seeds keeps the seeds that have run, so that a run that was stopped goes on where it
+# was; --again forgets it. On demand; the result is recorded in tests/on-demand.md. A seed that
+# failed, alone: conformance --backend ofi-strict-worst --seeds N-N
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=$root/build/debug from=1 to=1000 step=20

@@ -4,7 +4,7 @@
     @behaviour()                        one process, no process group
     @behaviour(ranks=True)              on each of four ranks, of two nodes
     @behaviour(cases=("a", "b"))        once with each, as the second argument
-    @behaviour(differs="why")           what the two give is not the same: the table says why
+    @behaviour(differs="why")           the two results are not the same: the table has the reason
     @behaviour(needs="async_stager")    not with a torch that lacks it (lacks.WHY); needs= may be a
                                         function of the case, which gives "" where nothing is needed
 

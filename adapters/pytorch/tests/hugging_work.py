@@ -6,9 +6,9 @@ own; writes its losses.
 
 fsdp, trainer-fsdp: model and optimizer are sharded (FSDP2); trainer-full: and whole on storage.
 transformers-plateau: the schedule hangs on evaluations, and storage has the model alone.
-transformers-full: rank 0 finds no room for its model in one save.
-between: rank 1 dies when the model of DIE_AT is written and the optimizer is not. Accelerate makes
-FSDP on accelerators only: here it is told that this is one, and the rest is its own.
+transformers-full: rank 0 finds no room for its model in one save. between: rank 1 dies when the
+model of DIE_AT is written and the optimizer is not. Accelerate makes FSDP on accelerators only.
+Here a test makes it take the CPU for one; the rest is its own code.
 """
 
 from __future__ import annotations

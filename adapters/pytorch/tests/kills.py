@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a killed rank costs under a real torchrun: one restart, and no hang.
+"""The cost of a killed rank under a real torchrun: one restart, and no hang.
 
     python kills.py --kills 12 --order latest
 
-Two ranks join the job, save, and end. In each life but the last one rank is killed, in turn, at
-one of three points (kills_work.py). Every life counts. torchrun gets
-TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, as the page says; with --shared it does not, and then gloo
-may read addresses of an earlier life.
+Two ranks join the job, save, and end. In each life but the last one rank is killed, in turn, at one
+of three points (kills_work.py). Every life counts. torchrun gets
+TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, as on the page; with --shared it does not, and then gloo may
+read addresses of an earlier life.
 """
 
 from __future__ import annotations

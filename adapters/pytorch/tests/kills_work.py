@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank under torchrun in a job whose ranks are killed, one in each life of the job, at different
-points; each life notes what it was. It calls init_process_group() first, as the page says, or
+points; each life notes what it was. It first calls init_process_group(), as the page recommends, or
 latest()."""
 
 import os

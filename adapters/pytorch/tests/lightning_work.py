@@ -3,9 +3,9 @@
 
     lightning_work.py [ddp|rank-0|fsdp|model-parallel] FOLDER STEPS DIE_AT
 
-Rank 1 ends itself with SIGKILL after step DIE_AT. rank-0: Lightning's own checkpoints are in memory,
-of rank 0 alone. fsdp: FSDPStrategy. model-parallel: FSDP2. Lightning gives FSDP the number of a GPU:
-here it is told that it is on a CPU, and the rest is its own.
+Rank 1 ends itself with SIGKILL after step DIE_AT. rank-0: Lightning's own checkpoints are in
+memory, of rank 0 alone. fsdp: FSDPStrategy. model-parallel: FSDP2. Lightning gives FSDP the number
+of a GPU; here it gets the CPU instead. The rest is its own code.
 """
 
 from __future__ import annotations

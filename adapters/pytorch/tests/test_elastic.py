@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hearth_checkpoint.torch.elastic: who becomes which rank, and a job whose survivors go on."""
+"""hearth_checkpoint.torch.elastic: which process becomes which rank, and a job whose survivors go
+on."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits for room of hearth_checkpoint.job, one rank: one attempt each, and Ctrl-C is heard."""
+"""Waits for room of hearth_checkpoint.job, one rank: one attempt each, and Ctrl-C ends them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Threads, the collector, forks and Ctrl-C: nothing of the library is used after it was given back,
-and nobody waits for a lock that is never released."""
+and no thread waits for a lock that is never released."""
 
 from __future__ import annotations
 

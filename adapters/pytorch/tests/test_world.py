@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several ranks on two nodes: sharded states, failures on one rank, and what every rank hears of them."""
+"""Several ranks on two nodes: sharded states, failures on one rank, and the errors of all ranks."""
 
 from __future__ import annotations
 

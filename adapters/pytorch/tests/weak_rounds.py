@@ -17,7 +17,7 @@ These rules hold in every round: no call of the loop raises; no call of it takes
 blocked_ms, which either rank may wait, and the copy, with what the machine is late by beside; a
 save that begins after the faults' end is PROTECTED within SAVED_S, on both nodes (FALLEN_S after
 `gone`); the newest PROTECTED save loads with the values of its step. After a directory was removed
-the ranks are started again, as the error says, and find a save that is no older than the newest
+the ranks are started again, as the error demands, and find a save that is no older than the newest
 that was PROTECTED before the round.
 """
 

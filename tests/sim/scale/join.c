@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ranks' table of a joining goes from engine to engine: the real engines, and the order in
- * which the host answers (meeting/share.c). What the host itself says over TCP is counted, and not
+ * which the host answers (meeting/share.c). The host's own messages over TCP are counted, and not
  * sent. All ranks come to the meeting and wait for the table.
  */
 #include "join.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Completion queues: reading one is what brings its endpoints on. What is done may stay hidden for
- * some reads more, and comes out in any order where the fabric promises none.
+ * Completion queues: reading one is what brings its endpoints on. A completion may stay hidden for
+ * some reads more, and completions come in any order where the fabric promises none.
  */
 #include "strictfi.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is offered, and to whom: the core does not compare an offer with a program's hints, so a
+ * The offers of the provider: the core does not compare an offer with a program's hints, so a
  * provider that ignores them is handed to every program.
  */
 #include "strictfi.h"

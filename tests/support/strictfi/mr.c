@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Regions and keys. A closed region stays in the list, so that a late user hears that it is
- * closed and not that there never was one.
+ * Regions and keys. A closed region stays in the list, so that the error of a late user is that it
+ * is closed, and not that there never was one.
  */
 #include "strictfi.h"
 

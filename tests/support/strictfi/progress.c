@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One turn of an endpoint: what has come is fetched, what is due leaves, and whom nobody has heard
- * of for a while is asked whether it lives.
+ * One turn of an endpoint: packets that have come are fetched, packets that are due are sent, and a
+ * peer that was silent for a while is pinged.
  */
 #include "strictfi.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the provider counted: the file that STRICTFI_STATS names, mapped by the provider and by the
+ * The provider's counters: the file that STRICTFI_STATS names, mapped by the provider and by the
  * test. "%p" in the name stands for the process's id; without it all processes count into one page.
  */
 #ifndef STRICTFI_STATS_H

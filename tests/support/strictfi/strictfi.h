@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of this provider share. One mutex guards everything of the process: what is to
- * be seen here is what a program may do, not how fast it is done.
+ * Shared by the files of this provider. One mutex guards everything of the process: what is to be
+ * seen here is what a program may do, not how fast it is done.
  */
 /* For this folder alone. */
 #ifndef STRICTFI_H

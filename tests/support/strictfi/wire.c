@@ -2,8 +2,9 @@
 /*
  * Datagrams between endpoints, over Unix sockets whose names are the endpoints' numbers: in the
  * abstract namespace, or as files of the folder STRICTFI_DIR where network namespaces differ; then
- * process namespaces may, too, and whoever permits a read sends a descriptor of its memory along.
- * The kernel keeps ten for a receiver that does not fetch them, then nobody gets rid of more.
+ * process namespaces may, too, and a side that permits a read sends a descriptor of its memory
+ * along. The kernel keeps ten datagrams for a receiver that does not fetch them; after that no
+ * sender can send more.
  */
 #include "strictfi.h"
 
