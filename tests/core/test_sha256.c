@@ -90,7 +90,7 @@ Test(sha256, without_libcrypto_is_computed_but_not_ready)
 
 Test(sha256, with_libcrypto_is_its)
 {
-    if (!hth_libcrypto())
+    if (!dlopen(HTH_LIBCRYPTO, RTLD_LAZY)) /* asked of the system: ours might look for nothing */
         cr_skip_test("no libcrypto");
     must(hth_sha256_ready(NULL));
 }
