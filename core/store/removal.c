@@ -206,12 +206,17 @@ static int removal_folder(const struct hth_removal *r, int dir, const char *wher
 
     if (fd < 0 && !why)
         return errno == ENOENT ? HEARTH_OK : removal_failed(r, name, err);
+    errno = 0;
     if (fd < 0 || (is_save && !hth_made_of(r->records_fd, fd, dir == r->records_fd ? name : NULL,
                                       r->job, &save))) {
-        removal_leave(r, where, name, why ? why : "is not Hearth's");
+        rc = HEARTH_OK;
+        if (errno == EMFILE || errno == ENFILE) /* what proves that it is Hearth's was not read */
+            rc = removal_failed(r, name, err);
+        else
+            removal_leave(r, where, name, why ? why : "is not Hearth's");
         if (fd >= 0)
             close(fd);
-        return HEARTH_OK;
+        return rc;
     }
     snprintf(path, sizeof(path), "%s%s%s", where, *where ? "/" : "", name);
     rc = removal_files(r, fd, path, made, &save, err);

@@ -24,6 +24,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -411,6 +412,12 @@ static int remove_left(const char *path, const struct stat *st, int type, struct
     return remove(path);
 }
 
+static void tree_end(void)
+{
+    close(t.dir);
+    cr_assert(zero(int, nftw(t.path, remove_left, 8, FTW_DEPTH | FTW_PHYS)));
+}
+
 static void one_tree(uint64_t seed)
 {
     pthread_t other;
@@ -425,8 +432,7 @@ static void one_tree(uint64_t seed)
     if (t.racing)
         pthread_join(other, NULL);
     judge(seed, all_went);
-    close(t.dir);
-    cr_assert(zero(int, nftw(t.path, remove_left, 8, FTW_DEPTH | FTW_PHYS)));
+    tree_end();
 }
 
 Test(removal, takes_nothing_outside_and_nothing_foreign)
@@ -439,4 +445,45 @@ Test(removal, takes_nothing_outside_and_nothing_foreign)
     alarm(trees ? 0 : 100);
     for (uint64_t seed = from; seed < from + count; seed++)
         one_tree(seed);
+}
+
+/* The whole job, with so many descriptors beside those that are open. */
+static int remove_with(unsigned descriptors)
+{
+    char root[80];
+    struct hth_removal r;
+    struct rlimit all, few;
+    int next = dup(t.dir), rc;
+
+    snprintf(root, sizeof(root), "%s/root", t.path);
+    close(next);
+    cr_assert(zero(int, getrlimit(RLIMIT_NOFILE, &all)));
+    few = (struct rlimit){ (rlim_t)next + descriptors, all.rlim_max };
+    cr_assert(zero(int, setrlimit(RLIMIT_NOFILE, &few)));
+    rc = hth_removal_open(&r, root, JOB, count_stays, &t.stays, NULL);
+    if (!rc) {
+        rc = hth_removal_job(&r, NULL);
+        hth_removal_close(&r);
+    }
+    cr_assert(zero(int, setrlimit(RLIMIT_NOFILE, &all)));
+    return rc;
+}
+
+Test(removal, that_runs_out_of_descriptors_says_so)
+{
+    must(hth_auth_init(NULL));
+    alarm(100);
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+        unsigned descriptors = 0;
+        int rc;
+
+        do {
+            put_tree(seed);
+            t.racing = 0;
+            rc = t.marked ? remove_with(descriptors) : HEARTH_OK;
+            judge(seed, t.marked && !rc);
+            tree_end();
+            cr_assert(lt(u32, descriptors++, 32), "seed %llu", (unsigned long long)seed);
+        } while (rc);
+    }
 }
