@@ -693,6 +693,17 @@ Test(log_file, what_is_no_file_of_its_own_is_not_waited_for_nor_written_to, .ini
     close(dir);
 }
 
+/* Threads of this process that a signal of the host's may come to. */
+static int threads_that_take_signals(void)
+{
+    const char *count = "test $(cat /proc/%d/task/*/status | grep -c 'SigBlk:.fffffffe') = "
+                        "$(($(ls /proc/%d/task | wc -l) - 1))";
+    char command[256];
+
+    snprintf(command, sizeof(command), count, (int)getpid(), (int)getpid());
+    return system(command) ? 2 : 1;
+}
+
 Test(module, runs_the_same_engine_on_a_thread, .init = make_root, .fini = remove_root)
 {
     const char *argv[] = { "hearthd", "--root", root, "--job", "job", "--transport", "tcp",
@@ -709,6 +720,7 @@ Test(module, runs_the_same_engine_on_a_thread, .init = make_root, .fini = remove
     cr_assert(eq(u32, m->abi, HTH_ENGINE_MODULE_ABI));
     must(m->start(9, argv, &engine, &err));
     cr_assert(eq(int, wait_ready(), 1));
+    cr_assert(eq(int, threads_that_take_signals(), 1), "the host's own alone");
     must_fail(m->start(9, argv, &other, &err), HEARTH_ELOCKED);
     cr_assert(eq(int, status_of(start_usual(NULL, NULL)), 3));
     m->stop(engine);
