@@ -171,6 +171,30 @@ Test(restore, the_newest_steps_are_told_and_a_sentence_says_that_the_rest_is_lef
     hth_inventory_fini(&inv);
 }
 
+/* Nor read: the files of a container are digested before it is told. */
+Test(restore, containers_that_a_protected_save_comes_before_are_not_told)
+{
+    struct hth_ctx *c = &p->node[MEMBER].ctx;
+
+    for (int last = 0; last < 2; last++) {
+        struct hth_inventory inv;
+
+        for (uint64_t step = 4; step <= 6; step++)
+            cr_assert(hth_holdings_get(c, hth_save_of_foreign(step)) != NULL);
+        c->keep = (struct hth_keep){ .saves = 1, .save = { { .epoch = 3, .step = 5 } } };
+        c->opts.foreign_last = (uint32_t)last;
+        must(hth_restore_start(restore, 60000, NULL));
+        run(100);
+        inv = told();
+        cr_assert(eq(u32, inv.saves, last ? 0 : 1));
+        cr_assert(last || inv.save[0].id.step == 6);
+        hth_inventory_fini(&inv);
+        rig_close();
+        begin();
+        c = &p->node[MEMBER].ctx;
+    }
+}
+
 Test(restore, a_plan_frees_what_it_does_not_keep_and_nothing_of_this_epoch)
 {
     const struct hth_save_id older = { 4, 77, 7, 1 }, newer = { 7, 77, 1, 1 };
