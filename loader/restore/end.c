@@ -91,7 +91,7 @@ void restore_end(struct hth_restore *r, int code, const struct hearth_error *err
         info.pulled_bytes = total - r->pulled_before;
         end_times(r, &info);
         info.degraded = 1;
-        if (info.step || info.epoch)
+        if (!hth_save_none(save))
             end_sources(r, &info);
         else
             snprintf(info.text, sizeof(info.text), "nothing to recover");
