@@ -324,7 +324,7 @@ Test(runs, are_the_same_holders_when_they_are_read_again)
     }
 }
 
-/* Each node's objects lie there and on others, which `far` says; the first `idle` nodes own none. */
+/* Each node's objects lie there and on others, as `far` says. The first `idle` nodes own none. */
 static size_t of_a_large_job(
         uint32_t nodes, uint32_t idle, uint32_t each, uint32_t copies, uint32_t far, int dealt)
 {
