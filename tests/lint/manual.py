@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""manual.py ROOT BUILD: the manual pages of docs/man are right.
+"""manual.py ROOT BUILD [PAGE...]: the manual pages of docs/man are right. Where PAGEs are named,
+groff and the compiler are asked about those alone.
 
   every page   groff prints it without a warning; its title, section and version are right; its
                sections stand in the usual order; pages that it refers to exist; lines have at
@@ -263,7 +264,7 @@ def check_example(page, include):
         say(page.name, f"EXAMPLES does not compile: {out.stderr or 'there is no code'}")
 
 
-def check_calls(root, hearth, pages):
+def check_calls(root, hearth, pages, asked):
     headers = Headers(os.path.join(root, "include/hearth"))
     with open(os.path.join(root, "docs/api.md"), encoding="utf-8") as f:
         table = re.search(r"^## What may wait\n(.*?)^## ", f.read(), re.M | re.S)[1]
@@ -273,7 +274,8 @@ def check_calls(root, hearth, pages):
     functions, layouts, named = {}, {}, set()
     for page in pages:
         check_calls_page(page, headers, waits)
-        check_example(page, os.path.join(root, "include"))
+        if page.name in asked:
+            check_example(page, os.path.join(root, "include"))
         for name in page.prototypes():
             functions.setdefault(name, []).append(page.name)
         for name in page.layouts():
@@ -297,19 +299,21 @@ def check_calls(root, hearth, pages):
             say(page.name, f"no header and no option has {name}")
 
 
-def main(root, build):
+def main(root, build, *named):
     folder = os.path.join(root, "docs/man")
     pages = {name: Page(os.path.join(folder, name)) for name in sorted(os.listdir(folder))}
+    asked = [name for name in pages if name in (named or pages)]
     with open(os.path.join(root, "include/hearth/version.h"), encoding="utf-8") as f:
         version = re.search(r'HEARTH_VERSION +"(.*)"', f.read())[1]
     exist = {(name, page.name[-1]) for page in pages.values() for name in page.names()}
     for page in pages.values():
         check_page(page, version, exist)
-    if shutil.which("groff"):
-        check_groff(folder, list(pages))
+    if asked and shutil.which("groff"):
+        check_groff(folder, asked)
     hearth = os.path.join(build, "bin/hearth")
     check_commands(hearth, pages)
-    check_calls(root, hearth, [page for page in pages.values() if page.name.endswith(".3")])
+    check_calls(root, hearth, [page for page in pages.values() if page.name.endswith(".3")],
+                asked)
     for line in bad:
         print(line)
     if not bad and not shutil.which("groff"):
