@@ -71,6 +71,8 @@ endif()
 hearth_case(lint.calls lint COMMAND ${lint}/calls.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 hearth_case(lint.picture lint COMMAND ${lint}/picture.py ${PROJECT_SOURCE_DIR})
 hearth_case(lint.picture_fails lint COMMAND ${lint}/picture_test.sh ${PROJECT_SOURCE_DIR})
+hearth_case(lint.criteria_fails lint
+  COMMAND ${lint}/criteria_test.sh ${PROJECT_SOURCE_DIR} ${CMAKE_C_COMPILER})
 hearth_case(lint.decoders lint COMMAND ${lint}/decoders.py ${PROJECT_SOURCE_DIR})
 hearth_case(lint.decoders_fails lint COMMAND ${lint}/decoders_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.opens lint COMMAND ${lint}/opens.py ${PROJECT_SOURCE_DIR})

@@ -93,7 +93,7 @@ static void same_json(json_t *got, json_t *want, const char *name)
         return;
     a = json_dumps(got, JSON_SORT_KEYS);
     b = json_dumps(want, JSON_SORT_KEYS);
-    cr_fatal("%s:\ngot    %.3000s\nwanted %.3000s", name, a, b);
+    cr_assert_fail("%s:\ngot    %.3000s\nwanted %.3000s", name, a, b);
 }
 
 /* `base` with the ending of a pickle, and with .json. */

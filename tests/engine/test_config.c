@@ -26,7 +26,7 @@ static size_t place_of(const char *name)
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
         if (!strcmp(fields[i].name, name))
             return fields[i].at;
-    cr_fatal("%s has no place", name);
+    cr_assert_fail("%s has no place", name);
     return 0;
 }
 
