@@ -5,8 +5,9 @@ set -eu
 root=$1
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-mkdir -p "$tmp/core" "$tmp/tests/fuzz/corpus/a"
-cat >"$tmp/core/a.c" <<'C'
+tree=$tmp/tree
+mkdir -p "$tree/core" "$tree/tests/fuzz/corpus/a"
+cat >"$tree/core/a.c" <<'C'
 int hth_a_decode_as(int versions, struct a *out, const void *bytes, size_t len)
 {
 }
@@ -23,37 +24,34 @@ int hth_tally_parse(struct tally *t)
 {
 }
 C
-echo 'hth_a_decode a' >"$tmp/tests/fuzz/decoders"
-touch "$tmp/tests/fuzz/fuzz_a.c"
-echo x >"$tmp/tests/fuzz/corpus/a/one"
-cp -r "$tmp" "$tmp.kept"
-trap 'rm -rf "$tmp" "$tmp.kept"' EXIT
+echo 'hth_a_decode a' >"$tree/tests/fuzz/decoders"
+touch "$tree/tests/fuzz/fuzz_a.c"
+echo x >"$tree/tests/fuzz/corpus/a/one"
+cp -r "$tree" "$tmp/kept"
 bad=0
 
-# says WORDS COMMAND...: with that done in the tree the lint fails, and says so.
-says() {
+lint() { "$root/tests/lint/decoders.py" "$tree" >"$tmp/said" 2>&1; }
+
+# shellcheck source=noticed.sh
+. "$root/tests/lint/noticed.sh"
+
+# planted WORDS COMMAND...: with that done in the tree the lint fails, with these words.
+planted() {
     local words=$1
     shift
-    (cd "$tmp" && "$@")
-    if "$root/tests/lint/decoders.py" "$tmp" >"$tmp.said" 2>&1; then
-        echo "not noticed: $words"
-        bad=1
-    elif ! grep -qF "$words" "$tmp.said"; then
-        echo "noticed for the wrong reason: $words"
-        cat "$tmp.said"
-        bad=1
-    fi
-    rm -rf "$tmp" "$tmp.said"
-    cp -r "$tmp.kept" "$tmp"
+    (cd "$tree" && "$@")
+    says "$words"
+    rm -rf "$tree"
+    cp -r "$tmp/kept" "$tree"
 }
 
-"$root/tests/lint/decoders.py" "$tmp" || { echo "refused: as it is"; bad=1; }
-says 'core/a.c: hth_a_decode() takes foreign bytes apart' sed -i d tests/fuzz/decoders
-says 'hth_b_message() takes foreign bytes apart' sed -i 's/^static int own_decode/int hth_b_message/' core/a.c
-says 'there is no hth_a_decode()' sed -i 's/hth_a_decode/hth_a_decipher/' core/a.c
-says 'there is no fuzz_a.c' rm tests/fuzz/fuzz_a.c
-says 'fuzz_b.c: of no decoder' touch tests/fuzz/fuzz_b.c
-says 'corpus/a: nothing to replay' rm tests/fuzz/corpus/a/one
-says 'decoders:1: FUNCTION TARGET' sed -i 's/ a$/ -/' tests/fuzz/decoders
-says 'decoders:2: FUNCTION TARGET' sed -i p tests/fuzz/decoders
+lint || { echo "refused: as it is"; cat "$tmp/said"; bad=1; }
+planted 'core/a.c: hth_a_decode() takes foreign bytes apart' sed -i d tests/fuzz/decoders
+planted 'hth_b_message() takes foreign bytes apart' sed -i 's/^static int own_decode/int hth_b_message/' core/a.c
+planted 'there is no hth_a_decode()' sed -i 's/hth_a_decode/hth_a_decipher/' core/a.c
+planted 'there is no fuzz_a.c' rm tests/fuzz/fuzz_a.c
+planted 'fuzz_b.c: of no decoder' touch tests/fuzz/fuzz_b.c
+planted 'corpus/a: nothing to replay' rm tests/fuzz/corpus/a/one
+planted 'decoders:1: FUNCTION TARGET' sed -i 's/ a$/ -/' tests/fuzz/decoders
+planted 'decoders:2: FUNCTION TARGET' sed -i p tests/fuzz/decoders
 exit $bad

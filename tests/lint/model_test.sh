@@ -12,35 +12,31 @@ cp "$root/replication/tree/tree.h" "$tmp/replication/tree"
 cp "$root/transport/session/frame.h" "$tmp/transport/session"
 bad=0
 
-# says WORDS FILE SED: with that edit the lint fails, and says so.
-says() {
+lint() { "$root/tests/lint/model.py" "$tmp" >"$tmp/said" 2>&1; }
+
+# shellcheck source=noticed.sh
+. "$root/tests/lint/noticed.sh"
+
+# planted WORDS FILE SED: with that edit the lint fails, with these words.
+planted() {
     cp "$tmp/$2" "$tmp/kept"
     sed -i "$3" "$tmp/$2"
-    if cmp -s "$tmp/$2" "$tmp/kept"; then
-        echo "nothing is edited: $3"
-        bad=1
-    elif "$root/tests/lint/model.py" "$tmp" >"$tmp/said" 2>&1; then
-        echo "not noticed: $1"
-        bad=1
-    elif ! grep -qF "$1" "$tmp/said"; then
-        echo "noticed for the wrong reason: $1"
-        cat "$tmp/said"
-        bad=1
-    fi
+    cmp -s "$tmp/$2" "$tmp/kept" && { echo "nothing is edited: $3"; bad=1; }
+    says "$1"
     cp "$tmp/kept" "$tmp/$2"
 }
 
-"$root/tests/lint/model.py" "$tmp" >"$tmp/said" 2>&1 || { echo "refused: as they are"; cat "$tmp/said"; bad=1; }
+lint || { echo "refused: as they are"; cat "$tmp/said"; bad=1; }
 page=docs/model/README.md tree=replication/tree/tree.h
-says 'HTH_KIND_MORE of the code has no row' $tree 's/^    HTH_KIND_ALIVE = /    HTH_KIND_MORE = 31,\n&/'
-says 'HTH_KIND_ALIVE is not in the code' $tree '/^    HTH_KIND_ALIVE = /d'
-says 'HTH_MSG_MORE of the code has no row' transport/session/frame.h 's/^    HTH_MSG_PULLED = /    HTH_MSG_MORE = 63,\n&/'
-says 'HTH_KIND_ALIVE of the code has no row' $page '/^| `HTH_KIND_ALIVE`/d'
-says 'HTH_KIND_ALIVE has two rows' $page '/^| `HTH_KIND_ALIVE`/p'
-says 'HTH_KIND_ALIVE is not named by log.pml' docs/model/log.pml 's/HTH_KIND_ALIVE/the loss/'
-says 'HTH_KIND_ECHO is named by log.pml; its row does not say so' docs/model/log.pml 's/HTH_KIND_ALIVE/& HTH_KIND_ECHO/'
-says 'HTH_KIND_NONE of hearth.pml has no row' docs/model/hearth.pml 's/HTH_KIND_PLAN/& HTH_KIND_NONE/'
-says 'HTH_KIND_ECHO: its row does not say where' $page 's/^\(| `HTH_KIND_ECHO` | outside |\).*/\1 |/'
-says "HTH_KIND_ECHO: 'nowhere' is neither" $page 's/^\(| `HTH_KIND_ECHO` |\) outside /\1 nowhere /'
-says 'HTH_KIND_ALIVE is in the code; its row says that it is not' $page 's/^\(| `HTH_KIND_ALIVE` | `log.pml`\) /\1, not in the code /'
+planted 'HTH_KIND_MORE of the code has no row' $tree 's/^    HTH_KIND_ALIVE = /    HTH_KIND_MORE = 31,\n&/'
+planted 'HTH_KIND_ALIVE is not in the code' $tree '/^    HTH_KIND_ALIVE = /d'
+planted 'HTH_MSG_MORE of the code has no row' transport/session/frame.h 's/^    HTH_MSG_PULLED = /    HTH_MSG_MORE = 63,\n&/'
+planted 'HTH_KIND_ALIVE of the code has no row' $page '/^| `HTH_KIND_ALIVE`/d'
+planted 'HTH_KIND_ALIVE has two rows' $page '/^| `HTH_KIND_ALIVE`/p'
+planted 'HTH_KIND_ALIVE is not named by log.pml' docs/model/log.pml 's/HTH_KIND_ALIVE/the loss/'
+planted 'HTH_KIND_ECHO is named by log.pml; its row does not say so' docs/model/log.pml 's/HTH_KIND_ALIVE/& HTH_KIND_ECHO/'
+planted 'HTH_KIND_NONE of hearth.pml has no row' docs/model/hearth.pml 's/HTH_KIND_PLAN/& HTH_KIND_NONE/'
+planted 'HTH_KIND_ECHO: its row does not say where' $page 's/^\(| `HTH_KIND_ECHO` | outside |\).*/\1 |/'
+planted "HTH_KIND_ECHO: 'nowhere' is neither" $page 's/^\(| `HTH_KIND_ECHO` |\) outside /\1 nowhere /'
+planted 'HTH_KIND_ALIVE is in the code; its row says that it is not' $page 's/^\(| `HTH_KIND_ALIVE` | `log.pml`\) /\1, not in the code /'
 exit $bad

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # tensors_test.sh ROOT: tensors.py sees a tensor that is made without device or dtype, and nothing else, in a tree of its own.
 set -eu
-lint=$1/tests/lint/tensors.py
+root=$1
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 mkdir -p "$tmp/adapters/pytorch/hearth_checkpoint/torch"
@@ -10,23 +10,21 @@ file=$tmp/adapters/pytorch/hearth_checkpoint/torch/a.py
 echo 'x = torch.zeros(1, dtype=d, device="cpu")' >"$tmp/adapters/pytorch/hearth_checkpoint/b.py"
 bad=0
 
+lint() { "$root/tests/lint/tensors.py" "$tmp" >"$tmp/said" 2>&1; }
+
+# shellcheck source=noticed.sh
+. "$root/tests/lint/noticed.sh"
+
 # takes TEXT: nothing is said of it.
 takes() {
     printf '%s\n' "$1" >"$file"
-    "$lint" "$tmp" >"$tmp/said" || { echo "refused: $1"; cat "$tmp/said"; bad=1; }
+    lint || { echo "refused: $1"; cat "$tmp/said"; bad=1; }
 }
 
 # refuses WHAT TEXT: it is named, with its line.
 refuses() {
     printf '\n%s\n' "$2" >"$file"
-    if "$lint" "$tmp" >"$tmp/said"; then
-        echo "not noticed: $2"
-        bad=1
-    elif ! grep -qF "hearth_checkpoint/torch/a.py:2: $1" "$tmp/said"; then
-        echo "noticed for the wrong reason: $2"
-        cat "$tmp/said"
-        bad=1
-    fi
+    says "hearth_checkpoint/torch/a.py:2: $1"
 }
 
 takes 'x = torch.empty(shape, dtype=dtype, device="cpu")'
