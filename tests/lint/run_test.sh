@@ -9,7 +9,7 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 tree=$tmp/tree
 mkdir -p "$tree/tests/cluster" "$tree/deploy"
-cp "$root/tests/run" "$root/tests/allowed-skips" "$tree/tests"
+cp "$root/tests/run" "$root/tests/build" "$root/tests/allowed-skips" "$tree/tests"
 echo 'packages_test=; hearth_packages() { :; }' >"$tree/deploy/packages"
 cat >"$tree/CMakePresets.json" <<'P'
 { "version": 3, "configurePresets": [ { "name": "debug", "generator": "Ninja", "binaryDir": "build/debug" } ],
