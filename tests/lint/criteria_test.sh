@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# criteria_test.sh ROOT CC: an assertion of tests/support/criteria that does not hold fails its test,
-# with its operands and its message; one that holds does not.
+# criteria_test.sh ROOT CC: an assertion of tests/support/criteria that does not hold fails its
+# test, with its operands and its message; one that holds does not.
 set -eu
 root=$1 compiler=$2
 tmp=$(mktemp -d)
@@ -65,12 +65,14 @@ not(eq(int, 3, 3))|: 3 and 3
 text[0] == 'b'|
 F
 {
-    printf '#include "check.h"\n#include <criterion/logging.h>\nstatic const char *const text = "abc";\n'
+    printf '#include "check.h"\n#include <criterion/logging.h>\n'
+    printf 'static const char *const text = "abc";\n'
     printf '/* NaN, which no folding of constants takes for equal to itself */\n'
     printf 'static volatile float nothing = __builtin_nanf("");\n'
     printf 'Test(criteria, hold)\n{\n    int calls = 0;\n'
     while read -r one; do echo "    cr_assert($one);"; done <"$tmp/holds"
-    printf '    cr_assert(eq(int, calls++, 0), "%%d", calls++);\n    cr_assert(eq(int, calls, 1));\n}\n'
+    printf '    cr_assert(eq(int, calls++, 0), "%%d", calls++);\n'
+    printf '    cr_assert(eq(int, calls, 1));\n}\n'
     at=0
     while IFS='|' read -r one _; do
         at=$((at + 1))
@@ -78,7 +80,8 @@ F
         printf '    cr_assert(%s, "case %%d of %%s", %d, "all");\n' "$one" $at
         printf '    cr_log_error("went on after %d");\n}\n' $at
     done <"$tmp/fails"
-    printf 'Test(criteria, expects)\n{\n    cr_expect(zero(int, 5));\n    cr_expect(zero(int, 6));\n}\n'
+    printf 'Test(criteria, expects)\n{\n'
+    printf '    cr_expect(zero(int, 5));\n    cr_expect(zero(int, 6));\n}\n'
 } >"$tmp/planted.c"
 read -ra flags < <(pkg-config --cflags --libs criterion)
 "$compiler" -std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror -I"$root/tests/support" \

@@ -47,7 +47,8 @@ planted() {
 
 lint || { echo "refused: as it is"; cat "$tmp/said"; bad=1; }
 planted 'core/a.c: hth_a_decode() takes foreign bytes apart' sed -i d tests/fuzz/decoders
-planted 'hth_b_message() takes foreign bytes apart' sed -i 's/^static int own_decode/int hth_b_message/' core/a.c
+planted 'hth_b_message() takes foreign bytes apart' sed -i \
+    's/^static int own_decode/int hth_b_message/' core/a.c
 planted 'there is no hth_a_decode()' sed -i 's/hth_a_decode/hth_a_decipher/' core/a.c
 planted 'there is no fuzz_a.c' rm tests/fuzz/fuzz_a.c
 planted 'fuzz_b.c: of no decoder' touch tests/fuzz/fuzz_b.c

@@ -28,15 +28,22 @@ planted() {
 
 lint || { echo "refused: as they are"; cat "$tmp/said"; bad=1; }
 page=docs/model/README.md tree=replication/tree/tree.h
-planted 'HTH_KIND_MORE of the code has no row' $tree 's/^    HTH_KIND_ALIVE = /    HTH_KIND_MORE = 31,\n&/'
+planted 'HTH_KIND_MORE of the code has no row' $tree \
+    's/^    HTH_KIND_ALIVE = /    HTH_KIND_MORE = 31,\n&/'
 planted 'HTH_KIND_ALIVE is not in the code' $tree '/^    HTH_KIND_ALIVE = /d'
-planted 'HTH_MSG_MORE of the code has no row' transport/session/frame.h 's/^    HTH_MSG_PULLED = /    HTH_MSG_MORE = 63,\n&/'
+planted 'HTH_MSG_MORE of the code has no row' transport/session/frame.h \
+    's/^    HTH_MSG_PULLED = /    HTH_MSG_MORE = 63,\n&/'
 planted 'HTH_KIND_ALIVE of the code has no row' $page '/^| `HTH_KIND_ALIVE`/d'
 planted 'HTH_KIND_ALIVE has two rows' $page '/^| `HTH_KIND_ALIVE`/p'
 planted 'HTH_KIND_ALIVE is not named by log.pml' docs/model/log.pml 's/HTH_KIND_ALIVE/the loss/'
-planted 'HTH_KIND_ECHO is named by log.pml; its row does not say so' docs/model/log.pml 's/HTH_KIND_ALIVE/& HTH_KIND_ECHO/'
-planted 'HTH_KIND_NONE of hearth.pml has no row' docs/model/hearth.pml 's/HTH_KIND_PLAN/& HTH_KIND_NONE/'
-planted 'HTH_KIND_ECHO: its row does not say where' $page 's/^\(| `HTH_KIND_ECHO` | outside |\).*/\1 |/'
-planted "HTH_KIND_ECHO: 'nowhere' is neither" $page 's/^\(| `HTH_KIND_ECHO` |\) outside /\1 nowhere /'
-planted 'HTH_KIND_ALIVE is in the code; its row says that it is not' $page 's/^\(| `HTH_KIND_ALIVE` | `log.pml`\) /\1, not in the code /'
+planted 'HTH_KIND_ECHO is named by log.pml; its row does not say so' docs/model/log.pml \
+    's/HTH_KIND_ALIVE/& HTH_KIND_ECHO/'
+planted 'HTH_KIND_NONE of hearth.pml has no row' docs/model/hearth.pml \
+    's/HTH_KIND_PLAN/& HTH_KIND_NONE/'
+planted 'HTH_KIND_ECHO: its row does not say where' $page \
+    's/^\(| `HTH_KIND_ECHO` | outside |\).*/\1 |/'
+planted "HTH_KIND_ECHO: 'nowhere' is neither" $page \
+    's/^\(| `HTH_KIND_ECHO` |\) outside /\1 nowhere /'
+planted 'HTH_KIND_ALIVE is in the code; its row says that it is not' $page \
+    's/^\(| `HTH_KIND_ALIVE` | `log.pml`\) /\1, not in the code /'
 exit $bad

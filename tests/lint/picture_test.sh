@@ -32,8 +32,10 @@ planted() {
 lint || { echo "refused: the page as it is"; cat "$tmp/said"; bad=1; }
 page=docs/design/architecture.md
 planted 'no row for core/torch/' $page '/^| `core\/torch\/`/d'
-planted 'core/torch/ stands on core/base, not on core/base core/format' $page '/^| `core\/torch\/`/s/core\/base |$/core\/base, core\/format |/'
-planted 'engine/state/ stands on' CMakeLists.txt 's/^hearth_folder(engine\/state core /hearth_folder(engine\/state client core /'
+planted 'core/torch/ stands on core/base, not on core/base core/format' $page \
+    '/^| `core\/torch\/`/s/core\/base |$/core\/base, core\/format |/'
+planted 'engine/state/ stands on' CMakeLists.txt \
+    's/^hearth_folder(engine\/state core /hearth_folder(engine\/state client core /'
 picture=docs/pictures/folders.dot
 planted 'the picture lets core/base/ see core/format/' $picture \
     's/"core\/format" -> "core\/base"/"core\/base" -> "core\/format"/'
