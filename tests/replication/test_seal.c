@@ -138,6 +138,30 @@ Test(seal, refuses_lengths_that_do_not_fit_in_the_slot)
     must_fail(seal(held, 1, items_len), HEARTH_EINVAL);
 }
 
+/* Workers take the second one first. */
+Test(seal, one_that_began_later_may_end_earlier)
+{
+    struct hth_ctx *c = &p->node[0].ctx;
+    uint64_t items_len[2];
+    struct hth_held *held[2] = { pair_write(p, 0, save, 5, MIB, 1, &items_len[0]),
+        pair_write(p, 0, save, 6, MIB, 1, &items_len[1]) };
+    struct hth_work *first;
+
+    for (int i = 0; i < 2; i++)
+        must(hth_seal_start(
+                c, hth_holdings_find(c, save), held[i], 1, items_len[i], on_done, NULL, NULL));
+    first = p->works;
+    p->works = first->next;
+    *p->works_end = first;
+    p->works_end = &first->next;
+    first->next = NULL;
+    cr_assert(pair_until(p, &out.ended, 1, 1000));
+    cr_assert(eq(int, held[1]->state, HTH_HELD_SEALED));
+    cr_assert(eq(int, held[0]->state, HTH_HELD_SEALING));
+    cr_assert(pair_until(p, &out.ended, 2, 1000));
+    cr_assert(eq(int, held[0]->state, HTH_HELD_SEALED));
+}
+
 Test(seal, dropped_meanwhile_ends_with_canceled_and_a_free_slot)
 {
     struct hth_ctx *c = &p->node[0].ctx;
