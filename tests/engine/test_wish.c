@@ -170,3 +170,14 @@ Test(no_job, no_wish_is_taken_where_no_job_has_recovered)
 {
     must_fail(wish(HTH_WISH_PIN, 1, 1000), HEARTH_ESTATE);
 }
+
+Test(no_job, nor_before_its_epoch_has_recovered)
+{
+    for (uint32_t r = 0; r < w.ranks; r++)
+        rank_due(&w.rank[r], w.now_ms);
+    while (!w.why[0] && !hth_node_ctx(world_node(&w, NODE))->epoch)
+        world_advance(&w, w.now_ms + 1);
+    must_fail(wish(HTH_WISH_PIN, 1, 1000), HEARTH_ESTATE);
+    cr_assert(ne(ptr, strstr(heard.error.text, "no job runs here that has recovered"), NULL), "%s",
+            heard.error.text);
+}
