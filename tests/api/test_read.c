@@ -2,6 +2,8 @@
 #include "check.h"
 #include "rank.h"
 
+#include "client/read/box.h"
+
 #include "core/format/block.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -659,4 +661,27 @@ Test(view, a_lease_that_an_engine_took_with_it_is_no_other_ones, .timeout = 30)
     hearth_checkpoint_close(third);
     hearth_checkpoint_close(c);
     rank_end(&r);
+}
+
+/* A box of 300 by 300 of which every second row and column is there. */
+Test(rest, of_more_pieces_than_are_kept_is_an_error_and_no_smaller_rest)
+{
+    enum { SIDE = 600 };
+    struct hth_box whole = { .shape = { SIDE, SIDE } }, meet;
+    struct hth_rest rest;
+    int rc;
+
+    must(hth_rest_init(&rest, 2, &whole));
+    rc = HEARTH_OK;
+    for (int64_t at = 0; !rc && at < 2 * SIDE; at += 2) {
+        struct hth_box strip = whole;
+
+        strip.offset[at >= SIDE] = at % SIDE;
+        strip.shape[at >= SIDE] = 1;
+        for (size_t i = rest.count; !rc && i-- > 0;)
+            if (hth_box_meet(2, &rest.box[i], &strip, &meet))
+                rc = hth_rest_cut(&rest, i, &meet);
+    }
+    cr_assert(eq(int, rc, HEARTH_ENOMEM));
+    hth_rest_fini(&rest);
 }
