@@ -89,6 +89,21 @@ static float load_float(struct hearth_checkpoint *c)
     return x;
 }
 
+/* Beside the library, or in PATH. */
+Test(real, an_engine_that_is_not_named_is_found)
+{
+    const char *bin = getenv("HEARTH_TEST_BIN"), *path = getenv("PATH");
+    char both[4096];
+
+    start();
+    snprintf(both, sizeof(both), "%s:%s", bin ? bin : ".", path ? path : "");
+    setenv("PATH", both, 1);
+    r.opts.engine = NULL;
+    rank_open(&r);
+    save_float(1, 1);
+    end();
+}
+
 Test(real, a_second_process_recovers_what_the_first_one_saved)
 {
     int status;
