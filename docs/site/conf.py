@@ -2,12 +2,17 @@
 """The site of docs/build, for Sphinx, which reads the Markdown where it lies in the source tree: a
 link works in the site and where the files are read. docs/README.md gives the order: each of its
 sections is a section of the site, with the pages that it links to. A page of docs/ that no section
-links to is in no list, and Sphinx reports it."""
+links to is in no list, and Sphinx reports it. The manual pages are a section of their own."""
 import os
 import re
 import subprocess
+import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+import manual  # noqa: E402 beside this file
+
+ROOT = os.path.dirname(os.path.dirname(HERE))
 CONTENTS = "docs/README"
 
 
@@ -37,7 +42,8 @@ project_copyright = "the Hearth authors, Apache-2.0"
 version = re.search(r'HEARTH_VERSION +"(.*)"', text_of("include/hearth/version.h")).group(1)
 extensions = ["myst_parser"]
 root_doc = "README"
-include_patterns = pages()
+MANUAL = manual.make(ROOT)
+include_patterns = pages() + [f"{page}.md" for page in MANUAL]
 myst_heading_anchors = 6
 highlight_language = "none"
 suppress_warnings = ["myst.header"]  # of a heading that skips a level
@@ -69,7 +75,8 @@ def sections():
         names = [name for name in dict.fromkeys(linked(part, CONTENTS)) if name not in taken]
         taken.update(names)
         yield part.split("\n", 1)[0].strip(), names
-    rest = sorted(page[:-3] for page in include_patterns if page[:-3] not in taken)
+    yield "Manual pages", MANUAL
+    rest = sorted(page[:-3] for page in include_patterns if page[:-3] not in taken | set(MANUAL))
     yield "Project", [name for name in rest if "/" not in name]
     yield "Source folders", [name for name in rest if "/" in name and not name.startswith("docs/")]
 
@@ -77,10 +84,11 @@ def sections():
 def add_contents(app, docname, source):
     """The lists of pages, which the Markdown itself does without."""
     del app
+    source[0] = manual.relink(docname, source[0], MANUAL)
     if docname == root_doc:
         source[0] += toctree("", [CONTENTS])
         for title, names in sections():
-            source[0] += toctree(title, names)
+            source[0] += toctree(title, names) if names else ""
     elif docname.startswith("docs/") and docname.endswith("/README") and docname != CONTENTS:
         here = os.path.dirname(docname)
         names = dict.fromkeys(linked(source[0], docname))

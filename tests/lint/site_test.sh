@@ -14,7 +14,7 @@ tree() {
     rm -rf "$tmp/tree"
     mkdir "$tmp/tree"
     cd "$tmp/tree"
-    mkdir -p docs/use docs/pictures deploy core include/hearth
+    mkdir -p docs/use docs/pictures docs/man deploy core include/hearth
     cp -r "$root/docs/build" "$root/docs/site" docs
     cp "$root/deploy/packages" deploy
     echo '#define HEARTH_VERSION "1.2.3"' >include/hearth/version.h
@@ -24,6 +24,10 @@ tree() {
         >core/README.md
     printf '# Pages\n\n## Questions\n\n[a](use/page.md)\n\n## Use it\n\n[use](use/page.md)\n' \
         >docs/README.md
+    printf '%s\n' '.TH P 1 "" "A 1" "A"' '.SH NAME' 'p, q \\- do it' '.SH DESCRIPTION' \
+        'Reads a zebra.' >docs/man/p.1
+    printf '%s\n' '.TH R 3 "" "A 1" "A"' '.SH NAME' 'r \\- call it' '.SH "SEE ALSO"' '.BR q (1)' \
+        >docs/man/r.3
     echo '<svg xmlns="http://www.w3.org/2000/svg"></svg>' >docs/pictures/one.svg
     cat >docs/use/page.md <<'P'
 # Use
@@ -31,7 +35,7 @@ tree() {
 ## The first one: `put` and get
 
 See [above](#the-first-one-put-and-get), [core](../../core/README.md),
-[elsewhere](https://example.org/#x).
+[elsewhere](https://example.org/#x), [p(1)](../man/p.1).
 
 ![a picture](../pictures/one.svg)
 P
@@ -56,6 +60,13 @@ grep -q 'Use it' build/site/index.html ||
     { echo "the site has no section of docs/README.md"; bad=1; }
 find build/site/_downloads -name a.h | grep -q . || { echo "a linked header is not there"; bad=1; }
 
+man=build/site/build/site-man
+grep -q 'href="[./]*build/site-man/p.1.html"' build/site/docs/use/page.html ||
+    { echo "a link to a manual page does not lead to its HTML"; bad=1; }
+grep -q 'href="p.1.html"><b>q</b>(1)' $man/r.3.html || { echo "q(1) is no link in r(3)"; bad=1; }
+grep -q zebra build/site/searchindex.js || { echo "manual pages are not in the search"; bad=1; }
+
+tree; echo '[x](../man/gone.1)' >>$page; says "'../man/gone.1'"
 tree; echo '[x](gone.md)' >>$page; says "cross-reference target not found: 'gone.md'"
 says "cross-reference target not found: 'gone.md'" # and again, of the same tree
 build || { echo "without --strict it is no failure"; cat "$tmp/said"; bad=1; }
