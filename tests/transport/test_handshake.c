@@ -4,7 +4,6 @@
 #include "net_world.h"
 #include "secret.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 #define DEAD_MS 5000u
@@ -76,21 +75,6 @@ Test(handshake, another_version_is_refused_and_both_sides_hear_why)
     net_world_close(w);
 }
 
-Test(handshake, versions_that_meet_are_spoken)
-{
-    struct hth_session_opts o = { .job = "job", .version_low = 1, .version_high = 9 };
-    struct net_world *w = net_world_open(2, NULL);
-
-    net_node_close(w, 1);
-    net_node_open(w, 1, &o);
-    must(net_send(w, 1, 0, 5));
-    must(net_send(w, 0, 1, 6));
-    net_run(w, 200);
-    cr_assert(eq(u64, w->node[0].number[1], 5));
-    cr_assert(eq(u64, w->node[1].number[0], 6));
-    net_world_close(w);
-}
-
 /* By its type, the version in the head of the last message that was sent. */
 static struct hth_loop_verdict note_version(void *arg, enum hth_loop_kind kind, uint32_t from,
         uint32_t to, const void *bytes, size_t len)
@@ -148,7 +132,6 @@ struct raw {
     unsigned char bytes[HTH_MESSAGE_MAX];
     struct hth_frame frame;
     unsigned char key[HTH_KEY];
-    char words[256]; /* of the last REFUSE */
 };
 
 static void raw_accept(void *self, hth_conn conn)
@@ -178,9 +161,6 @@ static void raw_message(void *self, hth_conn conn, const void *bytes, size_t len
     r->len = len;
     memcpy(r->bytes, bytes, len);
     must(hth_frame_decode(&r->frame, r->bytes, len, NULL));
-    if (r->frame.type == HTH_MSG_REFUSE)
-        snprintf(r->words, sizeof(r->words), "%.*s", (int)r->frame.body_len - 4,
-                (const char *)r->frame.body + 4);
 }
 
 static void raw_writable(void *self, hth_conn conn)
@@ -246,26 +226,6 @@ static void raw_hello(struct raw *r, unsigned char low, unsigned char high, unsi
     memcpy(body + 24, "loop", 4);
     memcpy(body + 40, "job", 3);
     raw_send(r, f, zeros);
-}
-
-Test(handshake, versions_that_do_not_meet_are_refused_in_words)
-{
-    struct net_world *w = net_world_open(2, NULL);
-    struct raw *r = raw_open(w, 1);
-    unsigned char body[136];
-
-    raw_dial(w, r, 0);
-    raw_hello(r, 7, 9, body);
-    raw_run(w, r, 10);
-    must_say(
-            r->words, "host0 speaks protocol 6 to 6, host1 7 to 9; install one version everywhere");
-    raw_dial(w, r, 0); /* one that knows ours as well is welcome */
-    raw_hello(r, 1, 9, body);
-    raw_run(w, r, 10);
-    cr_assert(eq(int, r->frame.type, HTH_MSG_HELLO_ACK));
-    cr_assert(eq(int, r->frame.body[1], HTH_VERSION_HIGH));
-    r->t->ops->close(r->t);
-    net_world_close(w);
 }
 
 Test(handshake, a_stranger_who_claims_to_be_a_member_costs_a_look_and_nothing_else)
