@@ -160,3 +160,13 @@ Test(seal_ciphers, gcm_is_libsodiums_too, .init = seal_setup)
     cr_assert(zero(int, memcmp(tag_a, tag_b, sizeof(tag_a))));
     hth_cipher_free(c);
 }
+
+Test(seal_ciphers, each_suite_has_a_rate_and_no_suite_has_none, .init = seal_setup)
+{
+    uint32_t suites = hth_seal_suites();
+
+    for (uint32_t suite = 1; suite <= suites; suite <<= 1)
+        if (suites & suite)
+            cr_assert(gt(dbl, hth_seal_rate((enum hth_suite)suite), 0), "suite %u", suite);
+    cr_assert(le(dbl, hth_seal_rate((enum hth_suite)0), 0));
+}
