@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OURS 99990u
-#define STEP 100000u /* every rank of the world has long saved less */
-#define OWN  (HTH_LOCAL_OWN | 7)
+#define OURS  99990u
+#define STEP  100000u /* every rank of the world has long saved less */
+#define OWN   (HTH_LOCAL_OWN | 7)
+#define BYTES (3 * HTH_BLOCK) /* that the rank asked for */
 
 static struct hth_local_lent lent;
 static struct hth_save_id save;
@@ -30,7 +31,7 @@ static void attach(void)
 /* Rank 0 has begun a save in a slot of this engine's. */
 static void start(void)
 {
-    struct hth_local_begin begin = { .step = UINT64_MAX, .bytes = 3 * HTH_BLOCK, .name = "object" };
+    struct hth_local_begin begin = { .step = UINT64_MAX, .bytes = BYTES, .name = "object" };
     struct hth_local_set_step set = { .step = STEP };
 
     saving_open(&w, 2, 1);
@@ -69,7 +70,7 @@ static int regain_as(uint32_t index, uint64_t token, uint64_t slot)
         .index = index,
         .slot = slot,
         .generation = lent.generation,
-        .bytes = 3 * HTH_BLOCK,
+        .bytes = BYTES,
         .name = "object" };
 
     return ask(OURS, &m, sizeof(m), HTH_LOCAL_REGAIN, token, HTH_LOCAL_OK);
@@ -99,6 +100,9 @@ static size_t rows_on_record(void)
     must(hth_handed_decode(&record, bytes, len, NULL));
     free(bytes);
     rows = record.rows;
+    for (size_t i = 0; i < rows; i++)
+        if (!hth_save_cmp(record.row[i].save, save))
+            cr_assert(eq(u64, record.row[i].bytes, BYTES));
     hth_handed_fini(&record);
     return rows;
 }
@@ -138,7 +142,7 @@ Test(regain, what_is_sealed_and_committed_is_brought_to_its_end_by_the_next_engi
     struct {
         struct hth_local_begin m;
         unsigned char run[HTH_RANK_RUN_BYTES];
-    } begin = { .m = { .step = STEP + 1, .bytes = 3 * HTH_BLOCK, .name = "object" } };
+    } begin = { .m = { .step = STEP + 1, .bytes = BYTES, .name = "object" } };
     const struct hth_ranks alone = { .runs = 1, .run = { { 0, 1, 1 } } };
     const struct hth_keep *keep;
 
@@ -174,6 +178,7 @@ Test(regain, a_rank_goes_on_in_the_slot_that_it_has)
     must_fail(regain(OWN + 1, lent.slot), HEARTH_EINVAL); /* it is in a rank's hands */
     must(seal(OWN));
     must(commit(OWN));
+    cr_assert(eq(sz, rows_on_record(), 1));
     until_sealed();
     cr_assert(eq(u64, held()->slot->id, lent.slot));
 }
