@@ -130,7 +130,7 @@ Test(kept, pinned_released_marked_and_gone_back_to)
     load(2, 2);
 }
 
-/* What `hearth keep` says to these arguments; exit status in *out_status. */
+/* What `hearth` says to these arguments; exit status in *out_status. */
 static const char *command(const char *arguments, int *out_status)
 {
     static char out[4096];
@@ -139,8 +139,8 @@ static const char *command(const char *arguments, int *out_status)
     size_t len;
     FILE *f;
 
-    snprintf(line, sizeof(line), "%s/hearth keep --root %s %s 2>&1", bin ? bin : "build/debug/bin",
-            r.root, arguments);
+    snprintf(line, sizeof(line), "%s/hearth %s --root %s 2>&1", bin ? bin : "build/debug/bin",
+            arguments, r.root);
     f = popen(line, "re");
     cr_assert(ne(ptr, f, NULL));
     len = fread(out, 1, sizeof(out) - 1, f);
@@ -161,14 +161,15 @@ static void command_says(const char *arguments, const char *want, int want_statu
 
 Test(kept, the_command_line_shows_and_changes_it)
 {
-    command_says("job", "step 4, try 1  degraded", 0); /* one node has no peers */
-    command_says("job pin 2", "", 0);
-    command_says("job", "pinned", 0);
-    command_says("job release 4", "step 4 is the newest that is PROTECTED", 1);
-    command_says("job release 3", "", 0);
-    command_says("job --json", "\"pinned\": true", 0);
+    command_says("keep job", "step 4, try 1  degraded", 0);             /* one node has no peers */
+    command_says("ls job", "as of   0.0 s ago, by the coordinator", 0); /* which this node is */
+    command_says("keep job pin 2", "", 0);
+    command_says("keep job", "pinned", 0);
+    command_says("keep job release 4", "step 4 is the newest that is PROTECTED", 1);
+    command_says("keep job release 3", "", 0);
+    command_says("keep job --json", "\"pinned\": true", 0);
     cr_assert(eq(sz, list(), 2));
-    command_says("job bad", "pin, unpin, release, bad, good and a step", 2);
-    command_says("job bad x", "'x' is no step", 2);
-    command_says("nobody", "there is no", 3);
+    command_says("keep job bad", "pin, unpin, release, bad, good and a step", 2);
+    command_says("keep job bad x", "'x' is no step", 2);
+    command_says("keep nobody", "there is no", 3);
 }
