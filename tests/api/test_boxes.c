@@ -169,28 +169,6 @@ Test(boxes, one_wrong_is_named_and_none_is_read)
     rank_end(&r);
 }
 
-Test(boxes, of_a_newer_caller_are_taken_as_far_as_they_are_known)
-{
-    struct rank r;
-    struct hearth_checkpoint *c = start(&r, 0);
-    struct {
-        struct hearth_box box;
-        uint64_t more;
-    } newer[2] = { { .more = 0 }, { .more = 0 } };
-    static float got[2][WIDE];
-
-    for (int i = 0; i < 2; i++) {
-        newer[i].box = box_of(i + 20, got[i]);
-        newer[i].box.struct_size = sizeof(newer[0]);
-    }
-    must(hearth_read_boxes(c, &newer[0].box, 2, NULL));
-    cr_assert(zero(int, memcmp(got, stored[20], sizeof(got))));
-    newer[1].more = 1;
-    must_fail(hearth_read_boxes(c, &newer[0].box, 2, NULL), HEARTH_EUNSUPPORTED);
-    hearth_checkpoint_close(c);
-    rank_end(&r);
-}
-
 static void read_ranges(struct hearth_checkpoint *c)
 {
     uint64_t end = place[MANY].offset + place[MANY].length;
