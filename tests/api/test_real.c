@@ -358,27 +358,6 @@ Test(real, a_session_that_ends_does_not_end_its_engine)
     end();
 }
 
-Test(real, a_killed_engine_is_started_again_under_the_rank)
-{
-    struct hearth_error err = { 0 };
-    struct hearth_handle *handle;
-    struct hearth_save *save;
-    pid_t pid;
-
-    start();
-    rank_open(&r);
-    save_float(1, 1);
-    pid = find_engine();
-    must(hearth_save_begin(r.h, 2, 8192, NULL, &save, &err));
-    cr_assert(eq(int, kill(pid, SIGKILL), 0));
-    must(hearth_save_commit(save, &handle, &err));
-    cr_assert(eq(int, hearth_wait(handle, HEARTH_PROTECTED, 20000, &err), 0), "%s", err.text);
-    hearth_handle_close(handle);
-    save_float(3, 3);
-    cr_assert(epsilon_eq(flt, load_float(rank_recover(r.h, 3)), 3.0f, 0.0f));
-    end();
-}
-
 Test(real, more_than_one_object_bytes_and_common_come_back)
 {
     struct hearth_error err = { 0 };
