@@ -109,20 +109,6 @@ Test(handshake, speaks_the_lowest_version_and_then_the_highest_of_both)
     net_world_close(w);
 }
 
-Test(handshake, who_has_another_key_is_told_of_by_both)
-{
-    struct hth_session_opts ours = net_keyed(1), other = net_keyed(2);
-    struct net_world *w = net_world_open(2, &ours);
-
-    net_node_close(w, 1);
-    net_node_open(w, 1, &other);
-    must(net_send(w, 1, 0, 5));
-    net_run(w, 200);
-    cr_assert(eq(int, w->node[0].down_code, HEARTH_EAUTH));
-    cr_assert(eq(int, w->node[1].down_code, HEARTH_EAUTH));
-    net_world_close(w);
-}
-
 /* A peer whose every byte the test writes itself. */
 struct raw {
     struct hth_transport *t;
