@@ -35,6 +35,11 @@ int planted(int x)
         x--;
     return text ? n : 2;
 }
+int passed_on(int n, ...);
+int passed_on(int n, ...)
+{
+    return n > 5;
+}
 C
 }
 planted >tree/core/base/planted.c

@@ -3,8 +3,9 @@
 
 A mutant is an edit of some tokens of one function. Its id is made of file, function, the line's tokens,
 the operator, and which of the same it is, so that an edit elsewhere does not rename it. Left alone:
-comments, strings, preprocessor lines, declarations (but for what they are initialised with), sizeof, and
-calls whose only effect is text, a stop point, or memory given back (QUIET)."""
+comments, strings, preprocessor lines, declarations (but for what they are initialised with),
+sizeof, functions of any number of arguments, and calls whose only effect is text, a stop point, or
+memory given back (QUIET)."""
 import collections
 import hashlib
 import re
@@ -227,6 +228,8 @@ def enumerate_mutants(name, text):
         by_line[t.line].append(t.text)
     out, count = [], collections.Counter()
     for function, first, last in functions(toks, partner):
+        if toks[first - 2].text == "...": # chosen() could not hand the arguments on
+            continue
         for i, operator, edits in Body(text, toks, partner, first, last).look():
             line = toks[i].line
             key = (name, function, " ".join(by_line[line]), operator)
