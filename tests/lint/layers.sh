@@ -83,6 +83,12 @@ system_files() {
     system_list=$id
 }
 
+declare -A alone=()
+while read -r h; do
+    alone[$root/$h]=1
+done < <(grep -rlF 'For this folder alone' --include='*.h' core transport replication loader \
+    engine daemon client meeting cli 2>/dev/null)
+
 # allowed HEADER FILE: by the lists of rule().
 allowed() {
     local where list
@@ -91,7 +97,7 @@ allowed() {
     "$root/"*)
         where=${1#"$root/"} list="$folder $seen"
         if [ -e "$1" ]; then where=${where%/*}; else where=${where%%/*} list=$other; fi # not installed
-        if [ "$where" != "$folder" ] && grep -qs 'For this folder alone' "$1"; then return 1; fi
+        if [ "$where" != "$folder" ] && [ -n "${alone[$1]:-}" ]; then return 1; fi
         ;;
     /usr/include/*) where=${1#/usr/include/} list=$other; where=${where%%/*} ;;
     *) return 1 ;;
