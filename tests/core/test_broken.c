@@ -21,9 +21,17 @@ static const struct hth_save_id save = { 3, 5, 9, 1 };
 static const char *root;
 static struct hth_store *s;
 
+static int lost; /* slots that nothing takes the place of */
+
+static void on_line(void *arg, enum hearth_log_level level, const char *event, const char *text)
+{
+    (void)arg, (void)level, (void)text;
+    lost += !strcmp(event, "slot-lost");
+}
+
 static void setup(void)
 {
-    struct hth_store_tmpfs_opts opts = { .job = "job" };
+    struct hth_store_tmpfs_opts opts = { .job = "job", .log = { on_line, NULL } };
 
     alarm(60);
     root = opts.root = tmp_root(64 * MIB);
@@ -105,6 +113,7 @@ static unsigned mend(void)
         s->ops->condemn(s, slot, "cut");
         n++;
     }
+    cr_assert(zero(int, lost));
     return n;
 }
 
