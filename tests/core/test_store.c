@@ -520,12 +520,15 @@ STORE_TEST(condemned_slots_are_few_and_the_pool_keeps_its_size)
 STORE_TEST(a_condemned_slot_can_be_read_until_its_lease_ends)
 {
     struct hth_slot *slot = sealed(save_a, "bad", 9, MIB);
+    uint64_t id = slot->id;
 
     rig.s->ops->lease(rig.s, slot);
     rig.s->ops->condemn(rig.s, slot, "crc");
     cr_assert(holds(slot, 9));
     rig.s->ops->unlease(rig.s, slot);
     cr_assert(eq(int, scan().count, 0));
+    for (int i = 0; i < 4 && !rig.s->ops->take(rig.s, MIB, &slot, NULL); i++)
+        cr_assert(ne(u64, slot->id, id)); /* nor is it written to */
 }
 
 /* A small life of two saves. 0, or the first error. */
