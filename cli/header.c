@@ -140,5 +140,5 @@ enum status run_header(const struct args *a)
         return header_encode(a);
     if (!strcmp(a->value[0], "decode"))
         return header_decode(a);
-    return complain_usage("header %.64s: say header encode or header decode", a->value[0]);
+    return complain_usage("header %.64s: give header encode or header decode", a->value[0]);
 }

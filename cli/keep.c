@@ -106,7 +106,7 @@ static enum status keep_change(const struct args *a, int job)
         return complain_usage(
                 "keep: JOB, or JOB and one of pin, unpin, release, bad, good and a step");
     if (keep_step(a->value[2], &step))
-        return complain_usage("keep: '%.64s' is no step", a->value[2]);
+        return complain_usage("keep: '%.64s' is not a step", a->value[2]);
     if (engine_wish(job, words[i].wish, step, &err))
         return complain(&err);
     return STATUS_OK;

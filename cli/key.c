@@ -99,7 +99,7 @@ static int key_file_put(const struct key_place *p, struct key_text *t, unsigned 
     if (why == EEXIST)
         return hth_fail(err, HEARTH_EEXIST, why,
                 "key file %s is there already: hearth key add puts another key beside the one it "
-                "holds; remove it yourself if nobody needs it",
+                "holds; remove it yourself if no node needs it",
                 p->path);
     if (why)
         return key_refused(p->dir, p->path, why, err);

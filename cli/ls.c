@@ -178,7 +178,7 @@ static void ls_print_heard(const json_t *status)
     if (json_is_integer(as_of))
         say("as of   %.1f s ago", (double)json_integer_value(as_of) / 1000.0);
     else
-        say("as of   nobody knows when");
+        say("as of   an unknown time");
     say(", by the coordinator, node %s: %lld nodes lost, %lld saves degraded\n", from,
             (long long)json_integer_value(json_object_get(status, "lost")),
             (long long)json_integer_value(json_object_get(status, "degraded")));

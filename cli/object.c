@@ -48,7 +48,7 @@ static int object_open_table(struct object *o, struct hearth_error *err)
     memcpy(at, o->at + o->block.table_off, o->block.table_len);
     hth_digest(digest, at, o->block.table_len);
     if (memcmp(digest, o->block.table_digest, HTH_DIGEST) != 0)
-        return hth_fail(err, HEARTH_ECORRUPT, 0, "the object table is not what its digest says");
+        return hth_fail(err, HEARTH_ECORRUPT, 0, "the object table does not match its digest");
     rc = hth_table_decode(&o->table, at, o->block.table_len, err);
     if (!rc && o->table.data_len != o->block.data_len)
         rc = hth_fail(err, HEARTH_ECORRUPT, 0, "block and table differ in the length of the data");
@@ -186,7 +186,7 @@ static int object_own_next(struct object *o, struct item *out, struct hearth_err
                 memcmp(out->found.header.shape, own->shape, own->ndim * sizeof(int64_t)) != 0)
             return hth_fail(err, HEARTH_ECORRUPT, 0,
                     "%.200s: the header of the tensor at offset %" PRIu64
-                    " is not what the table says%s%.200s",
+                    " does not match the table%s%.200s",
                     o->path, own->offset, rc ? ": " : "", rc ? cause.text : "");
     }
     out->found.kind = own->kind;
@@ -235,7 +235,7 @@ static int object_chunk_is_wrong(const struct object *o, uint32_t c, struct hear
 
     return hth_fail(err, HEARTH_ECORRUPT, 0,
             "%.300s: chunk %" PRIu32 " (bytes %" PRIu64 " to %" PRIu64
-            " of the data) is not what its checksum says",
+            " of the data) does not match its checksum",
             o->path, c, from, from + n - 1);
 }
 

@@ -76,7 +76,7 @@ struct target {
 static int target_is_none(const char *text, struct hearth_error *err)
 {
     return hth_fail(err, HEARTH_EINVAL, 0,
-            "'%.200s' is no save: give the directory that hearth ls shows, as "
+            "'%.200s' is not a save: give the directory that hearth ls shows, as "
             "ROOT/JOB/step-40_ckpt",
             text);
 }

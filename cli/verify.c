@@ -118,9 +118,9 @@ static const char *verify_disagrees(const struct hth_block *b, const struct hth_
         return "the manifest has another object of this name";
     if (b->data_len != o->data_len || b->table_len != o->table_len ||
             memcmp(b->table_digest, o->digest, HTH_DIGEST) != 0)
-        return "its length or digest is not what the manifest says";
+        return "its length or digest does not match the manifest";
     if (table->strong != o->strong)
-        return "its integrity is not what the manifest says";
+        return "its integrity does not match the manifest";
     return NULL;
 }
 
@@ -136,8 +136,8 @@ static void verify_own(struct run *r, struct object *o)
     if (why)
         verify_report(r, o->path, "wrong", o->block.data_len, why);
     else
-        verify_report(r, o->path, "verified", o->block.data_len,
-                r->manifest ? "as the manifest says" : "");
+        verify_report(
+                r, o->path, "verified", o->block.data_len, r->manifest ? "as in the manifest" : "");
 }
 
 /* An ordinary file that the manifest has whole. */
@@ -151,7 +151,7 @@ static void verify_raw(struct run *r, int fd, const char *path, const struct hth
     r->here++;
     if (hth_file_read(fd, in->data_len, &bytes, &len)) {
         if (errno == EFBIG)
-            hth_fail(&err, HEARTH_ECORRUPT, 0, "it is longer than the manifest says");
+            hth_fail(&err, HEARTH_ECORRUPT, 0, "it is longer than in the manifest");
         else
             hth_fail(&err, HEARTH_EIO, errno, "it cannot be read: %s", strerrordesc_np(errno));
         verify_report_failed(r, path, &err);
@@ -160,9 +160,9 @@ static void verify_raw(struct run *r, int fd, const char *path, const struct hth
     hth_digest(digest, bytes, len);
     free(bytes);
     if (len != in->data_len || memcmp(digest, in->digest, HTH_DIGEST) != 0)
-        verify_report(r, path, "wrong", len, "its length or digest is not what the manifest says");
+        verify_report(r, path, "wrong", len, "its length or digest does not match the manifest");
     else
-        verify_report(r, path, "verified", len, "as the manifest says");
+        verify_report(r, path, "verified", len, "as in the manifest");
 }
 
 /* What came from another node's foreign container: the first bytes of a slot. */
@@ -176,14 +176,13 @@ static void verify_brought(struct run *r, int fd, const char *path, const struct
     if (!fstat(fd, &st) && (uint64_t)st.st_size >= in->data_len)
         bytes = hth_map_sparse(fd, in->data_len);
     if (!bytes) {
-        verify_report(
-                r, path, "wrong", 0, "it cannot be read, or is shorter than the manifest says");
+        verify_report(r, path, "wrong", 0, "it cannot be read, or is shorter than in the manifest");
         return;
     }
     hth_digest(digest, bytes, in->data_len);
     munmap((void *)(uintptr_t)bytes, in->data_len);
     if (memcmp(digest, in->digest, HTH_DIGEST) != 0)
-        verify_report(r, path, "wrong", in->data_len, "its digest is not what the manifest says");
+        verify_report(r, path, "wrong", in->data_len, "its digest does not match the manifest");
     else
         verify_report(r, path, "verified", in->data_len, "as it came from another node");
 }

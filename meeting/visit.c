@@ -129,7 +129,7 @@ static void rank_in_vain(struct hth_visit *v, struct guest_rank **at)
     hth_fail(&e, unproved ? HEARTH_EAUTH : HEARTH_ETIMEOUT, 0,
             "rank %u: no table from %s port %u in %u ms: %s%s", r->rank, v->place.host,
             v->place.port, r->deadline_ms,
-            v->why.text[0] ? v->why.text : "rank 0 is there, but says nothing", away);
+            v->why.text[0] ? v->why.text : "rank 0 is there, but sends nothing", away);
     rank_done(v, at, 0, e.code, e.text);
 }
 
@@ -422,7 +422,8 @@ static void visit_hear(struct hth_visit *v)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
-        hth_fail(&v->why, HEARTH_EPEER, n ? errno : 0, "rank 0 hung up before it said anything");
+        hth_fail(&v->why, HEARTH_EPEER, n ? errno : 0,
+                "rank 0 closed the connection before it sent anything");
         visit_comes_again(v);
         return;
     }

@@ -122,7 +122,7 @@ static void candidate_look(const struct hth_network *network, const struct hth_m
         snprintf(out->against, sizeof(out->against), "%s", offer->against);
     else if (!hth_choice_refused(&own, machine, library, out->against, sizeof(out->against)) &&
              !offer)
-        snprintf(out->against, sizeof(out->against), "%s does not know it",
+        snprintf(out->against, sizeof(out->against), "%s does not have it",
                 library ? library->offers.library : "no library");
 }
 

@@ -171,7 +171,7 @@ static const char *engine_last_words(const struct hearth *h, int words, char tex
     }
     if (records >= 0)
         close(records);
-    return text[0] ? text : "it left no word";
+    return text[0] ? text : "it wrote no reason";
 }
 
 struct search {

@@ -241,7 +241,7 @@ void hth_settings_say(struct hearth *h)
     say_left_out(h);
     if (!o.machine)
         hth_line_add(&h->lines, HEARTH_LOG_WARN, "machine",
-                "job %s rank %u: /proc/sys/kernel/random/boot_id does not say which machine this "
+                "job %s rank %u: /proc/sys/kernel/random/boot_id does not show which machine this "
                 "node is on, so two nodes of one machine may keep each other's only copies: set "
                 "machine (HEARTH_MACHINE)",
                 o.job, o.rank);

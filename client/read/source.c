@@ -72,7 +72,7 @@ static int source_map(
     if (m->data_len != o->data_len || m->table_off != table || m->table_len != o->table_len ||
             fstat(fd, &st) != 0 || (uint64_t)st.st_size < table + o->table_len)
         return hth_fail(err, HEARTH_ECORRUPT, 0,
-                "object '%s' of rank %u: what this node holds is not what the manifest says",
+                "object '%s' of rank %u: the copy on this node does not match the manifest",
                 o->name, o->owner);
     p = hth_map_shared(fd, table + o->table_len, PROT_READ);
     if (!p)

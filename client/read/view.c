@@ -23,7 +23,7 @@ static int view_map(
     void *p;
 
     if (fstat(fd, &st) != 0 || (uint64_t)st.st_size < at + bytes)
-        return hth_fail(err, HEARTH_ECORRUPT, 0, "the object is shorter than its table says");
+        return hth_fail(err, HEARTH_ECORRUPT, 0, "the object is shorter than in its table");
     v->map_bytes = at - from + (bytes ? bytes : 1);
     p = mmap(NULL, v->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, (off_t)from);
     if (p == MAP_FAILED)

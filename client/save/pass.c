@@ -81,7 +81,7 @@ static int pass_give(struct hearth_save *s, struct hearth_ticket *out, struct he
                 "the save has %u objects: give it before hearth_save_next_object()", s->objects);
     if (s->early)
         return hth_fail(err, HEARTH_ESTATE, 0,
-                "the save has common objects and no step yet: who takes it puts them");
+                "the save has common objects and no step yet: the process that takes it puts them");
     if (s->h->opts.off) {
         ticket_put(out, OFF, a.secret, 0, s->object[0].room, s->wait_ms);
         return HEARTH_OK;

@@ -317,7 +317,7 @@ static int save_ranks(const struct hearth *h, const struct hearth_begin_opts *o,
         return rc;
     if (!hth_ranks_have(out, h->opts.rank))
         return hth_fail(err, HEARTH_EINVAL, 0,
-                "rank %u does not take part in this save: who does not calls nothing",
+                "rank %u does not take part in this save, so it must make no call for it",
                 h->opts.rank);
     return HEARTH_OK;
 }

@@ -164,7 +164,7 @@ int hth_listener_check(const struct hth_network *n, struct hearth_error *err)
     if (is_near(n) || n->strong || is_sealed(n))
         return HEARTH_OK;
     return hth_fail(err, HEARTH_EINVAL, 0,
-            "%s, and %s does not encrypt: who is on the way could change "
+            "%s, and %s does not encrypt: an attacker on the way could change "
             "checkpoints and their CRC32C; set integrity = strong (--integrity strong, "
             "HEARTH_INTEGRITY=strong), use transport tcp with a key, " ELSE,
             far_of(n, far, sizeof(far)), library_of(n, library, sizeof(library)));
@@ -208,10 +208,10 @@ unsigned hth_network_left_out(
         return count;
     snprintf(out[count++], HTH_LEFT_OUT_TEXT,
             n->strong
-                    ? "checkpoints travel unencrypted: who is on the way of %.64s reads them; what he "
-                      "changes is found (integrity strong)"
-                    : "checkpoints travel unencrypted, and a CRC finds accidents, not intent: who is "
-                      "on the way of %.64s reads and changes them",
+                    ? "checkpoints travel unencrypted: an attacker on the way of %.64s can read them; a "
+                      "change is found (integrity strong)"
+                    : "checkpoints travel unencrypted, and a CRC finds accidents, not intent: an "
+                      "attacker on the way of %.64s can read and change them",
             bind_of(n));
     return count;
 }

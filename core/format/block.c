@@ -138,8 +138,8 @@ int hth_block_decode_as(const struct hth_versions *versions, struct hth_block *o
     b.signature = signature_of(at + 8);
     if (b.data_len > file_len - HTH_BLOCK)
         return hth_fail(err, HEARTH_ECORRUPT, 0,
-                "block: says %" PRIu64 " bytes of data, the file has only %" PRIu64, b.data_len,
-                file_len - HTH_BLOCK);
+                "block: it has the length %" PRIu64 " for the data, the file has only %" PRIu64,
+                b.data_len, file_len - HTH_BLOCK);
     if (memcmp(at + MAGIC_AT, MAGIC, 8) == 0 || hth_get32(at + CRC_AT) != 0)
         if ((rc = own_decode(versions, &b, at, file_len, err)))
             return rc;

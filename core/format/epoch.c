@@ -100,7 +100,7 @@ static int epoch_head_decode(const struct hth_versions *versions, struct hth_epo
                 r->len, e->world, e->nodes);
     if (e->epoch > HTH_EPOCH_MOST)
         return hth_fail(err, HEARTH_ECORRUPT, 0,
-                "the epoch record says epoch %" PRIu64
+                "the epoch record has epoch %" PRIu64
                 ", which no job has reached: it is left out, and no save is lost by that",
                 e->epoch);
     return HEARTH_OK;

@@ -154,7 +154,7 @@ static int fabric_none(const struct fabric_tally *t, struct hearth_error *err)
     return hth_fail(err, HEARTH_EINVAL, 0,
             "no fabric is on all nodes: rank %" PRIu32
             " (node '%s') has %s, and the ranks before it "
-            "share %s; `hearth doctor net` and its engine's log say what it lacks",
+            "share %s; `hearth doctor net` and its engine's log show what it lacks",
             rank, g.node, fabrics_text(row_has(&g), here, sizeof(here)),
             rank ? fabrics_text(left, before, sizeof(before)) : "nothing yet");
 }
@@ -169,7 +169,7 @@ static int fabric_worse(const struct fabric_tally *t, struct hearth_error *err)
     row_read(t->table, rank, &g);
     return hth_fail(err, HEARTH_EINVAL, 0,
             "this job began on %s, which rank %" PRIu32 " (node '%s') does not have: its engine's "
-            "log says why; mend or replace that node, or allow what is slower (allow_slower, "
+            "log has the reason; repair or replace that node, or allow what is slower (allow_slower, "
             "HEARTH_ALLOW_SLOWER=1)",
             first->name, rank, g.node);
 }

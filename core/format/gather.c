@@ -235,8 +235,8 @@ static int proof_check(const struct hth_gather *g, const unsigned char *row,
             return HEARTH_OK;
     }
     return hth_fail(err, HEARTH_EAUTH, 0,
-            "what says it is rank %" PRIu32 " (node '%s') %s: give all ranks the same key_file",
-            g->rank, g->node,
+            "the row of rank %" PRIu32 " (node '%s') %s: give all ranks the same key_file", g->rank,
+            g->node,
             proves ? "proves another job key than ours" : "brings no proof of the job key");
 }
 
@@ -428,7 +428,7 @@ static int gather_believe(
 {
     if (g->highest_epoch > HTH_EPOCH_BELIEVED)
         return hth_fail(err, HEARTH_EINVAL, 0,
-                "rank %" PRIu32 " (node '%s') says that it has seen epoch %" PRIu64
+                "rank %" PRIu32 " (node '%s') reports epoch %" PRIu64
                 ", which no job has reached: start its engine again, which leaves out such a number "
                 "and keeps its saves",
                 rank, g->node, g->highest_epoch);

@@ -125,7 +125,7 @@ int hth_keep_decode_as(const struct hth_versions *versions, struct hth_keep *out
     }
     if (k.epoch > HTH_EPOCH_MOST || k.dropped > HTH_EPOCH_MOST)
         return hth_fail(err, HEARTH_ECORRUPT, 0,
-                "the keep record says epoch %" PRIu64
+                "the keep record has epoch %" PRIu64
                 ", which no job has reached: it is left out, and no save is lost by that",
                 k.epoch > k.dropped ? k.epoch : k.dropped);
     if (len != HTH_KEEP_BYTES || k.saves > HTH_KEEP_MAX || k.bads > HTH_KEEP_MAX)

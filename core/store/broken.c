@@ -36,7 +36,7 @@ int hth_broken_look(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_
         return 0;
     slot->broken = 1;
     return hth_fail(err, HEARTH_ECORRUPT, 0,
-            "%.200s: the file of slot %016" PRIx64 "%s%.64s was %s by somebody else: %" PRIu64
+            "%.200s: the file of slot %016" PRIx64 "%s%.64s was %s by another program: %" PRIu64
             " of %" PRIu64 " bytes are left",
             t->path, slot->pub.id, slot->dir ? ", object " : "", slot->dir ? slot->name : "",
             st.st_nlink ? "cut" : "removed", st.st_nlink ? (uint64_t)st.st_blocks * 512 : 0,

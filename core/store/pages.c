@@ -110,8 +110,8 @@ static void pages_say_kernel(int kernel, struct hth_pages *out)
 {
     out->are_huge = kernel == 'f';
     snprintf(out->text, sizeof(out->text),
-            out->are_huge ? "the kernel says force for all mounts (" SHMEM ")"
-                          : "the kernel says deny for all mounts (" SHMEM "): pages are small, and "
+            out->are_huge ? "the kernel has force for all mounts (" SHMEM ")"
+                          : "the kernel has deny for all mounts (" SHMEM "): pages are small, and "
                             "locking them for an adapter takes a hundred times as long; echo never "
                             "> " SHMEM " leaves it to the mount's huge=");
 }
@@ -149,7 +149,7 @@ static void pages_say(const char *under, const char *root, int tries, struct hth
                 out->mount);
     } else if (strcmp(out->kind, "tmpfs") != 0) {
         snprintf(out->text, sizeof(out->text),
-                "%s is %s: Hearth wants a tmpfs, mounted with huge=within_size", out->mount,
+                "%s is %s: Hearth requires a tmpfs, mounted with huge=within_size", out->mount,
                 out->kind);
     } else if (kernel) {
         pages_say_kernel(kernel, out);

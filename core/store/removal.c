@@ -373,8 +373,8 @@ static int removal_check_above(const struct hth_removal *r, struct hearth_error 
         return HEARTH_OK; /* only the caller's own goes, wherever it lies */
     if (st.stx_uid != 0 && st.stx_uid != r->owner)
         return hth_fail(err, HEARTH_EIO, 0,
-                "%.300s belongs to user %ld, who is neither root nor user %ld, whose job '%.64s' "
-                "is: clean it as that user",
+                "%.300s belongs to user %ld, and not to root or to user %ld, the owner of job '%.64s': "
+                "clean it as that owner",
                 r->root, (long)st.stx_uid, (long)r->owner, r->job);
     if (st.stx_mode & (S_IWGRP | S_IWOTH) && !(st.stx_mode & S_ISVTX))
         return hth_fail(err, HEARTH_EIO, 0,
@@ -397,7 +397,7 @@ static int removal_job(struct hth_removal *r, struct hearth_error *err)
                 "%.300s/%.64s: %s", r->root, r->job, strerrordesc_np(errno));
     if (geteuid() != 0 && st.stx_uid != geteuid())
         return hth_fail(err, HEARTH_EIO, 0,
-                "%.300s/%.64s belongs to user %ld, and we are user %ld: who has it removes it",
+                "%.300s/%.64s belongs to user %ld, and this is user %ld: remove it as its owner",
                 r->root, r->job, (long)st.stx_uid, (long)geteuid());
     r->owner = st.stx_uid;
     r->mount = removal_mount(&st);

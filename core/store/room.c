@@ -258,8 +258,8 @@ int hth_room_look(int dir_fd, const char *proc, struct hth_room *out, struct hea
     uint64_t kib;
 
     if (fstatfs(dir_fd, &fs))
-        return hth_fail(err, HEARTH_EIO, errno, "the file system does not say how full it is: %s",
-                strerrordesc_np(errno));
+        return hth_fail(err, HEARTH_EIO, errno,
+                "the file system does not report how full it is: %s", strerrordesc_np(errno));
     proc = proc ? proc : "/proc";
     out->tmpfs = fs.f_type == TMPFS_MAGIC;
     out->size = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize;

@@ -170,7 +170,7 @@ static int older_byteorder(const struct hearth_values *v, size_t *pos, struct he
             said = hth_pickle_child(&p, p.cell[c].next);
     if (!said || said->kind != HTH_PICKLE_BOOL)
         rc = hth_fail(
-                err, HEARTH_ECORRUPT, 0, "byte %zu: sys_info does not say `little_endian`", *pos);
+                err, HEARTH_ECORRUPT, 0, "byte %zu: sys_info does not have `little_endian`", *pos);
     else if (!said->u.integer)
         rc = hth_fail(err, HEARTH_EUNSUPPORTED, 0, "byte %zu: the numbers are big-endian", *pos);
     free(memory);

@@ -68,7 +68,7 @@ static int zip_directory(const struct zip *z, struct directory *out)
         d = d64;
     }
     if (d.at > stop || d.len != stop - d.at || d.count > d.len / CENTRAL)
-        return zip_refuse(z, end, "the central directory is not where the end record says");
+        return zip_refuse(z, end, "the central directory is not where the end record has it");
     *out = d;
     return HEARTH_OK;
 }

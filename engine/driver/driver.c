@@ -526,7 +526,7 @@ static const char *driver_end_reason(struct hth_driver *d)
                                 "confined. Start hearthd again, where no rank does"
                               : "it comes back on another fabric";
     if (__atomic_load_n(&d->stopping, __ATOMIC_RELAXED))
-        return "it was told to end";
+        return "it was asked to end";
     if (hth_node_done(d->node))
         return "the job was dropped";
     if (hth_node_clients(d->node))
@@ -628,7 +628,7 @@ int hth_driver_run(struct hth_driver *d, struct hearth_error *err)
             rc = driver_handle(d, driver_sleep_ms(d), err);
     }
     hth_say(&d->log, rc ? HEARTH_LOG_ERROR : HEARTH_LOG_INFO, "engine-ends", "%s",
-            why ? why : "for the reason said before");
+            why ? why : "for the reason in the lines before");
     return rc;
 }
 

@@ -338,7 +338,7 @@ int epoch_resume(struct hth_node *n, struct hearth_error *err)
     epoch_note_forgotten(n, running.epoch == n->epoch.epoch && running.nonce == n->epoch.nonce);
     if (!epoch_knows_us(n)) {
         hth_say(&n->ctx.log, HEARTH_LOG_INFO, "epoch-over",
-                "epoch %" PRIu64 " knows us by another address: its ranks have to join again",
+                "epoch %" PRIu64 " has another address of this node: its ranks have to join again",
                 n->epoch.epoch);
         return HEARTH_OK;
     }

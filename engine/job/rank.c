@@ -38,7 +38,7 @@ static int rank_differs(struct hearth_error *err, const char *option, const char
 {
     return hth_fail(err, HEARTH_EINVAL, 0,
             "this node's engine runs with %s = %s, and rank %" PRIu32
-            " says %s: give both the same, "
+            " has %s: give both the same, "
             "or end the engine first",
             option, has, rank, says);
 }

@@ -103,7 +103,7 @@ static void gather_inventory(struct hth_choice *co, struct gathered *g, uint32_t
         return;
     as_written = hth_crc32c(all, len) == g->parts->crc;
     if (!as_written)
-        hth_fail(&err, HEARTH_EPROTO, 0, "its inventory has another checksum than it says");
+        hth_fail(&err, HEARTH_EPROTO, 0, "its inventory does not match its checksum");
     if (!as_written || hth_inventory_decode(&g->inventory, all, len, &err)) {
         gather_refuse(co, origin, as_written, &err);
     } else {

@@ -43,7 +43,7 @@ static int runs_room(struct hth_runs *r, uint32_t objects, struct hearth_error *
     if (r->best && r->run)
         return HEARTH_OK;
     hth_runs_fini(r);
-    return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for who has what");
+    return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the list of holders");
 }
 
 static int runs_add(struct hth_runs *r, const struct hth_run *run, struct hearth_error *err)
@@ -53,7 +53,7 @@ static int runs_add(struct hth_runs *r, const struct hth_run *run, struct hearth
     if (r->runs && !(r->runs & (r->runs - 1))) { /* full at each power of two */
         more = realloc(r->run, 2 * (size_t)r->runs * sizeof(*more));
         if (!more)
-            return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for who has what");
+            return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the list of holders");
         r->run = more;
     }
     r->run[r->runs++] = *run;
@@ -400,7 +400,7 @@ int hth_runs_read(
     if (rc && objects <= OBJECTS_MAX)
         hth_runs_fini(&r);
     if (rc == HEARTH_EPROTO)
-        return hth_fail(err, rc, 0, "byte %zu: who has what is not to be understood", in->pos);
+        return hth_fail(err, rc, 0, "byte %zu: the list of holders cannot be decoded", in->pos);
     if (!rc)
         *out = r;
     return rc;

@@ -68,9 +68,8 @@ static void end_integrity(const struct hth_restore *r, struct hth_save_id save)
 
     if (r->ctx->opts.strong && s && s->has_manifest && !s->manifest.strong)
         hth_say(&r->ctx->log, HEARTH_LOG_WARN, "integrity",
-                HTH_SAVE
-                " is from before integrity was strong: it has no SHA-256, and what somebody "
-                "changed of it on its way is not found",
+                HTH_SAVE " is from before integrity was strong: it has no SHA-256, and if its "
+                         "bytes were changed on their way, that is not found",
                 HTH_SAVE_ARGS(save));
 }
 

@@ -116,8 +116,8 @@ static int pull_nobody_has(struct hth_restore *r, const struct hth_object *o)
 {
     struct hearth_error err;
 
-    hth_fail(&err, HEARTH_ELOST, 0, HTH_SAVE ": nobody else has %s", HTH_SAVE_ARGS(r->plan.chosen),
-            o->name);
+    hth_fail(&err, HEARTH_ELOST, 0, HTH_SAVE ": no other node has %s",
+            HTH_SAVE_ARGS(r->plan.chosen), o->name);
     vote_no(r, err.code, err.text);
     return err.code;
 }

@@ -192,7 +192,7 @@ static int commit_next_attempt(struct hth_commit *c, uint32_t rank, uint64_t ste
                 "rank %" PRIu32 " begins step %" PRIu64 " before recover has ended in this epoch",
                 rank, step);
     if (step > HTH_STEP_MAX)
-        return hth_fail(err, HEARTH_EINVAL, 0, "%" PRIu64 " is no step: at most %" PRIu64, step,
+        return hth_fail(err, HEARTH_EINVAL, 0, "%" PRIu64 " is not a step: at most %" PRIu64, step,
                 HTH_STEP_MAX);
     if (ranks && (rc = commit_check_ranks(c, rank, ranks, err)))
         return rc;
@@ -619,7 +619,7 @@ int hth_commit_undecided(const struct hth_commit *c, const uint64_t *step,
 void hth_commit_text(struct hth_commit *c, char *out, size_t len)
 {
     static const char *const words[] = {
-        [HTH_KEPT_UNSURE] = " (as last heard: its copies are not confirmed now)",
+        [HTH_KEPT_UNSURE] = " (as last known: its copies are not confirmed now)",
         [HTH_KEPT_DEGRADED] = " (degraded)",
         [HTH_KEPT_PROTECTED] = "",
     };

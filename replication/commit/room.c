@@ -91,7 +91,7 @@ static int room_make_in(struct hth_commit *c, struct hth_held_save *s, uint64_t 
     if (!h)
         return 0;
     hth_say(&c->ctx->log, HEARTH_LOG_INFO, "gave-way",
-            HTH_SAVE " object '%s' gives way to a copy of what is kept, and is pulled again later",
+            HTH_SAVE " object '%s' is dropped for a copy of a kept save, and is pulled again later",
             HTH_SAVE_ARGS(s->id), h->object.name);
     hth_point(&c->ctx->points, "free");
     hth_held_drop(c->ctx, s, h);

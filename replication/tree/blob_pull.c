@@ -293,7 +293,7 @@ static int blob_may_come(const struct hth_ctx *ctx, uint32_t from, uint64_t len)
     if (node == from && from != ctx->epoch->self && count < UNASKED_MAX && bytes <= UNASKED_BYTES)
         return 1;
     hth_say(&ctx->log, HEARTH_LOG_DEBUG, "blob-unasked",
-            "node %" PRIu32 " offers a blob that nobody has asked it for", from);
+            "node %" PRIu32 " offers a blob that was not requested", from);
     return 0;
 }
 

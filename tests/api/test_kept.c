@@ -170,6 +170,6 @@ Test(kept, the_command_line_shows_and_changes_it)
     command_says("keep job --json", "\"pinned\": true", 0);
     cr_assert(eq(sz, list(), 2));
     command_says("keep job bad", "pin, unpin, release, bad, good and a step", 2);
-    command_says("keep job bad x", "'x' is no step", 2);
+    command_says("keep job bad x", "'x' is not a step", 2);
     command_says("keep nobody", "there is no", 3);
 }

@@ -314,7 +314,7 @@ Test(open, a_log_that_is_none_is_not_waited_for)
     r.opts.engine = "/bin/false";
     r.opts.open_ms = 20000;
     must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_EENGINE);
-    cr_assert(ne(ptr, strstr(err.text, "it left no word"), NULL), "%s", err.text);
+    cr_assert(ne(ptr, strstr(err.text, "it wrote no reason"), NULL), "%s", err.text);
     unlink(path);
     rank_end(&r);
 }

@@ -468,7 +468,7 @@ Test(cli, cat_hands_out_no_byte_that_was_not_checked)
     for (size_t i = 0; i < n; i++)
         cr_assert(eq(u32, (unsigned char)got[i], (unsigned char)(i * 31 + FIRST_BYTES)),
                 "byte %zu of %zu was written after the check", i, n);
-    cr_assert(ne(int, pclose(pipe), 0), "the second chunk is not what its checksum says");
+    cr_assert(ne(int, pclose(pipe), 0), "the second chunk does not match its checksum");
     free(got);
     free(zeros);
 }
@@ -583,7 +583,7 @@ Test(cli, what_cannot_be_read_is_named_and_is_no_success)
     cr_assert(zero(int, chmod(in_job("step-40_ckpt/shard"), 0)));
     cr_assert(eq(int, hearth_user("verify", job_dir), 1), "%s", out);
     cr_assert(eq(int, has(out, "1 unread") && has(out, "Permission denied"), 1), "%s", out);
-    cr_assert(eq(int, has(out, "as the manifest says"), 1), "the others are looked at: %s", out);
+    cr_assert(eq(int, has(out, "as in the manifest"), 1), "the others are looked at: %s", out);
     cr_assert(eq(int, hearth_user("inspect", in_job("step-40_ckpt/shard")), 5));
     cr_assert(eq(int, hearth_user("ls", "--root", root, JOB), 1), "%s", out);
     cr_assert(eq(int, has(err_text, "step-40_ckpt/shard cannot be read"), 1), "%s", err_text);

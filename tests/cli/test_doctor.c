@@ -191,7 +191,7 @@ Test(doctor, pages_are_those_of_the_roots_mount)
         { "/mnt/hearth/job", "huge pages /mnt/hearth is mounted with huge=within_size\n" },
         { "/mnt/small", "huge pages /mnt/small is mounted with huge=never: its pages are small" },
         { "/mnt/pages", "huge pages /mnt/pages is hugetlbfs: all its pages are huge\n" },
-        { "/mnt/smaller", "huge pages / is ext4: Hearth wants a tmpfs" },
+        { "/mnt/smaller", "huge pages / is ext4: Hearth requires a tmpfs" },
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -203,11 +203,11 @@ Test(doctor, pages_are_those_of_the_roots_mount)
     made_up_file(node, "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
             "always within_size advise never deny [force]");
     cr_assert(eq(int, hearth("doctor", "net", "--root", "/mnt/small"), 1));
-    must_print("huge pages the kernel says force for all mounts");
+    must_print("huge pages the kernel has force for all mounts");
     made_up_file(node, "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
             "always within_size advise never [deny] force");
     cr_assert(eq(int, hearth("doctor", "net", "--root", "/mnt/hearth"), 1));
-    must_print("huge pages the kernel says deny for all mounts");
+    must_print("huge pages the kernel has deny for all mounts");
     must_print("echo never > /sys/kernel/mm/transparent_hugepage/shmem_enabled");
     made_up_file(node, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", "[never] deny force");
     made_up_file(node, "/proc/self/mounts", "none /mnt/asked tmpfs rw,huge=advise 0 0");

@@ -140,7 +140,7 @@ Test(keep_list, rm_of_a_copied_directory_leaves_the_save_its_records)
     cr_assert(zero(int, stat(in_job(record), &st)));
     cr_assert(eq(u32, keep_here().saves, 3));
     cr_assert(zero(int, hearth("verify", in_job("step-40_ckpt"))), "%s", out);
-    cr_assert(eq(int, has(out, "as the manifest says"), 1), "%s", out);
+    cr_assert(eq(int, has(out, "as in the manifest"), 1), "%s", out);
     cr_assert(zero(int, hearth("rm", in_job("step-40_ckpt"))), "%s", err_text);
     snprintf(record, sizeof(record), ".hearth/%s.manifest", text);
     cr_assert(ne(int, stat(in_job(record), &st), 0), "and it goes with the last");

@@ -140,9 +140,9 @@ static void refused(const char *words);
 Test(epoch, a_number_that_no_job_reaches_is_its_rows_fault_by_name, .init = setup)
 {
     rank[3].highest_epoch = HTH_EPOCH_BELIEVED + 1;
-    refused("rank 3 (node 'c') says that it has seen epoch 4611686018427387905");
+    refused("rank 3 (node 'c') reports epoch 4611686018427387905");
     rank[3].highest_epoch = UINT64_MAX;
-    refused("rank 3 (node 'c') says that it has seen epoch");
+    refused("rank 3 (node 'c') reports epoch");
 }
 
 /* What was believed once is written down everywhere, so the next joining finds it at all nodes. */

@@ -96,7 +96,7 @@ Test(frame, wrong_lengths_and_zeros_are_refused_in_words)
     for (size_t len = 0; len < n; len++)
         must_fail(hth_frame_decode(&f, bytes, len, &err), HEARTH_EPROTO);
     must_fail(hth_frame_decode(&f, bytes, n + 1, &err), HEARTH_EPROTO);
-    must_say(err.text, "a message of 85 bytes says its body has 20");
+    must_say(err.text, "a message of 85 bytes has 20 as the length of its body");
     must_fail(hth_frame_decode(&f, bytes, sizeof(bytes), &err), HEARTH_EPROTO);
     must_say(err.text, "a message of 8193 bytes, not 64 to 8192");
     bytes[60] = 1;

@@ -108,8 +108,8 @@ static void list_offer(const struct hth_ofi_lib *lib, const struct fi_info *all,
     if (!hth_ofi_explain(lib, p->name, NULL, machine, out->against, sizeof(out->against)) &&
             !out->offered)
         snprintf(out->against, sizeof(out->against),
-                "libfabric does not come up with it and does not say why: FI_LOG_LEVEL=warn "
-                "fi_info -p '%s' may",
+                "libfabric does not open it and gives no reason: FI_LOG_LEVEL=warn "
+                "fi_info -p '%s' may show it",
                 p->prov ? p->prov : p->name);
 }
 

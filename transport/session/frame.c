@@ -35,7 +35,8 @@ int hth_frame_decode(struct hth_frame *out, const void *bytes, size_t len, struc
     if (hth_get32(head) != MAGIC)
         return hth_fail(err, HEARTH_EPROTO, 0, "a message that is none of Hearth's");
     if (hth_get32(head + AT_LEN) != len - HTH_FRAME_HEAD)
-        return hth_fail(err, HEARTH_EPROTO, 0, "a message of %zu bytes says its body has %u", len,
+        return hth_fail(err, HEARTH_EPROTO, 0,
+                "a message of %zu bytes has %u as the length of its body", len,
                 hth_get32(head + AT_LEN));
     if (!head[AT_VERSION] || head[5] || hth_get32(head + 12) || hth_get64(head + AT_ZERO))
         return hth_fail(err, HEARTH_EPROTO, 0, "a message with bits set where zeros belong");

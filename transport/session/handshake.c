@@ -174,7 +174,7 @@ static int hello_check(struct hth_session *s, struct link *link, const struct ht
         return hth_fail(err, HEARTH_EAUTH, 0,
                 "a hello that our job key did not seal; give all nodes the same key file");
     if (frame->type != HTH_MSG_HELLO || frame->body_len != HTH_HELLO_BODY)
-        return hth_fail(err, HEARTH_EPROTO, 0, "a first message that is no hello we know");
+        return hth_fail(err, HEARTH_EPROTO, 0, "a first message that is not a known hello");
     if (strncmp(job, s->opts.job, JOB_LEN) != 0)
         return hth_fail(err, HEARTH_EPROTO, 0,
                 "here is job %.64s, not %.*s; check the addresses the ranks have exchanged",

@@ -289,7 +289,7 @@ static void peer_rest(struct hth_session *s, struct peer *peer)
     peer->up = 0;
     peer->rested = 1;
     hth_say(&s->log, HEARTH_LOG_DEBUG, "connection-rests",
-            "node %" PRIu32 " (%s): idle, and closed until there is something to say", peer->node,
+            "node %" PRIu32 " (%s): idle, and closed until there is something to send", peer->node,
             s->epoch->member[peer->node].node);
 }
 

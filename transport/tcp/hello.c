@@ -236,7 +236,7 @@ static void accepted_refuse(struct hth_tcp_greeting *g, const struct hearth_erro
         return;
     hth_addr_text(&g->peer, from);
     hth_say(&t->log, HEARTH_LOG_WARN, "stranger-refused",
-            "%s: %s; %u in all since this was said last", from, why->text, t->refused);
+            "%s: %s; %u in all since the last such line", from, why->text, t->refused);
     t->refused_said_ms = now ? now : 1;
     t->refused = 0;
 }
@@ -360,7 +360,7 @@ static void accepted_event(struct hth_tcp_greeting *g)
     if (whole < 0 && errno == EPROTO) {
         struct hearth_error err;
 
-        hth_fail(&err, HEARTH_EPROTO, 0, "what it said is no hello of ours");
+        hth_fail(&err, HEARTH_EPROTO, 0, "its first bytes are not a hello of ours");
         accepted_refuse(g, &err);
     }
     if (whole > 0 && (g->stage == HTH_TCP_LISTENS ? accepted_says(g) : accepted_admits(g)))

@@ -109,7 +109,7 @@ static int tcp_check(const struct hth_transport_opts *opts, struct hearth_error 
         return hth_fail(err, HEARTH_EINVAL, 0, "the transport needs a clock");
     if (opts->provider && strcmp(opts->provider, HTH_PROVIDER_DEFAULT) != 0)
         return hth_fail(err, HEARTH_EINVAL, 0,
-                "transport tcp has no provider '%.40s': leave it out, or say tcp", opts->provider);
+                "transport tcp has no provider '%.40s': leave it out, or set tcp", opts->provider);
     return hth_listener_check(&n, err);
 }
 
