@@ -57,7 +57,7 @@ def step_number(step: int | None, none: int) -> int:
     if step is None:
         return none
     if not 0 <= step < STEP_NEWEST:
-        raise ValueError(f"{step} is no step: 0 to {STEP_NEWEST - 1}")
+        raise ValueError(f"{step} is not a step: 0 to {STEP_NEWEST - 1}")
     return step
 
 

@@ -52,8 +52,8 @@ class HearthState:
             raise TypeError("HearthState: of FSDP it takes version 2 alone, "
                             "FullyShardedDataParallelPlugin(fsdp_version=2)")
         if accelerator.project_configuration.automatic_checkpoint_naming:
-            raise ValueError("automatic_checkpoint_naming: save_state() would write elsewhere than "
-                             "it is told")
+            raise ValueError("automatic_checkpoint_naming: save_state() would not write to the "
+                             "folder that it is given")
         self._accelerator, self._opts = accelerator, opts
         self._saver: _several.Saver | _whole.Saver = (
             _several.Saver if self._sharded else _whole.Saver)(base, on_error=on_error, **opts)

@@ -357,7 +357,7 @@ def _step_of(file: Path, trust: bool) -> int | None:
         why: Exception = error
     except Exception as error:
         why = error
-    _log.warning("hearth: %s is not looked at, it says no step: %s", file, why)
+    _log.warning("hearth: %s is left out, because it has no step: %s", file, why)
     return None
 
 
@@ -378,5 +378,5 @@ def newest(base: str | os.PathLike, folder: str | os.PathLike | None = None,
         return found.path
     if stored is None and files:
         raise HearthError(f"{folder}: there is nothing in memory, and none of the checkpoints here "
-                          f"says its step: {', '.join(file for _, file in files)}")
+                          f"has its step: {', '.join(file for _, file in files)}")
     return stored[1] if stored is not None else None

@@ -96,7 +96,7 @@ def test_a_name_says_its_step_among_else_and_a_step_that_nobody_says_is_an_error
     os.makedirs(storage)
     odd = {**checkpoint(3), "hyper_parameters": {"where": pathlib.PosixPath("/data")}}
     torch.save(odd, f"{storage}/last.ckpt")  # torch reads it where it is trusted
-    with pytest.raises(HearthError, match="none of the checkpoints here says its step.*last.ckpt"):
+    with pytest.raises(HearthError, match="none of the checkpoints here has its step.*last.ckpt"):
         newest(base, storage)
     assert newest(base, storage, trust=True) == f"{storage}/last.ckpt"
     for name in ("epoch=0-step=3-val_loss=0.25", "epoch=0-step=7-v1", "some_step=9"):

@@ -235,7 +235,7 @@ def test_experimental_says_which_torch_it_wants(installed):
                 print(error)
     """, installed)
     assert out.splitlines() == [
-        "hearth_checkpoint.torch.experimental wants torch.distributed.checkpoint._experimental, "
+        "hearth_checkpoint.torch.experimental needs torch.distributed.checkpoint._experimental, "
         "which is in torch from 2.9 on, and this is torch 2.8.0"] * 2
 
 

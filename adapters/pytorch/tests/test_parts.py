@@ -245,7 +245,7 @@ def test_an_undeclared_part_is_refused(base):
 def test_part_and_id_differ(base):
     writer = HearthWriter(base, part="model", parts=BOTH)
     refused(lambda: torch_dcp.save({}, checkpoint_id=f"{base}/1/optimizer", storage_writer=writer),
-            "part 'model' is asked for, and the checkpoint id says 'optimizer'")
+            "part 'model' is asked for, and the checkpoint id has 'optimizer'")
     with pytest.raises(TypeError, match="parts= go to the storage_writer"):
         dcp.save({}, checkpoint_id=f"{base}/1", storage_writer=writer, part="model", parts=BOTH)
     with pytest.raises(TypeError, match="part= goes to the storage_reader"):

@@ -253,7 +253,7 @@ def test_what_a_planner_stores_is_as_its_plan_says(base, view, asynchronous):
     target = {"w": torch.zeros_like(wanted)}
     dcp.load(target, checkpoint_id=f"{base}/1", storage_reader=HearthReader())
     assert torch.equal(target["w"], wanted)
-    with pytest.raises(CheckpointException, match="(?s)w: .*the plan says"):
+    with pytest.raises(CheckpointException, match="(?s)w: .*the plan has"):
         save(base, 2, state, asynchronous, planner=Viewing(VIEWS[view], False))
     assert ht.latest(base) == f"{base}/step-1_ckpt"
 

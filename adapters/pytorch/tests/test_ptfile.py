@@ -257,7 +257,7 @@ def test_a_few_bytes_ask_for_no_memory(folder, name, form):
 
 def test_one_storage_is_not_two_things(folder):
     body = b"(" + _storage("FloatStorage", 1) + _storage("IntStorage", 1) + b"t"
-    with pytest.raises(PickleRefused, match="two things"):
+    with pytest.raises(PickleRefused, match="two different storages"):
         decode_item(_huge_zip(body, bytes(4)))
 
 

@@ -174,7 +174,7 @@ def test_a_part_that_was_staged_and_not_written_fails_the_save(base):
 def test_what_is_asked_for_is_checked(base):
     with pytest.raises(ValueError, match="a stager is not told the path"):
         Stager(base=base, parts=BOTH).stage(state("model"))
-    with pytest.raises(TypeError, match="parts= says which"):
+    with pytest.raises(TypeError, match="parts= has to name"):
         make_sync_checkpointer(part="model")
     with pytest.raises(ValueError, match="nor does the path name one of model, optimizer"):
         Writer(parts=BOTH).write(f"{base}/3", state("model"))

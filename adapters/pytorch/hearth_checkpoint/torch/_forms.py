@@ -77,7 +77,7 @@ def _directory(data: Any) -> tuple[int, int, int]:
             raise PickleRefused("a zip whose two ends differ")
         begin, size, count = begin64, size64, count64
     if begin > stop or size != stop - begin or count > size // _CENTRAL:
-        raise PickleRefused("a zip whose directory is not where its end says")
+        raise PickleRefused("a zip whose directory is not where its end record has it")
     return begin, stop, count
 
 

@@ -52,7 +52,7 @@ def declared(part: str | None, parts: Sequence[str] | None) -> tuple[str, ...] |
     """The declared parts, checked; None: a save is written by one call. TypeError, ValueError."""
     if parts is None:
         if part is not None:
-            raise TypeError(f"part={part!r}: parts= says which a save has, such as "
+            raise TypeError(f"part={part!r}: parts= has to name those of a save, such as "
                             "parts=(\"model\", \"optimizer\")")
         return None
     if isinstance(parts, str) or not all(isinstance(name, str) for name in parts):
@@ -99,7 +99,7 @@ def split(checkpoint_id: Any, base: str | None, parts: Sequence[str] | None,
 def same(told: str | None, named: str | None) -> str | None:
     """The part that part= and the id say. ValueError where they differ."""
     if told is not None and named is not None and told != named:
-        raise ValueError(f"part {told!r} is asked for, and the checkpoint id says {named!r}")
+        raise ValueError(f"part {told!r} is asked for, and the checkpoint id has {named!r}")
     return told if told is not None else named
 
 

@@ -133,7 +133,7 @@ def read_header(data: bytes) -> tuple[torch.dtype, tuple[int, ...]]:
 def _header_bytes(address: int) -> bytes:
     length = int.from_bytes(ctypes.string_at(address, 4), "little")
     if not 0 < length <= 4096:
-        raise PickleRefused(f"header: it is said to have {length} bytes")
+        raise PickleRefused(f"header: its length is given as {length} bytes")
     return ctypes.string_at(address, 4 + length)
 
 
@@ -214,7 +214,7 @@ class Proof:
             try:
                 found = read_header(_header_bytes(header.address))
                 if found != (header.dtype, header.shape):
-                    raise PickleRefused(f"header: it says {found[0]} {found[1]}")
+                    raise PickleRefused(f"header: it has {found[0]} {found[1]}")
             except PickleRefused as error:
                 raise HearthError(
                     f"{where}: {header.key}: the header of this tensor, {header.dtype} "

@@ -315,7 +315,7 @@ class Values(Strict):
         if key in self._made:
             made, before = self._made[key]
             if said != before:
-                raise ValueError(f"storage {key[:50]!r} is said to be two things")
+                raise ValueError(f"storage {key[:50]!r} is used for two different storages")
             return made
         data = self._storage(key)
         if len(data) != elements * dtype.itemsize:

@@ -67,7 +67,7 @@ class Protection:
 
 _MEND = ("some object of it has fewer than the {copies} copies in other failure domains that are "
          "asked for; the engines make them as soon as a node of another failure domain is in the "
-         "job and has room (`hearth ls` says which nodes are), or ask for fewer with copies=")
+         "job and has room (`hearth ls` shows which nodes are), or ask for fewer with copies=")
 
 
 class _Watch:

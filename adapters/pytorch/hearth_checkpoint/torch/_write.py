@@ -57,7 +57,7 @@ def _refuse_unplanned(item: WriteItem, tensor: torch.Tensor) -> None:
     stored = tensor.dtype, tuple(tensor.shape)
     if stored != planned:
         raise HearthError(f"{item.index.fqn}: the planner gives {stored[0]} {stored[1]} to be "
-                          f"stored, and the plan says {planned[0]} {planned[1]}, so that no load "
+                          f"stored, and the plan has {planned[0]} {planned[1]}, so that no load "
                           "could read it: a planner that changes tensors changes the plan as well")
 
 

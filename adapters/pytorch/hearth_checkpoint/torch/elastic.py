@@ -356,7 +356,7 @@ def main() -> int:
         epilog="Exit status: 0 when all ranks are done, 1 when the job could not go on.")
     parser.add_argument("--ranks", type=int, required=True, help="of the job")
     parser.add_argument("--listen", default=f"127.0.0.1:{_PORT}", metavar="HOST:PORT",
-                        help="where processes come to (%(default)s); port 0: any, and it is said")
+                        help="where processes connect (%(default)s); port 0: any, which is printed")
     parser.add_argument("--start-s", type=float, default=600, help="for the first ranks to come")
     parser.add_argument("--settle-s", type=float, default=30,
                         help="for ranks to leave a turn that is broken, else they count as lost")

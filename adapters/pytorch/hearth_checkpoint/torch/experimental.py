@@ -26,7 +26,7 @@ import torch
 
 if find_spec("torch.distributed.checkpoint._experimental") is None:
     raise ImportError(
-        "hearth_checkpoint.torch.experimental wants torch.distributed.checkpoint._experimental, "
+        "hearth_checkpoint.torch.experimental needs torch.distributed.checkpoint._experimental, "
         "which is in "
         f"torch from 2.9 on, and this is torch {torch.__version__}", name=__name__)
 

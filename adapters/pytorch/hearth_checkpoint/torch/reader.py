@@ -232,8 +232,8 @@ class HearthReader(StorageReader):
             return self._metadata.storage_data[item.storage_index]
         except KeyError:
             raise HearthNotFound(
-                f"{item.storage_index.fqn}: .metadata does not say where its chunk at "
-                f"{item.storage_index.offset} lies") from None
+                f"{item.storage_index.fqn}: .metadata has no place for its chunk at "
+                f"{item.storage_index.offset}") from None
 
     def _dtype(self, item: ReadItem) -> torch.dtype:
         assert self._metadata is not None
