@@ -714,7 +714,7 @@ Test(cli, bad_input_is_one_sentence_and_the_documented_status)
         { { "ls", "--root", "/dev/shm", "no-such-job" }, 3, "no-such-job" },
         { { "ls", "--root", "/dev/shm", "../etc" }, 3, "../etc" },
         { { "rm" }, 2, "argument is missing" },
-        { { "rm", "/" }, 2, "no save" },
+        { { "rm", "/" }, 2, "not a save" },
         { { "rm", "/nonexistent" }, 3, "/nonexistent" },
         { { "clean", "job" }, 2, "--root" },
         { { "clean", "--root", "/dev/shm", ".." }, 2, ".." },

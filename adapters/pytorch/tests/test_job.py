@@ -79,9 +79,9 @@ def test_set_step_waits_as_begin_was_told(job):
 
 def test_what_is_no_step_is_refused_and_never_taken_for_a_constant(job):
     for step in (-1, -2, 2**64 - 1, 2**64 - 2):
-        with pytest.raises(ValueError, match="no step"):
+        with pytest.raises(ValueError, match="not a step"):
             job.begin(step, 100)
-        with pytest.raises(ValueError, match="no step"):
+        with pytest.raises(ValueError, match="not a step"):
             job.checkpoint(step)
 
 
