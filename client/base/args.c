@@ -37,7 +37,8 @@ int hth_step_check(uint64_t step, uint64_t but, struct hearth_error *err)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "HEARTH_STEP_NEWEST is for reading (hearth_checkpoint_open) and no step to save");
     return hth_fail(err, HEARTH_EINVAL, 0,
-            "HEARTH_STEP_LATER is for hearth_save_begin() and no step: give the step that is meant");
+            "HEARTH_STEP_LATER is for hearth_save_begin() and no step: give the step that is "
+            "meant");
 }
 
 void hearth_free(void *memory)

@@ -173,7 +173,8 @@ int hth_meet(struct hearth *h, int absent, uint64_t until, unsigned char own[HTH
         return hth_while(err, rc, "find the other ranks");
     if (memcmp(table + (size_t)h->opts.rank * HTH_GATHER, own, HTH_GATHER) != 0)
         return hth_fail(err, HEARTH_EINVAL, 0,
-                "find the other ranks: the bootstrap gave place %u of the table to another process: "
+                "find the other ranks: the bootstrap gave place %u of the table to another "
+                "process: "
                 "is this process rank %u of %u?",
                 h->opts.rank, h->opts.rank, h->opts.world);
     rc = hth_gather_check(table, h->opts.world, j->key, j->keyed, err);

@@ -207,11 +207,11 @@ unsigned hth_network_left_out(
     if (is_near(n) || is_sealed(n))
         return count;
     snprintf(out[count++], HTH_LEFT_OUT_TEXT,
-            n->strong
-                    ? "checkpoints travel unencrypted: an attacker on the way of %.64s can read them; a "
-                      "change is found (integrity strong)"
-                    : "checkpoints travel unencrypted, and a CRC finds accidents, not intent: an "
-                      "attacker on the way of %.64s can read and change them",
+            n->strong ? "checkpoints travel unencrypted: an attacker on the way of %.64s can read "
+                        "them; a "
+                        "change is found (integrity strong)"
+                      : "checkpoints travel unencrypted, and a CRC finds accidents, not intent: an "
+                        "attacker on the way of %.64s can read and change them",
             bind_of(n));
     return count;
 }

@@ -112,7 +112,8 @@ static int root_link(struct root_way *w, struct hearth_error *err)
         errno = ENOTDIR, rc = root_failed(w, err);
     else if (st.st_uid != 0 && st.st_uid != geteuid())
         rc = hth_fail(err, HEARTH_EINVAL, EPERM,
-                "root '%.200s' leads over the link '%.64s' of user %u, which that user may change at any "
+                "root '%.200s' leads over the link '%.64s' of user %u, which that user may change "
+                "at any "
                 "time: give a path without that link",
                 w->path, w->part, (unsigned)st.st_uid),
         errno = EPERM;

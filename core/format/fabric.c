@@ -169,7 +169,8 @@ static int fabric_worse(const struct fabric_tally *t, struct hearth_error *err)
     row_read(t->table, rank, &g);
     return hth_fail(err, HEARTH_EINVAL, 0,
             "this job began on %s, which rank %" PRIu32 " (node '%s') does not have: its engine's "
-            "log has the reason; repair or replace that node, or allow what is slower (allow_slower, "
+            "log has the reason; repair or replace that node, or allow what is slower "
+            "(allow_slower, "
             "HEARTH_ALLOW_SLOWER=1)",
             first->name, rank, g.node);
 }

@@ -373,7 +373,8 @@ static int removal_check_above(const struct hth_removal *r, struct hearth_error 
         return HEARTH_OK; /* only the caller's own goes, wherever it lies */
     if (st.stx_uid != 0 && st.stx_uid != r->owner)
         return hth_fail(err, HEARTH_EIO, 0,
-                "%.300s belongs to user %ld, and not to root or to user %ld, the owner of job '%.64s': "
+                "%.300s belongs to user %ld, and not to root or to user %ld, the owner of job "
+                "'%.64s': "
                 "clean it as that owner",
                 r->root, (long)st.stx_uid, (long)r->owner, r->job);
     if (st.stx_mode & (S_IWGRP | S_IWOTH) && !(st.stx_mode & S_ISVTX))
