@@ -2,7 +2,8 @@
 /*
  * One rank's membership, and the parts it is made of.
  *
- * One lock, `h->lock`, guards the connection, the handles' status, the slot maps and the leases.
+ * One lock, `h->lock`, guards the connection, the handles' status, the slot maps, the objects that
+ * are read and the leases.
  * Copies run without it. Log lines have a lock of their own and reach the caller's sink with
  * no lock held.
  */
@@ -37,6 +38,7 @@ struct hearth {
     /* Each folder's own. */
     struct hth_link *link;
     struct hth_slot_map *slots;
+    void *shared; /* tree of objects that are read: client/slots/shared.c */
     struct hth_joining *joining;
 };
 

@@ -14,6 +14,7 @@
 #include "client/opts/env.h"
 #include "client/opts/settings.h"
 #include "client/slots/copy.h"
+#include "client/slots/shared.h"
 #include "core/base/auth.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@
 
 static void member_dispose(struct hearth *h)
 {
+    hth_shared_fini(h);
     hth_link_close(h);
     hth_crew_close(h->crew);
     hth_slots_fini(h);

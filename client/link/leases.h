@@ -6,21 +6,31 @@
 #include "client/base/member.h"
 #include <sys/types.h>
 
+/* In a list: those of an earlier connection come before those of this one. */
 struct hth_lease {
-    struct hth_lease *next;
+    struct hth_lease *next, *before;
+    /* What it is of. These do not change. */
     struct hth_save_id save;
     uint64_t object;
-    uint64_t id, number;  /* the engine's, and ours */
-    uint64_t incarnation; /* of the connection that id belongs to */
     dev_t dev;
     ino_t ino;
+    /* Under h->lock. */
+    uint64_t id;          /* the engine's; 0: the restarted engine gave none */
+    uint64_t incarnation; /* of the connection that id belongs to */
 };
 
-/* *lease is copied, its number is ours to give. HEARTH_ENOMEM; HEARTH_EENGINE: the connection that
- * it came over is gone, and so is the lease. */
+/* *lease is copied; *out until hth_leases_drop(). HEARTH_ENOMEM; HEARTH_EENGINE: the connection
+ * that it came over is gone, and so is the lease. */
 int hth_leases_add(struct hearth *h, const struct hth_lease *lease, uint64_t incarnation,
-        uint64_t *out_number);
+        struct hth_lease **out);
 /* Forgotten, and given back to the engine. */
-void hth_leases_drop(struct hearth *h, uint64_t number);
+void hth_leases_drop(struct hearth *h, struct hth_lease *lease);
+
+/* With h->lock held: one that the engine of this connection has not been asked for, which counts as
+ * asked for from now on; NULL: none. The lock may be let go of while the engine is asked. */
+struct hth_lease *hth_leases_renew_locked(struct hearth *h);
+/* With h->lock held: what the engine answered for it, 0: nothing. If it was dropped meanwhile, the
+ * new lease goes back. */
+void hth_leases_renewed_locked(struct hearth *h, uint64_t id);
 
 #endif

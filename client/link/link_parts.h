@@ -40,7 +40,9 @@ struct hth_link {
     uint64_t requests, numbers;    /* so far */
     struct hth_asked *asked;       /* whose answers are not here yet */
     struct hearth_handle *handles; /* of saves that events are about */
-    struct hth_lease *leases;
+    struct hth_lease *leases, *last_lease;
+    struct hth_lease *renewing;  /* the engine is being asked for it again; NULL: for none */
+    int restoring;               /* the leases are being taken again, before fd is set */
     struct hth_posted *posted;   /* on this connection, oldest first */
     struct hth_give *gives;      /* that did not fit into the socket yet */
     struct hth_local_lent ahead; /* a slot lent before we asked; token 0: none */

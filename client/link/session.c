@@ -129,19 +129,6 @@ static int session_join(struct hearth *h, int fd, uint64_t until, struct hearth_
     return HEARTH_OK;
 }
 
-/* The lease is ours under its new number; given up meanwhile, it goes back. */
-static void session_leased(struct hearth *h, uint64_t number, uint64_t id)
-{
-    struct hth_lease *lease = h->link->leases;
-
-    while (lease && lease->number != number)
-        lease = lease->next;
-    if (lease)
-        lease->id = id;
-    else if (id)
-        hth_give_locked(h, HTH_LOCAL_UNMAP, id);
-}
-
 /* HEARTH_EENGINE: the connection ended. */
 static int session_lease(struct hearth *h, int fd, struct hth_lease lease, uint64_t until)
 {
@@ -161,9 +148,9 @@ static int session_lease(struct hearth *h, int fd, struct hth_lease lease, uint6
         .what = "lease an object again" };
     int rc = hth_ask_over_locked(h, fd, &ask, until, &err);
 
+    hth_leases_renewed_locked(h, rc ? 0 : a.lease);
     if (rc == HEARTH_EENGINE)
         return rc;
-    session_leased(h, lease.number, rc ? 0 : a.lease);
     if (rc || got < 0 || fstat(got, &st) != 0 || st.st_dev != lease.dev || st.st_ino != lease.ino)
         hth_line_add(&h->lines, HEARTH_LOG_ERROR, "lease-lost",
                 "what is still read of " HTH_SAVE " is not protected from being overwritten: %s",
@@ -172,16 +159,6 @@ static int session_lease(struct hearth *h, int fd, struct hth_lease lease, uint6
     if (got >= 0)
         close(got);
     return HEARTH_OK;
-}
-
-/* One that this connection's engine has not been asked for yet. */
-static struct hth_lease *session_next_lease(struct hearth *h)
-{
-    struct hth_lease *lease = h->link->leases;
-
-    while (lease && lease->incarnation == h->link->incarnation)
-        lease = lease->next;
-    return lease;
 }
 
 static int session_went(struct hearth_error *err)
@@ -196,11 +173,12 @@ int hth_restore_locked(struct hearth *h, int fd, uint64_t until, struct hearth_e
 
     if ((rc = session_join(h, fd, until, err)))
         return rc;
-    while ((lease = session_next_lease(h))) { /* the list may change while one is asked for */
-        lease->incarnation = h->link->incarnation;
-        if (session_lease(h, fd, *lease, until))
-            return session_went(err);
-    }
+    h->link->restoring = 1;
+    while (!rc && (lease = hth_leases_renew_locked(h)))
+        rc = session_lease(h, fd, *lease, until);
+    h->link->restoring = 0;
+    if (rc)
+        return session_went(err);
     hth_line_add(&h->lines, HEARTH_LOG_WARN, "engine-back",
             "this node's engine is back (%s), epoch %" PRIu64, h->engine, h->epoch);
     return HEARTH_OK;

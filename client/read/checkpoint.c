@@ -58,8 +58,7 @@ static int sources_list(struct hearth_checkpoint *c)
             continue;
         c->source[c->sources].object = o;
         c->source[c->sources].data_at = HTH_BLOCK;
-        c->source[c->sources].data_len = o->data_len;
-        c->source[c->sources++].fd = -1;
+        c->source[c->sources++].data_len = o->data_len;
         c->own += o->owner == c->h->opts.rank;
     }
     if (c->sources)

@@ -9,6 +9,7 @@
 #include "core/format/table.h"
 
 struct hth_index;
+struct hth_shared;
 struct hth_window;
 
 struct hth_entry {
@@ -20,18 +21,15 @@ struct hth_entry {
 
 struct hth_source { /* one object of the checkpoint */
     const struct hth_object *object;
-    struct hth_entry *entry; /* [table.items] in order of offset; NULL: not listed yet */
-    size_t first;            /* in the index: entries of the sources before it */
-    int tried;               /* its table was asked for */
-    int local;               /* 1: mapped here */
-    int theirs;              /* local: another program's file, which that may change */
-    int unsure;              /* theirs: bytes of it were read and are to be asked about */
-    uint64_t lease;
-    int fd;                     /* local: of the file; else -1 */
+    struct hth_entry *entry;    /* [table.items] in order of offset; NULL: not listed yet */
+    size_t first;               /* in the index: entries of the sources before it */
+    int tried;                  /* its table was asked for */
+    int local;                  /* 1: mapped here */
+    int theirs;                 /* local: another program's file, which that may change */
+    int unsure;                 /* theirs: bytes of it were read and are to be asked about */
+    struct hth_shared *shared;  /* local: the file, mapped and leased; else NULL */
     uint64_t data_at, data_len; /* where the data section lies in the file */
-    unsigned char *map;         /* local: the file; else NULL */
-    uint64_t map_len;
-    void *table_copy; /* malloc'ed */
+    void *table_copy;           /* malloc'ed */
     struct hth_table table;
     struct hth_window *window; /* window.c; NULL: none so far */
 };

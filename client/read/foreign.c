@@ -14,15 +14,13 @@
 #include "foreign.h"
 
 #include "client/slots/lease.h"
-#include "core/base/map.h"
+#include "client/slots/shared.h"
 #include "core/foreign/foreign.h"
 #include "core/foreign/items.h"
 #include "fetch.h"
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -45,32 +43,32 @@ static int foreign_bring(
     return rc;
 }
 
-static int foreign_lease(struct hearth_checkpoint *c, struct hth_source *s,
-        struct hth_local_mapped *m, int *out_fd, struct hearth_error *err)
+static int foreign_lease(struct hearth_checkpoint *c, const struct hth_source *s,
+        struct hth_local_mapped *m, int *out_fd, struct hth_lease **out, struct hearth_error *err)
 {
-    int rc = hth_lease_get(c->h, c->save, s->object->id, m, out_fd, &s->lease, err);
+    int rc = hth_lease_get(c->h, c->save, s->object->id, m, out_fd, out, err);
 
     if (rc == HEARTH_ENOENT && !(rc = foreign_bring(c, s->object, err)))
-        rc = hth_lease_get(c->h, c->save, s->object->id, m, out_fd, &s->lease, err);
+        rc = hth_lease_get(c->h, c->save, s->object->id, m, out_fd, out, err);
     return rc;
 }
 
-static int foreign_map(
-        struct hth_source *s, const struct hth_local_mapped *m, int fd, struct hearth_error *err)
+static int foreign_map(struct hearth_checkpoint *c, struct hth_source *s,
+        struct hth_local_mapped *m, struct hearth_error *err)
 {
     const struct hth_object *o = s->object;
+    struct hth_lease *lease;
     struct stat st;
-    void *p;
+    int fd = -1, rc = foreign_lease(c, s, m, &fd, &lease, err);
 
-    if (m->data_len != o->data_len || fstat(fd, &st) != 0 || (uint64_t)st.st_size < o->data_len)
-        return hth_fail(err, HEARTH_ECORRUPT, 0,
-                "foreign object '%s' is not on this node as it was when it was recovered", o->name);
-    p = hth_map_shared(fd, o->data_len, PROT_READ);
-    if (!p)
-        return hth_fail(err, HEARTH_ENOMEM, errno, "map object '%s': %s", o->name, strerror(errno));
-    s->map = p;
-    s->map_len = o->data_len;
-    return HEARTH_OK;
+    if (rc)
+        return rc;
+    if (m->data_len == o->data_len && !fstat(fd, &st) && (uint64_t)st.st_size >= o->data_len)
+        return hth_shared_get(c->h, lease, fd, o->data_len, &s->shared, err);
+    close(fd);
+    hth_lease_put(c->h, lease);
+    return hth_fail(err, HEARTH_ECORRUPT, 0,
+            "foreign object '%s' is not on this node as it was when it was recovered", o->name);
 }
 
 /* One more record behind the others; *at moves with the memory. */
@@ -110,11 +108,12 @@ static int foreign_list_items(struct hth_source *s, struct hearth_error *err)
     unsigned char *items = NULL;
     uint64_t len = 0;
     uint32_t count = 0;
-    int rc = hth_foreign_data(&d, s->map, s->map_len, err);
+    const unsigned char *map = s->shared->map;
+    int rc = hth_foreign_data(&d, map, s->shared->bytes, err);
 
     if (rc)
         return rc;
-    hth_items_init(&it, d.signature, s->map + d.at, d.len);
+    hth_items_init(&it, d.signature, map + d.at, d.len);
     while (!(rc = hth_items_next(&it, &f, err)) &&
             !(rc = foreign_note(&items, &len, s->object->name, &f)))
         count++;
@@ -134,7 +133,7 @@ static int foreign_list_items(struct hth_source *s, struct hearth_error *err)
 int hth_source_same(struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err)
 {
     struct hth_local_mapped m;
-    uint64_t lease;
+    struct hth_lease *lease;
     int fd = -1, rc;
 
     s->unsure = 0;
@@ -166,24 +165,18 @@ int hth_source_open_foreign(
         struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err)
 {
     struct hth_local_mapped m;
-    int fd = -1, rc;
+    int rc;
 
-    if ((rc = foreign_lease(c, s, &m, &fd, err)))
+    if ((rc = foreign_map(c, s, &m, err)))
         return hth_while(err, rc, "object '%s'", s->object->name);
     s->theirs = m.generation == 0;
-    if (!(rc = foreign_map(s, &m, fd, err)) && !(rc = foreign_list_items(s, err)) &&
-            !(rc = hth_source_same(c, s, err))) {
-        s->fd = fd;
+    if (!(rc = foreign_list_items(s, err)) && !(rc = hth_source_same(c, s, err))) {
         s->local = 1;
         return HEARTH_OK;
     }
-    if (s->map)
-        munmap(s->map, s->map_len);
-    s->map = NULL;
+    hth_shared_put(s->shared);
+    s->shared = NULL;
     free(s->table_copy);
     s->table_copy = NULL;
-    close(fd);
-    hth_lease_put(c->h, s->lease);
-    s->lease = 0;
     return hth_while(err, rc, "object '%s'", s->object->name);
 }

@@ -2,6 +2,7 @@
 /* Whole objects: common ones as bytes, those of this node as descriptors. */
 #include "source.h"
 
+#include "client/slots/shared.h"
 #include "core/base/auth.h"
 #include "core/base/open.h"
 #include "fetch.h"
@@ -117,7 +118,7 @@ int hearth_object_fd(struct hearth_checkpoint *ckpt, const char *object, int *ou
     if ((rc = hth_source_same(ckpt, s, err)))
         return rc;
     /* The engine's descriptor may be writable: the caller's is not. */
-    fd = hth_open_again(s->fd, O_RDONLY);
+    fd = hth_open_again(s->shared->fd, O_RDONLY);
     if (fd < 0)
         return hth_fail(
                 err, HEARTH_EIO, errno, "descriptor of object '%s': %s", object, strerror(errno));

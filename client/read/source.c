@@ -2,20 +2,19 @@
 /*
  * An object opened for reading:
  *
- *     here       the slot, mapped and leased until the checkpoint is closed; its payload was
- *                verified by the engine before the ranks agreed
+ *     here       the slot, mapped and leased until checkpoint and views are closed; its payload
+ *                was verified by the engine before the ranks agreed
  *     elsewhere  the table, checked against the manifest's digest; its bytes are window.c's
  */
 #include "source.h"
 
 #include "client/slots/lease.h"
+#include "client/slots/shared.h"
 #include "core/base/auth.h"
-#include "core/base/map.h"
 #include "core/format/manifest.h"
 #include "fetch.h"
 #include "foreign.h"
 #include "window.h"
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -60,47 +59,42 @@ static int source_keep_table(struct hth_source *s, const void *bytes, struct hea
     return HEARTH_OK;
 }
 
-static int source_map(
-        struct hth_source *s, const struct hth_local_mapped *m, int fd, struct hearth_error *err)
+static int source_check(const struct hth_object *o, const struct hth_local_mapped *m, int fd,
+        struct hearth_error *err)
 {
-    const struct hth_object *o = s->object;
     uint64_t table = HTH_ALIGN(HTH_BLOCK + o->data_len);
     struct stat st;
-    void *p;
-    int rc;
 
     if (m->data_len != o->data_len || m->table_off != table || m->table_len != o->table_len ||
             fstat(fd, &st) != 0 || (uint64_t)st.st_size < table + o->table_len)
         return hth_fail(err, HEARTH_ECORRUPT, 0,
                 "object '%s' of rank %u: the copy on this node does not match the manifest",
                 o->name, o->owner);
-    p = hth_map_shared(fd, table + o->table_len, PROT_READ);
-    if (!p)
-        return hth_fail(err, HEARTH_ENOMEM, errno, "map object '%s': %s", o->name, strerror(errno));
-    if ((rc = source_keep_table(s, (unsigned char *)p + table, err))) {
-        munmap(p, table + o->table_len);
-        return rc;
-    }
-    s->map = p;
-    s->map_len = table + o->table_len;
-    s->fd = fd;
-    s->local = 1;
     return HEARTH_OK;
 }
 
 int hth_source_mapped(struct hearth_checkpoint *c, struct hth_source *s,
-        const struct hth_local_mapped *m, int fd, uint64_t lease, struct hearth_error *err)
+        const struct hth_local_mapped *m, int fd, struct hth_lease *lease, struct hearth_error *err)
 {
-    int rc = source_map(s, m, fd, err);
+    const struct hth_object *o = s->object;
+    uint64_t table = HTH_ALIGN(HTH_BLOCK + o->data_len);
+    struct hth_shared *shared;
+    int rc = source_check(o, m, fd, err);
 
-    s->tried = !rc;
-    if (!rc) {
-        s->lease = lease;
-        return HEARTH_OK;
+    if (rc) {
+        close(fd);
+        hth_lease_put(c->h, lease);
+        return rc;
     }
-    close(fd);
-    hth_lease_put(c->h, lease);
-    return rc;
+    if ((rc = hth_shared_get(c->h, lease, fd, table + o->table_len, &shared, err)))
+        return hth_while(err, rc, "object '%s'", o->name);
+    if ((rc = source_keep_table(s, shared->map + table, err))) {
+        hth_shared_put(shared);
+        return rc;
+    }
+    s->shared = shared;
+    s->tried = s->local = 1;
+    return HEARTH_OK;
 }
 
 int hth_source_table(struct hth_source *s, int fd, struct hearth_error *err)
@@ -136,7 +130,7 @@ int hth_source_open(struct hearth_checkpoint *c, struct hth_source *s, struct he
 {
     const struct hth_object *o = s->object;
     struct hth_local_mapped m;
-    uint64_t lease;
+    struct hth_lease *lease;
     int fd, rc;
 
     if (s->tried)
@@ -163,12 +157,8 @@ int hth_source_open(struct hearth_checkpoint *c, struct hth_source *s, struct he
 void hth_source_close(struct hearth_checkpoint *c, struct hth_source *s)
 {
     hth_window_close(c, s->window);
-    if (s->map)
-        munmap(s->map, s->map_len);
-    if (s->fd >= 0)
-        close(s->fd);
-    if (s->lease)
-        hth_lease_put(c->h, s->lease);
+    if (s->shared)
+        hth_shared_put(s->shared);
     free(s->table_copy);
 }
 

@@ -64,7 +64,8 @@ static int tables_take(struct asking *q, struct hearth_error *err)
 {
     /* Each answer is waited for, since it may bring a lease that has to be given back; not so once
      * one did not come in time. */
-    uint64_t wait_ms = q->stop == HEARTH_ETIMEOUT ? 0 : HTH_REQUEST_MS, lease;
+    uint64_t wait_ms = q->stop == HEARTH_ETIMEOUT ? 0 : HTH_REQUEST_MS;
+    struct hth_lease *lease;
     struct hearth *h = q->c->h;
     struct hearth_error why;
     int rc = hth_ask_wait(h, &q->at[q->first].asked, wait_ms, "list an object", &why);

@@ -6,6 +6,7 @@
  */
 #include "window.h"
 
+#include "client/slots/shared.h"
 #include "fetch.h"
 #include <stdlib.h>
 #include <string.h>
@@ -161,7 +162,7 @@ int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t of
     if (s->local) {
         s->unsure = s->theirs;
         c->unsure |= s->theirs;
-        *out = s->map + s->data_at + off;
+        *out = s->shared->map + s->data_at + off;
         return HEARTH_OK;
     }
     if (!window_of(s))

@@ -19,7 +19,7 @@ static void lease_give_back(struct hearth *h, uint64_t id, uint64_t incarnation)
 }
 
 int hth_lease_enter(struct hearth *h, struct hth_save_id save, uint64_t object, uint64_t id,
-        uint64_t incarnation, int fd, uint64_t *out_number, struct hearth_error *err)
+        uint64_t incarnation, int fd, struct hth_lease **out_lease, struct hearth_error *err)
 {
     struct hth_lease lease = { .save = save, .object = object, .id = id };
     struct stat st;
@@ -31,7 +31,7 @@ int hth_lease_enter(struct hearth *h, struct hth_save_id save, uint64_t object, 
     }
     lease.dev = st.st_dev;
     lease.ino = st.st_ino;
-    rc = hth_leases_add(h, &lease, incarnation, out_number);
+    rc = hth_leases_add(h, &lease, incarnation, out_lease);
     if (rc == HEARTH_ENOMEM) {
         lease_give_back(h, id, incarnation);
         return hth_fail(err, rc, 0, "no memory for a lease");
@@ -55,7 +55,8 @@ struct hth_ask hth_lease_ask(struct hth_local_map *m, struct hth_local_mapped *o
 }
 
 int hth_lease_get(struct hearth *h, struct hth_save_id save, uint64_t object,
-        struct hth_local_mapped *out, int *out_fd, uint64_t *out_number, struct hearth_error *err)
+        struct hth_local_mapped *out, int *out_fd, struct hth_lease **out_lease,
+        struct hearth_error *err)
 {
     struct hth_local_map m = { .save = hth_local_save_of(save), .object = object };
     int fd = -1;
@@ -64,7 +65,7 @@ int hth_lease_get(struct hearth *h, struct hth_save_id save, uint64_t object,
 
     if (rc)
         return rc;
-    rc = hth_lease_enter(h, save, object, out->lease, ask.answered, fd, out_number, err);
+    rc = hth_lease_enter(h, save, object, out->lease, ask.answered, fd, out_lease, err);
     if (!rc)
         *out_fd = fd;
     else if (fd >= 0)
@@ -72,7 +73,7 @@ int hth_lease_get(struct hearth *h, struct hth_save_id save, uint64_t object,
     return rc;
 }
 
-void hth_lease_put(struct hearth *h, uint64_t number)
+void hth_lease_put(struct hearth *h, struct hth_lease *lease)
 {
-    hth_leases_drop(h, number);
+    hth_leases_drop(h, lease);
 }

@@ -102,13 +102,16 @@ HEARTH_API int hearth_item_at(struct hearth_checkpoint *ckpt, int all, size_t in
 HEARTH_API int hearth_item_find(struct hearth_checkpoint *ckpt, const void *key, size_t key_len,
         struct hearth_item *out, size_t cap, size_t *out_count, struct hearth_error *err);
 
-/* A view of a local item's payload without a copy: private and writable, it stays valid and
- * unchanged until hearth_view_close(), whatever is saved meanwhile, and must be closed before
- * hearth_close(). A fork inherits it, and may read it until this process closes it. Of a container
- * that Hearth did not write it is a copy. */
+/* A view of a local item's payload without a copy, to read: what writes there ends with SIGSEGV. It
+ * stays valid and unchanged until hearth_view_close(), whatever is saved meanwhile, also after its
+ * checkpoint is closed, and must be closed before hearth_close(). Any thread may close it, once; a
+ * copy of the struct is the same view. A fork inherits it, and may read it until this process
+ * closes it. Of a file that another program wrote it is a copy.
+ * Cost: a count. A process maps and leases an object once, for all checkpoints and views of it, and
+ * until the last of them is closed. */
 struct hearth_view {
     size_t struct_size;
-    void *data; /* [bytes] */
+    const void *data; /* [bytes] */
     uint64_t bytes;
     void *map; /* the library's */
     uint64_t map_bytes, lease;

@@ -330,6 +330,15 @@ static int object_fd(void)
     return object_fd_of(scene.old);
 }
 
+static int view_open(void)
+{
+    struct hearth_view view = HEARTH_VIEW_INIT;
+    int rc = hearth_view_open(scene.old, &scene.item, &view, err);
+
+    hearth_view_close(scene.r.h, &view);
+    return rc;
+}
+
 static int view_close(void)
 {
     hearth_view_close(scene.r.h, &scene.view);
@@ -382,6 +391,7 @@ const struct call calls_own[] = { { .name = "hearth_save_begin", .make = save_be
     { .name = "hearth_report_key", .make = report_key },
     { .name = "hearth_report_close", .make = report_close },
     { .name = "hearth_object_fd", .make = object_fd },
+    { .name = "hearth_view_open", .make = view_open },
     { .name = "hearth_view_close", .make = view_close },
     { .name = "hearth_checkpoint_close", .make = ckpt_close },
     { .name = "hearth_close", .make = job_close }, { 0 } };
@@ -595,23 +605,6 @@ static int first_read_ranges(void)
     return fresh_close(read_ranges_of(scene.fresh));
 }
 
-static int fresh_item(void)
-{
-    int rc = fresh();
-
-    return rc ? rc : item_at_of(scene.fresh);
-}
-
-static int view_open(void)
-{
-    int rc;
-
-    scene.view = (struct hearth_view)HEARTH_VIEW_INIT;
-    rc = hearth_view_open(scene.fresh, &scene.item, &scene.view, err);
-    view_close();
-    return fresh_close(rc);
-}
-
 static int read_common(void)
 {
     void *bytes = NULL;
@@ -653,7 +646,6 @@ const struct call calls_waiting[] = { { "hearth_open", open_and_close,
     { "hearth_prefetch_boxes", first_prefetch_boxes, OBJECT, fresh },
     { "hearth_read_boxes", first_read_boxes, OBJECT, fresh },
     { "hearth_read_ranges", first_read_ranges, OBJECT, fresh },
-    { "hearth_view_open", view_open, ANSWER, fresh_item },
     { "hearth_read_common", read_common, ANSWER, fresh }, { "hearth_keep_pin", pin, ANSWER, fresh },
     { "hearth_keep_unpin", unpin, ANSWER, NULL },
     { "hearth_keep_mark_bad", mark_bad, ANSWER, NULL },

@@ -26,6 +26,7 @@ static int calls_of_a_child(void)
     struct hearth_recovery info = { .struct_size = sizeof(info) };
     struct hearth_item item = { .struct_size = sizeof(item) };
     struct hearth_piece piece = rank_piece("x", &x, 0, NULL);
+    struct hearth_view other;
     struct hearth_checkpoint *c;
     struct hearth_save *s;
     char text[10];
@@ -52,8 +53,10 @@ static int calls_of_a_child(void)
         return 10;
     if (memcmp(view.data, &x, sizeof(x)) != 0)
         return 11;
-    memset(view.data, 7, sizeof(x));
+    other = view;
     hearth_view_close(r.h, &view);
+    if (view.data || memcmp(other.data, &x, sizeof(x)) != 0)
+        return 12;
     hearth_save_abort(save);
     hearth_handle_close(handle);
     hearth_checkpoint_close(ckpt);

@@ -6,7 +6,8 @@
  *     tester    looks at every handle that is open: no save ever falls back a level
  *     reader    loads the save of the epoch before and has a view of it: the bytes stay
  *     logger    takes log lines
- *     opener    opens the newest save again and again while the job recovers into new epochs
+ *     opener    opens the newest save again and again while the job recovers into new epochs, and
+ *               has a view of it that outlives its checkpoint
  *
  * A thread that is late finds its save PROTECTED or, where a newer one took its place, failed with
  * a reason; at the end the newest save is there again, all of it.
@@ -176,10 +177,10 @@ static int view_first(struct hearth_checkpoint *ckpt, struct hearth_view *view)
     return rc;
 }
 
-static void check_view(const struct hearth_view *view, float *room)
+static void check_view(const struct hearth_view *view, float *room, uint64_t step)
 {
     memcpy(room, view->data, FLOATS * sizeof(*room)); /* the view need not be aligned */
-    check(room, 1);
+    check(room, step);
 }
 
 static void *reader(void *arg)
@@ -199,9 +200,9 @@ static void *reader(void *arg)
         if (hearth_load(ckpt, &piece, 1, 0, NULL, &err))
             fail("load: %s", err.text);
         check(data, 1);
-        check_view(&stays, data);
+        check_view(&stays, data, 1);
         if (!view_first(ckpt, &view)) { /* no more when a newer save is protected */
-            check_view(&view, data);
+            check_view(&view, data, 1);
             hearth_view_close(h, &view);
         }
         loads++;
@@ -287,15 +288,27 @@ static void all_at_once(void)
 
 static void *opener(void *arg)
 {
+    float *data = malloc(FLOATS * sizeof(*data));
+
     (void)arg;
+    if (!data)
+        fail("no memory");
     while (!over) {
         struct hearth_checkpoint *ckpt = NULL;
 
+        struct hearth_view view;
+        int has_view;
+
         if (!hearth_checkpoint_open(h, HEARTH_STEP_NEWEST, &ckpt, NULL)) {
             opened++;
+            has_view = !view_first(ckpt, &view);
             hearth_checkpoint_close(ckpt);
+            if (has_view)
+                check_view(&view, data, last_step);
+            hearth_view_close(h, has_view ? &view : NULL);
         }
     }
+    free(data);
     return NULL;
 }
 

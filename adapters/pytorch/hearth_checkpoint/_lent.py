@@ -438,8 +438,9 @@ class Checkpoint(Lent):
             return [bytes(parts[start:end]) for start, end in pairwise(starts)]
 
     def view(self, item: Item) -> memoryview:
-        """A local item's payload without a copy: private and writable, unchanged whatever is saved
-        meanwhile, alive until the last reference to it is gone (also after close)."""
+        """A local item's payload without a copy: to read, unchanged whatever is saved meanwhile,
+        alive until the last reference to it is gone (also after close). Copy it to change it:
+        torch.frombuffer(bytearray(view), ...)."""
         if item.origin is not self._origin:
             raise errors.HearthError(
                 f"{item.key.decode(errors='replace')}: the item is of another checkpoint, opened "
@@ -450,11 +451,11 @@ class Checkpoint(Lent):
             self._job._view_opened()
             if not struct.bytes:
                 self._job._view_closed(struct)
-                return memoryview(bytearray())
+                return memoryview(b"")
             array = (c.c_char * struct.bytes).from_address(struct.data)
             end = weakref.finalize(array, self._job._view_closed, struct)
             end.atexit = False  # what reads it last may be a __del__ of the interpreter's end
-            return memoryview(array).cast("B")
+            return memoryview(array).cast("B").toreadonly()
 
     def _give_back(self, pointer: c.c_void_p) -> None:
         _ffi.library().hearth_checkpoint_close(pointer)

@@ -212,7 +212,7 @@ def test_an_item_of_another_checkpoint_is_refused(base):
     job = _jobs.membership(base, {}).job
     one, other, again = job.checkpoint(1), job.checkpoint(2), job.checkpoint(1)
     item = next(item for item in one.items() if item.key == b"w")
-    assert torch.frombuffer(one.view(item), dtype=torch.float32)[0] == 1
+    assert torch.frombuffer(bytearray(one.view(item)), dtype=torch.float32)[0] == 1
     for wrong in (other, again):
         with pytest.raises(HearthError, match="w: .*another checkpoint.*step-1_ckpt"):
             wrong.view(item)

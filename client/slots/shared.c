@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Objects that this process reads, in a tree. Each opening of an object asks the engine for a lease
+ * of its own, since the engine may have put a wrong copy aside meanwhile. If the answer is the file
+ * that is mapped already, the newer lease replaces the older:
+ *
+ *     MAP ─► the same save, object, file ─► users + 1, the older lease goes back
+ *       └──► any other ─────────────────► mapped, users = 1
+ *
+ *     view ─► users + 1, without a lock      put ─► users - 1 ─► 0: unmapped, the lease goes back
+ */
+#include "shared.h"
+
+#include "client/link/leases.h"
+#include "core/base/map.h"
+#include "lease.h"
+#include <errno.h>
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static int shared_order(uint64_t a, uint64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+static int shared_cmp(const void *a, const void *b)
+{
+    const struct hth_shared *x = a, *y = b;
+    int way = hth_save_cmp(x->save, y->save);
+
+    way = way ? way : shared_order(x->object, y->object);
+    way = way ? way : shared_order(x->dev, y->dev);
+    way = way ? way : shared_order(x->ino, y->ino);
+    return way ? way : shared_order(x->bytes, y->bytes);
+}
+
+static void shared_free(struct hth_shared *s)
+{
+    if (s->map)
+        munmap((void *)(uintptr_t)s->map, s->bytes);
+    close(s->fd);
+    free(s);
+}
+
+static struct hth_shared *shared_make(struct hearth *h, const struct hth_lease *lease, int fd,
+        uint64_t bytes, struct hearth_error *err)
+{
+    struct hth_shared *s = malloc(sizeof(*s));
+
+    if (!s) {
+        close(fd);
+        hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an object's mapping");
+        return NULL;
+    }
+    *s = (struct hth_shared){ .h = h,
+        .bytes = bytes,
+        .fd = fd,
+        .save = lease->save,
+        .object = lease->object,
+        .dev = lease->dev,
+        .ino = lease->ino,
+        .users = 1 };
+    return s;
+}
+
+/* The object in the tree that is the same; enter: `own`, if there is none. NULL: none, or no
+ * memory. */
+static struct hth_shared *shared_join(struct hth_shared *own, int enter, struct hth_lease **lease)
+{
+    struct hearth *h = own->h;
+    struct hth_shared *const *at, *s;
+
+    pthread_mutex_lock(&h->lock);
+    at = enter ? tsearch(own, &h->shared, shared_cmp) : tfind(own, &h->shared, shared_cmp);
+    s = at ? *at : NULL;
+    if (s) {
+        struct hth_lease *older = s->lease;
+
+        atomic_fetch_add(&s->users, s != own);
+        s->lease = *lease;
+        *lease = older;
+    }
+    pthread_mutex_unlock(&h->lock);
+    return s;
+}
+
+static int shared_map(struct hth_shared *s, struct hearth_error *err)
+{
+    s->map = hth_map_shared(s->fd, s->bytes, PROT_READ);
+    return s->map ? HEARTH_OK
+                  : hth_fail(err, HEARTH_ENOMEM, errno, "map an object of %" PRIu64 " bytes: %s",
+                            s->bytes, strerror(errno));
+}
+
+int hth_shared_get(struct hearth *h, struct hth_lease *lease, int fd, uint64_t bytes,
+        struct hth_shared **out, struct hearth_error *err)
+{
+    struct hth_shared *own = shared_make(h, lease, fd, bytes, err), *s = NULL;
+    int rc = own ? HEARTH_OK : HEARTH_ENOMEM;
+
+    if (own)
+        s = shared_join(own, 0, &lease);
+    if (own && !s && !(rc = shared_map(own, err)) && !(s = shared_join(own, 1, &lease)))
+        rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for an object's mapping");
+    if (own && s != own)
+        shared_free(own);
+    if (lease)
+        hth_lease_put(h, lease);
+    if (!rc)
+        *out = s;
+    return rc;
+}
+
+int hth_shared_view(struct hth_shared *s, struct hearth_error *err)
+{
+    if (!atomic_load_explicit(&s->inherited, memory_order_relaxed)) {
+        if (madvise((void *)(uintptr_t)s->map, s->bytes, MADV_DOFORK) != 0)
+            return hth_fail(err, HEARTH_ENOMEM, errno, "map an object for children too: %s",
+                    strerror(errno));
+        atomic_store_explicit(&s->inherited, 1, memory_order_relaxed);
+    }
+    atomic_fetch_add(&s->users, 1);
+    return HEARTH_OK;
+}
+
+/* 1: it was the last user. */
+static int shared_leave(struct hearth *h, struct hth_shared *s)
+{
+    struct hth_lease *lease;
+    int last;
+
+    pthread_mutex_lock(&h->lock);
+    last = atomic_fetch_sub(&s->users, 1) == 1;
+    if (last)
+        tdelete(s, &h->shared, shared_cmp);
+    lease = s->lease;
+    pthread_mutex_unlock(&h->lock);
+    if (last)
+        hth_lease_put(h, lease);
+    return last;
+}
+
+void hth_shared_put(struct hth_shared *s)
+{
+    struct hearth *h = s->h;
+    uint64_t users = atomic_load(&s->users);
+
+    if (h && hth_enter(h, NULL)) /* the parent's threads may have held the lock */
+        return;
+    while (users > 1)
+        if (atomic_compare_exchange_weak(&s->users, &users, users - 1))
+            return;
+    if (h ? shared_leave(h, s) : atomic_fetch_sub(&s->users, 1) == 1)
+        shared_free(s);
+}
+
+static void shared_orphan(void *at)
+{
+    struct hth_shared *s = at;
+
+    s->h = NULL;
+    s->lease = NULL;
+}
+
+void hth_shared_fini(struct hearth *h)
+{
+    tdestroy(h->shared, shared_orphan);
+    h->shared = NULL;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An object of this node as this process reads it: one mapping and one lease, whatever number of
+ * checkpoints and views use it. */
+#ifndef HEARTH_CLIENT_SHARED_H
+#define HEARTH_CLIENT_SHARED_H
+
+#include "client/base/member.h"
+#include <sys/types.h>
+
+struct hth_lease;
+
+struct hth_shared {
+    const unsigned char *map; /* [bytes] the file from 0 on, to read */
+    uint64_t bytes;
+    int fd;
+    /* shared.c's */
+    struct hearth *h;        /* NULL: it was closed while this is used */
+    struct hth_lease *lease; /* under h->lock */
+    struct hth_save_id save;
+    uint64_t object;
+    dev_t dev;
+    ino_t ino;
+    _Atomic uint64_t users; /* without h->lock it may not become 0, nor leave 0 */
+    atomic_int inherited;
+};
+
+/* The leased object's first `bytes` mapped, or the mapping that there is. Takes lease and fd, also
+ * when it fails. hth_shared_put() */
+int hth_shared_get(struct hearth *h, struct hth_lease *lease, int fd, uint64_t bytes,
+        struct hth_shared **out, struct hearth_error *err);
+/* One more user of what the caller uses. From now on a child of a fork inherits the mapping. */
+int hth_shared_view(struct hth_shared *s, struct hearth_error *err);
+/* By any thread. The last user ends mapping and lease; of a child of a fork: nothing. */
+void hth_shared_put(struct hth_shared *s);
+
+/* Before h is freed: what is still used stays mapped until its last user is gone. */
+void hth_shared_fini(struct hearth *h);
+
+#endif
