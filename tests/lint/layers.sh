@@ -24,7 +24,7 @@ plain='assert errno inttypes limits stdarg stdbool stddef stdint stdio stdlib st
 world="$plain arpa/inet ctype dirent dlfcn fcntl fenv float fnmatch ftw getopt glob grp ifaddrs
     execinfo immintrin langinfo libgen locale math net/if netdb netinet/in netinet/tcp nmmintrin
     poll pthread pwd
-    sched semaphore signal spawn stdatomic strings sys/epoll sys/eventfd sys/file sys/ioctl
+    sched search semaphore signal spawn stdatomic strings sys/epoll sys/eventfd sys/file sys/ioctl
     sys/mman sys/prctl sys/random sys/resource sys/sendfile sys/signalfd sys/socket sys/stat
     sys/statfs sys/statvfs sys/syscall sys/sysinfo sys/time sys/timerfd sys/types sys/uio sys/un
     sys/utsname sys/vfs sys/wait sys/xattr syscall termios threads time unistd linux/close_range
