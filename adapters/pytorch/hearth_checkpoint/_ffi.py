@@ -14,6 +14,7 @@ import shutil
 import struct
 import sys
 import threading
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,7 @@ class Bootstrap(Sized):
 
 # Arrays of structs as one packed buffer: struct hearth_piece, _bytes, _box, _range.
 PIECE = struct.Struct("@NPNPIIIIPPPP")
+_PIECE_DATA = 3  # which of its words is `data`
 BYTE_ITEM = struct.Struct("@NPNPN")
 BOX = struct.Struct("@NPQIIPPPP")
 RANGE = struct.Struct("@NPQQP")
@@ -358,6 +360,13 @@ def pack_pieces(pieces: Sequence) -> tuple[Packed, int]:
         len(piece.shape), 0, dims + shape, 0 if strides is None else dims + strides,
         0 if whole is None else dims + whole, 0 if offset is None else dims + offset)
         for piece, (key, shape, strides, whole, offset) in zip(pieces, rows))
+
+
+def point_pieces(packed: Packed, data: Sequence[int]) -> None:
+    """Other data for the pieces of pack_pieces(): one address each."""
+    assert packed.buffer is not None
+    words = memoryview(packed.buffer).cast("B").cast("Q")
+    words[_PIECE_DATA::PIECE.size // 8] = memoryview(array("Q", data))
 
 
 def pack_bytes(items: Sequence[tuple[bytes, bytes]]) -> tuple[Packed, int]:

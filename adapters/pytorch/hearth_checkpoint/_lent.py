@@ -164,12 +164,33 @@ class Lent:
             self.close()
 
 
-def save_bytes(pieces: Sequence[Piece], items: Sequence[tuple[bytes, bytes]] = ()) -> int:
+class Pieces:
+    """Pieces as the library takes them: packed once for all calls with them."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self._held, self.address = _ffi.pack_pieces(pieces)
+        self._count = len(pieces)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def point_to(self, data: Sequence[int]) -> None:
+        """Other addresses of their first elements."""
+        if self._count:
+            _ffi.point_pieces(self._held, data)
+
+
+def _packed(pieces: Sequence[Piece] | Pieces) -> Pieces:
+    return pieces if isinstance(pieces, Pieces) else Pieces(pieces)
+
+
+def save_bytes(pieces: Sequence[Piece] | Pieces,
+               items: Sequence[tuple[bytes, bytes]] = ()) -> int:
     """Exactly the bytes that begin() needs for these."""
-    held, at = _ffi.pack_pieces(pieces)
+    packed = _packed(pieces)
     also, there = _ffi.pack_bytes(items)
-    size = _ffi.library().hearth_save_bytes(at, len(pieces), there, len(items))
-    del held, also
+    size = _ffi.library().hearth_save_bytes(packed.address, len(packed), there, len(items))
+    del also
     return size
 
 
@@ -178,22 +199,20 @@ class Save(Lent):
 
     _closed = "the save is over: it was committed, given away or aborted"
 
-    def stage(self, pieces: Sequence[Piece]) -> list[int]:
+    def stage(self, pieces: Sequence[Piece] | Pieces) -> list[int]:
         """Copy tensors in; the addresses where they lie now, readable and writable until seal,
         commit or abort."""
-        held, at = _ffi.pack_pieces(pieces)
-        places = (c.c_void_p * len(pieces))()
+        packed = _packed(pieces)
+        places = (c.c_uint64 * len(packed))()
         with self._use() as pointer:
-            call("hearth_save_stage", pointer, at, len(pieces), places)
-        del held
-        return [place or 0 for place in places]
+            call("hearth_save_stage", pointer, packed.address, len(packed), places)
+        return list(places)
 
-    def add(self, pieces: Sequence[Piece]) -> None:
+    def add(self, pieces: Sequence[Piece] | Pieces) -> None:
         """Copy tensors in: they are the caller's again when this returns."""
-        held, at = _ffi.pack_pieces(pieces)
+        packed = _packed(pieces)
         with self._use() as pointer:
-            call("hearth_save_add", pointer, at, len(pieces))
-        del held
+            call("hearth_save_add", pointer, packed.address, len(packed))
 
     def add_bytes(self, items: Sequence[tuple[bytes, bytes]]) -> None:
         """Copy (key, data) in, behind all tensors."""

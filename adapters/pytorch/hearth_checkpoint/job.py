@@ -37,14 +37,15 @@ from ._lent import (
     Item,
     Lent,
     Piece,
+    Pieces,
     Save,
     encode,
     items_by_key,
     save_bytes,
 )
 
-__all__ = ["Box", "Checkpoint", "Gather", "Handle", "Item", "Job", "KeptSave", "Piece", "Save",
-           "items_by_key", "save_bytes"]
+__all__ = ["Box", "Checkpoint", "Gather", "Handle", "Item", "Job", "KeptSave", "Piece", "Pieces",
+           "Save", "items_by_key", "save_bytes"]
 
 _LEAVE_S = 10.0  # that close() waits for calls of other threads; the last of them leaves then
 _log = logging.getLogger("hearth_checkpoint")

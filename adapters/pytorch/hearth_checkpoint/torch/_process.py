@@ -191,7 +191,7 @@ class _Header:
 
     rank: _jobs.Rank
     ticket: bytes
-    places: dict[int, _stage.Place]  # as _stage.StagedCopy.places, by distance from the data
+    places: dict[int, _stage.Place]  # as _stage.StagedCopy.places
     room: int
     common: dict[str, bytes] | None
     over: Connection
@@ -200,16 +200,16 @@ class _Header:
 class _Pickler(ForkingPickler):
     """Staged tensors go as (distance from the data or None where empty, dtype, shape)."""
 
-    def __init__(self, file: io.BytesIO, staged: _stage.StagedCopy, base: int) -> None:
+    def __init__(self, file: io.BytesIO, staged: _stage.StagedCopy) -> None:
         super().__init__(file)
-        self._places, self._base = staged.places, base
+        self._places, self._base = staged.places, staged.base
 
     def persistent_id(self, value: Any) -> Any:
         if type(value) is not torch.Tensor or value.layout is not torch.strided:
             return None
         if not value.nbytes and value.device.type == "cpu":
             return None, value.dtype, tuple(value.shape)
-        place = self._places.get(value.data_ptr())
+        place = self._places.get(value.data_ptr() - self._base)
         if place is None or place.nbytes != value.nbytes or not value.is_contiguous():
             return None
         return value.data_ptr() - self._base, value.dtype, tuple(value.shape)
@@ -313,16 +313,14 @@ def pack(member: _jobs.Membership | None, current: DcpSave, state: dict[str, Any
 
 def _pack(member: _jobs.Membership, staged: _stage.StagedCopy, common: dict[str, bytes] | None,
           state: dict[str, Any]) -> bytes:
-    base, _ = staged.save.data()
     body = io.BytesIO()
-    _Pickler(body, staged, base).dump(state)
+    _Pickler(body, staged).dump(state)
     theirs, ours = multiprocessing.Pipe(duplex=False)
     ticket = staged.save.give()
     _mine.hold.sent = _Sent(member.job, ticket, ours)
-    places = {address - base: place for address, place in staged.places.items()}
     with theirs:
         header = ForkingPickler.dumps(
-            _Header(member.rank, ticket, places, staged.room, common, theirs))
+            _Header(member.rank, ticket, staged.places, staged.room, common, theirs))
     return bytes(header) + body.getvalue()
 
 
@@ -372,13 +370,9 @@ def _receive(stream: io.BytesIO, current: DcpSave) -> dict[str, Any]:
     call = current.call = _parts.alone(header.rank.base)
     call.object = _stage.object_name(job.rank, 0)
     call.whole.adopt(save, call.object)
-    current.staged = _stage.StagedCopy({}, save, {}, header.room)
-    state = _Unpickler(stream, save).load()
     call.span = save.data()
-    base, _ = call.span
-    places = {base + distance: place for distance, place in header.places.items()}
-    current.staged = _stage.StagedCopy(state, save, places, header.room)
-    return state
+    current.staged = _stage.StagedCopy(dict, save, call.span[0], header.places, header.room)
+    return _Unpickler(stream, save).load()
 
 
 def _watch(over: Connection, current: DcpSave) -> None:

@@ -17,15 +17,14 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata
-from torch.distributed.checkpoint.stateful import Stateful
 from torch.distributed.checkpoint.storage import StorageReader
 
 from .. import _ffi
 from ..errors import HearthCorrupt, HearthError, HearthLost, HearthNotFound
 from ..job import refuse_in_child
-from . import _container, _jobs, _names, _parts, _skipped, _weak
+from . import _container, _given, _jobs, _names, _parts, _skipped, _weak
 from ._group import OwnGroup
-from ._process import StagedState, portable
+from ._process import DcpSave, portable
 from ._unpickle import PickleRefused
 from .reader import HearthReader
 from .writer import HearthWriter
@@ -158,40 +157,48 @@ def async_save(state_dict: dict[str, Any] | Callable[[], dict[str, Any]], *,
     if process_group is None and not no_dist:
         process_group = group()
     state = state_dict if callable(state_dict) else {
-        key: value.state_dict() if isinstance(value, Stateful) else value
-        for key, value in state_dict.items()}
+        key: _given.state_of(value) for key, value in state_dict.items()}
     whole, _ = _parts.split(checkpoint_id, writer._base, writer._parts, writer._step_of,
                             writer._step)
     ends = writer._parts is None or writer._part == writer._parts[-1]
 
     def begin() -> concurrent.futures.Future[Metadata]:
-        staged = writer.stage(state)
+        current = writer.copy(state)
         entry = None
         if writer._parts is None:
             entry = _skipped.enter(None if no_dist else process_group,
-                                   writer.failed(staged) if on_error == "warn" else None)
+                                   current.error if on_error == "warn" else None)
         return _in_turn().submit(
-            _save, staged, entry, checkpoint_id=checkpoint_id, storage_writer=writer,
+            _save, current, entry, checkpoint_id=checkpoint_id, storage_writer=writer,
             planner=planner, process_group=process_group, no_dist=no_dist)
 
     future = _weak.call(_jobs.known_base(whole, writer._base), on_error, begin, ends, blocked_ms)
     return future if future is not None else _weak.none_yet()
 
 
-def _save(state: StagedState, entry: _skipped.Entry | None, *, storage_writer: HearthWriter,
-          **arguments: Any) -> Metadata:
+def _save(current: DcpSave, entry: _skipped.Entry | None, *, storage_writer: HearthWriter,
+          planner: Any, **arguments: Any) -> Metadata:
     """In a thread that goes on to other saves."""
     try:
         if entry is not None:
             try:
                 entry.agree()
             except BaseException:
-                storage_writer.withdraw(state)
+                storage_writer.withdraw(current)
                 raise
-        return dcp.save(state, storage_writer=storage_writer, **arguments)
+        return save(storage_writer.staged_state(current), storage_writer=storage_writer,
+                    planner=planner, **arguments)
     finally:
         storage_writer.give_up()
         _parts.leave()
+
+
+def save(state_dict: dict[str, Any], *, planner: Any = None, **arguments: Any) -> Metadata:
+    """dcp.save() without its walk over all keys."""
+    if planner is None:
+        planner = _given.SavePlanner(state_dict)
+        state_dict = planner.keyless
+    return dcp.save(state_dict, planner=planner, **arguments)
 
 
 def _after_fork() -> None:
@@ -223,7 +230,7 @@ def saves_ended(unless: threading.Event | None = None) -> None:
 
 def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None = None,
          storage_reader: HearthReader | None = None, trust: bool = False,
-         part: str | None = None, **arguments: Any) -> None:
+         part: str | None = None, planner: Any = None, **arguments: Any) -> None:
     """dcp.load() whose error names what HearthReader found wrong, where DCP says
     "metadata is None". trust, part: as HearthReader's, where none is given."""
     if storage_reader is not None and (trust or part is not None):
@@ -231,8 +238,12 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None 
         raise TypeError(f"{name}= goes to the storage_reader that is given: "
                         f"HearthReader({name}=...)")
     reader = storage_reader if storage_reader is not None else HearthReader(part=part, trust=trust)
+    own = _given.LoadPlanner(state_dict) if planner is None else None
     try:
-        dcp.load(state_dict, checkpoint_id=checkpoint_id, storage_reader=reader, **arguments)
+        dcp.load(state_dict if own is None else own.keyless, checkpoint_id=checkpoint_id,
+                 storage_reader=reader, planner=own or planner, **arguments)
+        if own is not None:
+            own.fill()
     except CheckpointException as error:
         why = getattr(reader, "error", None)  # another's reader has none
         if why is not None:
@@ -430,19 +441,15 @@ def _load_newest(path: Path, names: tuple[str, ...],
 def _plain(parts: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """States of parts, of which each is Stateful or has such in it, as dicts that DCP fills where
     they are."""
-    plain = {name: {key: _state_of(value) for key, value in of.items()} if type(of) is dict
-             else _state_of(of) for name, of in parts.items()}
+    plain = {name: {key: _given.state_of(value) for key, value in of.items()} if type(of) is dict
+             else _given.state_of(of) for name, of in parts.items()}
     yield plain
     for name, of in parts.items():
-        if isinstance(of, Stateful):
+        if _given.is_stateful(of):
             of.load_state_dict(plain[name])
             continue
         for key, value in of.items():
-            if isinstance(value, Stateful):
+            if _given.is_stateful(value):
                 value.load_state_dict(plain[name][key])
             else:
                 of[key] = plain[name][key]
-
-
-def _state_of(value: Any) -> Any:
-    return value.state_dict() if isinstance(value, Stateful) else value

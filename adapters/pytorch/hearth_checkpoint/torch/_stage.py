@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import dataclasses
+import functools
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -23,13 +25,10 @@ from torch.distributed.tensor import DTensor
 
 from .._ffi import DTYPES
 from ..errors import HearthError
-from ..job import Job, Piece, Save, save_bytes
+from ..job import Job, Piece, Pieces, Save, save_bytes
+from ._again import ATOMS, DICTS, PLAIN, Differs, Layout, Taken
 from ._copied import copy_of, has_memory
 
-ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.Size,
-                   torch.device})
-_DICTS = frozenset({dict, OrderedDict})
-_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 _BYTES_PER_LEAF = 512  # room kept for each leaf that is no tensor
 _SLACK = 64 << 10
 
@@ -68,13 +67,26 @@ class Place(NamedTuple):
                 and tensor.is_contiguous())
 
 
-class StagedCopy(NamedTuple):
-    """A state's copy, and the save that its tensors lie in."""
+@dataclasses.dataclass
+class StagedCopy:
+    """A state's copy, and the save that its tensors lie in.
 
-    state: Any
+    build   makes the copied state
+    base    address of the object's data
+    places  by distance from there
+    room    bytes left for what is added later
+    """
+
+    build: Callable[[], Any]
     save: Save
-    places: dict[int, Place]  # by address
-    room: int  # bytes left for what is added later
+    base: int
+    places: dict[int, Place]
+    room: int
+
+    @functools.cached_property
+    def state(self) -> Any:
+        """The copied state. Made when it is asked for first, which may be beside training."""
+        return self.build()
 
 
 def key_of(path: Path) -> bytes:
@@ -156,7 +168,7 @@ class _Walk:
         self.sources: list[Source] = []
         self.leaves = 0
         self.size = 0  # of strings among the leaves
-        self._index: dict[int, int] = {}  # id of a tensor -> its source
+        self.index: dict[int, int] = {}  # id of a tensor -> its source
         self._tuples = 0  # around a value: DCP pickles a tuple, with the classes in it
 
     def note(self, value: Any, path: Path) -> None:
@@ -165,7 +177,7 @@ class _Walk:
             self.leaves += 1
             if kind is str or kind is bytes:
                 self.size += 4 * len(value)
-        elif kind in _DICTS:
+        elif kind in DICTS:
             for key, child in value.items():
                 self.note(child, (*path, key))
         elif kind is list or kind is tuple:
@@ -183,16 +195,16 @@ class _Walk:
 
     def _note_shard(self, shard: Shard, whole: tuple[int, ...], path: Path) -> None:
         """A part of a ShardedTensor, which may be one itself."""
-        if type(shard.tensor) in _PLAIN and self._is_tensor(shard.tensor):
+        if type(shard.tensor) in PLAIN and self._is_tensor(shard.tensor):
             self._note_tensor(shard.tensor, path, whole, tuple(shard.metadata.shard_offsets))
         else:
             self.note(shard.tensor, path)
 
     def _note_tensor(self, value: torch.Tensor, path: Path, whole: tuple[int, ...] | None = None,
                      offset: tuple[int, ...] | None = None) -> None:
-        if id(value) in self._index:
+        if id(value) in self.index:
             return
-        self._index[id(value)] = len(self.sources)
+        self.index[id(value)] = len(self.sources)
         local = value
         if isinstance(value, DTensor):
             local = value._local_tensor
@@ -205,8 +217,8 @@ class _Walk:
         others that have memory, unless class and attributes are pickled with them."""
         kind = type(value)
         if kind is DTensor:
-            return type(value._local_tensor) in _PLAIN
-        if kind in _PLAIN and not vars(value):
+            return type(value._local_tensor) in PLAIN
+        if kind in PLAIN and not vars(value):
             return True
         return (isinstance(value, torch.Tensor) and not isinstance(value, (DTensor, ShardedTensor))
                 and not self._tuples and has_memory(value)
@@ -216,7 +228,7 @@ class _Walk:
         kind = type(value)
         if kind in ATOMS:
             return value
-        if kind in _DICTS:
+        if kind in DICTS:
             return self._build_dict(value, copies)
         if kind is list:
             return [self.build(child, copies) for child in value]
@@ -226,7 +238,7 @@ class _Walk:
             self._tuples -= 1
             return children
         if self._is_tensor(value):
-            staged = copies[self._index[id(value)]]
+            staged = copies[self.index[id(value)]]
             if isinstance(value, DTensor):
                 return DTensor(staged, value._spec, requires_grad=False)
             if self._tuples and kind is torch.nn.Parameter:
@@ -299,16 +311,17 @@ def pieces_of(sources: Iterable[Source], *, again: bool = False) -> list[Piece]:
     return pieces
 
 
-def views(addresses: list[int], sources: list[Source]) -> Iterator[torch.Tensor]:
-    """The copies as tensors over the library's memory, which they do not own."""
-    used = [(at, s.tensor.nbytes) for at, s in zip(addresses, sources) if s.tensor.nbytes]
-    first = min((at for at, _ in used), default=0)
-    last = max((at + size for at, size in used), default=1)
-    memory = memoryview((ctypes.c_char * (last - first)).from_address(first)) if used else None
-    for at, source in zip(addresses, sources):
-        tensor = source.tensor
-        yield tensor_over(
-            memory, at - first if tensor.nbytes else None, tensor.dtype, tensor.shape)
+def views(addresses: Iterable[int], kinds: Iterable[tuple[torch.dtype, tuple[int, ...]]]
+          ) -> Iterator[torch.Tensor]:
+    """The copies, of a dtype and shape each, as tensors over the library's memory, which they do
+    not own."""
+    rows = [(at, dtype, shape, math.prod(shape) * dtype.itemsize)
+            for at, (dtype, shape) in zip(addresses, kinds)]
+    first = min((at for at, _, _, size in rows if size), default=0)
+    last = max((at + size for at, _, _, size in rows if size), default=1)
+    memory = memoryview((ctypes.c_char * (last - first)).from_address(first)) if first else None
+    for at, dtype, shape, size in rows:
+        yield tensor_over(memory, at - first if size else None, dtype, shape)
 
 
 def tensor_over(memory: memoryview | None, offset: int | None, dtype: torch.dtype,
@@ -320,26 +333,85 @@ def tensor_over(memory: memoryview | None, offset: int | None, dtype: torch.dtyp
     return flat.view(shape)
 
 
-def stage(job: Job, state: Any, shards: ShardOffsets, *, begin: Callable[[int], Save],
+class Layouts:
+    """The layout of a writer's last copy."""
+
+    def __init__(self) -> None:
+        self.shards = ShardOffsets()
+        self._last: Layout | None = None
+
+    def taken(self, state: Any, path: Path) -> tuple[Layout, Taken] | None:
+        """The last layout, where this state is as that has it."""
+        layout = self._last
+        if layout is not None and layout.path == path:
+            try:
+                return layout, layout.take(state)
+            except Differs:
+                self._last = None
+        return None
+
+    def keep(self, *args: Any) -> None:
+        """A layout of these, if any is kept of such a state."""
+        try:
+            self._last = Layout(*args)
+        except Differs:
+            self._last = None
+
+
+def _room(leaves: int, size: int) -> int:
+    return leaves * _BYTES_PER_LEAF + size + _SLACK
+
+
+def stage(layouts: Layouts, state: Any, *, begin: Callable[[int], Save],
           path: Path = ()) -> StagedCopy:
     """Copy a state into a new object of a save.
 
     begin  makes it, of that many bytes; the save is given up where the copy fails
     path   in front of the names of what is in it
     """
-    walk = _Walk(shards)
+    again = layouts.taken(state, path)
+    if again is not None:
+        return _stage_again(*again, begin)
+    walk = _Walk(layouts.shards)
     walk.note(state, path)
-    pieces = pieces_of(walk.sources)
-    room = walk.leaves * _BYTES_PER_LEAF + walk.size + _SLACK
-    save = begin(save_bytes(pieces) + room)
+    pieces = Pieces(pieces_of(walk.sources))
+    room, nbytes = _room(walk.leaves, walk.size), save_bytes(pieces)
+    save = begin(nbytes + room)
     try:
-        addresses = save.stage(pieces) if pieces else []
-        places = {
-            at: Place(offset, length, source.tensor.dtype, tuple(source.tensor.shape))
-            for at, (offset, length), source in zip(addresses, save.places(), walk.sources)
-            if source.tensor.nbytes}
-        copies = list(views(addresses, walk.sources))
-        return StagedCopy(walk.build(state, copies), save, places, room)
+        addresses, base = save.stage(pieces) if len(pieces) else [], save.data()[0]
+        kinds = [(source.tensor.dtype, source.tensor.shape) for source in walk.sources]
+        places = _places(save, base, addresses, kinds)
+        copied = walk.build(state, list(views(addresses, kinds)))
+        layouts.keep(state, path, walk.index, [source.tensor for source in walk.sources], pieces,
+                     nbytes, [at - base for at in addresses], places)
+        return StagedCopy(lambda: copied, save, base, places, room)
+    except BaseException:
+        save.abort()
+        raise
+
+
+def _places(save: Save, base: int, addresses: list[int],
+            kinds: Iterable[tuple[torch.dtype, tuple[int, ...]]]) -> dict[int, Place]:
+    return {at - base: Place(offset, length, dtype, tuple(shape))
+            for at, (offset, length), (dtype, shape) in zip(addresses, save.places(), kinds)
+            if 0 not in shape}
+
+
+def _stage_again(layout: Layout, taken: Taken, begin: Callable[[int], Save]) -> StagedCopy:
+    """A copy as the last one."""
+    room = _room(taken.count, taken.size)
+    save = begin(layout.nbytes + room)
+    try:
+        with layout.lock:
+            layout.pieces.point_to(taken.data)
+            addresses = save.stage(layout.pieces) if taken.data else []
+        base = save.data()[0]
+        places = layout.places
+        if [at - base for at in addresses] != layout.distances:
+            places = _places(save, base, addresses, layout.kinds)
+        taken.done()
+        return StagedCopy(lambda: layout.build(taken, list(views(addresses, layout.kinds))),
+                          save, base, places, room)
     except BaseException:
         save.abort()
         raise

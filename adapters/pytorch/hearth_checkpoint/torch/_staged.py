@@ -106,5 +106,6 @@ def stage(job: Job, state: Any, rank: int, shards: _stage.ShardOffsets, wait_s: 
 def _copy(skeleton: Skeleton, addresses: list[int], step: int | None) -> dict[str, Any]:
     if step is not None:
         return {}
-    built = skeleton.rebuild(list(_stage.views(addresses, skeleton.sources)))
+    built = skeleton.rebuild(list(_stage.views(
+        addresses, [(source.tensor.dtype, source.tensor.shape) for source in skeleton.sources])))
     return built if isinstance(built, dict) else {"state": built}

@@ -125,7 +125,7 @@ class Write:
             return tensors
         fresh = []
         for item, tensor in tensors:
-            place = staged.places.get(tensor.data_ptr()) if tensor.nbytes else None
+            place = staged.places.get(tensor.data_ptr() - staged.base) if tensor.nbytes else None
             if place is None or not place.has(tensor):
                 fresh.append((item, tensor))
             else:

@@ -89,7 +89,7 @@ def save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None 
 
     def call() -> Any:
         try:
-            return _torch.save(
+            return _recover.save(
                 state_dict, checkpoint_id=checkpoint_id, storage_writer=writer, **arguments)
         finally:
             _over(writer)

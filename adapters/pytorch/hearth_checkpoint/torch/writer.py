@@ -189,7 +189,7 @@ class HearthWriter(StorageWriter):
         self._step_of = step_of
         self._part, self._parts = part, _parts.declared(part, parts)
         self._overwrite, self._opts = overwrite, opts
-        self._shards = _stage.ShardOffsets()
+        self._layouts = _stage.Layouts()
         self._lock = threading.Lock()
         self._local = threading.local()
         self._staged: list[DcpSave] = []  # neither written nor sent to another process yet
@@ -212,17 +212,21 @@ class HearthWriter(StorageWriter):
               ) -> _process.StagedState:
         """A copy of the state, or of that which a function gives, in pool memory. An error is kept,
         for all ranks to hear of it."""
+        current = self.copy(state_dict)
+        if current.error is not None and not callable(state_dict):
+            return self._staged_state(current, state_dict)
+        return self.staged_state(current)
+
+    def copy(self, state_dict: dict[str, Any] | Callable[[], dict[str, Any]]) -> DcpSave:
+        """What stage() does, but for the state made of the copies, which staged_state() gives."""
         refuse_in_child()  # no other rank waits for a child
         current = DcpSave()
-        staged: Any = {} if callable(state_dict) else state_dict
         try:
             current.base = _jobs.base_of(self._base)
             job = self._member(current.base).job
             current.joined = self._joined(current.base)
             self._stage(job, current, state_dict() if callable(state_dict) else state_dict)
             current.common = self._common_of(job)
-            assert current.staged is not None
-            staged = current.staged.state
         except BaseException as error:
             if current.call is not None:
                 current.call.fail(f"{error}")
@@ -231,19 +235,23 @@ class HearthWriter(StorageWriter):
             current.error = error
         with self._lock:
             self._staged.append(current)
-        return _process.StagedState(staged, current, functools.partial(self._pack, current))
+        return current
 
-    @staticmethod
-    def failed(staged: _process.StagedState) -> BaseException | None:
-        """The error for which stage() has copied nothing, or None."""
-        return staged.current.error
+    def staged_state(self, current: DcpSave) -> _process.StagedState:
+        """The state that copy() has copied; of one that failed an empty one."""
+        staged = current.staged
+        return self._staged_state(
+            current, {} if staged is None or current.error is not None else staged.state)
 
-    def withdraw(self, staged: _process.StagedState) -> None:
-        """Give up a save that stage() has copied and that will not be written."""
+    def _staged_state(self, current: DcpSave, state: dict[str, Any]) -> _process.StagedState:
+        return _process.StagedState(state, current, functools.partial(self._pack, current))
+
+    def withdraw(self, current: DcpSave) -> None:
+        """Give up a save that copy() has copied and that will not be written."""
         with self._lock:
-            if staged.current in self._staged:
-                self._staged.remove(staged.current)
-        staged.current.drop()
+            if current in self._staged:
+                self._staged.remove(current)
+        current.drop()
 
     def _stage(self, job: Job, current: DcpSave, state: dict[str, Any]) -> None:
         """Into an object of the save that the state is of."""
@@ -259,7 +267,7 @@ class HearthWriter(StorageWriter):
 
         with call.whole.lock:
             current.staged = _stage.stage(
-                job, state, self._shards, begin=begin, path=call.path)
+                self._layouts, state, begin=begin, path=call.path)
             call.span = current.staged.save.data()
 
     def _call_of(self, current: DcpSave, part: str | None, step: int | None) -> _parts.PartCall:

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""States that planners have, and DCP's walk over the top of a state does not see.
+
+DCP looks at each key of a state for Stateful objects, a protocol that is compared by attributes,
+and writes two lines of its log for each: of a flat state of thousands of tensors this is half of a
+save. So DCP is given no keys, and its own planners are given the state.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.stateful import Stateful
+from torch.distributed.tensor import DTensor
+
+from ._stage import ATOMS
+
+_NEVER = ATOMS | {torch.Tensor, torch.nn.Parameter, DTensor, dict, OrderedDict, list, tuple}
+
+
+def is_stateful(value: Any) -> bool:
+    """isinstance(value, Stateful), which takes 10 us of a tensor."""
+    return type(value) not in _NEVER and isinstance(value, Stateful)
+
+
+def state_of(value: Any) -> Any:
+    """The state of a Stateful; any other value itself."""
+    return value.state_dict() if is_stateful(value) else value
+
+
+class _Keyless(dict):
+    """In the place of a state. begin() runs when DCP comes to its keys, once: each rank has joined
+    the job then, and an error is where DCP's own would be."""
+
+    def __init__(self, begin: Callable[[], None]) -> None:
+        super().__init__()
+        self._begin: Callable[[], None] | None = begin
+
+    def _begun(self) -> None:
+        begin, self._begin = self._begin, None
+        if begin is not None:
+            begin()
+
+    def items(self) -> Any:
+        self._begun()
+        return super().items()
+
+    def keys(self) -> Any:
+        self._begun()
+        return super().keys()
+
+
+class SavePlanner(DefaultSavePlanner):
+    """DCP's own planner, of a state that it is given here. `keyless` goes to dcp.save()."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        super().__init__()
+        self._state, self._plain = state, {}
+        self.keyless: dict[str, Any] = _Keyless(self._begin)
+
+    def _begin(self) -> None:
+        self._plain = {key: state_of(value) for key, value in self._state.items()}
+
+    def set_up_planner(self, state_dict: dict[str, Any], storage_meta: StorageMeta | None = None,
+                       is_coordinator: bool = False) -> None:
+        super().set_up_planner(self._plain, storage_meta, is_coordinator)
+
+
+class LoadPlanner(DefaultLoadPlanner):
+    """The same of a load. After it fill() makes of the state what dcp.load() does."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        super().__init__()
+        self._state, self._plain = state, {}
+        self.keyless: dict[str, Any] = _Keyless(self._begin)
+
+    def _begin(self) -> None:
+        self._plain = {key: state_of(self._state[key]) for key in sorted(self._state)}
+
+    def set_up_planner(self, state_dict: dict[str, Any], metadata: Metadata | None = None,
+                       is_coordinator: bool = False) -> None:
+        super().set_up_planner(self._plain, metadata, is_coordinator)
+
+    def fill(self) -> None:
+        """Each Stateful loads its state; other values are replaced."""
+        for key, value in self._plain.items():
+            of = self._state[key]
+            if is_stateful(of):
+                of.load_state_dict(value)
+            else:
+                self._state[key] = value
