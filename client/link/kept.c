@@ -160,7 +160,8 @@ static int kept_next_seal(struct hearth_handle *s, struct hth_unsaid *out)
             .data_len = o->data_len,
             .items_len = o->items_len,
             .items = o->items,
-            .index = i };
+            .index = i,
+            .summed = (uint32_t)o->summed };
         unsaid_fill(out, s, HTH_LOCAL_SEAL, sizeof(out->m.seal), -1, &o->seal_said);
         return 1;
     }

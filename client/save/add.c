@@ -9,31 +9,38 @@
 #include "client/base/args.h"
 #include "client/slots/copy.h"
 #include "client/slots/layout.h"
+#include "core/base/grow.h"
 #include "seen.h"
 #include <stdlib.h>
 #include <string.h>
 
-static int add_make_room(struct hearth_save *s, uint64_t data, uint64_t records, size_t count,
-        struct hearth_error *err)
+/* Room for one more item, of `data` bytes and a record. */
+static int add_has_room(const struct hth_written *o, uint64_t data, uint64_t record)
 {
-    struct hth_written *o = hth_save_open_object(s);
     uint64_t left = o->room - o->data_len - o->items_len;
-    size_t need = o->items_len + records;
 
-    if (hth_add_up(data, records) > left)
-        return hth_fail(err, HEARTH_ENOSPC, 0,
-                "%zu items need %" PRIu64 " bytes, and %" PRIu64 " are left of the %" PRIu64
-                " of begin: ask there for what hearth_save_bytes() says",
-                count, hth_add_up(data, records), left, o->room);
-    if (need > s->items_room) {
-        size_t room = need < 2 * s->items_room ? 2 * s->items_room : need;
-        unsigned char *more = realloc(s->items, room);
+    return hth_add_up(data, record) <= left;
+}
 
-        if (!more)
-            return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %zu items", count);
-        s->items = more;
-        s->items_room = room;
-    }
+/* need: of all items of the call. */
+static int add_no_room(
+        const struct hth_written *before, uint64_t need, size_t count, struct hearth_error *err)
+{
+    return hth_fail(err, HEARTH_ENOSPC, 0,
+            "%zu items need %" PRIu64 " bytes, and %" PRIu64 " are left of the %" PRIu64
+            " of begin: ask there for what hearth_save_bytes() says",
+            count, need, before->room - before->data_len - before->items_len, before->room);
+}
+
+static int add_make_record(struct hearth_save *s, uint64_t record, struct hearth_error *err)
+{
+    const struct hth_written *o = hth_save_open_object(s);
+    unsigned char *more =
+            hth_grow(s->items, &s->items_room, o->items_len + record, 4096, sizeof(*more));
+
+    if (!more)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for item %" PRIu32, o->items);
+    s->items = more;
     return HEARTH_OK;
 }
 
@@ -56,7 +63,8 @@ static int add_note_copy(
     int plain =
             !p->strides || hth_strided_init(&strided, elem, p->ndim, p->shape, NULL, p->strides);
 
-    if (hth_copies_add(list, dst, p->data, laid->payload, plain ? NULL : &strided))
+    if (hth_copies_add(list, dst, p->data, laid->payload, list->crc ? laid->header_len : 0,
+                plain ? NULL : &strided))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of copies");
     return HEARTH_OK;
 }
@@ -83,29 +91,44 @@ static int add_piece(struct hearth_save *s, const struct hth_laid *laid, struct 
     return HEARTH_OK;
 }
 
+/* One more piece. HEARTH_ENOSPC without a text: there is no room for it. */
+static int add_one(struct hearth_save *s, const struct hth_laid *laid, struct hth_copies *list,
+        void **out_data, struct hearth_error *err)
+{
+    uint64_t data = laid->header_len + laid->payload, record = hth_laid_bytes(laid) - data;
+    int rc;
+
+    if (!add_has_room(hth_save_open_object(s), data, record))
+        return HEARTH_ENOSPC;
+    rc = add_make_record(s, record, err);
+    return rc ? rc : add_piece(s, laid, list, out_data, err);
+}
+
+/* The bytes are copied by the caller's list. Where the caller is told a place, it may write there
+ * until the end, so no sum of the object is made here. */
+static struct hth_copies add_list(struct hth_written *o, int told)
+{
+    o->summed &= !told;
+    return (struct hth_copies){ .crc = o->summed ? o->crc : NULL, .at = o->data_len };
+}
+
 /* copy: from the pieces' data. out_data: NULL, or where each payload lies. */
 static int add_pieces(struct hearth_save *s, const struct hearth_piece *pieces, size_t count,
         int copy, void **out_data, struct hearth_error *err)
 {
-    struct hth_copies list = { 0 };
     struct hth_written before = *hth_save_open_object(s);
+    struct hth_copies list = add_list(hth_save_open_object(s), out_data != NULL);
     struct hth_laid laid;
-    uint64_t data = 0, records = 0;
     int rc = HEARTH_OK;
 
-    for (size_t i = 0; i < count; i++) {
-        if ((rc = hth_piece_at(&laid, pieces, i, copy, err)))
-            return rc;
-        data = hth_add_up(data, laid.header_len + laid.payload);
-        records += hth_laid_bytes(&laid) - laid.header_len - laid.payload;
-    }
-    if ((rc = add_make_room(s, data, records, count, err)))
-        return rc;
+    laid.header_len = 0;
     for (size_t i = 0; i < count && !rc; i++) {
         rc = hth_piece_at(&laid, pieces, i, copy, err);
         if (!rc)
-            rc = add_piece(s, &laid, copy ? &list : NULL, out_data ? &out_data[i] : NULL, err);
+            rc = add_one(s, &laid, copy ? &list : NULL, out_data ? &out_data[i] : NULL, err);
     }
+    if (rc == HEARTH_ENOSPC)
+        rc = add_no_room(&before, hearth_save_bytes(pieces, count, NULL, 0), count, err);
     if (!rc)
         rc = hth_seen_take(s, &before, err);
     if (rc)
@@ -178,25 +201,22 @@ int hearth_save_stage(struct hearth_save *save, const struct hearth_piece *piece
 static int add_bytes(struct hearth_save *s, const struct hearth_bytes *items, size_t count,
         struct hth_copies *list, struct hearth_error *err)
 {
+    struct hth_written *o = hth_save_open_object(s);
     struct hearth_bytes tmp;
     const struct hearth_bytes *b;
-    uint64_t data = 0, records = 0;
-    int rc = HEARTH_OK;
+    int rc;
 
     for (size_t i = 0; i < count; i++) {
-        if ((rc = hth_bytes_at(&b, &tmp, items, i, err)))
-            return rc;
-        data = hth_add_up(data, b->len);
-        records += hth_item_bytes(0, (uint32_t)b->key_len);
-    }
-    if ((rc = add_make_room(s, data, records, count, err)))
-        return rc;
-    for (size_t i = 0; i < count && !rc; i++) {
-        struct hth_written *o = hth_save_open_object(s);
+        uint64_t record;
 
         if ((rc = hth_bytes_at(&b, &tmp, items, i, err)))
-            break;
-        if (!s->h->opts.off && hth_copies_add(list, hth_written_end(o), b->data, b->len, NULL))
+            return rc;
+        record = hth_item_bytes(0, (uint32_t)b->key_len);
+        if (!add_has_room(o, b->len, record))
+            return HEARTH_ENOSPC;
+        if ((rc = add_make_record(s, record, err)))
+            return rc;
+        if (!s->h->opts.off && hth_copies_add(list, hth_written_end(o), b->data, b->len, 0, NULL))
             return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of copies");
         add_record(s, &(struct hth_item){ .offset = o->data_len,
                               .length = b->len,
@@ -205,20 +225,24 @@ static int add_bytes(struct hearth_save *s, const struct hearth_bytes *items, si
                               .shape = NULL,
                               .key = b->key });
     }
-    return rc;
+    return HEARTH_OK;
 }
 
 int hearth_save_add_bytes(struct hearth_save *save, const struct hearth_bytes *items, size_t count,
         struct hearth_error *err)
 {
-    struct hth_copies list = { 0 };
+    struct hth_copies list;
     struct hth_written before;
     int rc;
 
     if ((rc = add_checks(save, items, count, err)) || !count)
         return rc;
     before = *hth_save_open_object(save);
-    if (!(rc = add_bytes(save, items, count, &list, err)))
+    list = add_list(hth_save_open_object(save), 0);
+    rc = add_bytes(save, items, count, &list, err);
+    if (rc == HEARTH_ENOSPC)
+        rc = add_no_room(&before, hearth_save_bytes(NULL, 0, items, count), count, err);
+    if (!rc)
         rc = hth_seen_take(save, &before, err);
     if (rc) {
         *hth_save_open_object(save) = before;

@@ -15,7 +15,7 @@
 static int save_seal_one(struct hearth_save *s, uint32_t index, struct hearth_error *err)
 {
     struct hth_written *o = &s->object[index];
-    int rc = hth_handle_seal(s->handle, index, o->data_len, o->items_len, o->items, err);
+    int rc = hth_handle_seal(s->handle, index, o, err);
 
     hth_slot_put(s->h, o->slot);
     o->slot = NULL;

@@ -96,8 +96,8 @@ static int handle_say_locked(struct hearth_handle *s, struct hearth_error *err)
     return s->status.code ? handle_failed(&s->status, err) : HEARTH_OK;
 }
 
-int hth_handle_seal(struct hearth_handle *s, uint32_t index, uint64_t data_len, uint64_t items_len,
-        uint32_t items, struct hearth_error *err)
+int hth_handle_seal(struct hearth_handle *s, uint32_t index, const struct hth_written *object,
+        struct hearth_error *err)
 {
     int rc;
 
@@ -105,9 +105,10 @@ int hth_handle_seal(struct hearth_handle *s, uint32_t index, uint64_t data_len, 
     if (index < s->objects) {
         struct hth_kept_object *o = &s->object[index];
 
-        o->data_len = data_len;
-        o->items_len = items_len;
-        o->items = items;
+        o->data_len = object->data_len;
+        o->items_len = object->items_len;
+        o->items = object->items;
+        o->summed = object->summed;
         o->sealed = 1;
     }
     rc = handle_say_locked(s, err);

@@ -5,6 +5,19 @@
 #define HEARTH_CLIENT_HANDLE_H
 
 #include "client/link/kept.h"
+#include "client/link/mapped.h"
+
+/* An object that this process fills. */
+struct hth_written {
+    struct hth_slot_map *slot; /* NULL: kill switch, or sealed */
+    unsigned char *base;       /* of the file; data at base + HTH_BLOCK */
+    uint64_t slot_id, generation;
+    uint64_t room; /* payload bytes that begin asked for: data and table records */
+    uint64_t data_len, items_len;
+    uint32_t items;
+    int summed;    /* all its bytes were copied here, and `crc` has the sums of their chunks */
+    uint32_t *crc; /* [HTH_CHUNKS(room)]; NULL: no sums are made */
+};
 
 struct hearth_handle *hth_handle_open(struct hearth *h); /* hearth_handle_close() */
 /* Of these ranks alone (runs 0: of all); before it is under way. HEARTH_ENOMEM. */
@@ -21,8 +34,8 @@ void hth_handle_set_step(struct hearth_handle *handle, uint64_t step); /* with t
 
 /* Said, and kept: none of these waits. Errors: of the save, if it is known already that it has
  * failed. */
-int hth_handle_seal(struct hearth_handle *handle, uint32_t index, uint64_t data_len,
-        uint64_t items_len, uint32_t items, struct hearth_error *err);
+int hth_handle_seal(struct hearth_handle *handle, uint32_t index, const struct hth_written *object,
+        struct hearth_error *err);
 /* common: taken over. */
 int hth_handle_common(
         struct hearth_handle *handle, struct hth_kept_common *common, struct hearth_error *err);

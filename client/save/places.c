@@ -56,6 +56,7 @@ int hearth_save_data(
     if ((rc = hth_enter(save->h, err)) || (rc = hth_save_not_sealed(save, err)))
         return rc;
     o = hth_save_open_object(save);
+    o->summed = 0; /* the caller may write there */
     *out_base = o->base + HTH_BLOCK;
     *out_bytes = o->room;
     return HEARTH_OK;

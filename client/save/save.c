@@ -6,13 +6,17 @@
  *                      |  copies now                                          | table records go
  *                      |  records are kept aside                              | behind the data
  *
- *     file  | block (engine) | items, no padding | 0.. | table head (engine) | records | CRCs (engine)
+ *     file  | block (engine) | items, no padding | 0.. | table head (engine) | records | CRCs
  *           0              4096          4096 + data_len   next 4096          +64
+ *
+ * The CRCs are those that add() made as it copied. Where a caller may write into the object itself,
+ * after reserve, stage, data or take, the engine makes them.
  */
 #include "save.h"
 
 #include "client/base/args.h"
 #include "client/join/join.h"
+#include "core/base/bytes.h"
 #include "core/base/options.h"
 #include "core/base/opts.h"
 #include "seen.h"
@@ -42,6 +46,7 @@ void hth_save_dispose(struct hearth_save *s)
     for (uint32_t i = 0; i < s->objects; i++) {
         struct hth_written *o = &s->object[i];
 
+        free(o->crc);
         if (o->slot)
             hth_slot_put(s->h, o->slot);
         else if (s->h->opts.off)
@@ -287,6 +292,10 @@ int hth_save_add_object(struct hearth_save *s, uint64_t bytes, const struct hear
     rc = s->h->opts.off ? save_lend_nothing(&w, bytes, err) : save_lend(s, &w, bytes, o, err);
     if (rc)
         return rc;
+    /* SHA-256 is the engine's, which reads all bytes for it and then sums them up as well. */
+    if (!s->h->opts.off && s->h->opts.integrity != HEARTH_INTEGRITY_STRONG)
+        w.crc = calloc(HTH_CHUNKS(bytes) + 1, sizeof(*w.crc));
+    w.summed = w.crc != NULL;
     s->object[s->objects++] = w;
     s->has_bytes = 0;
     return HEARTH_OK;
@@ -361,17 +370,20 @@ int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes,
 
 /* ---- further objects ------------------------------------------------------------------------- */
 
-/* The records go where the table will be. */
+/* The records go where the table will be, and the sums behind them. */
 void hth_save_finish_object(struct hearth_save *s, uint32_t index)
 {
     struct hth_written *o = &s->object[index];
     uint64_t table = HTH_ALIGN(HTH_BLOCK + o->data_len);
+    unsigned char *items = o->base + table + HTH_TABLE_HEAD;
 
     if (s->h->opts.off)
         return;
     memset(hth_written_end(o), 0, table - HTH_BLOCK - o->data_len);
     if (o->items_len)
-        memcpy(o->base + table + HTH_TABLE_HEAD, s->items, o->items_len);
+        memcpy(items, s->items, o->items_len);
+    for (uint64_t i = 0; o->summed && i < HTH_CHUNKS(o->data_len); i++)
+        hth_put32(items + o->items_len + 4 * i, o->crc[i]);
 }
 
 int hearth_save_next_object(

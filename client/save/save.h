@@ -7,17 +7,7 @@
 
 #include "client/base/limits.h"
 #include "client/link/link.h"
-#include "client/link/mapped.h"
 #include "handle.h"
-
-struct hth_written {
-    struct hth_slot_map *slot; /* NULL: kill switch, or sealed */
-    unsigned char *base;       /* of the file; data at base + HTH_BLOCK */
-    uint64_t slot_id, generation;
-    uint64_t room; /* payload bytes that begin asked for: data and table records */
-    uint64_t data_len, items_len;
-    uint32_t items;
-};
 
 struct hth_seen;
 

@@ -3,16 +3,20 @@
  * Many copies as one stream of bytes, cut into spans that threads take one after the other:
  *
  *     copies   | a | b |      c      | d |        e          |
- *     spans    |  0      |  1        |  2        |  3        |      each SPAN bytes
+ *     spans    |  0   |  1        |  2        |  3        |  4 |      SPAN bytes but the outer ones
  *
- * so a thousand small pieces and one large one share out alike. The caller copies too; helpers are
- * started with the first copy that is worth it, with all signals blocked, and sleep in between. All
- * but small pieces are written past the caches: this process does not read them again, and many
- * pieces of middling size exceed the caches, as one large piece does.
+ * so a thousand small pieces and one large one share out alike. Where checksums are made, a span is
+ * what a chunk of the object has of the stream, so the thread that takes it has the whole sum. The
+ * caller copies too; helpers are started with the first copy that is worth it, with all signals
+ * blocked, and sleep in between. All but small pieces are written past the caches: this process does
+ * not read them again, and many pieces of middling size exceed the caches, as one large piece does.
  */
 #include "copy.h"
 
+#include "core/base/crc.h"
+#include "core/base/crc_copy.h"
 #include "core/base/grow.h"
+#include "core/format/chunk.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -23,9 +27,10 @@
 #include <emmintrin.h>
 #endif
 
-#define SPAN       (UINT64_C(4) << 20)
-#define WORTH      (UINT64_C(8) << 20) /* below, one thread is faster than waking another */
-#define STREAM_MIN (UINT64_C(2) << 10) /* below, the partial lines at both ends cost more */
+#define SPAN       HTH_CHUNK
+#define WORTH      (UINT64_C(8) << 20)  /* below, one thread is faster than waking another */
+#define STREAM_MIN (UINT64_C(2) << 10)  /* below, the partial lines at both ends cost more */
+#define CACHED     (UINT64_C(32) << 10) /* bytes that are summed up soon after they were written */
 
 struct hth_crew {
     pthread_mutex_t busy; /* one list at a time; a caller that finds it taken copies alone */
@@ -34,7 +39,7 @@ struct hth_crew {
     const struct hth_copies *list;
     uint64_t *start;           /* [list->count] where each copy begins in the stream */
     atomic_uint_fast64_t next; /* span */
-    uint64_t spans;
+    uint64_t spans, lead;      /* lead: bytes of the first span that lie before the stream */
     uint64_t round;
     uint32_t active, want, threads;
     int stop;
@@ -42,12 +47,12 @@ struct hth_crew {
 };
 
 int hth_copies_add(struct hth_copies *list, void *dst, const void *src, uint64_t bytes,
-        const struct hth_strided *strided)
+        uint64_t head, const struct hth_strided *strided)
 {
     struct hth_strided *own = NULL;
     struct hth_copy *copy;
 
-    if (!bytes)
+    if (!bytes && !head)
         return HEARTH_OK;
     copy = hth_grow(list->copy, &list->room, list->count + 1, 64, sizeof(*copy));
     if (!copy)
@@ -57,8 +62,8 @@ int hth_copies_add(struct hth_copies *list, void *dst, const void *src, uint64_t
         return HEARTH_ENOMEM;
     if (own)
         *own = *strided;
-    list->copy[list->count++] = (struct hth_copy){ dst, src, bytes, own };
-    list->bytes += bytes;
+    list->copy[list->count++] = (struct hth_copy){ dst, src, bytes, head, own };
+    list->bytes += head + bytes;
     return HEARTH_OK;
 }
 
@@ -93,19 +98,10 @@ static void copy_stream(unsigned char *dst, const unsigned char *src, uint64_t n
     memcpy(dst, src, n);
 }
 
-/* What was streamed is seen by others before what comes after this. */
-static void copy_streamed(void)
-{
-    _mm_sfence();
-}
 #else
 static void copy_stream(unsigned char *dst, const unsigned char *src, uint64_t n)
 {
     memcpy(dst, src, n);
-}
-
-static void copy_streamed(void)
-{
 }
 #endif
 
@@ -123,6 +119,47 @@ static void copy_part(const struct hth_copy *c, uint64_t off, uint64_t len)
     }
 }
 
+/* Bytes [off, off + len) of a strided copy into contiguous memory, and no byte of an element
+ * beyond: another thread may be summing up those. */
+static void copy_strided(const struct hth_copy *c, uint64_t off, uint64_t len)
+{
+    const struct hth_strided *s = c->strided;
+    unsigned char *dst = c->dst;
+    uint64_t in = off % s->elem, rest;
+
+    if (in) {
+        rest = s->elem - in < len ? s->elem - in : len;
+        memcpy(dst + off, hth_strided_at(s, c->src, off / s->elem) + in, rest);
+        off += rest;
+        len -= rest;
+    }
+    hth_strided_copy(s, dst, c->src, off / s->elem, len / s->elem);
+    off += len;
+    rest = len % s->elem;
+    if (rest)
+        memcpy(dst + off - rest, hth_strided_at(s, c->src, off / s->elem), rest);
+}
+
+/* Bytes [at, at + len) of one copy, counted from its head; continues crc. */
+static uint32_t copy_part_summed(uint32_t crc, const struct hth_copy *c, uint64_t at, uint64_t len)
+{
+    unsigned char *dst = c->dst;
+    uint64_t head = at < c->head ? c->head - at : 0, off;
+
+    head = head < len ? head : len;
+    crc = hth_crc32c_more(crc, dst + at - c->head, head);
+    off = at + head - c->head;
+    len -= head;
+    if (!c->strided)
+        return hth_crc32c_copy(crc, dst + off, (const unsigned char *)c->src + off, len);
+    for (uint64_t n; len; len -= n, off += n) {
+        n = len < CACHED ? len : CACHED;
+        copy_strided(c, off, n);
+        crc = hth_crc32c_more(crc, dst + off, n);
+    }
+    return crc;
+}
+
 static size_t copy_at(const struct hth_crew *crew, const struct hth_copies *list, uint64_t byte)
 {
     size_t low = 0, high = list->count;
@@ -138,25 +175,41 @@ static size_t copy_at(const struct hth_crew *crew, const struct hth_copies *list
     return low;
 }
 
+/* Bytes [at, end) of the stream, from byte `off` of copy `i` on, all of one span. */
+static void copy_span(
+        const struct hth_copies *list, size_t i, uint64_t off, uint64_t at, uint64_t end)
+{
+    uint32_t *sum = list->crc ? &list->crc[(list->at + at) / SPAN] : NULL;
+    uint32_t crc = sum ? *sum : 0;
+
+    for (; at < end; i++, off = 0) {
+        const struct hth_copy *c = &list->copy[i];
+        uint64_t len = c->head + c->bytes - off;
+
+        len = len < end - at ? len : end - at;
+        if (sum)
+            crc = copy_part_summed(crc, c, off, len);
+        else
+            copy_part(c, off, len);
+        at += len;
+    }
+    if (sum)
+        *sum = crc;
+}
+
 /* `list` by argument: crew->list is taken back while helpers still end their last span. */
 static void copy_spans(struct hth_crew *crew, const struct hth_copies *list)
 {
     uint64_t span;
 
     while ((span = atomic_fetch_add(&crew->next, 1)) < crew->spans) {
-        uint64_t at = span * SPAN, end = at + SPAN;
+        uint64_t at = span ? span * SPAN - crew->lead : 0, end = (span + 1) * SPAN - crew->lead;
+        size_t i = copy_at(crew, list, at);
 
         end = end < list->bytes ? end : list->bytes;
-        for (size_t i = copy_at(crew, list, at); at < end; i++) {
-            const struct hth_copy *c = &list->copy[i];
-            uint64_t off = at - crew->start[i], len = c->bytes - off;
-
-            len = len < end - at ? len : end - at;
-            copy_part(c, off, len);
-            at += len;
-        }
+        copy_span(list, i, at - crew->start[i], at, end);
     }
-    copy_streamed();
+    hth_crc32c_copied();
 }
 
 static void *crew_help(void *arg)
@@ -238,9 +291,19 @@ static void crew_hire(struct hth_crew *crew)
 
 static void copy_alone(const struct hth_copies *list)
 {
-    for (size_t i = 0; i < list->count; i++)
-        copy_part(&list->copy[i], 0, list->copy[i].bytes);
-    copy_streamed();
+    uint64_t at = 0, off = 0;
+    size_t i = 0;
+
+    while (at < list->bytes) {
+        uint64_t end = at + SPAN - (list->at + at) % SPAN;
+
+        end = end < list->bytes ? end : list->bytes;
+        copy_span(list, i, off, at, end);
+        for (off += end - at, at = end;
+                i < list->count && off >= list->copy[i].head + list->copy[i].bytes; i++)
+            off -= list->copy[i].head + list->copy[i].bytes;
+    }
+    hth_crc32c_copied();
 }
 
 static void crew_together(struct hth_crew *crew, const struct hth_copies *list)
@@ -249,11 +312,12 @@ static void crew_together(struct hth_crew *crew, const struct hth_copies *list)
 
     for (size_t i = 0; i < list->count; i++) {
         crew->start[i] = at;
-        at += list->copy[i].bytes;
+        at += list->copy[i].head + list->copy[i].bytes;
     }
     pthread_mutex_lock(&crew->lock);
     crew->list = list;
-    crew->spans = (list->bytes + SPAN - 1) / SPAN;
+    crew->lead = list->at % SPAN;
+    crew->spans = (crew->lead + list->bytes + SPAN - 1) / SPAN;
     atomic_store(&crew->next, 0);
     crew->round++;
     pthread_cond_broadcast(&crew->work);

@@ -69,28 +69,46 @@ static int piece_check(const struct hearth_piece *p, size_t i, struct hearth_err
     return piece_check_box(p, err);
 }
 
+/* The header of the piece before is that of this one. */
+static int laid_has_header(const struct hth_laid *laid)
+{
+    const struct hearth_piece *p = laid->piece;
+
+    return laid->header_len && laid->of.dtype == (enum hearth_dtype)p->dtype &&
+           laid->of.ndim == p->ndim &&
+           (!p->ndim || !memcmp(laid->of.shape, p->shape, sizeof(p->shape[0]) * p->ndim));
+}
+
+static int laid_make_header(struct hth_laid *laid, struct hearth_error *err)
+{
+    const struct hearth_piece *p = laid->piece;
+
+    laid->header_len = 0;
+    laid->of.dtype = (enum hearth_dtype)p->dtype;
+    laid->of.ndim = p->ndim;
+    if (p->ndim)
+        memcpy(laid->of.shape, p->shape, sizeof(p->shape[0]) * p->ndim);
+    if (hth_header_bytes(&laid->of, &laid->payload, NULL))
+        return piece_wrong(err, p, HEARTH_EINVAL, "its bytes do not fit in 63 bits");
+    laid->header_len = hth_header_encode(&laid->of, laid->header);
+    return HEARTH_OK;
+}
+
 int hth_piece_at(struct hth_laid *out, const struct hearth_piece *pieces, size_t i, int need_data,
         struct hearth_error *err)
 {
     const void *at;
-    struct hth_header header;
     int rc;
 
-    out->payload = out->header_len = 0;
     if ((rc = hth_array_at(&at, &out->mine, sizeof(out->mine), pieces, i, "hearth_piece", err)))
         return rc;
     out->piece = at;
     if ((rc = piece_check(out->piece, i, err)))
         return rc;
-    header.dtype = (enum hearth_dtype)out->piece->dtype;
-    header.ndim = out->piece->ndim;
-    if (header.ndim)
-        memcpy(header.shape, out->piece->shape, sizeof(header.shape[0]) * header.ndim);
-    if (hth_header_bytes(&header, &out->payload, NULL))
-        return piece_wrong(err, out->piece, HEARTH_EINVAL, "its bytes do not fit in 63 bits");
+    if (!laid_has_header(out) && (rc = laid_make_header(out, err)))
+        return rc;
     if (need_data && out->payload && !out->piece->data)
         return piece_wrong(err, out->piece, HEARTH_EINVAL, "its data is NULL");
-    out->header_len = hth_header_encode(&header, out->header);
     return HEARTH_OK;
 }
 
@@ -143,6 +161,7 @@ uint64_t hearth_save_bytes(const struct hearth_piece *pieces, size_t count,
     const struct hearth_bytes *b;
     uint64_t total = 0;
 
+    laid.header_len = 0;
     for (size_t i = 0; pieces && i < count; i++)
         if (!hth_piece_at(&laid, pieces, i, 0, NULL))
             total = hth_add_up(total, hth_laid_bytes(&laid));

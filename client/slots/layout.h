@@ -7,15 +7,17 @@
 #include "core/torch/header.h"
 #include <hearth/hearth.h>
 
-struct hth_laid { /* one piece, checked and measured */
+struct hth_laid { /* one piece, checked and measured; header_len 0: none yet */
     const struct hearth_piece *piece;
     struct hearth_piece mine; /* when the caller's struct is of another age */
+    struct hth_header of;     /* what `header` and `payload` are made of */
     uint64_t payload;         /* bytes */
     size_t header_len;
     unsigned char header[HTH_HEADER_MAX];
 };
 
-/* The i-th piece, checked. need_data: 0 where places are asked for. */
+/* The i-th piece, checked. need_data: 0 where places are asked for. A header is encoded again only
+ * where it differs from that of the piece before it in *out. */
 int hth_piece_at(struct hth_laid *out, const struct hearth_piece *pieces, size_t i, int need_data,
         struct hearth_error *err);
 /* The i-th byte string, checked; *tmp where the struct is of another age. */

@@ -64,6 +64,17 @@ int hth_strided_init(struct hth_strided *s, uint32_t elem, uint32_t ndim, const 
     return s->ndim == 0 || (s->ndim == 1 && s->dst[0] == elem && s->src[0] == elem);
 }
 
+const unsigned char *hth_strided_at(const struct hth_strided *s, const void *src, uint64_t element)
+{
+    const unsigned char *at = src;
+
+    for (uint32_t i = s->ndim; i-- > 0;) {
+        at += (int64_t)(element % (uint64_t)s->shape[i]) * s->src[i];
+        element /= (uint64_t)s->shape[i];
+    }
+    return at;
+}
+
 /* n elements, one step apart on each side. */
 static void strided_row(unsigned char *dst, int64_t dst_step, const unsigned char *src,
         int64_t src_step, uint32_t elem, uint64_t n)

@@ -104,7 +104,7 @@ void hth_table_finish(unsigned char *table, uint64_t data_len, uint32_t items, u
     hth_write32(&head, items);
     hth_write64(&head, items_len);
     memset(table + head.len, 0, HTH_TABLE_HEAD - head.len);
-    for (uint64_t c = 0; c < chunks; c++)
+    for (uint64_t c = 0; proof && c < chunks; c++)
         hth_put32(sums + 4 * c, proof[c].crc);
     if (chunks % 2)
         hth_put32(sums + 4 * chunks, 0);

@@ -73,7 +73,7 @@ uint64_t hth_table_bytes(uint64_t data_len, uint64_t items_len, uint32_t strong)
 uint64_t hth_proofs_bytes(uint64_t data_len, uint32_t strong);
 
 /* Head and checksums around an items part that already lies at table + HTH_TABLE_HEAD;
- * proof[HTH_CHUNKS(data_len)]. */
+ * proof[HTH_CHUNKS(data_len)]; NULL: their CRCs are there. */
 void hth_table_finish(unsigned char *table, uint64_t data_len, uint32_t items, uint64_t items_len,
         const struct hth_proof *proof, uint32_t strong);
 

@@ -307,6 +307,8 @@ struct hth_local_seal {
     uint64_t items_len; /* items part at slot + HTH_ALIGN(4096 + data_len) + HTH_TABLE_HEAD */
     uint32_t items;
     uint32_t index;
+    uint32_t summed; /* 1: the CRC32C of each chunk lies behind the items part, as in the table */
+    uint32_t zero;
 };
 
 struct hth_local_common { /* COMMON, COMMON_GET */

@@ -70,10 +70,12 @@ static int handover_is_over(struct hth_node *n, const struct loan *l, struct hea
             l->dead ? "its epoch is over" : text);
 }
 
-/* The slot is the holdings' from there on, and sealing has begun. */
+/* The slot is the holdings' from there on, and sealing has begun. summed: the rank has put the sums
+ * of its chunks behind its items. */
 static int handover_start(struct hth_node *n, const struct hth_handed *h, struct hth_slot *slot,
-        struct hearth_error *err)
+        int summed, struct hearth_error *err)
 {
+    struct hth_seal_part part = { h->items, h->items_len, summed };
     struct hth_object object = { .kind = HTH_OBJECT_SHARD,
         .owner = h->rank,
         .id = hth_object_id(h->rank, h->index),
@@ -88,7 +90,7 @@ static int handover_start(struct hth_node *n, const struct hth_handed *h, struct
         n->env.store->ops->give(n->env.store, slot);
         return hth_fail(err, HEARTH_ENOMEM, 0, "object %s", h->name);
     }
-    rc = hth_seal_start(&n->ctx, save, held, h->items, h->items_len, handover_on_sealed, n, err);
+    rc = hth_seal_start(&n->ctx, save, held, &part, handover_on_sealed, n, err);
     if (rc)
         hth_held_drop(&n->ctx, save, held);
     return rc;
@@ -127,7 +129,7 @@ static int handover_seal_object(struct hth_node *n, struct loan *l, const struct
         return rc;
     handover_describe(l, o, m);
     o->slot = NULL; /* the holdings own it from here on */
-    return handover_start(n, &o->sealed, slot, err);
+    return handover_start(n, &o->sealed, slot, m->summed == 1, err);
 }
 
 void handover_seal(struct hth_node *n, struct client *c, const struct hth_local_seal *m)
@@ -375,7 +377,7 @@ static int handover_take(
     if (row->index & HANDED_COMMON)
         return handover_take_common(n, row, err);
     rc = store->ops->claim(store, row->slot, row->generation, row->rank, &slot, err);
-    return rc ? rc : handover_start(n, row, slot, err);
+    return rc ? rc : handover_start(n, row, slot, 0, err);
 }
 
 /* What ranks handed over to the engine before this one, of saves that are undecided. */

@@ -23,11 +23,10 @@ struct seal_job {
     int compare;           /* digest: with what the manifest has */
     struct hth_foreign_look look;
     struct hth_object object; /* seal: as it will be */
-    uint32_t items;
-    uint64_t items_len;
+    struct hth_seal_part part;
     struct hth_sums sums;
     struct hth_work work;
-    struct hth_proof *proof;  /* seal */
+    struct hth_proof *proof;  /* seal; NULL: the rank's sums are in the table */
     struct hth_proofs proofs; /* verify: of the table, once that is right */
 };
 
@@ -99,7 +98,8 @@ static void seal_finish_run(struct hth_work *work)
     struct hth_table table;
 
     memset(j->slot->base + HTH_BLOCK + data_len, 0, HTH_ALIGN(data_len) - data_len);
-    hth_table_finish(seal_table(j), data_len, j->items, j->items_len, j->proof, j->object.strong);
+    hth_table_finish(
+            seal_table(j), data_len, j->part.items, j->part.items_len, j->proof, j->object.strong);
     j->job.code = hth_table_decode(&table, seal_table(j), j->object.table_len, &j->job.err);
     if (!j->job.code)
         hth_digest(j->object.digest, seal_table(j), j->object.table_len);
@@ -158,11 +158,22 @@ static void seal_summed(struct hth_sums *sums)
     seal_job_work(hth_owner_of(struct seal_job, sums, sums), seal_finish_run, seal_finish_done);
 }
 
-int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
-        uint32_t items, uint64_t items_len, hth_sealed_fn *done, void *self,
-        struct hearth_error *err)
+/* Where the engine makes the sums. */
+static int seal_proof_new(const struct hth_ctx *ctx, const struct hth_seal_part *part,
+        uint64_t data_len, struct hth_proof **out, struct hearth_error *err)
 {
-    uint64_t data_len = held->object.data_len, table_len, room;
+    *out = NULL;
+    if (part->summed && !ctx->opts.strong)
+        return HEARTH_OK;
+    *out = malloc((HTH_CHUNKS(data_len) + 1) * sizeof(**out));
+    return *out ? HEARTH_OK
+                : hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the checksums of an object");
+}
+
+int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
+        const struct hth_seal_part *part, hth_sealed_fn *done, void *self, struct hearth_error *err)
+{
+    uint64_t data_len = held->object.data_len, items_len = part->items_len, table_len, room;
     struct hth_proof *proof;
     struct seal_job *j = NULL;
     int rc;
@@ -181,21 +192,23 @@ int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_h
     table_len = hth_table_bytes(data_len, items_len, ctx->opts.strong);
     if ((rc = hth_object_name_check(held->object.name, err)))
         return rc;
-    if (!(proof = malloc((HTH_CHUNKS(data_len) + 1) * sizeof(*proof))))
-        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the checksums of an object");
+    if ((rc = seal_proof_new(ctx, part, data_len, &proof, err)))
+        return rc;
     rc = seal_job_new(ctx, save, held, done, self, &j, err);
     if (!j) {
         free(proof);
         return rc;
     }
     j->proof = proof;
-    j->items = items;
-    j->items_len = items_len;
+    j->part = *part;
     j->object.table_len = table_len;
     j->object.strong = ctx->opts.strong;
     j->object.kind = HTH_OBJECT_SHARD;
     held->state = HTH_HELD_SEALING;
-    seal_job_sums(j, seal_summed);
+    if (j->proof)
+        seal_job_sums(j, seal_summed);
+    else
+        seal_job_work(j, seal_finish_run, seal_finish_done);
     return HEARTH_OK;
 }
 

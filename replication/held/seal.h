@@ -12,12 +12,19 @@
 typedef void hth_sealed_fn(void *self, struct hth_held_save *save, struct hth_held *held, int code,
         const struct hearth_error *err);
 
-/* A rank has written data (held->object.data_len) and items part (items, items_len; behind the
- * place of the table's head) into held's slot: checksums, table, digest, block, seal under its
- * final name. save and held are readable in `done`, even when the object was dropped meanwhile
+/* What a rank has put into a slot behind its data (held->object.data_len). */
+struct hth_seal_part {
+    uint32_t items;
+    uint64_t items_len; /* behind the place of the table's head */
+    int summed;         /* and behind that the CRC32C of each chunk */
+};
+
+/* Checksums, table, digest, block, seal under its final name. Where the rank has summed its chunks
+ * and integrity is not strong, no byte of data is read: a wrong sum is found by the first peer that
+ * pulls the chunk. save and held are readable in `done`, even when the object was dropped meanwhile
  * (HEARTH_ECANCELED). Wrong items: HEARTH_EINVAL. */
 int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
-        uint32_t items, uint64_t items_len, hth_sealed_fn *done, void *self,
+        const struct hth_seal_part *part, hth_sealed_fn *done, void *self,
         struct hearth_error *err);
 
 /* Every chunk of a sealed object against its table (and the table against held->object.digest),

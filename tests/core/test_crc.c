@@ -3,7 +3,11 @@
 #include "check.h"
 
 #include "core/base/crc.h"
+#include "core/base/crc_copy.h"
 #include "core/base/env.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
 
 #define BYTES 70000
 
@@ -92,4 +96,80 @@ Test(crc, of_parts_of_any_length_joins)
         if (k == 15)
             cr_assert(eq(u32, zeros, hth_crc32c(memset(bytes, 0, BYTES), 65536)));
     }
+}
+
+/* ---- sums of what is copied ------------------------------------------------------------------ */
+
+static unsigned char copied[BYTES + 128];
+
+static void copy_and_check(const struct hth_crc_copier *way, size_t from, size_t to, size_t len)
+{
+    uint32_t before = (uint32_t)len * 2654435761u, crc;
+
+    memset(copied, 0xa5, sizeof(copied));
+    crc = way->copy(before, copied + to, bytes + from, len);
+    hth_crc32c_copied();
+    cr_assert(eq(u32, crc, hth_crc32c_portable_more(before, bytes + from, len)),
+            "%s: %zu bytes from %zu to %zu", way->name, len, from, to);
+    cr_assert(zero(int, memcmp(copied + to, bytes + from, len)), "%s: %zu", way->name, len);
+    cr_assert(eq(u8, copied[to + len], 0xa5), "%s: a byte behind", way->name);
+    cr_assert(to == 0 || copied[to - 1] == 0xa5, "%s: a byte in front", way->name);
+}
+
+Test(crc, each_way_to_copy_sums_up_what_it_wrote_at_any_length_and_address)
+{
+    size_t ways;
+    const struct hth_crc_copier *way = hth_crc_copiers(&ways);
+    uint64_t seed = 5;
+
+    fill(13);
+    cr_assert(ge(sz, ways, 1));
+    cr_assert(zero(int, strcmp(way[ways - 1].name, "plain")));
+    for (size_t w = 0; w < ways; w++) {
+        for (int round = 0; round < 2000; round++) {
+            size_t max = round % 2 ? 5000 : BYTES - 64;
+
+            copy_and_check(&way[w], hth_splitmix64(&seed) % 64, hth_splitmix64(&seed) % 64,
+                    hth_splitmix64(&seed) % max);
+        }
+        for (size_t len = 2048; len <= 2048 + 1100; len++)
+            copy_and_check(&way[w], len % 7, len % 64, len);
+    }
+}
+
+static atomic_int changing;
+
+static void *change(void *arg)
+{
+    while (atomic_load(&changing))
+        for (size_t i = 0; i < BYTES; i += 61)
+            ((volatile unsigned char *)bytes)[i]++;
+    return arg;
+}
+
+/* The bytes may be old or new ones; the sum is that of the bytes that arrived. */
+__attribute__((no_sanitize("thread"))) static void copy_while_it_changes(
+        const struct hth_crc_copier *way)
+{
+    for (int round = 0; round < 300; round++) {
+        uint32_t crc = way->copy(0, copied, bytes, BYTES);
+
+        hth_crc32c_copied();
+        cr_assert(eq(u32, crc, hth_crc32c_portable(copied, BYTES)), "%s", way->name);
+    }
+}
+
+Test(crc, of_a_copy_agrees_with_it_while_the_source_changes)
+{
+    size_t ways;
+    const struct hth_crc_copier *way = hth_crc_copiers(&ways);
+    pthread_t other;
+
+    fill(17);
+    atomic_store(&changing, 1);
+    cr_assert(zero(int, pthread_create(&other, NULL, change, NULL)));
+    for (size_t w = 0; w < ways; w++)
+        copy_while_it_changes(&way[w]);
+    atomic_store(&changing, 0);
+    pthread_join(other, NULL);
 }

@@ -4,6 +4,7 @@
 #include "forge.h"
 
 #include "core/base/auth.h"
+#include "core/base/bytes.h"
 #include "core/format/table.h"
 #include <hearth/read.h>
 #include <stdio.h>
@@ -112,6 +113,16 @@ static int fake_has_object(const struct save *s, uint64_t id)
     return 0;
 }
 
+/* The rank's own sums are those of the bytes. */
+static int has_sums(
+        const unsigned char *sums, const struct hth_local_seal *m, const struct hth_proof *proof)
+{
+    for (uint32_t i = 0; i < HTH_CHUNKS(m->data_len); i++)
+        if (hth_get32(sums + 4 * i) != proof[i].crc)
+            return 0;
+    return 1;
+}
+
 static void on_seal(struct fake_engine *f, struct client *c, const struct hth_local_seal *m)
 {
     struct loan *l = fake_find_loan(c, m->head.token);
@@ -136,6 +147,11 @@ static void on_seal(struct fake_engine *f, struct client *c, const struct hth_lo
     for (uint32_t i = 0; i < HTH_CHUNKS(m->data_len); i++)
         hth_chunk_prove(&proof[i], slot->base + HTH_BLOCK + i * HTH_CHUNK,
                 hth_chunk_len(m->data_len, i), f->strong);
+    f->counts.summed += m->summed;
+    if (m->summed && !has_sums(slot->base + at + HTH_TABLE_HEAD + m->items_len, m, proof)) {
+        fake_put_error(c, m->head.request, HEARTH_ECORRUPT, "the rank's sums are wrong");
+        return;
+    }
     hth_table_finish(slot->base + at, m->data_len, m->items, m->items_len, proof, f->strong);
     if (hth_table_decode(&table, slot->base + at, len, &err)) {
         fake_put_error(c, m->head.request, HEARTH_ECORRUPT, err.text);

@@ -481,8 +481,9 @@ struct hth_held *pair_seal(struct pair *p, uint32_t node, struct hth_save_id sav
     struct hth_held *held = pair_write(p, node, save, id, bytes, seed, &items_len);
 
     held->object.owner = (uint32_t)(id >> 32); /* copies on several nodes are one object */
-    need(!hth_seal_start(
-                 c, hth_holdings_find(c, save), held, 1, items_len, on_seal, &outcome, NULL),
+    need(!hth_seal_start(c, hth_holdings_find(c, save), held,
+                 &(struct hth_seal_part){ .items = 1, .items_len = items_len }, on_seal, &outcome,
+                 NULL),
             "seal");
     need(pair_until(p, &outcome.ended, 1, 1000) && !outcome.code, "sealing");
     return held;

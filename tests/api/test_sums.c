@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checksums that a rank makes while it copies. */
+#include "check.h"
+#include "rank.h"
+
+#include "core/base/env.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct hearth_save *begin(struct hearth *h, uint64_t step, uint64_t bytes)
+{
+    struct hearth_save *save = NULL;
+    struct hearth_error err = { 0 };
+
+    cr_assert(eq(int, hearth_save_begin(h, step, bytes, NULL, &save, &err), 0), "%s", err.text);
+    return save;
+}
+
+static struct hearth_handle *commit(struct hearth_save *save)
+{
+    struct hearth_handle *handle = NULL;
+    struct hearth_error err = { 0 };
+
+    cr_assert(eq(int, hearth_save_commit(save, &handle, &err), 0), "%s", err.text);
+    return handle;
+}
+
+static void protect(struct hearth_handle *handle)
+{
+    struct hearth_error err = { 0 };
+
+    cr_assert(eq(int, hearth_wait(handle, HEARTH_PROTECTED, 20000, &err), 0), "%s", err.text);
+    hearth_handle_close(handle);
+}
+
+enum { SUM_CALLS = 12, SUM_PIECES = 40, SUM_BYTES = 2 << 20 };
+
+static struct {
+    struct hearth_piece piece[SUM_PIECES];
+    int64_t shape[SUM_PIECES][2], strides[SUM_PIECES][2];
+    char key[SUM_CALLS * SUM_PIECES + 1][16];
+    size_t keys;
+} sum;
+
+/* A random piece of the source, every fourth one transposed, of elements that are 1 to 16 bytes. */
+static void sum_piece(size_t i, unsigned char *src, uint64_t *seed)
+{
+    static const uint32_t dtypes[] = { HEARTH_UINT8, HEARTH_INT16, HEARTH_FLOAT32, HEARTH_FLOAT64,
+        HEARTH_COMPLEX128 };
+    uint32_t dtype = dtypes[hth_splitmix64(seed) % 5], each = (uint32_t)hearth_dtype_bytes(dtype);
+    uint64_t max = hth_splitmix64(seed) % 3 ? 3000 : SUM_BYTES;
+    int64_t n = (int64_t)(hth_splitmix64(seed) % (max / each)),
+            rows = (int64_t)(hth_splitmix64(seed) % 9);
+    struct hearth_piece *p = &sum.piece[i];
+
+    snprintf(sum.key[sum.keys], sizeof(sum.key[0]), "k%zu", sum.keys);
+    sum.shape[i][0] = rows;
+    sum.shape[i][1] = rows ? n / rows : n;
+    sum.strides[i][0] = 1;
+    sum.strides[i][1] = rows;
+    *p = rank_piece(sum.key[sum.keys++], src + hth_splitmix64(seed) % 64 * 16, 2, sum.shape[i]);
+    p->dtype = dtype;
+    if (hth_splitmix64(seed) % 4 == 0)
+        p->strides = sum.strides[i];
+}
+
+static void sum_call(struct hearth_save *save, unsigned char *src, uint64_t *seed)
+{
+    size_t count = 1 + hth_splitmix64(seed) % (SUM_PIECES - 1);
+    struct hearth_error err = { 0 };
+
+    for (size_t i = 0; i < count; i++)
+        sum_piece(i, src, seed);
+    if (hth_splitmix64(seed) % 3 == 0) { /* its first key is there twice */
+        sum.piece[count] = sum.piece[0];
+        must_fail(hearth_save_add(save, sum.piece, count + 1, &err),
+                sum.shape[0][0] && sum.shape[0][1] ? HEARTH_EINVAL : HEARTH_OK);
+        if (!(sum.shape[0][0] && sum.shape[0][1]))
+            return;
+    }
+    cr_assert(eq(int, hearth_save_add(save, sum.piece, count, &err), 0), "%s", err.text);
+}
+
+/* The fake engine compares the sums of each SEAL with those of the bytes. */
+Test(sums, are_those_of_the_chunks_whatever_calls_a_save_is_made_of)
+{
+    unsigned char *src = malloc(SUM_BYTES + 2048);
+    struct hearth_bytes text = {
+        .struct_size = sizeof(text), .key = "text", .key_len = 4, .data = src
+    };
+    struct hearth_error err = { 0 };
+    uint64_t seed = 20;
+    struct rank r;
+
+    for (size_t i = 0; i < SUM_BYTES + 2048; i++)
+        src[i] = (unsigned char)(i * 131 + i / 251);
+    rank_start(&r);
+    r.opts.copy_threads = 3;
+    rank_open(&r);
+    for (uint32_t round = 1; round <= 12; round++) {
+        struct hearth_save *save = begin(r.h, round, (uint64_t)64 << 20);
+
+        sum.keys = 0;
+        for (uint32_t i = 0; i < hth_splitmix64(&seed) % SUM_CALLS; i++)
+            sum_call(save, src, &seed);
+        text.len = hth_splitmix64(&seed) % SUM_BYTES;
+        cr_assert(eq(int, hearth_save_add_bytes(save, &text, 1, &err), 0), "%s", err.text);
+        protect(commit(save));
+        cr_assert(eq(u32, fake_counts(r.fake).summed, round));
+    }
+    rank_end(&r);
+    free(src);
+}
+
+Test(sums, of_a_save_that_its_caller_may_write_into_are_left_to_the_engine)
+{
+    float x[4] = { 1, 2, 3, 4 };
+    int64_t shape[] = { 4 };
+    struct hearth_piece piece = rank_piece("x", x, 1, shape), more = rank_piece("y", x, 1, shape);
+    struct hearth_save *save;
+    struct rank r;
+    uint64_t room;
+    void *at;
+
+    rank_start(&r);
+    rank_open(&r);
+    for (uint64_t step = 1; step <= 3; step++) {
+        save = begin(r.h, step, 4096);
+        must(hearth_save_add(save, &piece, 1, NULL));
+        if (step == 1)
+            must(hearth_save_stage(save, &more, 1, &at, NULL));
+        else if (step == 2)
+            must(hearth_save_reserve(save, &more, 1, &at, NULL));
+        else
+            must(hearth_save_data(save, &at, &room, NULL));
+        memset(at, 7, sizeof(x));
+        protect(commit(save));
+    }
+    cr_assert(eq(u32, fake_counts(r.fake).summed, 0));
+    save = begin(r.h, 4, 4096);
+    must(hearth_save_add(save, &piece, 1, NULL));
+    must_fail(hearth_save_stage(save, &piece, 1, &at, NULL), HEARTH_EINVAL);
+    protect(commit(save));
+    cr_assert(eq(u32, fake_counts(r.fake).summed, 1), "a call that was refused gave no place");
+    rank_end(&r);
+}
