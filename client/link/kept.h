@@ -13,7 +13,7 @@ struct hth_kept_object {
     uint64_t slot, generation, bytes; /* bytes: as begin asked for them */
     uint64_t data_len, items_len;     /* once it is sealed */
     uint32_t items;
-    int sealed, summed; /* summed: with the sums of its chunks */
+    int sealed, summed;  /* summed: with the sums of its chunks */
     int said, seal_said; /* to the engine that there is now */
     char name[HTH_NAME_MAX + 1];
 };

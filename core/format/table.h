@@ -20,7 +20,8 @@
  *     .  32   SHA-256[chunks], where integrity is strong
  *
  * Items are in order of offset and abut; offsets and lengths lie in the data section.
- * The rank writes the items part, the engine the head and the checksums.
+ * The rank writes the items part, and the CRCs where it copied all bytes itself; the engine writes
+ * the head and all other checksums.
  */
 #ifndef HEARTH_CORE_FORMAT_TABLE_H
 #define HEARTH_CORE_FORMAT_TABLE_H
