@@ -249,6 +249,16 @@ static void handover_tell(struct hth_node *n, const struct loan *l)
         loan_event(n, l, level, degraded, code, text);
 }
 
+/* Objects that the rank has handed over; a further one that it was lent may be left out. */
+static uint32_t handover_objects(const struct loan *l)
+{
+    uint32_t objects = l->commons;
+
+    for (uint32_t i = 0; i < l->objects; i++)
+        objects += !hth_save_none(l->object[i].sealed.save);
+    return objects;
+}
+
 void handover_commit(struct hth_node *n, struct client *c, const struct hth_local_head *m)
 {
     struct loan *l = loan_open(n, c, m->token);
@@ -268,7 +278,7 @@ void handover_commit(struct hth_node *n, struct client *c, const struct hth_loca
         return;
     reserve_ahead(n, l->save);
     if (!hth_keep_has(&n->ctx.keep, l->save))
-        hth_commit_rank_done(n->commit, l->save, l->rank);
+        hth_commit_rank_done(n->commit, l->save, l->rank, handover_objects(l));
     if (m->token & HTH_LOCAL_OWN)
         handover_tell(n, l);
 }
@@ -324,11 +334,12 @@ static struct hth_held *handover_here(struct hth_node *n, const struct hth_hande
     return s ? hth_held_find(s, hth_object_id(row->rank, row->index)) : NULL;
 }
 
-/* This row is the last one of its rank and save, and all that the rank handed over is here. */
-static int handover_is_all(struct hth_node *n, size_t at)
+/* This row is the last one of its rank and save, and all that the rank handed over is here:
+ * how many objects that are; else 0. */
+static uint32_t handover_is_all(struct hth_node *n, size_t at)
 {
     const struct hth_handed *row = &n->committed[at];
-    uint32_t commons = 0;
+    uint32_t commons = 0, objects = 0;
 
     for (size_t i = 0; i < n->committed_rows; i++) {
         const struct hth_handed *o = &n->committed[i];
@@ -337,9 +348,10 @@ static int handover_is_all(struct hth_node *n, size_t at)
             continue;
         if (i > at || !handover_here(n, o))
             return 0;
+        objects++;
         commons += (o->index & HANDED_COMMON) != 0;
     }
-    return commons == row->commons;
+    return commons == row->commons ? objects : 0;
 }
 
 static int handover_take_common(
@@ -387,6 +399,7 @@ void handover_resume(struct hth_node *n)
         const struct hth_handed *row = &n->committed[i];
         struct hearth_error err = { 0 };
         int here = handover_here(n, row) != NULL;
+        uint32_t objects;
         int rc;
 
         if (!hth_commit_needs_ranks(n->commit, row->save))
@@ -401,8 +414,8 @@ void handover_resume(struct hth_node *n)
         /* A common object that was not whole when the engine ended its rank says again. */
         if (rc && rc != HEARTH_EUNKNOWN && rc != HEARTH_EFAILED && !(row->index & HANDED_COMMON))
             hth_commit_fail(n->commit, row->save, rc, err.text);
-        if (!rc && handover_is_all(n, i))
-            hth_commit_rank_done(n->commit, row->save, row->rank);
+        if (!rc && (objects = handover_is_all(n, i)))
+            hth_commit_rank_done(n->commit, row->save, row->rank, objects);
     }
 }
 

@@ -116,9 +116,11 @@ void hth_commit_sealed(struct hth_commit *c, struct hth_held_save *save, struct 
 /* A raw object this node's rank put: it is in the holdings as RAW, bytes in the store. */
 void hth_commit_common(struct hth_commit *c, struct hth_held_save *save, struct hth_held *held);
 
-/* No more objects from `rank`; once all local ranks have said so and all is sealed, DONE goes
- * up. */
-void hth_commit_rank_done(struct hth_commit *c, struct hth_save_id save, uint32_t rank);
+/* No more objects from `rank`, which has handed over so many, common ones included; once all local
+ * ranks have said so and all is sealed, DONE goes up. Where one of them is not here any more the
+ * save fails: a manifest without it would be whole. */
+void hth_commit_rank_done(
+        struct hth_commit *c, struct hth_save_id save, uint32_t rank, uint32_t objects);
 
 /* The save is undecided, and its manifest is not here: its ranks have to say that they are done. */
 int hth_commit_needs_ranks(struct hth_commit *c, struct hth_save_id save);

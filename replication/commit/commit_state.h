@@ -86,6 +86,7 @@ struct track {
     int room_coming;         /* a copy was dropped for it, whose room is not free yet */
     struct hth_draft *draft; /* of its manifest, which has come and is being read */
     uint8_t *rank;           /* [local ranks] RANK_ bits */
+    uint32_t objects;        /* that those of them which are done have handed over */
     struct hth_ranks *ranks; /* of a save of some ranks; NULL: nobody here has named them */
     enum hearth_level level;
     uint64_t repair_ms; /* missing copies are fetched from then on */

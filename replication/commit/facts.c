@@ -28,6 +28,8 @@ void fact_done(struct hth_commit *c, struct track *t, struct hth_held_save *s)
         return; /* who takes part is not known here */
     for (struct hth_held *h = s ? s->held : NULL; h; h = h->next)
         total += local_owns(c->ctx, h);
+    if (total < t->objects)
+        return; /* one was lost: without it the manifest would be that of another save */
     parts = total ? (total + room - 1) / room : 1;
     save_put(body, t->id);
     hth_put32(body + SAVE_BYTES + 12, runs);

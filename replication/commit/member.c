@@ -32,12 +32,27 @@ static int member_all_sealed(
     return 1;
 }
 
+/* Objects of local ranks. */
+static uint32_t member_own_objects(const struct hth_commit *c, const struct hth_held_save *s)
+{
+    uint32_t n = 0;
+
+    for (const struct hth_held *h = s ? s->held : NULL; h; h = h->next)
+        n += local_owns(c->ctx, h) != 0;
+    return n;
+}
+
 static void member_done(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
 
     if (t->done_sent || !head_is_open(c, t->id) || t->fail_code || !member_all_sealed(c, t, s))
         return;
+    if (member_own_objects(c, s) < t->objects) {
+        hth_commit_fail(c, t->id, HEARTH_ECORRUPT,
+                "an object that a rank of this node had handed over is lost here");
+        return;
+    }
     track_level(c, t, HEARTH_SEALED);
     facts_sent(c, t);
     fact_done(c, t, s);
@@ -160,7 +175,8 @@ void hth_commit_common(struct hth_commit *c, struct hth_held_save *save, struct 
     member_copied(c, t, held->object.owner);
 }
 
-void hth_commit_rank_done(struct hth_commit *c, struct hth_save_id save, uint32_t rank)
+void hth_commit_rank_done(
+        struct hth_commit *c, struct hth_save_id save, uint32_t rank, uint32_t objects)
 {
     struct track *t =
             outcome_find(c, save) || head_fate(c, save) != FATE_OPEN ? NULL : track_get(c, save);
@@ -168,6 +184,8 @@ void hth_commit_rank_done(struct hth_commit *c, struct hth_save_id save, uint32_
 
     if (!t || !l)
         return;
+    if (!(t->rank[l - c->local] & RANK_DONE))
+        t->objects += objects;
     t->rank[l - c->local] |= RANK_BEGUN | RANK_DONE;
     member_done(c, t);
     member_copied(c, t, rank);
@@ -321,6 +339,7 @@ void hth_commit_copy_lost(
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, save);
     struct hth_held *h = s ? hth_held_find(s, object) : NULL;
+    int own = h && local_owns(c->ctx, h);
     struct track *t;
 
     hth_say(&c->ctx->log, HEARTH_LOG_WARN, "copy-lost", HTH_SAVE " object %" PRIx64 ": %s",
@@ -330,6 +349,8 @@ void hth_commit_copy_lost(
     t = s ? track_get(c, save) : NULL;
     if (!t)
         return;
+    if (own && !s->has_manifest && track_may_fail(c, t))
+        hth_commit_fail(c, save, HEARTH_ECORRUPT, why); /* no other node is known to have it */
     if (head_fate(c, save) == FATE_KEPT)
         member_follow(c, t);
     t->promised = 0;

@@ -296,7 +296,7 @@ Test(member, says_done_until_the_manifest_comes)
     must(hth_commit_begin(commit, 1, save.step, NULL, &id, NULL));
     hth_commit_sealed(commit, hth_holdings_find(ctx, save), held);
     cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)), "its rank may have more objects");
-    hth_commit_rank_done(commit, id, 1);
+    hth_commit_rank_done(commit, id, 1, 0);
     cr_assert(ge(u32, heard(HTH_KIND_DONE, SOON_MS), 4));
     give_manifest(&object, 1);
     (void)heard(HTH_KIND_DONE, 50);
@@ -310,7 +310,7 @@ Test(member, does_not_say_done_before_all_that_was_written_is_sealed)
 
     must(hth_commit_begin(commit, 1, save.step, NULL, &id, NULL));
     (void)pair_write(p, 1, save, own, 4096, own, &items_len);
-    hth_commit_rank_done(commit, id, 1);
+    hth_commit_rank_done(commit, id, 1, 0);
     cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)));
 }
 
@@ -323,9 +323,9 @@ Test(member, does_not_say_done_before_all_its_ranks_have_committed)
     hth_commit_go(commit, (struct hth_save_id){ 0 });
     must(hth_commit_begin(commit, 1, save.step, NULL, &id, NULL));
     must(hth_commit_begin(commit, 3, save.step, NULL, &id, NULL));
-    hth_commit_rank_done(commit, id, 1);
+    hth_commit_rank_done(commit, id, 1, 0);
     cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)));
-    hth_commit_rank_done(commit, id, 3);
+    hth_commit_rank_done(commit, id, 3, 0);
     cr_assert(ge(u32, heard(HTH_KIND_DONE, SOON_MS), 1));
 }
 
@@ -350,7 +350,7 @@ Test(member, of_a_save_of_some_ranks_it_says_done_when_these_have_committed)
     in_a_world_of_four();
     must(hth_commit_begin(commit, 1, 5, &of_one, &id, NULL));
     cr_assert(eq(u32, id.attempt, hth_ranks_bits(&of_one) | 1));
-    hth_commit_rank_done(commit, id, 1);
+    hth_commit_rank_done(commit, id, 1, 0);
     cr_assert(ge(u32, heard(HTH_KIND_DONE, SOON_MS), 4));
     cr_assert(eq(u32, hth_get32(p->node[0].fact + 44), 1)); /* a run */
     cr_assert(eq(u32, hth_get32(p->node[0].fact + 48), 1)); /* from rank 1 on */
@@ -362,10 +362,10 @@ Test(member, of_a_save_of_two_of_its_ranks_it_waits_for_both)
 
     in_a_world_of_four();
     must(hth_commit_begin(commit, 1, 5, &of_two, &id, NULL));
-    hth_commit_rank_done(commit, id, 1);
+    hth_commit_rank_done(commit, id, 1, 0);
     cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)));
     must(hth_commit_begin(commit, 3, 5, &of_two, &id, NULL));
-    hth_commit_rank_done(commit, id, 3);
+    hth_commit_rank_done(commit, id, 3, 0);
     cr_assert(ge(u32, heard(HTH_KIND_DONE, SOON_MS), 4));
 }
 
@@ -408,12 +408,12 @@ Test(member, an_engine_that_is_new_says_nothing_of_a_save_whose_ranks_it_does_no
     in_a_world_of_four();
     must(hth_commit_begin(commit, 1, 5, &of_one, &id, NULL));
     engine_again();
-    hth_commit_rank_done(commit, id, 1);
+    hth_commit_rank_done(commit, id, 1, 0);
     cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)));
     must_fail(hth_commit_rejoin(commit, 1, id, &of_two, NULL), HEARTH_EPROTO);
     must_fail(hth_commit_rejoin(commit, 1, id, NULL, NULL), HEARTH_EPROTO);
     must(hth_commit_rejoin(commit, 1, id, &of_one, NULL));
-    hth_commit_rank_done(commit, id, 1);
+    hth_commit_rank_done(commit, id, 1, 0);
     cr_assert(ge(u32, heard(HTH_KIND_DONE, SOON_MS), 1));
     must(hth_commit_begin(commit, 1, 5, &of_one, &id, NULL));
     cr_assert(eq(u32, hth_attempt_count(id.attempt), 2), "it was counted");
@@ -441,7 +441,7 @@ Test(member, an_engine_that_is_new_says_done_when_its_ranks_have_come_back)
     engine_again();
     cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)));
     must(hth_commit_rejoin(commit, 1, save, NULL, NULL));
-    hth_commit_rank_done(commit, save, 1);
+    hth_commit_rank_done(commit, save, 1, 0);
     cr_assert(ge(u32, heard(HTH_KIND_DONE, SOON_MS), 1));
 }
 
@@ -449,7 +449,7 @@ Test(member, says_nothing_more_of_a_save_that_is_decided)
 {
     (void)seal(own);
     give_list();
-    hth_commit_rank_done(commit, save, 1);
+    hth_commit_rank_done(commit, save, 1, 0);
     cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)));
 }
 
@@ -472,7 +472,7 @@ static void hand_over(int wanted)
     p->node[2].wanted = wanted;
     must(hth_commit_begin(commit, 1, save.step, NULL, &id, NULL));
     hth_commit_sealed(commit, hth_holdings_find(ctx, save), held);
-    hth_commit_rank_done(commit, id, 1);
+    hth_commit_rank_done(commit, id, 1, 0);
     (void)heard(HTH_KIND_DONE, SOON_MS);
 }
 

@@ -22,7 +22,7 @@ static struct hth_save_id end_unknown(void)
     held = pair_seal(p, 1, id, own, 4096, own);
     held->verified = 1;
     hth_commit_sealed(commit, hth_holdings_find(ctx, id), held);
-    hth_commit_rank_done(commit, id, 1);
+    hth_commit_rank_done(commit, id, 1, 0);
     p->now_ms += ctx->opts.save_ms + 4 * (uint64_t)ctx->opts.dead_ms + 1;
     hth_commit_tick(commit);
     cr_assert(eq(u32, unknown, 1));

@@ -321,9 +321,9 @@ Test(steps, ranks_of_one_node_are_compared_there)
     p->node[0].epoch.rank_node = rank_node;
     p->node[0].epoch.world = 5;
     engine_start();
-    hth_commit_rank_done(commit, begun(0, 5), 0);
-    hth_commit_rank_done(commit, begun(3, 6), 3);
-    hth_commit_rank_done(commit, begun(4, 5), 4);
+    hth_commit_rank_done(commit, begun(0, 5), 0, 0);
+    hth_commit_rank_done(commit, begun(3, 6), 3, 0);
+    hth_commit_rank_done(commit, begun(4, 5), 4, 0);
     hth_commit_tick(commit);
     must_fail_naming("rank 3 (node0) is at step 6", "has not begun step 5");
     pass(ctx->opts.dead_ms + 2 * (uint64_t)ctx->opts.retry_ms);

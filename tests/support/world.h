@@ -58,7 +58,8 @@
     X(OPTIONS, options, "the job restarted with other options, on the memory that it has") \
     X(RETURN, return, "machines replaced that come back with older memory")                \
     X(HOURS, hours, "minutes or hours with few saves, and what lasts so long")             \
-    X(RACK, rack, "all machines of one failure domain lost at once, and replaced")
+    X(RACK, rack, "all machines of one failure domain lost at once, and replaced")         \
+    X(FLIP, flip, "a bit that changes after its rank has summed it up and before a peer pulls it")
 
 enum world_kind {
 #define WORLD_KIND(kind, name, text) WORLD_KIND_##kind,

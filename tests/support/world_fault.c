@@ -447,12 +447,14 @@ static const uint8_t fault_weight[WORLD_KINDS_COUNT] = {
     [WORLD_KIND_RETURN] = 24,
     [WORLD_KIND_HOURS] = 4,
     [WORLD_KIND_RACK] = 24,
+    [WORLD_KIND_FLIP] = 4,
 };
 
 static uint32_t weight_of(const struct world *w, uint32_t kind)
 {
     if (!fault_is_on(w, kind) || (kind == WORLD_KIND_TWO && w->opts.min_copies < 2) ||
-            (kind == WORLD_KIND_RACK && !w->opts.racks))
+            (kind == WORLD_KIND_RACK && !w->opts.racks) ||
+            (kind == WORLD_KIND_FLIP && !w->opts.copies)) /* no peer pulls it */
         return 0;
     return fault_weight[kind];
 }
@@ -501,7 +503,8 @@ static void fault_of(struct world *w, enum world_kind kind)
 
     if (at_once[kind])
         at_once[kind](w);
-    else if (kind == WORLD_KIND_GIVEUP || kind == WORLD_KIND_TWICE || kind == WORLD_KIND_CUT)
+    else if (kind == WORLD_KIND_GIVEUP || kind == WORLD_KIND_TWICE || kind == WORLD_KIND_CUT ||
+             kind == WORLD_KIND_FLIP)
         fault_trick(w, kind);
     else
         ill_begin(w, kind);

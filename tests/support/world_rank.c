@@ -3,6 +3,8 @@
 #include "content.h"
 #include "world_parts.h"
 
+#include "core/base/bytes.h"
+#include "core/base/crc.h"
 #include "core/format/ranks.h"
 #include "core/format/table.h"
 
@@ -174,6 +176,16 @@ void rank_write(struct hth_slot *slot, uint64_t len, uint64_t tag, uint64_t step
 
     rank_fill(slot->base + HTH_BLOCK, len, tag, step, rank);
     hth_item_encode(&item, slot->base + HTH_ALIGN(HTH_BLOCK + len) + HTH_TABLE_HEAD);
+}
+
+/* Behind the one item. */
+static void rank_sums(struct hth_slot *slot, uint64_t len)
+{
+    unsigned char *data = slot->base + HTH_BLOCK;
+    unsigned char *sums = data + HTH_ALIGN(len) + HTH_TABLE_HEAD + hth_item_bytes(0, 8);
+
+    for (uint32_t c = 0; c < HTH_CHUNKS(len); c++)
+        hth_put32(sums + 4 * c, hth_crc32c_portable(data + c * HTH_CHUNK, hth_chunk_len(len, c)));
 }
 
 uint64_t world_common(unsigned char out[WORLD_COMMON_MAX], uint64_t tag, uint64_t step)
@@ -383,7 +395,7 @@ static void send_begin(struct rank_state *r)
     rank_send(r, &packet, packet.m.head.length, NULL, 0);
 }
 
-enum trick { T_NONE, T_GIVE_UP, T_TWICE, T_CANCEL, T_ABORT, T_AHEAD, T_CUT };
+enum trick { T_NONE, T_GIVE_UP, T_TWICE, T_CANCEL, T_ABORT, T_AHEAD, T_CUT, T_FLIP };
 
 /* What it does otherwise this time. */
 static enum trick trick_of(struct rank_state *r)
@@ -395,8 +407,8 @@ static enum trick trick_of(struct rank_state *r)
         return T_NONE;
     w->trick = 0;
     w->hits[kind]++;
-    if (kind == WORLD_KIND_CUT)
-        return T_CUT;
+    if (kind == WORLD_KIND_CUT || kind == WORLD_KIND_FLIP)
+        return kind == WORLD_KIND_CUT ? T_CUT : T_FLIP;
     return kind == WORLD_KIND_GIVEUP ? T_GIVE_UP : T_TWICE + w->trick_dice % 4;
 }
 
@@ -540,6 +552,11 @@ static void do_write(struct rank_state *r, const struct hth_local_lent *lent)
         return;
     }
     rank_write(slot, len, tag, r->next, r->rank);
+    seal.summed = r->trick == T_FLIP || (r->rank + r->next) % 2;
+    if (seal.summed)
+        rank_sums(slot, len);
+    if (r->trick == T_FLIP)
+        slot->base[HTH_BLOCK + w->trick_dice % len] ^= 1u << w->trick_dice % 8;
     r->token = lent->head.token;
     r->save = hth_local_save_to(lent->save);
     r->step = R_WAIT;

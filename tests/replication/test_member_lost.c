@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An object of an own rank that is lost before its save has a manifest: one without it would be
+ * whole, and the save PROTECTED. */
+#include "member.h"
+
+TestSuite(member_lost, .init = begin, .fini = end);
+
+/* The save is begun, and its one object sealed. */
+static struct hth_held *begin_one(struct hth_save_id *out)
+{
+    struct hth_held *held = seal(own);
+
+    must(hth_commit_begin(commit, 1, save.step, NULL, out, NULL));
+    hth_commit_sealed(commit, hth_holdings_find(ctx, save), held);
+    return held;
+}
+
+Test(member_lost, an_object_that_is_wrong_fails_its_save)
+{
+    struct hth_save_id id;
+
+    (void)begin_one(&id);
+    hth_commit_copy_lost(commit, id, own, "chunk 0 of it is wrong");
+    hth_commit_rank_done(commit, id, 1, 1);
+    cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)));
+    cr_assert(ge(u32, heard(HTH_KIND_FAILED, SOON_MS), 1));
+}
+
+Test(member_lost, done_is_not_said_without_an_object_that_was_handed_over)
+{
+    struct hth_save_id id;
+    struct hth_held *held = begin_one(&id);
+
+    hth_held_condemn(ctx, hth_holdings_find(ctx, id), held, "cut");
+    hth_commit_rank_done(commit, id, 1, 1);
+    cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)));
+    cr_assert(ge(u32, heard(HTH_KIND_FAILED, SOON_MS), 1));
+}
+
+Test(member_lost, done_is_not_said_again_without_it)
+{
+    struct hth_save_id id;
+    struct hth_held *held = begin_one(&id);
+
+    hth_commit_rank_done(commit, id, 1, 1);
+    cr_assert(ge(u32, heard(HTH_KIND_DONE, SOON_MS), 1));
+    hth_held_condemn(ctx, hth_holdings_find(ctx, id), held, "cut");
+    (void)heard(HTH_KIND_DONE, 50);
+    cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)));
+}
