@@ -272,7 +272,7 @@ Test(rank, rank_and_engine_say_the_same_of_their_network)
 
     m.flags = HTH_LOCAL_TRUSTED;
     must_fail(attach(LATE, m), HEARTH_EINVAL);
-    cr_assert(ne(ptr, strstr(heard.error.text, "network = hostile, and rank 2 says trusted"), NULL),
+    cr_assert(ne(ptr, strstr(heard.error.text, "network = hostile, and rank 2 has trusted"), NULL),
             "%s", heard.error.text);
 }
 
@@ -282,7 +282,7 @@ Test(rank, rank_and_engine_say_the_same_of_integrity)
 
     m.flags = HTH_LOCAL_STRONG;
     must_fail(attach(LATE, m), HEARTH_EINVAL);
-    cr_assert(ne(ptr, strstr(heard.error.text, "integrity = crc32c, and rank 2 says strong"), NULL),
+    cr_assert(ne(ptr, strstr(heard.error.text, "integrity = crc32c, and rank 2 has strong"), NULL),
             "%s", heard.error.text);
 }
 
