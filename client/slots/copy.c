@@ -8,8 +8,9 @@
  * so a thousand small pieces and one large one share out alike. Where checksums are made, a span is
  * what a chunk of the object has of the stream, so the thread that takes it has the whole sum. The
  * caller copies too; helpers are started with the first copy that is worth it, with all signals
- * blocked, and sleep in between. All but small pieces are written past the caches: this process does
- * not read them again, and many pieces of middling size exceed the caches, as one large piece does.
+ * blocked, and sleep in between. All but small pieces are written past the caches: this process
+ * does not read them again, and many pieces of middling size exceed the caches, as one large piece
+ * does.
  */
 #include "copy.h"
 

@@ -3,7 +3,7 @@
  * A copy and the CRC32C of what it wrote, in one pass. The sum of a long run is kept folded: eight
  * vectors, each of which stands for all bytes of its place so far,
  *
- *     step     | v0 | v1 | ... | v7 | v0 | v1 | ...      sum[i] = sum[i] * x^(bits of a step) + v[i]
+ *     step   | v0 | v1 | ... | v7 | v0 | v1 | ...    sum[i] = sum[i] * x^(bits of a step) + v[i]
  *
  * and at the end they are summed up like the message that they are (Gopal, Ozturk and others,
  * "Fast CRC Computation ... Using PCLMULQDQ", Intel 2009). Loads that feed the sum are the ones

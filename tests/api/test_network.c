@@ -220,7 +220,7 @@ Test(network, a_rank_of_another_integrity_than_its_engine_is_told_so)
     r.opts.integrity = HEARTH_INTEGRITY_CRC32C;
     must_fail(hearth_open(&r.opts, &r.h, &err), HEARTH_EINVAL);
     cr_assert(
-            ne(ptr, strstr(err.text, "engine runs with integrity = strong, and rank 0 says crc32c"),
+            ne(ptr, strstr(err.text, "engine runs with integrity = strong, and rank 0 has crc32c"),
                     NULL),
             "%s", err.text);
 }
