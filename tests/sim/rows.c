@@ -127,7 +127,7 @@ static void exactly(struct world *w, const char *when)
                     script_all_objects(w, i), each);
 }
 
-/* What has moved goes back, and nothing is left where it was meanwhile. */
+/* Copies that moved return to their own nodes, and no copy is left where it was meanwhile. */
 static void moved(struct world *w)
 {
     must_save(w, 1, "at first");
@@ -139,7 +139,7 @@ static void moved(struct world *w)
     exactly(w, "after a flap and a save");
 }
 
-/* Who is lost twice has no copies for ten minutes: others make slots for them. */
+/* A node that is lost twice gets no copies for ten minutes: other nodes make slots for them. */
 static void twice_lost(struct world *w, uint32_t before[4])
 {
     uint32_t most = 0;
@@ -233,7 +233,7 @@ static void unsettled(struct world *w)
     must_save(w, 2, "after both were silent");
 }
 
-/* The head is on record before anybody hears of it, and what it says is done after a restart
+/* The head is on record before any node receives it, and the engines act on it after a restart
  * too. */
 static void all_again(struct world *w)
 {

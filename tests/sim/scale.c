@@ -34,13 +34,13 @@
 #define AGAIN_MS 7500u /* since the first silence: the coordinator's engine dies */
 #define DOWN_MS  300u  /* and is away for so long */
 
-/* From one PROTECTED save to the next while nodes come and go: one that failed by its deadline, the
- * time until the ranks have heard, and one that found all well. */
+/* The longest time from one PROTECTED save to the next while nodes come and go: one save that fails
+ * by its deadline, the time until the ranks have learnt of it, and one save that succeeds. */
 #define BOUND_MS (2 * SAVE_MS + 4 * 2000u)
 
 struct spent {                                 /* by the coordinator's engine */
     uint64_t thread_ns, worker_ns, longest_ns; /* longest: of one turn of its own thread */
-    uint64_t messages;                         /* that it has heard */
+    uint64_t messages;                         /* that it has received */
 };
 
 static struct spent spent;
@@ -134,8 +134,8 @@ static void check_small(struct world *w, uint64_t messages, uint32_t saves)
         world_broken(w, "an engine talks to %u others", m.connections);
     if (m.objects < w->ranks || m.manifest > 128 * (size_t)m.objects + 4096)
         world_broken(w, "a manifest of %zu bytes for %u objects", m.manifest, m.objects);
-    /* Each node says three facts of a save; the coordinator may hear half as many messages as there
-     * are nodes. */
+    /* Each node reports three facts of a save; the coordinator may receive half as many messages as
+     * there are nodes. */
     if (messages > ((uint64_t)saves + 1) * (w->opts.nodes / 2 + 256))
         world_broken(w, "the coordinator hears %" PRIu64 " messages", messages);
 }

@@ -23,7 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Breaks that last need faults that last to be noticed, and that nobody restarts the job
+/* Breaks that last are noticed only if faults last too, and if the job is not restarted
  * afterwards. */
 #define AWAY                                                                                      \
     (WORLD_BIT(NET) | WORLD_BIT(SILENCE) | WORLD_BIT(STOP) | WORLD_BIT(FLAP) | WORLD_BIT(CRASH) | \
@@ -132,7 +132,7 @@ static int take_faults(struct args *a, const char *list)
     return world_kinds_parse(list, &a->world.kinds) ? usage("unknown fault") : 0;
 }
 
-/* What an option says in words. */
+/* Takes an option whose argument is words. */
 static int take_text(struct args *a, int option)
 {
     if (option == 'b')
@@ -272,7 +272,7 @@ static int run(const struct args *a, uint64_t seed, struct tally *t, uint64_t *o
     return broken;
 }
 
-/* What one process found, sent to the one that asked. */
+/* The results of one process, which it sends to its parent. */
 struct tally {
     uint64_t count[WORLD_EVENTS], hits[WORLD_KINDS_COUNT];
     uint64_t broken, trace;

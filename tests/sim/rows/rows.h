@@ -10,7 +10,7 @@
 #define FLAP_MS 6000u /* a node's silence: dead_ms is 2000, connect_ms 2000 */
 #define WELL_MS 9000u /* after it: found, well for 2 x dead_ms, its copies back */
 #define SAVE_MS \
-    9000u /* a save takes at most: longer than copies that nobody brings are waited for */
+    9000u /* the longest that a save takes: longer than the wait for copies that no node makes */
 
 static inline void must_save(struct world *w, uint32_t saves, const char *when)
 {

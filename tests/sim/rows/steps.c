@@ -184,8 +184,8 @@ static uint32_t on_record(struct machine *m, struct hth_save_id save)
     return rows;
 }
 
-/* Each engine has heard the COMMIT of each of its ranks and sealed all of it, and has no manifest
- * of the save. */
+/* Each engine has received the COMMIT of each of its ranks and sealed all of it, and has no
+ * manifest of the save. */
 static int all_committed(struct world *w, uint64_t step)
 {
     struct hth_save_id save = w->rank[0].save;
@@ -205,8 +205,8 @@ static int all_committed(struct world *w, uint64_t step)
 }
 
 /* Each rank hands its part of a save over and asks for nothing more. Then all engines are killed,
- * before the coordinator has heard enough. Their records tell the next engines what was handed
- * over. */
+ * before the coordinator has received enough to decide. The next engines read in their records
+ * which objects were handed over. */
 void forgotten(struct world *w)
 {
     uint64_t step, until_ms;
