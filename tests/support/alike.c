@@ -27,7 +27,8 @@ void alike_alone(int one)
     alone = one;
 }
 
-/* May what is asked for be somebody else's, and the other way round? */
+/* 1: this caller may be given bytes and forms that another caller made, and its own may be given to
+ * others. */
 static int taking(void)
 {
     return on && !alone;
@@ -175,7 +176,9 @@ static void summing_add(struct summing **at, const unsigned char *bytes, size_t 
         return;
     }
     if (s->known)
-        abort(); /* something else after what was not computed: nobody does that */
+        /* The digest of these bytes is known, so they were not summed up; no caller adds other
+         * bytes after them. */
+        abort();
     summing_end(at);
 }
 
@@ -250,7 +253,7 @@ static struct form *form_new(struct form **list, const void *bytes, size_t len)
     return f;
 }
 
-/* 1: nobody has it any more. */
+/* 1: that was its last user, and the form is freed. */
 static int form_put(struct form **list, struct form *f)
 {
     if (--f->users)

@@ -304,7 +304,7 @@ void fake_forge(struct fake_engine *f, int count)
     pthread_mutex_unlock(&f->lock);
 }
 
-/* Nothing that was said waits to be heard. */
+/* No client has sent a message that the engine has not read yet. */
 static int is_quiet(struct fake_engine *f)
 {
     struct pollfd p[CLIENTS];

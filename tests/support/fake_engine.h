@@ -49,12 +49,13 @@ struct fake_counts {
     uint32_t silenced; /* requests without an answer */
     uint64_t range_bytes;
     uint32_t summed;       /* objects that came with the sums of their chunks, which were right */
-    uint32_t bads;         /* wrong chunks that were told of */
+    uint32_t bads;         /* wrong chunks that clients reported */
     uint64_t bad_chunk;    /* the last */
     uint32_t step_wait_ms; /* of the last set_step */
     uint32_t find_wait_ms; /* of the last find */
     uint32_t meet_left_ms; /* of the last meet */
 };
-struct fake_counts fake_counts(struct fake_engine *f); /* when all that was said is heard */
+struct fake_counts fake_counts(struct fake_engine *f); /* waits at most 2 s until all messages are
+                                                        * read */
 
 #endif

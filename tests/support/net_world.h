@@ -27,9 +27,9 @@ struct net_node {
     unsigned char body[HTH_BODY_MAX];
     uint64_t number[NET_NODES]; /* first 8 bytes of the last one from there */
     int disorder;               /* a number that did not rise */
-    uint32_t outside;           /* the last of an engine in no epoch that it heard */
-    int visits, ends;           /* messages from such, and ends of them */
-    uint64_t pulled;            /* bytes, as the session tells it */
+    uint32_t outside;           /* the last engine in no epoch from which a message came */
+    int visits, ends;           /* messages from such engines, and ends of connections to them */
+    uint64_t pulled;            /* bytes, as the session reports them */
     uint32_t stalled;
 };
 
@@ -40,7 +40,7 @@ struct net_world {
     struct hth_clock clock;
     struct hth_random random;
     uint32_t nodes;
-    int unwatched; /* nobody watches anybody: idle connections may be closed */
+    int unwatched; /* no node watches another: idle connections may be closed */
     struct hth_member member[NET_NODES];
     struct net_node node[NET_NODES];
 };

@@ -78,7 +78,8 @@ void pair_node_open(struct pair *p, uint32_t node);  /* adopts what the store ha
 
 /* One thing that is due happens, or time passes to the next; 0: nothing will ever happen. */
 int pair_step(struct pair *p);
-/* The engines' threads use the processor for that long, and hear and tick nothing meanwhile. */
+/* The engines' threads use the processor for that long; meanwhile they read no message and do not
+ * tick. */
 void pair_busy(struct pair *p, uint64_t ms);
 void pair_run(struct pair *p, uint64_t ms);
 void pair_works(

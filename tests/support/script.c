@@ -9,7 +9,7 @@
 #define LONG_MS 1000000000u
 #define SMALL   7u /* nodes of a world that is looked at all the time */
 
-/* Nobody begins a save, from the next one on. */
+/* From the next save on, no rank begins one. */
 static void rest(struct world *w)
 {
     for (uint32_t r = 0; r < w->ranks; r++)
@@ -81,7 +81,8 @@ void script_go(struct world *w)
     }
 }
 
-/* All at one step: whoever was away has missed none, since nobody saved. */
+/* All ranks save the same step. No rank was saving before, so a rank that was away has missed no
+ * save. */
 static int save_once(struct world *w, uint64_t each_ms)
 {
     struct hth_save_id before = w->newest.id;

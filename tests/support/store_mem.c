@@ -153,7 +153,7 @@ static int mem_resume(struct hth_store *s, uint64_t bytes, struct hth_save_id sa
     return 0;
 }
 
-/* Nobody maps this memory, so any slot is as good as the one before. */
+/* No process maps this memory, so any slot is as good as the one before. */
 static int mem_lend(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth_slot **out,
         struct hearth_error *err)
 {
@@ -590,7 +590,7 @@ void hth_store_mem_each(
     each_manifest(m, found, arg);
 }
 
-/* Nobody holds or reads anything any more. */
+/* The slots and raw objects have no user and no reader any more. */
 static void forget_users(struct mem *m)
 {
     for (struct slot *slot = m->slots, *next; slot; slot = next) {

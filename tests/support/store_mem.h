@@ -51,9 +51,9 @@ typedef void hth_store_mem_freed(void *watcher, const struct slot *slot);
 void hth_store_mem_watch(struct hth_store *s, hth_store_mem_written *written,
         hth_store_mem_freed *freed, void *watcher);
 
-/* Who else has a slot open: 1 where some process has, by another open file than `opened`. Open
- * files are numbered by the store: the slot's changes when an engine opens the store and when
- * the slot is abandoned. NULL: none ever has. */
+/* 1: some process has the slot open by another open file than `opened`. The store numbers its open
+ * files: the slot's number changes when an engine opens the store and when the slot is abandoned.
+ * NULL: no process ever has one open. */
 typedef int hth_store_mem_elsewhere(void *world, uint64_t slot, uint64_t opened);
 void hth_store_mem_processes(struct hth_store *s, hth_store_mem_elsewhere *elsewhere, void *world);
 /* The open file of that slot that its engine has; 0: there is no such slot. */

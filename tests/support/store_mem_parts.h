@@ -44,7 +44,7 @@ struct file {
     void *bytes;
     struct large *large; /* bytes are its first ones; NULL: all of them, and its own */
     size_t len, charged;
-    uint32_t users; /* raw objects in somebody's hands */
+    uint32_t users; /* raw objects that callers have open */
     int unnamed;    /* in no list: freed with its last user */
     void *older;    /* a record: what it was before it was written last; NULL: nothing */
     size_t older_len;

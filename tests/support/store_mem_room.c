@@ -190,7 +190,7 @@ int mem_enough(struct hth_store *s, const uint64_t *bytes, size_t count, struct 
     return have_slots(mem_of(s), bytes, count, ALL, LOOK, err);
 }
 
-/* Where memory has a bound; else nobody asks whether there is room. */
+/* Only a memory with a bound is checked for room; all others have enough. */
 int mem_want(struct hth_store *s, const uint64_t *bytes, size_t count, enum hth_want how,
         struct hearth_error *err)
 {

@@ -284,15 +284,16 @@ void world_advance(struct world *w, uint64_t until_ms)
         turn(w);
 }
 
-/* Nobody saves any more. What was protected after the last fault is there, and nothing else, when
- * all are home again and what was begun is decided. */
+/* No rank saves any more. When all copies are at their own nodes again and every save that was
+ * begun is decided, memory holds the saves that were PROTECTED after the last fault, and nothing
+ * else. */
 static void settle(struct world *w)
 {
     const uint64_t minutes_ms = 900000; /* ten, on the slowest clock, and some to spare */
     const struct world_opts *o = &w->opts;
     const uint64_t home_ms = w->now_ms + o->save_ms + 4 * (uint64_t)o->dead_ms;
     const uint64_t until_ms = home_ms + 20000;
-    int well = check_pool(w); /* what is in somebody's hands is noted */
+    int well = check_pool(w); /* notes slots that are lent and not written */
 
     w->resting = 1;
     world_advance(w, home_ms);

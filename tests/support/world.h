@@ -91,7 +91,7 @@ enum world_event {
     WORLD_FLIP,      /* a byte changed in a pull */
     WORLD_SKIP,      /* a rank left a save out */
     WORLD_AGAIN,     /* a step saved again with other bytes */
-    WORLD_SOME,      /* a rank hears that a save of some ranks is PROTECTED */
+    WORLD_SOME,      /* an engine reports to a rank that a save of some ranks is PROTECTED */
     WORLD_BACK,      /* an engine gone under ranks that recover, and started again by them */
     WORLD_CUT,       /* a rank cut off from its engine */
     WORLD_TICKET,    /* an engine has received the ranks' table from another one */
@@ -121,7 +121,7 @@ struct world_opts {
     uint32_t every_ms;     /* from one save to the next; 0: 100 */
     uint32_t room;      /* of each memory, in hundredths of what its node owes; 0: without bound */
     uint64_t breaks;    /* enum hth_break, and the ranks' */
-    int deaf;           /* the judge does not hear what is told, and waits for what comes of it */
+    int deaf;           /* the judge reads no messages, and judges only by their consequences */
     uint32_t faults;    /* 0: none; else about so many in the history */
     uint64_t kinds;     /* of them, WORLD_BIT; 0: as before there were any, WORLD_FIRST */
     uint64_t left_out;  /* these do not happen, a bit each, in the order in which they would come */
@@ -139,11 +139,12 @@ struct world_opts {
     uint32_t back_node;
     uint32_t back_also; /* this node - 1 in the same moment; 0: in some launches one, at random */
     uint64_t back_event;
-    const char
-            *back_point; /* instead: when it comes to this point; what it says then is not heard */
-    const char *hold_point; /* what an engine gives its workers next after it, they keep */
+    /* instead: it is killed when it comes to this point; what it sends after that does not
+     * arrive */
+    const char *back_point;
+    const char *hold_point; /* the workers keep the work that an engine hands them next after it */
     /* That machine's engine runs now, or does not any more; on its own thread or on a worker. NULL:
-     * nobody looks. */
+     * no call. */
     void (*watch)(uint32_t machine, int runs, int worker);
     void (*adjust)(uint32_t machine, struct hth_session_opts *session); /* NULL: all alike */
 };
@@ -180,7 +181,7 @@ struct world_ill {
 };
 #define WORLD_ILLS 8u
 
-/* What a launch may have otherwise than the one before. */
+/* The options that a launch may have otherwise than the one before. */
 struct world_options {
     uint32_t copies, min_copies, keep, allow_degraded, racks, ranks_per_node;
 };
@@ -189,7 +190,7 @@ struct world_options {
 struct world_returns {           /* machines that are put aside, and their replacements */
     uint32_t count, done, first; /* so many in all, so far, nodes from there on */
     uint32_t old[RETURNS], fresh[RETURNS];
-    int pauses; /* nobody begins a save */
+    int pauses; /* no rank begins a save */
     uint64_t next_ms;
     struct known_save before; /* the newest on their memory */
 };
@@ -230,7 +231,7 @@ struct world {
     uint64_t fault_dice; /* of the fault to come, which is */
     uint32_t fault_number;
     uint64_t hits[WORLD_KINDS_COUNT];
-    struct world_heard *told;  /* heads that were told */
+    struct world_heard *told;  /* heads that coordinators have sent */
     struct world_reads *reads; /* readers, and what they may find */
     struct world_ill ill[WORLD_ILLS];
     enum world_kind trick; /* what trick_rank does when it begins its next save; 0: nothing */
@@ -257,15 +258,17 @@ struct world {
     uint64_t quiet_ms;        /* since then */
     uint64_t rest_ms;         /* the job must have come to rest by then */
     int goes_on;              /* ... without a restart */
-    int resting;              /* and nobody begins a save */
+    int resting;              /* and no rank begins a save */
     struct known_save newest; /* newest ever reported PROTECTED; epoch 0: none */
     uint64_t hours_until_ms, hours_every_ms; /* until then few saves are begun, so often */
     uint64_t hours_ms;                       /* of these in all; they are not counted in run_ms */
     uint64_t well_since;                     /* faults and engines' ends before this launch */
     uint64_t home, home_of; /* where the copies of its first save were; of which launch */
     struct world_returns back;
-    int gone;                /* a newer one is lost beyond redundancy, and nobody has saved since */
-    int beyond;              /* that was lost beyond redundancy, and nobody has saved since */
+    /* a save newer than `newest` is lost beyond redundancy, and none has been decided since */
+    int gone;
+    /* the newest save is lost beyond redundancy, and none has been decided since */
+    int beyond;
     struct known_save final; /* protected after the faults had ended */
     uint64_t count[WORLD_EVENTS];
     uint32_t next_client;
@@ -281,11 +284,11 @@ struct world {
     uint64_t late_ms;      /* the latest that any engine was woken, after what was due */
     struct hth_work *kept; /* until world_let_go(), or an engine ends */
     struct letter *letters, **letters_end;
-    /* Hears what engines say to clients that are no ranks; NULL: nobody does. */
+    /* Receives the messages of engines to clients that are not ranks; NULL: they are dropped. */
     void (*stranger)(struct world *w, const struct letter *l);
-    char heard[WORLD_WHY]; /* why the last save failed, as a rank heard it */
-    char pool
-            [WORLD_WHY]; /* what is in some memory that nobody is owed, or is owed and is not there */
+    char heard[WORLD_WHY]; /* why the last save failed, as a rank's engine reported it */
+    /* an object that a memory has and its node does not owe, or owes and does not have */
+    char pool[WORLD_WHY];
     char why[WORLD_WHY]; /* what is broken; "": nothing */
 };
 

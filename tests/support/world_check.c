@@ -25,7 +25,7 @@
 /* ---- Decisions
  * -------------------------------------------------------------------------------------- */
 
-/* What was lost a moment ago may count as there. */
+/* Copies on a machine that was lost a moment ago may still count as there. */
 static int is_counted_on(const struct world *w)
 {
     return w->restart_ms != HTH_NEVER ||
@@ -39,8 +39,9 @@ static void lost_beyond(struct world *w)
     w->beyond = 1;
 }
 
-/* A decision counts from the moment it is on record, heard or not. `again`: it was on some record
- * before, and recovery has gone back to it after losses; it may have fewer copies since. */
+/* A decision counts from the moment it is on record, whether or not a rank has received it.
+ * `again`: it was on some record before, and recovery has gone back to it after losses; it may have
+ * fewer copies since. */
 static void decided(
         struct world *w, const struct machine *x, struct hth_save_id id, int degraded, int again)
 {
@@ -66,7 +67,8 @@ static void decided(
 }
 
 /* Each save that a coordinator calls PROTECTED and not DEGRADED has all its copies, also after
- * losses in a row; but for bytes that changed and that nobody has read since. */
+ * losses in a row. Not so in worlds in which stored bytes change: no engine may have read them
+ * since. */
 static void check_degraded(struct world *w, const struct machine *x, const struct hth_save_id *keep,
         uint32_t saves, const void *bytes, size_t len)
 {
@@ -142,8 +144,8 @@ static int can_be_had(struct world *w, int itself)
 
 static uint32_t keep_of(struct world *w, uint32_t m, struct hth_save_id out[16]);
 
-/* What is PROTECTED cannot be had any more, nor anything newer: that has to be said, and
- * something older may be chosen. */
+/* If the save that is PROTECTED cannot be had any more, nor a newer one, the engines must say so,
+ * and may choose an older one. */
 void check_beyond(struct world *w)
 {
     if (!can_be_had(w, 1))
@@ -310,8 +312,7 @@ int check_home(struct world *w)
     return 0;
 }
 
-/* ---- What ranks hear
- * ----------------------------------------------------------------------------------- */
+/* ---- What engines report to ranks ------------------------------------------------------------ */
 
 void check_protected(struct world *w, struct rank_state *r, struct hth_save_id id, int degraded)
 {
@@ -339,7 +340,7 @@ void check_protected(struct world *w, struct rank_state *r, struct hth_save_id i
         w->final = w->newest;
 }
 
-/* This rank had written some of it; nobody knows: 1. */
+/* 1: this rank had written an object of that save, or no machine has one that would show it. */
 static int had_written(struct world *w, struct hth_save_id id, uint32_t rank)
 {
     struct look_object o;
@@ -355,8 +356,8 @@ static int had_written(struct world *w, struct hth_save_id id, uint32_t rank)
     return 1;
 }
 
-/* The newest was saved by some ranks that had recovered already, in the epoch that this one hears
- * of only now: what it resumes from may be freed. */
+/* The newest save was made by some ranks that had recovered already, in the epoch in which this
+ * rank recovers only now: the save that it resumes from may be freed. */
 static int is_saved_since(const struct world *w, const struct rank_state *r)
 {
     return w->newest.id.attempt >> 31 && w->newest.id.epoch == r->epoch &&
@@ -432,7 +433,7 @@ void check_recovered(struct world *w, struct rank_state *r)
         break;
     }
     if (hth_save_foreign(r->from))
-        return; /* nobody here has written it */
+        return; /* no rank of this world has written it */
     check_bytes(w, r);
     if (r->rank == 0) /* once per launch: it looks at everything */
         check_always(w, "after a recovery");
@@ -507,7 +508,7 @@ static int is_forgotten(const struct world *w, struct slot *s)
     return w->now_ms - s->seen_ms > WRITE_MS;
 }
 
-/* 0: a slot of this machine holds what nobody is owed. */
+/* 0: a slot of this machine holds an object that its node does not owe. */
 static int pool_slots(struct world *w, uint32_t m, const struct hth_save_id *keep, uint32_t saves)
 {
     uint32_t lent = 0;

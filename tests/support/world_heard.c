@@ -63,7 +63,7 @@ static const unsigned char *record_of(const struct machine *x)
     return NULL;
 }
 
-/* The record says the same, or is of a later head of that epoch. */
+/* The record has that head, or a later one of its epoch. */
 static int is_on_record(const struct machine *x, const struct told *t)
 {
     const unsigned char *b = record_of(x);

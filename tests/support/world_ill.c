@@ -77,7 +77,7 @@ static struct world_ill *ill_new(struct world *w, enum world_kind kind)
     return NULL;
 }
 
-/* The two sides do not hear each other. */
+/* Messages between the two sides are lost. */
 static void ill_part(struct world *w, const struct world_ill *l, int on)
 {
     for (uint32_t a = 0; a < w->machines; a++)
@@ -151,7 +151,7 @@ static void ill_apart(struct world *w, const struct world_ill *l, int on)
         world_mute(w, l->b, l->a, on);
 }
 
-/* Both sides are some of the nodes; the others hear all. */
+/* Both sides are some of the nodes; the others receive messages from all. */
 static void ill_groups(struct world *w, const struct world_ill *l, int on)
 {
     for (uint32_t a = 0; a < w->machines; a++)
@@ -180,7 +180,7 @@ static int ill_begin_groups(struct world *w, struct world_ill *l)
     return 1;
 }
 
-/* What is small passes: messages, and pulls of at most 1,000 bytes (world_net.c). */
+/* Small transfers pass: messages, and pulls of at most 1,000 bytes (world_net.c). */
 static int ill_begin_mtu(struct world *w, struct world_ill *l)
 {
     uint32_t nodes = w->opts.nodes, a, b;

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define IDLE_MS 1500 /* in some worlds: connections that nobody uses are closed */
+#define IDLE_MS 1500 /* in some worlds, unused connections are closed after that time */
 
 /* ---- What engines are handed
  * -------------------------------------------------------------------- */
@@ -188,7 +188,7 @@ static void work_slow_end(struct world *w)
     struct world_work *j = w->slow;
 
     w->slow = j->next;
-    if (j->machine->stopped) { /* its engine hears of it when it goes on */
+    if (j->machine->stopped) { /* its engine receives the result when it goes on */
         struct world_work **at = &w->slow;
 
         while (*at)
@@ -236,7 +236,7 @@ static void drain_work(struct world *w)
         }
 }
 
-/* What its workers had in hands is never heard of. */
+/* The engine never receives the results of work that its workers have not ended. */
 static void forget_work(struct world *w, const struct machine *x)
 {
     struct world_work **lists[2] = { &w->work_first, &w->slow };
@@ -304,7 +304,7 @@ uint64_t world_slots_owed(const struct world *w)
     return objects * ((object + object / 16 + 63) / 64 * 64) * (w->largest.keep + 1);
 }
 
-/* What a node owes at most, with small things. */
+/* The bytes of all slots that a node owes at most, and of its small objects. */
 uint64_t world_room(const struct world *w)
 {
     const struct world_opts *o = &w->opts;
@@ -471,7 +471,7 @@ void machine_ask(struct machine *x, uint32_t client, const void *bytes, size_t l
     x->asked_end = &a->next;
 }
 
-/* What its workers have done meanwhile is heard of now. */
+/* The engine now receives the results of work that its workers did while it was stopped. */
 static void go_on_work(struct world *w, const struct machine *x)
 {
     struct world_work *done = NULL, **end = &done;

@@ -90,7 +90,7 @@ void options_launch(struct world *w)
             w->allow_degraded ? ", allow_degraded" : "");
 }
 
-/* An engine that has not joined the present epoch decides by what it was told before. */
+/* An engine that has not joined the present epoch decides by the options of the epoch before. */
 static int is_of_now(const struct world *w, const struct machine *x)
 {
     const struct hth_ctx *ctx = x->node ? hth_node_ctx(x->node) : NULL;

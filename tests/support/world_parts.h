@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the files of the world: world.c (time, launcher), world_machine.c (machines and what
- * engines are handed), world_wake.c (who is due), world_fault.c and world_ill.c (what goes wrong at
+ * engines are handed), world_wake.c (which is due next), world_fault.c and world_ill.c (what goes wrong at
  * once, and for a time), world_net.c (what goes wrong on the way), world_rank.c (ranks),
  * world_slots.c (what they map), world_read.c (ranks that read), world_table.c (their meeting),
  * world_options.c (options that change), world_return.c (machines that come back), world_check.c
@@ -11,7 +11,8 @@
 #include "store_mem_parts.h"
 #include "world.h"
 
-#define NOTICED_MS 500u /* what it takes to say that somebody is lost, beyond dead_ms */
+/* The time that engines need to call a node lost, beyond dead_ms. */
+#define NOTICED_MS 500u
 
 struct machine {
     struct world *world;
@@ -106,7 +107,7 @@ struct rank_state {
     uint64_t writes; /* the slot into which it writes for longer than a moment; 0: none */
     struct hth_save_id save;
     uint64_t hour;            /* hours: the turn in which it began last */
-    struct hth_save_id heard; /* the newest that it has heard to be PROTECTED */
+    struct hth_save_id heard; /* the newest that its engine has reported PROTECTED */
     struct hth_local_attached attached;
     struct hth_local_attached gathered; /* what it brought to the all-gather */
     uint64_t epoch, nonce;              /* as it joined; 0: not yet */
@@ -114,7 +115,7 @@ struct rank_state {
     struct hth_save_id from;
     uint64_t from_lineage; /* of the bytes it resumed from */
     struct hearth_recovery info;
-    struct hth_local_error error; /* the last that it heard; code 0: none */
+    struct hth_local_error error; /* the last from its engine; code 0: none */
 };
 
 struct letter { /* a reply on its way to a rank */
@@ -176,9 +177,9 @@ void ill_act(struct world *w);
 uint64_t ill_due_ms(const struct world *w);
 void ill_end_all(struct world *w, int lasting); /* those too that last until a restart */
 void ill_restarted(struct world *w);
-int ill_any_lasts(const struct world *w); /* some nodes do not hear each other until a restart */
-int ill_stalls(
-        const struct world *w, uint32_t puller, uint32_t owner); /* what is large does, machines */
+int ill_any_lasts(const struct world *w); /* messages between some nodes are lost until a restart */
+/* Large pulls between these two machines stall. */
+int ill_stalls(const struct world *w, uint32_t puller, uint32_t owner);
 
 /* world_fault.c */
 void faults_plan(struct world *w);     /* the next one */
@@ -203,15 +204,15 @@ void rank_act(struct rank_state *r);
 void rank_hear(struct rank_state *r, const struct letter *l);
 void rank_leave(struct rank_state *r); /* its engine was killed */
 void rank_back(struct rank_state *r);  /* and is there again */
-/* What every node gets with a step; its length. */
+/* The common object of a step, which every node keeps; returns its length. */
 #define WORLD_COMMON     ".metadata"
 #define WORLD_COMMON_MAX 1000u
 uint64_t world_common(unsigned char out[WORLD_COMMON_MAX], uint64_t tag, uint64_t step);
 void rank_kill(struct rank_state *r);
 void rank_send(
         struct rank_state *r, const void *bytes, size_t len, const void *attach, size_t attach_len);
-/* Who wrote it: the launch and the attempt, and whether that was one of some ranks. In the first
- * bytes of an object. */
+/* The first bytes of an object name its writer: the launch and the attempt, and whether that was a
+ * save of some ranks. */
 static inline uint64_t rank_tag(uint64_t lineage, uint32_t attempt)
 {
     return (uint64_t)(attempt >> 31) << 63 | (uint64_t)(attempt & 0x7fff) << 48 | lineage;
@@ -293,7 +294,7 @@ struct look_object {
     uint64_t tag, len;
     const unsigned char *data;
 };
-/* What of ours lies in the slot; 0: nothing. */
+/* The object of a save that lies in the slot; 0: there is none. */
 int look_slot(const struct slot *slot, struct look_object *out);
 /* Block, table and bytes are as they were written. */
 int look_whole(const struct slot *slot, const struct look_object *o);
@@ -303,10 +304,10 @@ int look_part(const struct world *w, const struct look_object *o, uint32_t rank)
 /* How many members hold each rank's object of the save whole, and what is common to them; the least
  * of these. 0 where no member has its manifest. Machine `without` is not looked at. */
 uint32_t look_copies(struct world *w, struct hth_save_id save, uint32_t without);
-/* The same of all machines: one that was replaced alive goes on in its epoch. *out_rank: whose are
- * fewest; UINT32_MAX: the common object's. */
-/* In how many of the racks whoever has fewest of them has his objects. */
+/* The number of racks that hold each rank's object of the save whole; the least of these. */
 uint32_t look_racks(struct world *w, struct hth_save_id save);
+/* look_copies() of all machines, for a machine that was replaced alive goes on in its epoch.
+ * *out_rank: the rank whose object has fewest copies; UINT32_MAX: the common object has. */
 uint32_t look_anywhere(struct world *w, struct hth_save_id save, uint32_t *out_rank);
 /* Of a keep record that was decided in this epoch: a bit for each save that is called DEGRADED;
  * else all. */
@@ -324,7 +325,7 @@ int heard_first_map(const struct machine *x); /* 1: its recorded head has the fi
 
 void check_recovered(struct world *w, struct rank_state *r);
 void check_protected(struct world *w, struct rank_state *r, struct hth_save_id id, int degraded);
-/* Machines are back with what was the newest then. */
+/* Machines are back; `before` was the newest save when they left. */
 void check_gone(struct world *w, struct known_save before);
 void check_beyond(struct world *w); /* more machines were lost than there are copies */
 void check_lost(struct world *w, const struct rank_state *r, const char *text); /* HEARTH_ELOST */

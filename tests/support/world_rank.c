@@ -148,7 +148,7 @@ void rank_back(struct rank_state *r)
     rank_due(r, r->world->now_ms + world_roll(r->world, 20));
 }
 
-/* What a rank writes says who, when and in which launch. */
+/* The bytes that a rank writes depend on the rank, the step and the launch. */
 uint64_t rank_bytes(uint64_t lineage, uint64_t step, uint32_t rank, uint32_t max)
 {
     uint64_t seed = lineage * 31 + step * 1009 + rank;
@@ -278,7 +278,8 @@ static void some_next(struct rank_state *r)
     }
 }
 
-/* Where nothing goes wrong by itself a rank that saves alone waits for nobody. */
+/* A rank that saves alone waits for no other rank. Without faults its save must not fail by its
+ * deadline. */
 static void some_failed(const struct rank_state *r, const char *text)
 {
     struct world *w = r->world;
@@ -412,7 +413,7 @@ static enum trick trick_of(struct rank_state *r)
     return kind == WORLD_KIND_GIVEUP ? T_GIVE_UP : T_TWICE + w->trick_dice % 4;
 }
 
-/* Training goes on in step: who comes late begins what the others have begun. */
+/* The ranks train in step: a rank that comes late begins the step that the others have begun. */
 static void in_step(struct rank_state *r)
 {
     struct world *w = r->world;
@@ -493,7 +494,7 @@ static void send_head(struct rank_state *r, enum hth_local_type type)
         rank_send(r, &m, sizeof(m), NULL, 0);
 }
 
-/* What the engine is to know of it has been said. */
+/* The rank has sent its engine all messages about its part of the save. */
 static void hand_over(struct rank_state *r, uint64_t tag)
 {
     struct world *w = r->world;
@@ -507,7 +508,7 @@ static void hand_over(struct rank_state *r, uint64_t tag)
     if (r->step != R_WAIT)
         return;
     rank_wait(r, decided_ms(w));
-    if (r->trick == T_ABORT) { /* nothing more is said to it of that */
+    if (r->trick == T_ABORT) { /* the engine sends no event about it */
         r->next++;
         r->step = R_RUN;
         rank_due(r, w->now_ms + 200);

@@ -349,7 +349,8 @@ static struct fi_ops_cm ep_cm_ops = {
     .join = no_join,
 };
 
-/* As verbs of libfabric up to 1.20 it waits, and then fails, if nobody listens at the address. */
+/* As verbs of libfabric up to 1.20: it waits, and then fails, if no program listens at the
+ * address. */
 static int ep_resolve(const struct fi_info *info)
 {
     uint64_t ms = sfi_setting("STRICTFI_RESOLVE_MS", 0);

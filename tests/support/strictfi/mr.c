@@ -222,7 +222,7 @@ static void memory_check(const void *buf, size_t len)
     }
 }
 
-/* As long as pinning takes where somebody asked for it. */
+/* Takes as long as pinning does, if STRICTFI_REG_MS_PER_GIB is set. */
 static void registering_takes(size_t len)
 {
     uint64_t ms = sfi_setting("STRICTFI_REG_MS_PER_GIB", 0);

@@ -130,7 +130,7 @@ void sfi_op_end(struct sfi_op *op, int err)
         sfi_op_free(op);
 }
 
-/* The program is about to hear of it. */
+/* Call before the program learns that the operation has ended. */
 void sfi_op_check(const struct sfi_op *op)
 {
     if (op->ep->closed)

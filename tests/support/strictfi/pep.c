@@ -146,7 +146,7 @@ static int pep_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
     return 0;
 }
 
-/* Port 0: one that nobody has. */
+/* Port 0: chooses a port that no other endpoint has. */
 static int pep_name(struct sfi_pep *pep)
 {
     struct sockaddr_in *in = pep->info->src_addr;

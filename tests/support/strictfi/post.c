@@ -9,7 +9,7 @@
 #define SELECTIVE (1ULL << 59) /* FI_SELECTIVE_COMPLETION */
 #define SPINS     1000000u     /* refusals in a row without a look at the completion queue */
 
-/* What the many calls have in common. */
+/* The arguments that all posting calls share. */
 struct ask {
     const char *what;
     enum sfi_kind kind;
@@ -325,7 +325,7 @@ struct fi_ops_msg sfi_msg_ops = {
     .injectdata = msg_injectdata,
 };
 
-/* ---- reads; nobody writes into another's memory ---- */
+/* ---- reads; no program writes into another's memory ---- */
 
 static ssize_t rma_readmsg(struct fid_ep *ep, const struct fi_msg_rma *m, uint64_t flags)
 {

@@ -27,7 +27,7 @@ static struct sfi_op *op_find(struct sfi_ep *ep, uint64_t id)
     return op;
 }
 
-/* Nobody has that address any more. */
+/* No endpoint has that address any more. */
 static void op_deserted(struct sfi_op *op)
 {
     uint64_t now = sfi_now_ms();

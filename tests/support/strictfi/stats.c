@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static struct strictfi_stats unnamed; /* where nobody looks */
+static struct strictfi_stats unnamed; /* used if STRICTFI_STATS is not set */
 static struct strictfi_stats *page;
 static pid_t page_of;
 static pthread_mutex_t page_lock = PTHREAD_MUTEX_INITIALIZER;

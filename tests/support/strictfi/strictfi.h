@@ -115,7 +115,9 @@ struct sfi_mapped {
 
 struct sfi_mr {
     struct fid_mr fid;
-    struct sfi_mr *next; /* of all, the closed ones too: late users are told apart from strangers */
+    /* A list of all regions, with the closed ones: so a key of a closed region is distinguished
+     * from a key that never was. */
+    struct sfi_mr *next;
     struct sfi_domain *domain;
     struct sfi_ep *ep;
     uint64_t base, len, access;
@@ -171,7 +173,7 @@ struct sfi_op {
     struct sfi_mr *mr[SFI_IOV];
     size_t iovs, len, got, piece;
     unsigned char *copy; /* of a message injected */
-    uint32_t sum;        /* of a message, to see that nobody writes into it */
+    uint32_t sum;        /* of a message, to notice that the program writes into it */
     unsigned char raw[SFI_RAW_KEY];
     int err;
 };
@@ -218,7 +220,7 @@ struct sfi_eq {
     int event_fd, children;
 };
 
-/* Somebody wants to be connected; its fid is the handle. */
+/* A request for a connection, by another endpoint; its fid is the handle. */
 struct sfi_request {
     struct fid fid;
     struct sfi_request *next;
@@ -281,7 +283,7 @@ void sfi_lock(void);
 void sfi_unlock(void);
 void sfi_lock_survives_fork(void);
 
-/* ---- stubs.c: for slots that nobody uses ---- */
+/* ---- stubs.c: for calls that hearth does not use ---- */
 
 int sfi_no_bind(struct fid *fid, struct fid *bfid, uint64_t flags);
 int sfi_no_control(struct fid *fid, int command, void *arg);
@@ -303,7 +305,8 @@ extern struct fi_ops_mr sfi_mr_ops;
 /* The region that a descriptor names, which must hold [buf, buf + len) for that access. */
 struct sfi_mr *sfi_mr_local(
         struct sfi_ep *ep, void *desc, const struct iovec *iov, uint64_t access, const char *what);
-/* What a peer asks for. 0, or the rule broken with its sentence in `why`. */
+/* A peer's read of our memory. Returns 0, or the rule that the peer broke, with a sentence in
+ * `why`. */
 const char *sfi_mr_remote(struct sfi_ep *ep, const unsigned char *raw, uint64_t addr, uint64_t len,
         uint64_t *out_va, char *why, size_t cap);
 /* The bytes by which a key travels. A sin where a raw key was to be mapped first. */
@@ -332,7 +335,8 @@ void sfi_cq_put(struct sfi_op *op); /* takes the operation */
 /* The endpoint closes: what it completed is dropped, or stands without memory and context. */
 void sfi_cq_part(struct sfi_cq *cq, struct sfi_ep *ep);
 int sfi_cq_trywait(struct sfi_cq *cq);
-/* A turn for queues that need no call: sleepers hear of what has become due. 1: more is held. */
+/* A turn for queues that need no call: wakes the threads that sleep on a completion which has
+ * become due. 1: more is held. */
 int sfi_cqs_ripen(void);
 
 /* ---- ep.c, post.c, op.c ---- */
@@ -345,11 +349,12 @@ void sfi_eps_free(void);      /* the closed ones */
 
 struct sfi_op *sfi_op_new(struct sfi_ep *ep, enum sfi_kind kind, void *context);
 void sfi_op_take_context(struct sfi_op *op);
-/* A program that is about to hear of it has left everything as it was. */
+/* Before a program learns that an operation has ended: checks that it has changed neither the
+ * message nor the context. */
 void sfi_op_check(const struct sfi_op *op);
 /* Its memory and its context are the program's again. */
 void sfi_op_release(struct sfi_op *op);
-/* The program was told, or need not be. */
+/* After the program has learnt of its end, or if it need not. */
 void sfi_op_free(struct sfi_op *op);
 /* The end of an operation, for err or well. */
 void sfi_op_end(struct sfi_op *op, int err);
@@ -383,7 +388,7 @@ struct sfi_wire {
 
 int sfi_wire_open(struct sfi_ep *ep); /* 0 or -errno */
 void sfi_wire_close(struct sfi_ep *ep);
-/* 0, -EAGAIN, or -ECONNREFUSED: nobody has that address any more. */
+/* 0, -EAGAIN, or -ECONNREFUSED: no endpoint has that address any more. */
 int sfi_wire_send(struct sfi_ep *ep, uint32_t to, struct sfi_wire *head, const struct iovec *body,
         size_t bodies);
 /* As above; what the socket does not take now goes later. */

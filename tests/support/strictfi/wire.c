@@ -191,7 +191,7 @@ void sfi_wire_throw(int sock, uint32_t to, struct sfi_wire *head, const void *bo
     wire_put(sock, name, iov, 2);
 }
 
-/* ---- answers, which nobody posts again ---- */
+/* ---- answers: sent by strictfi itself, so no caller posts them again ---- */
 
 void sfi_wire_answer(
         struct sfi_ep *ep, uint32_t to, struct sfi_wire *head, const void *body, size_t len)
