@@ -2,16 +2,19 @@
 /*
  * The model: what must be true, seen from outside of the engines, in the machines' memory.
  *
- *   P1  the newest save ever decided PROTECTED, or a newer one, can be had from the members that live, at
- *       every loss, at every recovery and whenever a copy of it is given up, and nothing older is chosen;
- *       where more machines were lost than there are copies, ELOST is said if nothing is whole, and only then
+ *   P1  the newest save ever decided PROTECTED, or a newer one, can be had from the members that
+ *       live, at every loss, at every recovery and whenever a copy of it is given up, and no older
+ *       save is chosen; where more machines were lost than there are copies, the engines report
+ *       ELOST if no save is whole, and only then
  *   P2  all ranks of a launch resume from one save, with the bytes of one lineage
- *   P3  PROTECTED is decided, and said, only while 1 + min_copies machines hold each object whole, and on a
- *       list it is without DEGRADED only while 1 + copies do, in as many failure domains
- *   P4  nobody waits for ever, and after the last fault a save becomes PROTECTED
- *   P5  then memory holds what is kept, each object as often as it should, and nothing else; no save begins
- *       beside keep others
- *   P6  what a coordinator tells is on its record, and no two heads of an epoch have one position
+ *   P3  a save is decided and reported PROTECTED only while 1 + min_copies machines hold each
+ *       object whole; it is on a list without DEGRADED only while 1 + copies do, in as many failure
+ *       domains
+ *   P4  no rank waits for ever, and after the last fault a save becomes PROTECTED
+ *   P5  then memory holds the saves that are kept, each object as often as it should, and nothing
+ *       else; no save begins beside keep others
+ *   P6  every head that a coordinator sends is on its record, and no two heads of an epoch have one
+ *       position
  */
 #include "raws.h"
 #include "world_parts.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the files of the world: world.c (time, launcher), world_machine.c (machines and what
- * engines are handed), world_wake.c (which is due next), world_fault.c and world_ill.c (what goes wrong at
- * once, and for a time), world_net.c (what goes wrong on the way), world_rank.c (ranks),
- * world_slots.c (what they map), world_read.c (ranks that read), world_table.c (their meeting),
+ * engines are handed), world_wake.c (which is due next), world_fault.c and world_ill.c (faults at
+ * once, and for a time), world_net.c (faults on the way), world_rank.c (ranks), world_slots.c (the
+ * slots that they map), world_read.c (ranks that read), world_table.c (their meeting),
  * world_options.c (options that change), world_return.c (machines that come back), world_check.c
  * (the model), world_look.c (its eyes) and world_heard.c (its ears). */
 #ifndef WORLD_PARTS_H
