@@ -27,7 +27,7 @@ static union {
     unsigned char bytes[HTH_LOCAL_MAX];
 } heard; /* the last answer */
 
-/* As it is. 1: it was answered, and the answer was heard. */
+/* Sends the request unchanged. 1: the engine has answered, and the answer was copied. */
 static inline int ask_as_is(uint32_t client, const void *m, uint32_t len)
 {
     int answered = 0;

@@ -8,7 +8,7 @@
 
 #include "replication/held/holdings.h"
 
-/* One save is PROTECTED, and nobody begins another. */
+/* One save is PROTECTED, and no rank begins another. */
 static inline void start_with(uint32_t data_max)
 {
     struct world_opts o = { .seed = 1,

@@ -22,7 +22,8 @@ static int lend_later(struct hth_store *s, uint64_t bytes, uint32_t rank, struct
     return real->lend(s, bytes, rank, out, err);
 }
 
-/* Somebody of rank 1, at its node. */
+/* A client of rank 1 attaches at its node, whose store has no slot to lend for the first `times`
+ * calls. */
 static void slots_are_late(int times)
 {
     struct hth_store *store = hth_node_ctx(world_node(&w, 1))->store;

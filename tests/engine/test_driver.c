@@ -145,7 +145,7 @@ static int wait_ready(void)
 
 TestSuite(hearthd, .init = make_root, .fini = remove_root);
 
-/* The port on record, if somebody listens there; else 0. */
+/* The port on record, if a process listens there; else 0. */
 static unsigned port_heard(void)
 {
     struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };

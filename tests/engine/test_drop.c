@@ -15,8 +15,8 @@
 
 static struct world w;
 static uint32_t lost[2];  /* of CLOSE, of DROP */
-static uint32_t deaf;     /* machine + 1 that hears no DROP; 0: none */
-static uint64_t all_said; /* CLOSE and DROP, heard or not */
+static uint32_t deaf;     /* machine + 1 that receives no DROP; 0: none */
+static uint64_t all_said; /* CLOSE and DROP, received or not */
 
 static struct hth_loop_verdict unreliable(void *arg, enum hth_loop_kind kind, uint32_t from,
         uint32_t to, const void *bytes, size_t len)
@@ -201,7 +201,8 @@ static void miss_it(uint32_t machine)
     deaf = 0;
 }
 
-/* Half of a checkpoint that was protected: no loss, since nobody wants it. */
+/* The node holds half of a checkpoint that was PROTECTED. To free it is not a loss, since the job
+ * was closed with HEARTH_DROP. */
 Test(drop, a_node_that_missed_it_gives_up_its_saves_when_the_next_job_begins)
 {
     miss_it(2);

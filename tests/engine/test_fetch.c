@@ -28,7 +28,7 @@ static void start(void)
 
     saving_open(&w, 1, 1);
     played_meeting_begin(&meeting, &w, 1);
-    for (uint32_t node = 0; node < 2; node++) { /* nobody saves any more */
+    for (uint32_t node = 0; node < 2; node++) { /* no rank saves any more */
         hth_node_client_gone(world_node(&w, node), w.rank[node].client);
         rank_due(&w.rank[node], HTH_NEVER);
     }
@@ -170,7 +170,7 @@ static unsigned visits(void)
     return count;
 }
 
-/* Of the older one nothing more is heard, and nothing is left. */
+/* The fetch by the older ticket ends without a result, and nothing of it is left. */
 Test(fetch, a_newer_ticket_counts)
 {
     struct hth_ticket t = ticket(), nowhere = t;

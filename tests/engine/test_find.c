@@ -67,8 +67,8 @@ static void start(void)
 
 TestSuite(find, .init = start, .fini = end);
 
-/* Step 1, which is PROTECTED, is saved again; that it is PROTECTED again the first node alone
- * hears. */
+/* Step 1, which is PROTECTED, is saved again. Only the first node learns that it is PROTECTED
+ * again. */
 static void save_again(void)
 {
     deaf = NODE;
@@ -78,7 +78,8 @@ static void save_again(void)
     cr_assert(eq(u64, w.newest.id.step, 1));
 }
 
-/* The same, but that it is not decided: the first node does not hear of the other's copy. */
+/* The same, but the save stays undecided: the other node's promise does not reach the first
+ * node. */
 static void save_again_undecided(void)
 {
     deaf = 0;

@@ -27,7 +27,7 @@ static int is_chosen(uint32_t node)
     return s && s->has_manifest;
 }
 
-/* As far as that, with nobody any wiser: so many workers are reading. */
+/* Until then no node has a plan and no rank has recovered: so many workers are reading. */
 static void held_until(uint64_t ms, uint32_t readers)
 {
     uint32_t count = 0;
@@ -127,7 +127,8 @@ Test(foreign, a_recovery_that_ends_at_its_deadline_says_what_it_was_waiting_for)
     world_close(&w);
 }
 
-/* The threads are gone: one has read it, and nobody is told. */
+/* The worker threads have ended; in the second round one of them had read the container. No engine
+ * receives the result. */
 Test(foreign, an_engine_that_ends_frees_what_a_worker_was_reading)
 {
     for (int ran = 0; ran < 2; ran++) {
@@ -140,7 +141,8 @@ Test(foreign, an_engine_that_ends_frees_what_a_worker_was_reading)
     }
 }
 
-/* Whoever wrote it was stopped there: the other files may be of no whole save. */
+/* The program that wrote the container was stopped on that node: the files on the others may be of
+ * no whole save. */
 Test(foreign, a_container_that_is_not_finished_on_one_node_is_not_recovered)
 {
     container_open(&w, 0, NULL);

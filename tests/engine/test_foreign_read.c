@@ -9,7 +9,7 @@
 
 static struct hth_object theirs;
 
-/* And nobody saves: the container goes with the first PROTECTED save. */
+/* All ranks have recovered, and none saves: the first PROTECTED save would free the container. */
 static void recovered(void)
 {
     uint32_t rest = 0;

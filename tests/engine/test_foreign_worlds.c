@@ -242,7 +242,7 @@ static void cluster_roll(struct cluster *c)
         for (uint32_t n = 0; n < c->nodes; n++) {
             c->metadata[s][n] = version_roll(c);
             c->common[s][n] = version_roll(c);
-            if (c->common[s][n] == TORN) /* nobody could tell */
+            if (c->common[s][n] == TORN) /* no engine could notice it */
                 c->common[s][n] = AWAY;
         }
     }
@@ -388,7 +388,7 @@ static void check_bytes(const struct cluster *c, const struct choice *want, cons
     md = metadata_make(c, want->metadata, &len);
     for (uint32_t n = 0; n < c->nodes; n++) {
         holds(n, want->step, HTH_METADATA, md, len, why);
-        if (held_by(n, want->step, COMMON)) /* nobody has asked for it to be brought */
+        if (held_by(n, want->step, COMMON)) /* no rank has requested that it be brought */
             holds(n, want->step, COMMON, common_of(want->common), 2, why);
     }
     hearth_free(md);
@@ -512,8 +512,8 @@ Test(foreign_worlds, files_with_other_items_than_the_metadata_has_are_no_step)
     }
 }
 
-/* A save of our own without which nothing can be done: one object, which nobody has; or none at
- * all. */
+/* A save of our own that cannot be recovered: it has one object, which no node holds, or no object
+ * at all. */
 static void own_save_put(uint32_t node, uint32_t objects)
 {
     struct hth_ctx *c = hth_node_ctx(world_node(&w, node));

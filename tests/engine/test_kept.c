@@ -34,7 +34,7 @@ static struct hth_held *shard(uint32_t at, struct hth_save_id id, uint32_t owner
     return h;
 }
 
-/* Whoever would begin a save does not; 1: all would. */
+/* Ranks that would begin a save are held back. 1: that is all ranks. */
 static int hold_ranks(void)
 {
     uint32_t held = 0;
@@ -47,7 +47,7 @@ static int hold_ranks(void)
     return held == w.ranks;
 }
 
-/* The list is full, and nobody begins another save. */
+/* The list is full, and no rank begins another save. */
 static void start_tree(uint32_t degree)
 {
     struct world_opts o = { .seed = 1,
@@ -296,7 +296,7 @@ static void wish(uint32_t what, struct hth_save_id id, int code)
     ask(&m, sizeof(m), HTH_LOCAL_WISH, code ? HTH_LOCAL_ERROR : HTH_LOCAL_OK);
     if (code)
         cr_assert(eq(int, heard.error.code, code), "%s", heard.error.text);
-    world_advance(&w, w.now_ms + 100); /* until all have heard */
+    world_advance(&w, w.now_ms + 100); /* until all nodes have received it */
 }
 
 /* So many saves more. */
@@ -379,7 +379,7 @@ Test(kept, where_all_are_marked_bad_the_newest_is_taken)
     cr_assert(eq(u32, w.rank[0].info.passed, 0));
 }
 
-/* The ranks of the first node say which save they want; the others hear which it is. */
+/* The ranks of the first node request this save; the other ranks receive its id. */
 static void restart_with(struct hth_save_id wanted)
 {
     struct hth_local_recover m = { .wants = 1 };
@@ -437,7 +437,7 @@ static void all_go_on_from(uint32_t save, uint32_t passed)
     }
 }
 
-/* The ranks end, and nobody starts them again. */
+/* The ranks end, and are not started again. */
 static void job_ends(void)
 {
     for (uint32_t r = 0; r < w.ranks; r++)
@@ -579,7 +579,7 @@ Test(chain, nobody_vouches_for_what_a_coordinator_said_that_is_gone)
     coordinator_goes_and_comes_back();
 }
 
-/* Who had a connection with it has no reason to make another one. */
+/* A node that had a connection with the coordinator has no reason to make another one. */
 Test(chain, a_coordinator_that_is_back_is_heard_by_way_of_others)
 {
     coordinator_goes_and_comes_back();

@@ -96,7 +96,7 @@ Test(lend, slots_for_saves_to_come_are_asked_for_as_soon_as_one_has_shown_their_
         cr_assert(eq(sz, hth_store_mem_foreseen(w.machine[m].store), 4), "node %u", m);
 }
 
-/* The map is not settled while a node is lost and there is nobody in its place. */
+/* The map is not settled while a node is lost and no other node has its place. */
 Test(lend, what_cannot_be_given_back_yet_is_looked_at_later)
 {
     uint32_t soon = 0;

@@ -134,7 +134,7 @@ Test(lend_ahead, what_a_rank_does_not_use_is_taken_back)
     must_fail(begin_of(ahead.head.token, STEP, BYTES, 1, HTH_LOCAL_SAVE_ID), HEARTH_ESTATE);
 }
 
-/* What was begun last. */
+/* Seals and commits the slot that was lent last. */
 static void hand_over(void)
 {
     struct hth_local_seal m = {

@@ -20,7 +20,7 @@ struct told {
     char text[HEARTH_ERROR_TEXT]; /* of an error, or the bytes */
 };
 
-static struct told all[32]; /* all that our clients were told */
+static struct told all[32]; /* all answers that our clients received */
 static unsigned count;
 
 static void hear(struct world *world, const struct letter *l)
@@ -156,7 +156,7 @@ Test(meet, the_meeting_is_told_what_a_rank_says)
     cr_assert(zero(u32, told(FIRST + 2, 2).type));
 }
 
-/* What is copied for all of them is copied once. */
+/* The table that the engine sends to all of them is copied once. */
 Test(meet, ranks_that_wait_receive_the_table_once_each_in_one_descriptor)
 {
     uint64_t copied;

@@ -297,7 +297,7 @@ Test(rank, a_host_name_that_does_not_end_is_cut)
     must(ask(LATE, &m, sizeof(m), HTH_LOCAL_ATTACH, 0, HTH_LOCAL_ATTACHED));
 }
 
-/* It hears what its rank has recovered, and starts nothing. */
+/* The helper receives the result of its rank's recovery, and starts none. */
 Test(rank, a_helper_does_not_recover_before_its_rank)
 {
     struct hth_local_recover m = { .count = 0 };
@@ -397,7 +397,7 @@ Test(rank, a_slot_is_sealed_by_the_save_that_was_lent_it)
     cr_assert(ne(ptr, hth_node_lent(node, theirs.slot), NULL));
 }
 
-/* What a save before it wrote there, or more than the slot has, is not what was lent. */
+/* A seal is refused if it is for an older use of the slot, or for more bytes than the slot has. */
 Test(rank, a_slot_is_sealed_in_the_use_and_with_the_bytes_it_was_lent_for)
 {
     struct hth_local_lent lent, wrong;

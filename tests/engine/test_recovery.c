@@ -54,7 +54,7 @@ static void another_key(uint32_t machine, struct hth_session_opts *session)
     session->key = &keys[machine == ODD];
 }
 
-/* Every rank hears it, long before the deadline. */
+/* Every rank receives the error long before the deadline. */
 static void all_hear(
         void (*adjust)(uint32_t, struct hth_session_opts *), int code, const char *const says[2])
 {

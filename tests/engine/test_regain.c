@@ -136,7 +136,7 @@ Test(regain, what_is_committed_is_on_record_sealed_or_not)
     cr_assert(eq(sz, rows_on_record(), 1));
 }
 
-/* Rank 0 saves alone, is done with all, and is gone with its engine. */
+/* Rank 0 saves alone, commits its part, and ends with its engine. */
 Test(regain, what_is_sealed_and_committed_is_brought_to_its_end_by_the_next_engine)
 {
     struct {
@@ -183,7 +183,8 @@ Test(regain, a_rank_goes_on_in_the_slot_that_it_has)
     cr_assert(eq(u64, held()->slot->id, lent.slot));
 }
 
-/* It had been heard when the engine died, and the rank does not know. */
+/* The engine had received both messages before it died. The rank does not know that, and sends them
+ * again. */
 Test(regain, what_is_said_twice_is_done_once)
 {
     must(seal(lent.head.token));
@@ -227,7 +228,7 @@ Test(regain, objects_come_in_the_order_they_were_lent_in)
     must_fail(regain_as(0, OWN, lent.slot), HEARTH_EINVAL);
 }
 
-/* The others need not wait for the save's deadline, and nobody goes on with it. */
+/* The other ranks need not wait for the save's deadline, and no rank goes on with the save. */
 Test(regain, a_save_whose_slot_is_gone_fails_at_once)
 {
     next_engine();

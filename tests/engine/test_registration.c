@@ -51,7 +51,7 @@ static void run_until(uint64_t step)
         world_advance(&w, w.now_ms + 1);
 }
 
-/* 4 GiB are registered for each slot, and nobody notices but the first save. */
+/* 4 GiB are registered for each slot, and that delays only the first save. */
 Test(registration, engines_keep_their_heartbeats_and_a_save_is_protected)
 {
     start(SLOT_MS, 0);
@@ -85,7 +85,7 @@ Test(registration, saves_after_the_first_ones_register_no_slot)
     cr_assert(eq(u32, w.slot_regs, regs));
 }
 
-/* All ranks hear it long before the save's deadline. */
+/* All ranks receive the error long before the save's deadline. */
 Test(registration, what_cannot_be_registered_fails_the_save_and_says_what_to_do)
 {
     fails_at = 2;
@@ -134,7 +134,8 @@ Test(registration, a_manifest_that_cannot_be_registered_where_it_is_fails_the_sa
     manifest_fails(1);
 }
 
-/* The memory of a plan: all ranks hear it, and the job goes on when it was mended. */
+/* The memory of a plan cannot be registered: all ranks receive the error, and the job goes on when
+ * the limit has been raised. */
 static void plan_fails(uint32_t port)
 {
     char said[40];

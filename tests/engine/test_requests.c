@@ -97,7 +97,7 @@ static struct hth_local_save any_save(void)
     return s;
 }
 
-/* ---- what is heard --------------------------------------------------------------------------- */
+/* ---- answers and events ---------------------------------------------------------------------- */
 
 static int is_here(uint32_t id)
 {
@@ -150,7 +150,7 @@ static void hear(struct world *world, const struct letter *l)
     }
 }
 
-/* ---- what is said ---------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static void say(void *m, size_t len, uint32_t type, uint64_t token, struct hth_content *content)
 {
@@ -233,7 +233,7 @@ static void set_step(void)
     say(&m, sizeof(m), HTH_LOCAL_SET_STEP, nearly(any_lent()->token), NULL);
 }
 
-/* Written as it is said, where the slot is in our hands. */
+/* If the slot is lent to us, its item is written there as the message describes it. */
 static void seal(void)
 {
     const struct told *l = any_lent();
@@ -297,7 +297,7 @@ static void meet(void)
     say(&m, sizeof(m), HTH_LOCAL_MEET, 0, NULL);
 }
 
-/* The end for one of them, or for nobody. */
+/* The meeting ends for that rank, if the rank waits for it. */
 static void meeting_says(uint32_t rank, int code)
 {
     if (!meeting.waits[rank])

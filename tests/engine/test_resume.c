@@ -178,7 +178,7 @@ Test(resume, nor_where_the_epoch_record_is_gone)
     refused(BACK, "running", "the running record is of version");
 }
 
-/* GO was said for the plan in it. */
+/* The coordinator before may have sent GO for the plan in it. */
 Test(resume, no_coordinator_starts_on_a_record_of_plans_of_another_version)
 {
     refused(0, "plans", "the record of plans is of version");
@@ -310,7 +310,7 @@ Test(resume, a_life_that_cannot_be_read_is_later_than_all_before_it)
     cr_assert(eq(u64, hth_node_ctx(w.machine[BACK].node)->life, second + 1));
 }
 
-/* What was being sealed is lost, and with it its save: no more. */
+/* Only the objects that were being sealed are lost, and their save with them. */
 Test(resume, a_record_of_what_was_handed_over_that_cannot_be_read_costs_no_other_save)
 {
     const struct hth_keep *keep = &hth_node_ctx(w.machine[0].node)->keep;
@@ -350,7 +350,7 @@ Test(resume, what_was_handed_over_and_not_sealed_is_sealed_by_the_next_engine)
     free(bytes);
 }
 
-/* Its ranks join again, and nobody waits for that save. */
+/* Its ranks join again, and no rank waits for that save. */
 Test(resume, what_was_handed_over_in_an_older_epoch_is_not_gone_on_with_in_the_next)
 {
     struct hth_handed row = { .save = w.newest.id, .slot = 4711, .name = "object" };

@@ -205,7 +205,7 @@ Test(server, answer_carries_a_descriptor_or_sealed_content)
     must_say(text, "manifest");
     cr_assert(ne(int, ftruncate(got, 0), 0), "what is mapped must not shrink");
     close(got);
-    hth_server_reply(w.server, w.client + 1, &head, sizeof(head), -1); /* nobody */
+    hth_server_reply(w.server, w.client + 1, &head, sizeof(head), -1); /* there is no such client */
     close(memfd);
     close(fd);
 }
@@ -364,7 +364,7 @@ static void give_descriptors_back(struct rlimit was)
     cr_assert(zero(int, setrlimit(RLIMIT_NOFILE, &was)));
 }
 
-/* Who would wait to be accepted would wake the engine without end. */
+/* A client that waited to be accepted would wake the engine without end. */
 Test(server, who_comes_when_no_descriptor_is_left_is_turned_away_and_the_others_are_served)
 {
     struct hth_local_head head = { .length = sizeof(head) };
@@ -374,7 +374,9 @@ Test(server, who_comes_when_no_descriptor_is_left_is_turned_away_and_the_others_
     rounds(50);
     late[1] = dial();
     close(late[0]);
-    late[0] = dial(); /* two, so the second needs what the first was turned away by */
+    /* Two, so that the engine needs for the second the descriptor by which it turned the first
+     * away. */
+    late[0] = dial();
     was = use_all_descriptors();
     rounds(50);
     say(there, 1, sizeof(head), -1);
@@ -407,8 +409,8 @@ Test(server, a_descriptor_that_cannot_be_made_or_filled_is_refused_with_the_reas
     close(full);
 }
 
-/* It waits in the queue with a descriptor of its own; without one its client would hear the others
- * and not it. */
+/* The answer waits in the queue with a descriptor of its own. Without one, its client would receive
+ * the other answers and not this one. */
 Test(server, a_client_whose_answer_cannot_wait_loses_its_connection)
 {
     struct hth_local_head head = { .length = sizeof(head), .type = 2 };
@@ -427,9 +429,9 @@ Test(server, a_client_whose_answer_cannot_wait_loses_its_connection)
     close(fd);
 }
 
-/* Descriptors on their way in sockets are counted for all processes of the user, up to the limit
- * of open files: those of a trainer's own sockets count, too. The client hears what went out;
- * then its connection ends, and the library makes another. */
+/* The kernel counts descriptors on their way in sockets for all processes of the user, up to the
+ * limit of open files: those of a trainer's own sockets count, too. The client receives the answers
+ * that went out; then its connection ends, and the library makes another. */
 static int answers_beyond_the_limit(uint32_t client, int fd, int slot)
 {
     struct rlimit few = { 64, 64 };

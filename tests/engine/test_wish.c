@@ -28,7 +28,7 @@ static struct hth_loop_verdict lose(void *arg, enum hth_loop_kind kind, uint32_t
     return v;
 }
 
-/* 0: granted; else the code of the refusal, 1: nothing was heard. */
+/* 0: granted; else the code of the refusal; 1: no answer, or another one. */
 static int wish(enum hth_wish what, uint64_t step, uint32_t wait_ms)
 {
     struct hth_local_wish m = {
@@ -124,7 +124,8 @@ static void ask_list(void)
     ask(&m, sizeof(m), HTH_LOCAL_KEPT, HTH_LOCAL_KEPT_LIST);
 }
 
-/* As hth_commit_kept() has it: engines that have not heard of the coordinator confirm nothing. */
+/* As hth_commit_kept() has it: an engine that has received nothing from the coordinator confirms
+ * nothing. */
 Test(wish, the_list_says_what_is_pinned_bad_degraded_and_confirmed)
 {
     uint64_t step = list()->save[1].step;
@@ -148,7 +149,7 @@ Test(wish, the_list_says_what_is_pinned_bad_degraded_and_confirmed)
     cr_assert(zero(u32, heard.kept.kept[0].flags & HTH_KEPT_IS_CONFIRMED));
 }
 
-/* Nobody has joined yet. */
+/* No rank has joined yet. */
 static void start_alone(void)
 {
     struct world_opts o = {

@@ -166,7 +166,7 @@ static struct hth_each each_wait(unsigned answers)
     return e;
 }
 
-/* A thread that is at work is told as one that has not answered yet, then does it before its
+/* A thread that is at work counts as one that has not answered yet; it makes the call before its
  * next work. */
 Test(workers, each_thread_is_asked_once_also_the_one_that_works)
 {
