@@ -20,7 +20,7 @@
 #define EPOCH 7u
 #define NONCE 77u
 
-static struct hth_save_id save; /* that facts are said of */
+static struct hth_save_id save; /* the save that facts are about */
 static struct pair *p;
 static struct hth_ctx *ctx;
 static struct hth_commit *commit; /* of node 0 */

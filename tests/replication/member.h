@@ -29,7 +29,7 @@ static const uint64_t raw = UINT64_C(2) << 32 | 99;  /* everybody's, of rank 2 *
 static struct pair *p;
 static struct hth_ctx *ctx;
 static struct hth_commit *commit;
-static const uint32_t *said; /* by kind, how often node 0 has heard it */
+static const uint32_t *said; /* by kind, how many facts node 0 has received */
 static uint32_t copied;
 static uint32_t ends, unknown; /* of handles; of these with HEARTH_EUNKNOWN */
 /* Of the heads that are given: */
@@ -57,7 +57,7 @@ static inline void engine_start(void)
     hth_commit_go(commit, (struct hth_save_id){ 0 });
 }
 
-/* What is held stays as it is. */
+/* A new engine on the same node: the objects that it holds stay. */
 static inline void engine_again(void)
 {
     hth_commit_close(commit);
@@ -84,7 +84,7 @@ static inline void end(void)
     pair_close(p);
 }
 
-/* How often a fact of this kind is heard within so long. */
+/* How often node 0 receives a fact of this kind within so long. */
 static inline uint32_t heard(uint16_t kind, uint64_t ms)
 {
     uint32_t before = said[kind];
@@ -148,7 +148,7 @@ static inline void give_head(uint64_t position, struct hth_places *map, const st
     hth_commit_deliver(commit, 0, HTH_KIND_HEAD, word, hth_head_bytes(len));
 }
 
-/* The list of this epoch with this save on it, settled; nobody is lost. */
+/* The list of this epoch with this save on it, settled; no node is lost. */
 static inline void give_list(void)
 {
     struct hth_keep keep = { .epoch = save.epoch, .serial = 1, .saves = 1, .save = { save } };

@@ -88,7 +88,7 @@ static void lose_a_member(void)
     hth_commit_peer_down(commit, 1);
 }
 
-/* 1: within so long the coordinator heard of a failure, if only from itself. */
+/* 1: within so long the coordinator received a FAILED, if only from itself. */
 static int fails_in(uint64_t ms)
 {
     for (uint64_t end_ms = p->now_ms + ms; p->now_ms < end_ms; p->now_ms += 100) {
@@ -123,8 +123,8 @@ Test(coordinator, a_node_that_comes_back_soon_costs_no_save)
     }
 }
 
-/* What the coordinator was told or has said last, if it is of that kind, as the tree hands it to
- * itself. */
+/* Hands the coordinator the last fact that it received or sent, which must be of that kind, as the
+ * tree does. */
 static void hear_oneself(uint16_t kind)
 {
     const struct pair_node *n = &p->node[0];

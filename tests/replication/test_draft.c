@@ -131,7 +131,7 @@ Test(draft, it_is_begun_once)
 {
     all_done(MANY);
     for (uint32_t n = 0; n < NODES; n++) {
-        done_of(n, MANY); /* as it is said again until there is a manifest */
+        done_of(n, MANY); /* members repeat it until there is a manifest */
         hth_commit_tick(commit);
     }
     cr_assert(ne(ptr, ctx->drafts, NULL));
@@ -157,7 +157,7 @@ Test(draft, a_save_that_fails_meanwhile_has_none)
     no_manifest();
 }
 
-/* It was ready, and the tick that would have given it hears of the failure first. */
+/* The draft was ready, but the save fails before the tick that would have given it. */
 Test(draft, a_save_that_fails_when_it_is_ready_has_none)
 {
     all_done(MANY);
@@ -184,7 +184,7 @@ Test(draft, the_next_epoch_has_none)
     no_manifest();
 }
 
-/* What the one before had of it is gathered again. */
+/* The new engine gathers again the facts that the one before had received. */
 Test(draft, an_engine_that_is_new_makes_its_own)
 {
     all_done(MANY);
@@ -196,7 +196,7 @@ Test(draft, an_engine_that_is_new_makes_its_own)
     cr_assert(eq(u32, made(), NODES * MANY));
 }
 
-/* As when its threads were stopped first: nobody hears of it, and its memory goes. */
+/* As if its threads had been stopped first: the result never arrives, and its memory is freed. */
 Test(draft, an_engine_may_end_while_a_worker_has_it)
 {
     all_done(MANY);

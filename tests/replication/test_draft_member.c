@@ -121,7 +121,7 @@ Test(draft_member, a_job_that_ends_meanwhile_has_none)
     cr_assert(zero(u32, known()));
 }
 
-/* What the one before had of it comes again. */
+/* The manifest that the engine before had received comes again. */
 Test(draft_member, an_engine_that_is_new_reads_its_own)
 {
     manifest_comes(MANY);

@@ -321,7 +321,7 @@ Test(head, one_of_another_epoch_is_not_heard)
     cr_assert(eq(u64, on_record(), 0));
 }
 
-/* Both are heard of, and their maps have not come. */
+/* Both heads have come, and their maps have not. */
 Test(head, of_two_that_are_awaited_the_newer_one_is)
 {
     unsigned char map[400], older[400];

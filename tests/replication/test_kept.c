@@ -325,7 +325,7 @@ Test(kept, a_word_of_a_lost_copy_that_has_no_such_length_is_none)
     cr_assert(eq(u64, on_record(NULL).position, before.position));
 }
 
-/* It is off the list, and nobody is given its manifest any more. */
+/* The save is off the list, and the engine gives its manifest to no node any more. */
 Test(kept, of_what_is_released_nothing_is_given_out)
 {
     struct hth_blob_id id = { HTH_BLOB_MANIFEST, save, 0 };
@@ -498,7 +498,7 @@ Test(chosen, the_list_that_recovery_came_to_is_the_first_head)
 Test(chosen, a_list_of_which_recovery_has_left_nothing_is_told_too)
 {
     recover_to();
-    ctx->keep.saves = ctx->keep.pinned = 0; /* the chosen save is on nobody's list */
+    ctx->keep.saves = ctx->keep.pinned = 0; /* the chosen save is on no list */
     engine_start();
     cr_assert(eq(u64, on_record(NULL).position, 1));
     cr_assert(eq(u16, p->node[0].kind, HTH_KIND_HEAD));
@@ -627,7 +627,7 @@ static void try_again(void)
     ctx->keep.tries = 2;
     engine_start();
     hth_commit_tick(commit);
-    promise_now(0); /* of what was chosen: that is no save of this job */
+    promise_now(0); /* of the chosen save, which is not a save of this job */
     promise_now(1);
     cr_assert(eq(u32, hth_keep_tries(&ctx->keep, chosen), 2));
     save = (struct hth_save_id){ EPOCH, NONCE, 10, 1 };

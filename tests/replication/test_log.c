@@ -24,7 +24,7 @@ static int is_noted_lost(void)
     return lost;
 }
 
-/* Heads that were told so far: the coordinator's own node hears them too. */
+/* Heads sent so far: the coordinator's own node receives them too. */
 static uint32_t told(void)
 {
     return p->node[0].kind == HTH_KIND_HEAD ? p->node[0].delivered : 0;
@@ -329,8 +329,8 @@ Test(log, a_decision_forgets_no_name_of_a_newer_save)
     cr_assert(zero(int, hth_save_cmp(h.cancelled[0].save, newer)));
 }
 
-/* Sixteen names at most, and none that somebody may have promised makes way for one that nobody
- * has. */
+/* At most sixteen names. A name of a save that a node may have promised is not replaced by one that
+ * no node has promised. */
 Test(log, names_of_cancelled_saves_are_bounded)
 {
     struct hth_head h;

@@ -172,7 +172,7 @@ Test(maps, a_promise_of_other_memory_than_the_members_does_not_count)
     cr_assert(eq(u32, on_record(NULL).keep.saves, 1));
 }
 
-/* The promise was said first, and came by a longer way. */
+/* Node 2 sent the promise first, and it came by a longer way. */
 Test(maps, a_promise_that_comes_after_it_was_said_to_be_void_does_not_count)
 {
     unsigned char store[8];
@@ -228,7 +228,7 @@ static void stand_still(void)
     hth_session_tick(ctx->session);
 }
 
-/* For less than dead_ms: nobody is taken for lost by it. */
+/* For less than dead_ms: the coordinator takes no node for lost because of it. */
 static void be_busy(void)
 {
     pair_run(p, 300);

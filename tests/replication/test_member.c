@@ -109,8 +109,7 @@ Test(member, says_that_a_copy_is_lost_until_it_is_back_and_promises_it_then)
     cr_assert(zero(u32, heard(HTH_KIND_COPY_LOST, SOON_MS)));
 }
 
-/* Whoever had a place before has its copy until the map is settled, and it may be found bad
- * there. */
+/* A node that had a place keeps its copy until the map is settled, and may find it bad. */
 Test(member, promises_again_though_a_copy_that_has_no_place_here_any_more_was_lost)
 {
     struct hth_object object[3] = { seal(copy)->object, seal(own)->object, seal(other)->object };
@@ -400,7 +399,7 @@ Test(member, a_rank_begins_no_save_that_it_takes_no_part_in)
     cr_assert(eq(u32, id.attempt, 1), "what was refused for its set is no attempt");
 }
 
-/* Who takes part is not in the id: a new engine hears it from its ranks. */
+/* The save's id does not name the ranks that take part: a new engine learns them from its ranks. */
 Test(member, an_engine_that_is_new_says_nothing_of_a_save_whose_ranks_it_does_not_know)
 {
     struct hth_save_id id;
@@ -488,7 +487,8 @@ Test(member, offers_what_its_ranks_wrote_to_who_has_its_place_now)
     cr_assert(pair_until(p, &p->node[0].sealed, 1, SOON_MS));
 }
 
-/* What it cannot hold, it can never promise: nobody waits for that. */
+/* A member that cannot hold the manifest can never promise the save: the coordinator need not
+ * wait. */
 Test(member, says_at_once_that_it_cannot_keep_a_manifest)
 {
     struct hth_object object[2] = { seal(copy)->object, seal(own)->object };
@@ -534,7 +534,7 @@ static struct hth_save_id kept_again(struct hth_save_id newer)
     return save;
 }
 
-/* It is kept, and came here after all others had held it: no COMPLETE is said again. */
+/* The save is kept, and came here after all other nodes had held it: COMPLETE is not sent again. */
 Test(member, a_kept_save_that_comes_later_has_its_name)
 {
     struct hth_save_id id = kept_again((struct hth_save_id){ 0 });

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a member sends and keeps of a save whose handle has ended, until a head decides it and
- * after. */
+/* The facts that a member sends of a save whose handle has ended, and what it keeps of the save,
+ * until a head decides it and after. */
 #include "member.h"
 
 TestSuite(member_end, .init = begin, .fini = end);
 
 static const struct hth_ranks of_one = { 1, { { 1, 1, 1 } } };
 
-/* ---- Nobody decides -------------------------------------------------------------------------- */
+/* ---- No head decides ------------------------------------------------------------------------- */
 
-/* A save is kept, and room is for one more: rank 1 alone saves that, and no word comes until its
- * handle has ended. */
+/* One save is kept, and there is room for one more: rank 1 alone makes that one, and no head about
+ * it comes until its handle has ended. */
 static struct hth_save_id end_unknown(void)
 {
     struct hth_save_id id;
@@ -39,7 +39,8 @@ static int code_of(struct hth_save_id id)
     return code;
 }
 
-/* Nobody else may have heard of it, and it takes the room of every later one. */
+/* Perhaps no other node has received anything of the save, and it takes the room of every later
+ * one. */
 Test(member_end, says_that_a_save_which_ended_unknown_has_failed_until_a_head_decides_it)
 {
     struct hth_save_id id = end_unknown(), next;
@@ -128,7 +129,7 @@ Test(member_end, forgets_a_manifest_when_its_save_is_cancelled_that_it_holds_not
     cr_assert(zero(int, manifest_is_here()));
 }
 
-/* Whoever brought it has forgotten it, and would be asked again and again. */
+/* The node that brought the manifest has forgotten it, and would be asked again and again. */
 Test(member_end, asks_no_more_for_a_manifest_that_was_on_its_way_when_its_save_was_cancelled)
 {
     must(hth_blob_give(&p->node[0].ctx, &manifest, "bytes", 5, NULL));

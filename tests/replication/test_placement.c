@@ -317,7 +317,7 @@ static void next(struct maps *m)
     m->settled = 0;
 }
 
-/* Who has the place now. */
+/* The node that has the place now. */
 static uint32_t at(const struct maps *m, uint32_t rank, uint32_t place)
 {
     const struct hth_move *v = hth_places_move(&m->last, rank, place);

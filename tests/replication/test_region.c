@@ -396,7 +396,7 @@ Test(region, a_lease_that_is_over_costs_the_connection_where_cards_serve_the_pul
     nobody_was_lost();
 }
 
-/* A card reads on: the bytes stay until the reader has heard of it, too. */
+/* A card reads on: the bytes stay until the reader has released the save, too. */
 Test(region, a_save_freed_under_a_reading_card_keeps_its_slot_until_that_is_through)
 {
     struct hth_held *held = pair_seal(p, 1, save, 5, 40 * MIB, 1);

@@ -20,7 +20,7 @@ TestSuite(room, .init = begin_with_a_save, .fini = end);
     "steps"
 #define DETAILS " (in /job: free in its file system 9 bytes)"
 
-/* As often as it is offered. Returns how often the fact was heard. */
+/* The copy is refused as often as it is offered. Returns how often node 0 received the fact. */
 static uint32_t refuse(int code, uint16_t kind, uint64_t ms)
 {
     uint32_t before = said[kind];
@@ -123,7 +123,7 @@ Test(room, waits_while_the_map_of_what_is_kept_is_not_settled)
     cr_assert(ge(u32, refuse(HEARTH_ENOSPC, HTH_KIND_FAILED, ctx->opts.dead_ms), 1));
 }
 
-/* ---- What is said while it waits ------------------------------------------------------------- */
+/* ---- The facts that are sent while a save waits ---------------------------------------------- */
 
 static size_t reason_len; /* of the last HELD */
 

@@ -9,7 +9,7 @@ enum { NODES = 3 };
 static uint32_t failed; /* FAILED that the engine of node 0 has sent */
 static unsigned char failed_fact[HTH_TREE_MAX + 1];
 
-/* The coordinator hears its own node as it hears the others. */
+/* The coordinator receives the facts of its own node as it receives those of the others. */
 static void hear(struct pair_node *n)
 {
     unsigned char bytes[HTH_TREE_MAX];

@@ -128,7 +128,7 @@ Test(transfer, a_receiver_without_room_takes_it_once_there_is)
     arrived_whole(0);
 }
 
-/* What the object's rank saved before was smaller, and no sizes were told. */
+/* The last object that this rank saved was smaller, and the store has not been given sizes. */
 Test(transfer, free_slots_of_other_sizes_make_way_for_a_copy)
 {
     struct hth_store *store = p->node[0].store;
@@ -338,8 +338,8 @@ Test(transfer, a_wrong_chunk_is_named_and_pulled_again_even_from_the_same_source
     a_wrong_chunk_comes();
 }
 
-/* What the transport says of the bytes that came is compared with the table, and no worker looks
- * again. */
+/* The engine compares the checksum that the transport gives for the bytes with the table, and no
+ * worker reads them again. */
 Test(transfer, a_wrong_chunk_is_found_by_the_checksum_that_comes_with_it)
 {
     hth_loop_net_sums(p->net);

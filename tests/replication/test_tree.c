@@ -183,7 +183,8 @@ Test(tree, ignores_what_comes_from_the_wrong_side_or_is_too_short)
 
 /* ---- Many facts, few messages ---------------------------------------------------------------- */
 
-/* Those that the coordinator hears while all nodes say `facts` facts of `len` bytes each. */
+/* The messages that the coordinator receives while all nodes send `facts` facts of `len` bytes
+ * each. */
 static uint64_t messages_of(uint32_t facts, size_t len)
 {
     unsigned char fact[1000] = { 0 };

@@ -16,7 +16,7 @@
 static const struct hth_save_id save = { 7, 77, 40, 1 };
 static struct pair *p;
 
-/* What the net does to pulls (and messages), by who serves. */
+/* The net's faults and delays of pulls (and messages), by the node that serves. */
 static struct {
     enum hth_loop_fault fault; /* of the n-th to m-th pull from `from` */
     uint32_t from, first, last;
@@ -24,7 +24,7 @@ static struct {
     enum hth_loop_fault message;
     uint16_t type; /* of the messages it hits; 0: all */
     uint32_t messages, until;
-    uint32_t wants;             /* that were said */
+    uint32_t wants;             /* WANT messages that were sent */
     uint32_t delay_ms, pull_ms; /* of all; of pulls, more */
     uint64_t when[256];         /* of each pull */
     uint32_t count;
