@@ -2,7 +2,7 @@
 /* Begins of a step, counted set by set. */
 #include "attempts.h"
 
-/* The place of that set; NULL: there is none left. */
+/* The counter of that set; NULL: no place is left for it. */
 static uint32_t *attempts_of(struct hth_attempts *a, uint64_t step, uint32_t bits)
 {
     uint32_t i = 0;

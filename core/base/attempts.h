@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank's begins of a step in its epoch, counted for each set of ranks by itself, refused ones
- * too: so all ranks of a set agree on which attempt a save is, without asking anybody, whatever
- * other sets some of them have saved the step with. Steps never go down. All zeros: nothing was
- * begun.
+ * Counts how often a rank has begun a step in its epoch, refused begins included, for each set of
+ * ranks by itself. So all ranks of a set agree on the attempt number of a save without a message,
+ * even if some of them have saved the step with other sets too. Steps never go down. All zeros: the
+ * rank has begun nothing.
  */
 #ifndef HEARTH_CORE_BASE_ATTEMPTS_H
 #define HEARTH_CORE_BASE_ATTEMPTS_H
@@ -19,12 +19,13 @@ struct hth_attempts {
     uint32_t begun[HTH_ATTEMPTS_SETS]; /* attempts, as in ids: with their set's bits */
 };
 
-/* One more by the set of these bits. 0: there is none, since the step goes down
+/* Counts one more begin by the set of these bits and returns its attempt. 0: the step goes down
  * (hth_attempts_passed), the set has no count left, or too many sets have begun the step. */
 uint32_t hth_attempts_next(struct hth_attempts *a, uint64_t step, uint32_t bits);
-/* What that would be, without beginning it. */
+/* Returns what hth_attempts_next() would return, and counts nothing. */
 uint32_t hth_attempts_peek(const struct hth_attempts *a, uint64_t step, uint32_t bits);
-/* So many are known of elsewhere. A step that goes down, and a count of 0, say nothing. */
+/* Another source knows of this attempt at the step: the count rises to it at least. A step that
+ * goes down, and an attempt whose count is 0, change nothing. */
 void hth_attempts_heard(struct hth_attempts *a, uint64_t step, uint32_t attempt);
 
 static inline int hth_attempts_passed(const struct hth_attempts *a, uint64_t step)
@@ -32,7 +33,7 @@ static inline int hth_attempts_passed(const struct hth_attempts *a, uint64_t ste
     return a->sets && step < a->step;
 }
 
-/* What was begun last; 0: nothing. */
+/* The attempt of the set that began last; 0: nothing was begun. */
 static inline uint32_t hth_attempts_last(const struct hth_attempts *a)
 {
     return a->sets ? a->begun[a->last] : 0;

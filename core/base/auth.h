@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one file that knows libsodium: digests, message authentication, the job key, what seals
- * connections. */
+/* The one file that knows libsodium: digests, message authentication, the job key, the encryption
+ * of connections. */
 #ifndef HEARTH_CORE_BASE_AUTH_H
 #define HEARTH_CORE_BASE_AUTH_H
 
@@ -29,7 +29,8 @@ void hth_mac(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY], const
         size_t a_len, const void *b, size_t b_len);
 int hth_mac_equal(const unsigned char a[HTH_MAC], const unsigned char b[HTH_MAC]); /* 1: equal */
 
-/* That an engine has this key, to a rank of its node that drew the number. */
+/* Proves to a rank of the engine's node that the engine has this key. The rank drew the challenge
+ * at random. */
 #define HTH_LOCAL_CHALLENGE 16
 void hth_local_proof(unsigned char out[HTH_MAC], const unsigned char key[HTH_KEY],
         const unsigned char challenge[HTH_LOCAL_CHALLENGE]);
@@ -41,19 +42,20 @@ void hth_subkey(
 
 void hth_random_bytes(void *out, size_t len);
 
-/* A session's key from the job's and what both sides said (`transcript`): one for each purpose. */
+/* Derives a session's key, one for each purpose, from the job's key and from what both sides have
+ * sent (`transcript`). */
 void hth_session_key(unsigned char out[HTH_KEY], const unsigned char job_key[HTH_KEY],
         const char *purpose, const void *transcript, size_t len);
 
 /*
- * The one copy of the job key in this process, or of two while it is being changed: in memory that
- * is not swapped, dumped or inherited by a child, and wiped at close. Callers borrow the pointers.
- * An id says which key is meant in logs and to an operator. It is computed from the key, so whoever
- * reads it can test guesses: no message has it.
+ * The one copy of the job key in this process, or of both keys while an operator changes it: in
+ * memory that is not swapped, dumped or inherited by a child, and wiped at close. Callers borrow
+ * the pointers. An id names a key in logs and to an operator. It is computed from the key, so a
+ * reader of the id can test guesses of the key with it: no message contains it.
  */
 struct hth_key {
     const unsigned char *bytes; /* [HTH_KEY] to dial and prove with */
-    const unsigned char *other; /* [HTH_KEY] taken from others as well; NULL: there is one key */
+    const unsigned char *other; /* [HTH_KEY] accepted from peers as well; NULL: there is one key */
     uint32_t id, other_id;
     int locked; /* 0: RLIMIT_MEMLOCK leaves no room, so it may be swapped */
     struct hth_key_place *place;
@@ -63,9 +65,9 @@ struct hth_key {
  * pattern was found. */
 const char *hth_key_weak(const unsigned char key[HTH_KEY]);
 
-/* How a key file is opened where the process may not open it by its name: a descriptor that the
- * caller closes; -1 and errno, as of open(2) with O_NOFOLLOW, EPIPE where nothing opens it any
- * more. */
+/* Opens a key file for a process that may not open it by its name. open() returns a descriptor,
+ * which the caller closes; or -1 and errno: as open(2) with O_NOFOLLOW, or EPIPE: the process that
+ * opens the file for this one has ended. */
 struct hth_key_opener {
     int (*open)(void *self);
     void *self;
@@ -80,9 +82,10 @@ int hth_key_open(const char *path, struct hth_key *out, struct hearth_error *err
 /* The same by an opener; NULL, or a path that is a descriptor: without it. */
 int hth_key_open_by(const struct hth_key_opener *opener, const char *path, struct hth_key *out,
         struct hearth_error *err);
-/* What the file holds now; a key that stays keeps its pointer, and nobody can prove with one that
- * has gone. *out_changed: another one, or another order. Errors: as of open, the keys are then as
- * they were. */
+/* Reads the file anew; from then on the keys are those that it holds. A key that stays keeps its
+ * pointer. A key that has gone is overwritten, so no handshake under way can prove with it.
+ * *out_changed: 1 if a key or the order of the keys has changed. Errors: as of open; the keys then
+ * stay as they were. */
 int hth_key_reload(struct hth_key *key, const struct hth_key_opener *opener, const char *path,
         int *out_changed, struct hearth_error *err);
 void hth_key_close(struct hth_key *key); /* NULL and one of zeros: nothing */
@@ -92,7 +95,8 @@ void hth_key_line(
         char out[HTH_KEY_LINE], const unsigned char key[HTH_KEY]); /* ends with a newline */
 
 uint32_t hth_key_id(const unsigned char key[HTH_KEY]); /* never 0 */
-/* The key of that id, or the first for 0: which one was not said. NULL: there is none. */
+/* The key of that id; for id 0, which means that the peer named no key, the first. NULL: there is
+ * none. */
 const unsigned char *hth_key_of(const struct hth_key *key, uint32_t id);
 /* The descriptor that "fd:N" names; -1: it is a path. */
 int hth_key_fd(const char *path);
@@ -115,8 +119,9 @@ void hth_hmac(unsigned char out[HTH_SHA256], const void *key, size_t key_len, co
 void hth_hkdf_expand(unsigned char *out, size_t len, const unsigned char key[HTH_SHA256],
         const void *info, size_t info_len);
 
-/* X25519 (RFC 7748). A pair of this moment; then what its secret and the peer's public key have in
- * common: HEARTH_EAUTH for a public key that makes it the same for every secret. */
+/* X25519 (RFC 7748) with an ephemeral pair. hth_exchange_public(): the public key of `secret`.
+ * hth_exchange(): the value that it shares with the owner of `public_key`; HEARTH_EAUTH for a
+ * public key that makes this value the same for every secret. */
 void hth_exchange_public(unsigned char out[HTH_KEY], const unsigned char secret[HTH_KEY]);
 int hth_exchange(unsigned char out[HTH_KEY], const unsigned char secret[HTH_KEY],
         const unsigned char public_key[HTH_KEY]);

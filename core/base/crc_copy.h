@@ -5,15 +5,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Copies src[len] to dst past the caches and continues crc by the bytes that were written: each
- * byte is read once, so sum and copy agree even while another thread changes src. No overlap.
- * Ordinary stores of this thread do not wait for it: hth_crc32c_copied() before others are told. */
+/* Copies src[len] to dst past the caches and continues crc by the bytes that it has written. It
+ * reads each byte once, so sum and copy agree even while another thread changes src. src and dst
+ * must not overlap. Later ordinary stores of this thread may become visible before the copy: call
+ * hth_crc32c_copied() before a store that announces the copy. */
 uint32_t hth_crc32c_copy(uint32_t crc, void *dst, const void *src, size_t len);
 
-/* What was copied is seen by others before what this thread stores after this. */
+/* Other threads and processes see the copied bytes before anything that this thread stores after
+ * this call. */
 void hth_crc32c_copied(void);
 
-/* The ways to do it, for tests: the fastest first; 0 and NULL behind the last that runs here. */
+/* The copiers that run on this machine, for tests: the fastest first, *out_count of them. */
 struct hth_crc_copier {
     const char *name;
     uint32_t (*copy)(uint32_t crc, void *dst, const void *src, size_t len);

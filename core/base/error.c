@@ -20,7 +20,7 @@ const char *hearth_strerror(int code)
     return "unknown error";
 }
 
-/* Copy `text`; when it is too long, its middle makes way for " ... ". */
+/* Copies `text`; if it is too long, " ... " replaces its middle. */
 static void error_fit(char out[HEARTH_ERROR_TEXT], const char *text)
 {
     static const char gap[] = " ... ";

@@ -37,7 +37,7 @@ static inline uint32_t hth_attempt_count(uint32_t attempt)
     return attempt & HTH_ATTEMPT_SOME ? attempt & HTH_ATTEMPT_COUNT : attempt;
 }
 
-/* For people: behind the count, that it is of some of the ranks. */
+/* Text for people behind the count: the attempt is of some of the ranks. */
 static inline const char *hth_attempt_of(uint32_t attempt)
 {
     return attempt & HTH_ATTEMPT_SOME ? " of some ranks" : "";
@@ -47,13 +47,13 @@ static inline const char *hth_attempt_of(uint32_t attempt)
 #define HTH_SAVE_ARGS(s) \
     (s).step, (s).epoch, hth_attempt_count((s).attempt), hth_attempt_of((s).attempt)
 
-/* An epoch that a peer says it has seen is believed up to 2^62, so no session has one above 2^62 +
+/* A node believes a peer that reports an epoch up to 2^62, so no session has an epoch above 2^62 +
  * 1; a larger number is damage. */
 #define HTH_EPOCH_BELIEVED (UINT64_C(1) << 62)
 #define HTH_EPOCH_MOST     (HTH_EPOCH_BELIEVED + 1)
 
-/* <0, 0, >0. A save with an epoch above HTH_EPOCH_MOST is older than all others: it counts where
- * there is nothing else, and what is saved after it is newer. */
+/* <0, 0, >0. A save with an epoch above HTH_EPOCH_MOST is older than all others: it counts only
+ * where there is no other save, and every later save is newer. */
 int hth_save_cmp(struct hth_save_id a, struct hth_save_id b);
 
 static inline int hth_save_none(struct hth_save_id s)
@@ -79,8 +79,8 @@ int hth_save_parse(const char *text, struct hth_save_id *out); /* 0 or HEARTH_EI
 
 /* `step-<N>_ckpt`: 0 and the number, or HEARTH_EINVAL. Plain decimal, no leading zeros. */
 int hth_step_dir_parse(const char *name, uint64_t *out_step);
-/* The same of a container that somebody else wrote: as ml-flashpoint takes it, with leading zeros
- * too. */
+/* The same for a container that another program wrote: leading zeros are accepted too, as
+ * ml-flashpoint accepts them. */
 int hth_step_dir_theirs(const char *name, uint64_t *out_step);
 
 /* Object id: rank in the upper half, index in that rank's save in the lower. */
@@ -94,8 +94,8 @@ int hth_job_check(const char *job, struct hearth_error *err);
 int hth_node_check(const char *node, struct hearth_error *err);
 /* [A-Za-z0-9._-]{1,64}, not `.`, `..`, `*.tmp`. `raw` objects may be `.metadata`. */
 int hth_object_name_check(const char *name, struct hearth_error *err);
-/* Did recovery rule it out, when it chose `chosen`: is it newer? A foreign container is in no
- * epoch, and rules none of ours out. */
+/* 1: recovery ruled out `save` when it chose `chosen`, since `save` is newer. The choice of a
+ * foreign container, which is in no epoch, rules out none of ours. */
 static inline int hth_save_after(struct hth_save_id save, struct hth_save_id chosen)
 {
     return !hth_save_foreign(chosen) && hth_save_cmp(save, chosen) > 0;
@@ -104,8 +104,8 @@ static inline int hth_save_after(struct hth_save_id save, struct hth_save_id cho
 /* In a foreign container: 1..255 bytes, no `/` or NUL, not `.` or `..`. */
 int hth_foreign_name_check(const char *name, struct hearth_error *err);
 
-/* The folder of a job in which a foreign writer's files may lie, its containers having links to
- * them; and the name in a link `<base>/buffer_pool/<name>`, NULL of any other one. */
+/* A foreign writer may have its files in this folder of a job, and links to them in its containers.
+ * hth_foreign_buffer(): the name in a link `<base>/buffer_pool/<name>`; NULL for any other link. */
 #define HTH_BUFFERS "buffer_pool"
 const char *hth_foreign_buffer(const char *link, const char *base);
 

@@ -229,7 +229,7 @@ static int key_load(const struct hth_key_opener *opener, const char *path,
     return rc;
 }
 
-/* Where `read` lies among those in use; KEYS: nowhere. */
+/* The index of `read` among the keys in use; KEYS: it is not in use. */
 static unsigned key_slot(const struct hth_key_place *place, const unsigned char *read)
 {
     unsigned i = 0;
@@ -239,9 +239,9 @@ static unsigned key_slot(const struct hth_key_place *place, const unsigned char 
     return i;
 }
 
-/* place->read comes into use. A handshake that is under way has a pointer to its key: one that
- * stays does not move, and the place of one that goes gets bytes that nobody knows, not zeros,
- * which all know. */
+/* Puts the keys of place->read into use. A handshake under way has a pointer to its key, so a key
+ * that stays does not move. The place of a key that goes gets random bytes or the new key, never
+ * zeros, which any stranger could guess. */
 static void key_take(struct hth_key *key, unsigned count)
 {
     struct hth_key_place *place = key->place;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See core/base/map.h. A kernel puts a file at any page; we ask for more, and cut:
+/* See core/base/map.h. The kernel may map a file at any page, so we reserve more addresses than it
+ * needs and return the rest:
  *
  *     | head |  file, from a multiple of 2 MiB on  | tail |
  */
@@ -65,8 +66,9 @@ static int map_next_data(int fd, uint64_t len, uint64_t *from, uint64_t *to)
     return *from < len;
 }
 
-/* A page fault in a hole of a tmpfs makes the page, whoever reads it. So holes are of memory, whose
- * zeros are one page for all, and only data is the file's. */
+/* A fault in a hole of a tmpfs allocates the page, even if the process only reads it. So holes are
+ * mapped from anonymous memory, whose zeros share one page, and only data is mapped from the
+ * file. */
 const void *hth_map_sparse(int fd, uint64_t len)
 {
     unsigned char *at =

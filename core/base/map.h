@@ -14,8 +14,8 @@ void *hth_map_shared(int fd, uint64_t len, int prot);
  * take no room of the file's mount. munmap() with the same length. NULL and errno. */
 const void *hth_map_sparse(int fd, uint64_t len);
 
-/* len bytes of zeros that no child gets. NULL and errno. What is unmapped is the system's again at
- * once, of which free() keeps what lies between other things. */
+/* len bytes of zeros that no child gets. NULL and errno. Unmapping returns the memory to the system
+ * at once; free() keeps memory that lies between other allocations. */
 void *hth_map_memory(uint64_t len);
 void hth_unmap_memory(void *at, uint64_t len);
 

@@ -131,7 +131,7 @@ static int is_sealed(const struct hth_network *n)
     return strcmp(n->transport, "tcp") == 0 && n->has_key && !n->trusted;
 }
 
-/* What a stranger does to a listener that looks at no key: the end of a sentence. */
+/* How a listener that checks no key treats a stranger: the end of a sentence. */
 static const char *obeys(const struct hth_network *n)
 {
     if (strcmp(n->transport, "ofi") == 0 && n->provider && strcmp(n->provider, "shm") == 0)

@@ -26,7 +26,7 @@ static int open_close(int fd, int why)
     return -1;
 }
 
-/* Absolute, or with a part that leads upwards. */
+/* 1: the name is absolute, or has a part `..`. */
 static int open_leads_out(const char *name)
 {
     if (*name == '/')
@@ -41,7 +41,7 @@ static int open_leads_out(const char *name)
     return 0;
 }
 
-/* A link is said to be one: with O_DIRECTORY the kernel calls it no directory. */
+/* A link is ELOOP here; with O_DIRECTORY the kernel would return ENOTDIR for it. */
 static int open_part(int dir, const char *part, int flags, mode_t mode)
 {
     struct stat st;
@@ -80,8 +80,8 @@ static int open_by_parts(int dir, const char *name, int flags, mode_t mode)
     return fd;
 }
 
-/* The kernel says EXDEV, too, of a file that another process moves out of the directory during the
- * look-up: an engine that publishes or frees a save does that. Its name is free now, or another
+/* The kernel also returns EXDEV if another process moves the file out of the directory during the
+ * look-up: an engine that publishes or frees a save does that. By then the name is free, or another
  * file has it. */
 static int open_whole(int dir, const char *name, const struct open_how *how)
 {
@@ -128,8 +128,8 @@ static int open_must_be_file(int fd)
     return S_ISREG(st.st_mode) ? fd : open_close(fd, EINVAL);
 }
 
-/* Looked at before it is opened, which is enough to make some devices do something; and again
- * behind that, since it may have become another. */
+/* Checks the type before it opens the file, since some devices act when they are opened; and again
+ * afterwards, since another process may have put another file there. */
 int hth_open_file(int dir, const char *name, int flags)
 {
     int look = open_must_be_file(hth_open_below(dir, name, O_PATH, 0));

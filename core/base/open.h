@@ -23,22 +23,24 @@ int hth_open_below(int dir, const char *name, int flags, mode_t mode);
  * is 0600. */
 int hth_open_file(int dir, const char *name, int flags);
 
-/* What a user or an administrator names. Links are followed; the last one not with O_NOFOLLOW. */
+/* A path that a user or an administrator names. Links are followed; with O_NOFOLLOW the last one is
+ * not. */
 int hth_open_named(const char *path, int flags);
 
 /* One part of such a name, as the kernel takes it; with O_PATH | O_NOFOLLOW a link itself. */
 int hth_open_part(int dir, const char *part, int flags);
 
-/* What the kernel has: /proc, /sys, /dev/null. NULL instead of -1. */
+/* A file of the kernel: in /proc or /sys, or /dev/null. The two below return NULL instead of -1. */
 int hth_open_kernel(const char *path, int flags);
 FILE *hth_open_kernel_text(const char *path);
 DIR *hth_open_kernel_list(const char *path);
 
-/* By another open file description, with other rights; it needs /proc. */
+/* Opens the file of fd once more: another open file description, with other rights. It needs
+ * /proc. */
 int hth_open_again(int fd, int flags);
 
-/* The directory in which this one lies, as O_PATH; and the entries of this one, from the first:
- * NULL instead of -1. */
+/* hth_open_parent(): the directory in which this one lies, with O_PATH. hth_open_list(): the
+ * entries of this one, from the first; NULL instead of -1. */
 int hth_open_parent(int dir);
 DIR *hth_open_list(int dir);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table of options (options.def) as structs. The library reads, checks, says and hands on
- * options by it, hearthd its flags, and `hearth ls --env --json` prints it for the lint that
+ * The table of options (options.def) as structs. The library reads, checks, prints and passes on
+ * options by it, and hearthd its flags; `hearth ls --env --json` prints it for the lint that
  * compares it with the docs and the Python package.
  *
  * Columns of an OPTION:
  *   hearthd  GIVEN: a flag of hearthd that a rank which starts it gives; FLAG: a flag that only
- *            people give, ranks say it at joining; NO
+ *            people give, ranks send the value at joining; NO
  *   running  what an engine that runs already must have, too, unless it is unset. ASKED: compared
  *            with the field of this name in struct hth_local_attached; CHECKED: in another way; NO
  *   joining  TOLD: goes to the engine in struct hth_local_opts, and comes back as it is in effect
@@ -34,7 +34,7 @@ enum hth_option_kind {
     HTH_OPTION_SWITCH,  /* 0 or 1; as a flag without a value */
     HTH_OPTION_WORD,    /* a number with a name */
     HTH_OPTION_COUNT,   /* of what stands before it */
-    HTH_OPTION_POINTER, /* for the program alone: no text says it */
+    HTH_OPTION_POINTER, /* only a program can set it: it has no text form */
 };
 
 struct hth_word {
@@ -66,11 +66,11 @@ struct hth_option {
     enum hth_option_kind kind;
     size_t at; /* in struct hearth_opts; of a flag of hearthd's own: 0 */
     enum hth_option_column hearthd, running, joining, ranks;
-    const char *variable;     /* NULL: no variable says it */
+    const char *variable;     /* NULL: no variable sets it */
     const char *flag, *value; /* with its dashes; what it is called in the help */
     uint64_t least, most;     /* of numbers; 0 besides, where 0 is a default; LIST: names */
     uint64_t none;            /* what 0 means */
-    int engines;              /* 1: 0 stays 0, since it is the engine that knows what it means */
+    int engines;              /* 1: 0 stays 0: the engine knows its meaning */
     int needed;               /* 1: there is no default */
     const char *text;         /* a text's default, as it could be given */
     const char *standard;     /* other defaults, in words */
@@ -120,8 +120,9 @@ static inline uint32_t hth_option_none(enum hth_option_row row)
     return (uint32_t)hth_options[row].none;
 }
 
-/* 1: some part of Hearth reads a variable of this name (`len` bytes). The nearest of those that
- * are read, by the least number of letters to change, add or take away. */
+/* hth_variable_known(): 1 if some part of Hearth reads a variable of this name (`len` bytes).
+ * hth_variable_nearest(): of those that are read, the nearest, by the least number of letters to
+ * change, add or take away. */
 int hth_variable_known(const char *name, size_t len);
 const char *hth_variable_nearest(const char *name, size_t len);
 

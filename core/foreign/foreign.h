@@ -32,19 +32,19 @@ struct hth_foreign_data {
 int hth_foreign_data(
         struct hth_foreign_data *out, const void *bytes, uint64_t len, struct hearth_error *err);
 
-/* What all bytes of a file say about its items, for a node that has the `.metadata` but not the
- * file. */
+/* Facts about a file's items, computed from all its bytes, for a node that has the `.metadata` but
+ * not the file. */
 enum hth_foreign_flag {
     HTH_FOREIGN_SHAPED = 1,   /* the digest has shapes in it */
     HTH_FOREIGN_TENSORS = 2,  /* no tensor comes after the items counted */
     HTH_FOREIGN_BLOCK = 4,    /* its data ends where its last item ends */
-    HTH_FOREIGN_READABLE = 8, /* `.metadata`: it is understood */
+    HTH_FOREIGN_READABLE = 8, /* `.metadata`: Hearth can read it */
     HTH_FOREIGN_LINK = 16,    /* a link into its writer's buffers: the writer's own */
 };
 
 struct hth_foreign_look {
     uint32_t flags;
-    uint32_t items;                   /* that say themselves how long they are, from the front on */
+    uint32_t items;                   /* that carry their own length, from the front on */
     uint64_t data_len;                /* of the section that offsets count in */
     unsigned char digest[HTH_DIGEST]; /* of those items: hth_foreign_item() */
 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One joining of all ranks, as every member writes it down before it answers anything:
- * members in order of their lowest rank (node 0 is the coordinator), and which node has which
- * rank. Record: "HTHEPOCH", version, the fields below in order, digest at the end.
- * Version 2, without machines, is read.
+ * One joining of all ranks, as every member records it before it answers any request: members in
+ * order of their lowest rank (node 0 is the coordinator), and which node has which rank. Record:
+ * "HTHEPOCH", version, the fields below in order, digest at the end. Version 2, without machines,
+ * is read.
  */
 #ifndef HEARTH_CORE_FORMAT_EPOCH_H
 #define HEARTH_CORE_FORMAT_EPOCH_H
@@ -24,7 +24,7 @@ struct hth_member {
     char node[HTH_NAME_MAX + 1];      /* its id */
     uint64_t store;                   /* of its memory */
     uint64_t domain[HTH_DOMAINS_MAX]; /* hash of each level's name; 0: none given */
-    /* Where other members stand on its machine: 1 + the place of the first of them; else 0 */
+    /* 1 + the index of the first member on its machine; 0: no other member is on it */
     uint32_t machine;
     uint32_t addr_len;
     unsigned char addr[HTH_ADDR_MAX];
@@ -41,8 +41,8 @@ struct hth_epoch {
 };
 
 /*
- * What one rank brings to the bootstrap's all-gather (fixed size, little-endian). Ranks of one
- * node say the same about the node.
+ * The row of one rank in the bootstrap's all-gather (fixed size, little-endian). Ranks of one node
+ * send the same facts about the node.
  */
 #define HTH_GATHER                512 /* bytes per rank */
 #define HTH_GATHER_ALLOW_DEGRADED 1u
@@ -95,29 +95,31 @@ void hth_gather_objects(const unsigned char row[HTH_GATHER], struct hth_sizes *o
 #define HTH_GATHER_PURPOSE "hearth rendezvous 1"
 void hth_gather_prove(unsigned char row[HTH_GATHER], const unsigned char key[HTH_KEY]);
 
-/* table[world] is of the ranks it says it is of: each row in its place, of this world, proved with
- * one of key[keys], or with none where that is 0; and all of them take part. Errors:
- * HEARTH_ECORRUPT, HEARTH_EINVAL, HEARTH_EAUTH, and that of a rank which cannot; naming rank and
+/* Checks table[world]: each row is in its rank's place, is of this world, and is proved with one of
+ * key[keys], or with no key where keys is 0; and all ranks take part. Errors: HEARTH_ECORRUPT,
+ * HEARTH_EINVAL, HEARTH_EAUTH, and the error of a rank that cannot take part; each names rank and
  * node. */
 int hth_gather_check(const unsigned char *table, uint32_t world,
         const unsigned char (*key)[HTH_KEY], unsigned keys, struct hearth_error *err);
 
-/* A node that listens on its loopback address is reached by none that has another loopback.
- * table[world] has passed hth_gather_check(). Errors: HEARTH_EINVAL naming a rank of each node. */
+/* Refuses a node that listens on its loopback address while another node has another loopback and
+ * so cannot reach it. table[world] has passed hth_gather_check(). Errors: HEARTH_EINVAL naming a
+ * rank of each node. */
 #define HTH_LOOPBACK_LISTENS 1u /* the node listens there */
 int hth_loopback_check(const unsigned char *table, uint32_t world, struct hearth_error *err);
 
-/* What a row says of the newest session (epoch, nonce) that its node knows: its number as far as
- * such are believed. From the highest number on it is *random that rises: nonces count then. */
+/* The number that a row has for the newest session (epoch, nonce) of its node: the epoch, at most
+ * the highest that other nodes believe. Above that, sessions are ordered by their nonces, so
+ * *random becomes larger than `nonce`. */
 uint64_t hth_epoch_seen(uint64_t epoch, uint64_t nonce, uint64_t *random);
 
-/* The epoch all ranks come to from the same table[world][HTH_GATHER]. Number: max(1 + highest, rank
- * 0's clock), which counts as far as the median of all clocks and a day; nonce: rank 0's number,
- * above 2^62 the highest. self is the node whose store id is `store`.
- * Nodes whose ranks name one machine stand on one.
+/* Makes the epoch, the same on all ranks, from the same table[world][HTH_GATHER]. Number: max(1 +
+ * highest, rank 0's clock), which counts as far as the median of all clocks and a day; nonce: rank
+ * 0's number, above 2^62 the highest. self is the node whose store id is `store`. Nodes whose ranks
+ * name one machine stand on one.
  * Errors: HEARTH_EINVAL naming the two ranks that disagree (job, options, transport, node twice,
- * the failure domains of their machine), or the one that says it has seen more than 2^62;
- * HEARTH_EPROTO where their engines have no protocol in common. */
+ * the failure domains of their machine), or the rank that reports an epoch above 2^62;
+ * HEARTH_EPROTO: their engines have no protocol in common. */
 int hth_epoch_make(struct hth_epoch *out, const unsigned char *table, uint32_t world,
         uint64_t store, struct hearth_error *err);
 void hth_epoch_fini(struct hth_epoch *e);

@@ -107,11 +107,11 @@ static uint32_t fabric_lacks(const unsigned char *table, uint32_t world, uint32_
     return world;
 }
 
-/* What the table comes to, row by row. */
+/* What hth_fabric_choose() collects from the rows of the table. */
 struct fabric_tally {
     const unsigned char *table;
     uint32_t world;
-    uint32_t all, some; /* what all have, and what anybody has */
+    uint32_t all, some; /* fabrics of all nodes; fabrics of any node */
     uint32_t first;     /* the best that any node's first epoch ran on */
     int is_auto, allow_slower;
 };
@@ -134,7 +134,8 @@ static void tally_count(struct fabric_tally *t)
     t->first = fabric_best(firsts);
 }
 
-/* The first rank at which nothing is left that all before it have, and what that was. */
+/* Refuses: names the first rank that shares no fabric with all ranks before it, and what those
+ * share. */
 static int fabric_none(const struct fabric_tally *t, struct hearth_error *err)
 {
     uint32_t left = UINT32_MAX, rank = 0;
@@ -159,7 +160,7 @@ static int fabric_none(const struct fabric_tally *t, struct hearth_error *err)
             rank ? fabrics_text(left, before, sizeof(before)) : "nothing yet");
 }
 
-/* What the first epoch ran on is not there any more: at which rank. */
+/* Refuses: names the rank that lacks the fabric of the job's first epoch. */
 static int fabric_worse(const struct fabric_tally *t, struct hearth_error *err)
 {
     const struct hth_fabric *first = hth_fabric_of(t->first);

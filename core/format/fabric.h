@@ -9,11 +9,12 @@
 
 #include "epoch.h"
 
-/* A number is a bit of each greeting, 1 to 31, and is never given again. The order is part of
- * the greeting's version: with two of them ranks would choose differently. Left out, and to be
- * asked for by name: what is for one machine, what runs over another row, and what was never run
- * on ordinary Ethernet. Our own sockets come before both libraries' TCP: with a key no stranger
- * gets past their hello. Those stay, for a node that has no hearth-tcp.so.
+/* A number is a bit of each greeting, 1 to 31, and is never given again. The order is part of the
+ * greeting's version: with two orders, ranks would choose differently. The table leaves out fabrics
+ * for one machine, fabrics that run over another row, and fabrics that were never run on ordinary
+ * Ethernet: an operator must name them. Our own sockets come before both libraries' TCP, since with
+ * a key no stranger gets past their hello. The libraries' TCP stays for a node that has no
+ * hearth-tcp.so.
  *         number, transport, provider, name */
 #define HTH_FABRICS(X)                      \
     X(1, "ofi", "verbs", "ofi verbs")       \
@@ -55,13 +56,13 @@ struct hth_fabric_choice {
  * job's first epoch ran on, where that is not allowed. */
 int hth_fabric_choose(const unsigned char *table, uint32_t world, struct hth_fabric_choice *out,
         struct hearth_error *err);
-/* What was chosen and why, a line. */
+/* Writes what was chosen and why, as one line. */
 void hth_fabric_say(
         const struct hth_fabric_choice *c, const unsigned char *table, char out[HTH_FABRIC_TEXT]);
 
 /*
- * `.hearth/fabric`: which fabric this job's first epoch here ran on, and which the engine was on
- * last.
+ * `.hearth/fabric`: the fabric on which this job's first epoch here ran, and the one that the
+ * engine used last.
  *
  *     0 "HTHFABRC"   8 u32 version   12 u32 zero   16 u32 first   20 u32 last   24 digest
  */

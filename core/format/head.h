@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `.hearth/head`: the newest entry of an epoch's log, which is a whole state, and the map that it
- * names. At the coordinator it is there before it is sent; at a member before it promises or frees
- * by it. On the wire a head is the same bytes, with or without its map.
+ * names. The coordinator writes it before it sends it; a member writes it before it promises or
+ * frees anything by it. On the wire a head is the same bytes, with or without its map.
  *
  *     0 "HTHHEADS"   8 u32 version   12 u32 settled   16 u64 epoch   24 u64 nonce   32 u64 position
  *    40 u64 mapped   48 name of the map 32   80 newest decided save 32   112 u32 cancels   116 u32 zero
@@ -23,7 +23,7 @@
 struct hth_cancelled {
     struct hth_save_id save;
     int code;
-    uint32_t whole; /* 1: it had a manifest, so somebody may have promised it */
+    uint32_t whole; /* 1: it had a manifest, so a holder may have promised it */
 };
 
 struct hth_head {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The messages between ranks and their node's engine: requests and completions, no pointers
- * into either side. Over SOCK_SEQPACKET `<root>/<job>/.hearth/sock` one message is one packet
- * with at most one descriptor (SCM_RIGHTS); inside one process or the simulator the same bytes
- * go by function call and the descriptor's content as an attachment.
+ * The messages between ranks and their node's engine: requests and completions, no pointers into
+ * either side. Over SOCK_SEQPACKET `<root>/<job>/.hearth/sock` one message is one packet with at
+ * most one descriptor (SCM_RIGHTS); inside one process or the simulator the same bytes go by
+ * function call and the descriptor's content as an attachment.
  *
  *     head (24 bytes) | fixed part of the type | variable part
  *
  * Every request gets exactly one answer with its `request` number: the type's own answer or
- * HTH_LOCAL_ERROR. Answers may come much later and in another order. EVENT and LET_GO are unasked,
- * and so is LENT where ATTACH asked for slots ahead. Same machine, same build family: native
- * little-endian structs, all fields naturally aligned.
+ * HTH_LOCAL_ERROR. Answers may come much later and in another order. The engine sends EVENT and
+ * LET_GO without a request, and LENT too where ATTACH asked for slots ahead. Same machine, same
+ * build family: native little-endian structs, all fields naturally aligned.
  */
 #ifndef HEARTH_CORE_LOCAL_LOCAL_H
 #define HEARTH_CORE_LOCAL_LOCAL_H
@@ -91,8 +91,8 @@ struct hth_local_error {
     char text[HEARTH_ERROR_TEXT];
 };
 
-/* What all ranks of a job say alike; the engine takes it at JOIN, and answers with what is in
- * effect. */
+/* Options with the same values on all ranks of a job. The engine receives them at JOIN, and answers
+ * with those in effect. */
 struct hth_local_opts {
     uint32_t copies, min_copies, keep, allow_degraded;
     uint32_t recover_ms, save_ms, heartbeat_ms, dead_ms, stall_ms, linger_s, inflight_mib;
@@ -133,13 +133,14 @@ struct hth_local_attached {
     char log[512]; /* path of the engine's log */
     char transport[HTH_BACKEND_MAX + 1];
     uint32_t version_low, version_high; /* protocols that the engine speaks with others */
-    /* What it was started with, as far as a rank may ask for it, and as it has it. */
+    /* The options that the engine was started with, of those that a rank may require, as they are
+     * in effect. */
     char provider[HTH_PROVIDER_MAX + 1];
     char bind[64];
     char device[32];                          /* "": the one that has the address */
     uint32_t port;                            /* that it listens on */
     uint32_t flags;                           /* HTH_LOCAL_... */
-    uint32_t heartbeat_ms, dead_ms, stall_ms; /* 0: as the ranks say */
+    uint32_t heartbeat_ms, dead_ms, stall_ms; /* 0: as the ranks set them */
     uint32_t has_key;
     unsigned char key_proof[HTH_MAC]; /* hth_local_proof() */
     uint32_t
@@ -162,8 +163,8 @@ struct hth_local_joined {
     struct hth_local_opts opts; /* in effect */
 };
 
-/* An ERROR with HEARTH_ENOENT: no address answers; the rank resolves the name anew and asks again,
- * until its time is over. */
+/* If no address answers, the engine answers ERROR with HEARTH_ENOENT. The rank then resolves the
+ * name anew and sends MEET again, until its time is over. */
 struct hth_local_meet {
     struct hth_local_head head;
     uint32_t deadline_ms, left_ms; /* of the whole gather; what is left of it */
@@ -209,8 +210,8 @@ struct hth_local_recovery { /* struct hearth_recovery with fixed layout */
 
 #define HTH_LOCAL_RULED_OUT 2048u /* bytes at most, NUL not sent */
 
-/* Then text up to the packet's end: steps that were not chosen and why, a line each. Who does
- * not know of it passes it over. */
+/* Then text up to the packet's end: steps that were not chosen and why, a line each. A client that
+ * does not know the text skips it. */
 struct hth_local_recovered {
     struct hth_local_head head;
     struct hth_local_save save; /* epoch 0: nothing, start from scratch */
@@ -245,7 +246,7 @@ static inline struct hearth_recovery hth_local_recovery_to(const struct hth_loca
         .sources = l->sources,
         .passed = l->passed };
 
-    memcpy(r.text, l->text, sizeof(r.text) - 1); /* whoever wrote it may have left out the end */
+    memcpy(r.text, l->text, sizeof(r.text) - 1); /* the sender may have left out the terminator */
     return r;
 }
 
@@ -441,8 +442,9 @@ struct hth_local_taken {
     uint32_t runs;    /* of its set of ranks, which follows; 0: all */
 };
 
-/* What a rank wrote, or writes, into a slot of the engine before: it goes on under this token,
- * by SEAL, COMMON and COMMIT as ever. What is handed over already stays so. */
+/* A rank goes on with an object that it wrote, or writes, into a slot of the engine before: under
+ * this token, by SEAL, COMMON and COMMIT as ever. What it has handed over already stays handed
+ * over. */
 struct hth_local_regain {
     struct hth_local_head head; /* token: the client's, its own for each save */
     struct hth_local_save save; /* epoch 0: its step is not known yet */

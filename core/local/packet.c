@@ -71,8 +71,8 @@ enum hth_packet hth_packet_receive(int sock, void *bytes, size_t *out_len, int *
     struct hth_local_head head;
     ssize_t n;
 
-    /* Who closes with answers that he has not read resets the connection, which is said once; what
-     * he sent before is there all the same, and comes next. */
+    /* A peer that closes with unread answers resets the connection. The kernel reports that once
+     * (ECONNRESET); packets that the peer sent before are still there, and come next. */
     do
         n = recvmsg(sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     while (n < 0 && (errno == EINTR || errno == ECONNRESET));

@@ -9,16 +9,16 @@ enum hth_packet {
     HTH_PACKET_GOT = 1,
     HTH_PACKET_NONE = 0, /* nothing is there now */
     HTH_PACKET_END = -1,
-    HTH_PACKET_BAD = -2 /* not as long as it says, or with more descriptors than we take */
+    HTH_PACKET_BAD = -2 /* its length is wrong, or it has more descriptors than fit */
 };
 
-/* Connect to the engine whose socket lies in this directory, by no link. 0; or an errno:
- * ECONNREFUSED nobody listens, EAGAIN as many wait for it as may: a blocking socket would wait
- * here, for ever if it is stopped. */
+/* Connects to the engine whose socket lies in this directory, through no link. 0; or an errno:
+ * ECONNREFUSED: no engine listens; EAGAIN: the engine's queue of connections is full. A blocking
+ * socket would wait then, for ever if the engine is stopped. */
 int hth_packet_dial(int records, int *out_sock);
 
-/* One packet of HTH_LOCAL_MAX at most into bytes, without waiting; *out_fd: its descriptor (the
- * caller's) or -1: it has none, or this process may open no more files. */
+/* Receives one packet of HTH_LOCAL_MAX bytes at most, without waiting. *out_fd: its descriptor,
+ * which the caller closes; -1: it has none, or this process may open no more files. */
 enum hth_packet hth_packet_receive(int sock, void *bytes, size_t *out_len, int *out_fd);
 
 /* 0; or an errno: EAGAIN when the other side does not read. fd -1: none; borrowed. */

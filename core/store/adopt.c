@@ -106,8 +106,9 @@ static struct tmpfs_slot *adopt_file(struct pass *p, int fd, const struct stat *
     return slot;
 }
 
-/* Whose maker died before it had its length, or which was copied here with its directory: a
- * slot's name is its inode's number, and bytes in the pool are nobody's. */
+/* Adopts a file of the pool as a slot. Removes it if it has no slot's size, because its maker died
+ * early, or if its name is not its inode's number, because it was copied here with its directory:
+ * bytes in the pool belong to no save. */
 static void pool_entry(void *arg, const char *name)
 {
     struct pass *p = arg;
@@ -186,7 +187,7 @@ static struct hth_save_id adopt_identify(struct pass *p, const char *name, int i
         return p->by_record;
     if (in_own && !hth_save_parse(name, &by_name))
         return by_name;
-    if (!p->blocks) { /* somebody took away u+w; or they are raw objects, which may be copies of slots */
+    if (!p->blocks) { /* a chmod took away u+w; or they are raw objects, maybe copies of slots */
         p->protected = 1;
         hth_sys_each(p->fd, block_entry, p);
     }
@@ -389,7 +390,7 @@ static void adopt_dir(struct pass *all, int parent, const char *name)
     }
     if (!hth_save_none(save)) {
         if (!(st.st_mode & S_IWUSR))
-            (void)fchmod(p.fd, 0700); /* somebody's chmod: its objects are moved and removed */
+            (void)fchmod(p.fd, 0700); /* undoes a chmod: its objects are moved and removed */
         put_right(p.t, p.dir);
     }
     hth_sys_each(p.fd, hth_save_none(save) ? foreign_entry : own_entry, &p);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Slots whose files another program has removed or cut short under us. Bytes that are written to
- * one are lost, and a missing page is SIGBUS for each process that touches it: so a slot is looked
- * at before it is handed out, shown under a name, or lent for reading, and all of them when the
- * engine asks.
+ * one are lost, and a missing page is SIGBUS for each process that touches it. So the store looks
+ * at a slot before it hands it out, shows it under a name, or lends it for reading, and at all
+ * slots when the engine asks.
  *
  *     looked at ─► broken ─► told to the engine, which takes its memory back from the transport
  *                                 └─► condemn(): gone, and another one is made in its place
@@ -43,7 +43,8 @@ int hth_broken_look(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_
             slot->pub.capacity);
 }
 
-/* Whoever holds a slot that is being written learns it when he seals it or gives it back. */
+/* 1: no report is due. The engine has had it; or the slot is being written, and its holder learns
+ * of it when it seals the slot or gives it back. */
 static int is_told(const struct tmpfs_slot *slot)
 {
     return slot->state == TMPFS_HELD || slot->state == TMPFS_RECEIVED || slot->told;

@@ -217,7 +217,8 @@ int hth_pool_resume(struct hth_store *s, uint64_t bytes, struct hth_save_id save
     return 0;
 }
 
-/* What was sealed in it since, or lent by us, has a higher generation. */
+/* A slot in which an object was sealed since, or that we have lent since, has a higher
+ * generation. */
 int hth_pool_claim(struct hth_store *s, uint64_t id, uint64_t generation, uint32_t rank,
         struct hth_slot **out, struct hearth_error *err)
 {
@@ -332,7 +333,8 @@ static void evidence_name(const struct tmpfs_slot *slot, const char *why, char o
     out[len] = '\0';
 }
 
-/* Its file is no slot any more. What is left of an object is put aside. */
+/* Its file is no slot any more. The file of a sealed object is put aside as evidence, if there is
+ * room for it; any other is removed. */
 static void condemn_broken(struct hth_tmpfs *t, struct tmpfs_slot *slot, const char *why)
 {
     char from[FILE_NAME_BYTES + sizeof(TMP_SUFFIX)], to[FILE_NAME_BYTES];

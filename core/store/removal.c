@@ -335,7 +335,8 @@ static int removal_path_part(const char **path, char out[PART_MAX])
     return len > 0;
 }
 
-/* Part by part from the top, and through no link, which somebody else could point elsewhere. */
+/* Opens the path part by part from the top, through no link, since another user could let a link
+ * point elsewhere. */
 static int removal_root(const char *root, int *out_fd, struct hearth_error *err)
 {
     char name[PART_MAX];

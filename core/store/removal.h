@@ -7,8 +7,8 @@
  *
  * Every directory is opened once, relative to the one above it and through no link. An entry is
  * judged by its open file, is moved to a name of Hearth's own, and is removed if it is still that
- * file. Another process that exchanges names meanwhile therefore changes what is found, never where
- * it is looked for, and loses nothing.
+ * file. So if another process exchanges names meanwhile, that changes what a command finds, never
+ * where it looks, and no file of that process is lost.
  */
 #ifndef HEARTH_CORE_STORE_REMOVAL_H
 #define HEARTH_CORE_STORE_REMOVAL_H
@@ -32,10 +32,10 @@ struct hth_removal {
     void *arg;
 };
 
-/* `root` is absolute; no part of it may be a link. Where the caller is root, nobody but the
- * system and the job's owner may be able to exchange what lies in it. Errors: HEARTH_ENOENT: no
- * such directory, or it has no mark; HEARTH_EINVAL naming the link; HEARTH_EIO naming whose it
- * is; HEARTH_ELOCKED naming the engine. */
+/* `root` is absolute; no part of it may be a link. If the caller is root, only the system and the
+ * job's owner may be able to exchange what lies in it. Errors: HEARTH_ENOENT: no such directory, or
+ * it has no mark; HEARTH_EINVAL naming the link; HEARTH_EIO naming whose it is; HEARTH_ELOCKED
+ * naming the engine. */
 int hth_removal_open(struct hth_removal *out, const char *root, const char *job,
         hth_removal_stays_fn *stays, void *arg, struct hearth_error *err);
 void hth_removal_close(struct hth_removal *r);

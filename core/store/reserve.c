@@ -108,8 +108,8 @@ static int reserve_counts(const struct tmpfs_slot *s, enum which which)
                                                  (which == GIVEN_TOO || !s->pub.leases)));
 }
 
-/* Match sizes, largest first, with the slots there are. What is left in bytes[*count] is missing;
- * its capacities add up to the result. */
+/* Matches sizes, largest first, with the slots there are. Sizes without a slot are left in
+ * bytes[*count]; the capacities of their slots add up to the result. */
 static uint64_t reserve_match(struct hth_tmpfs *t, uint64_t *bytes, size_t *count, enum which which)
 {
     uint64_t missing = 0;
@@ -135,13 +135,14 @@ static uint64_t reserve_match(struct hth_tmpfs *t, uint64_t *bytes, size_t *coun
     return missing;
 }
 
-/* By nothing but what it is registered with, maybe. */
+/* 1: it can be dropped; only a registration may still hold it. */
 static int in_the_way(const struct tmpfs_slot *s)
 {
     return !s->matched && !s->foreign && s->state == TMPFS_FREE && !s->pub.leases && !s->busy;
 }
 
-/* Its memory would not be free while a rank has it mapped, which shows once it is opened anew. */
+/* Finds out whether a rank still has the slot mapped, in which case its memory would not be freed.
+ * The store must open its file anew to see that. */
 static void way_look(struct hth_tmpfs *t, struct tmpfs_slot *s)
 {
     if (s->matched || s->foreign || s->state != TMPFS_FREE || s->pub.user)
@@ -158,15 +159,15 @@ static void way_look(struct hth_tmpfs *t, struct tmpfs_slot *s)
     t->unmaps += (unsigned)s->unmap;
 }
 
-/* It would make way, and a rank that has it mapped is told to unmap it. */
+/* 1: it would be dropped, but a rank that has it mapped is to unmap it first. */
 static int way_awaits(const struct tmpfs_slot *s)
 {
     return !s->matched && !s->foreign && s->state == TMPFS_GIVEN && s->orphan == ORPHAN_ALONE &&
            !s->pub.leases;
 }
 
-/* Where it is short, free slots that match no size are dropped: with the bytes that they have,
- * and those that are promised to them. some: no more than has to be. */
+/* Where room is short, drops free slots that match no size, and with them the bytes that they have
+ * and those that are promised to them. some: no more of them than it must. */
 static void way_drop(struct hth_tmpfs *t, uint64_t missing, int some)
 {
     struct tmpfs_slot *next;

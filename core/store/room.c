@@ -22,8 +22,8 @@
 #define TEXT_BYTES 262144
 #define UNLIMITED  (UINT64_C(1) << 62) /* cgroup v1 says "none" with about 2^63 */
 
-/* A small file of /proc or a cgroup, NUL-terminated; NULL when it cannot be read. The caller
- * frees it. What is longer than TEXT_BYTES is cut. */
+/* A small file of /proc or a cgroup, NUL-terminated; NULL when it cannot be read. The caller frees
+ * it. Text beyond TEXT_BYTES is cut. */
 static char *room_text_of(const char *path)
 {
     char *text = malloc(TEXT_BYTES);
@@ -328,7 +328,7 @@ int hth_room_fits(const struct hth_room *room, uint64_t bytes, uint64_t margin, 
     if (room->others)
         snprintf(others, sizeof(others), " (less %" PRIu64 " bytes promised to other engines here)",
                 room->others);
-    /* The first half is what other nodes are told: a sentence between nodes has 190 bytes. */
+    /* Other nodes receive the first half only: a sentence between nodes has 190 bytes. */
     return hth_fail(err, HEARTH_ENOSPC, 0,
             "%" PRIu64 " bytes do not fit: %s has room for %" PRIu64
             "; raise that, or keep fewer steps or copies%s (in %.100s: free in its file system %s, "

@@ -180,8 +180,9 @@ static int link_remove(struct hth_tmpfs *t, const struct tmpfs_dir *dir, const c
     return 1;
 }
 
-/* A file that a start found under this name and could not use (torn, a link) makes way for the
- * object, and is kept as evidence. */
+/* If a start found a file under this name that it could not use (torn, a link), keeps it as
+ * evidence under another name, so that the object can have this one; a link that a confined engine
+ * may not move is removed. 1: the name has become free. */
 static int put_aside(struct hth_tmpfs *t, const struct tmpfs_dir *dir, const char *name)
 {
     char to[FILE_NAME_BYTES];

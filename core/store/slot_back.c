@@ -74,8 +74,8 @@ static uint64_t work_piece(const struct hth_tmpfs *t, int touching)
     return t->gives_huge && !touching ? ALLOCATE_PIECE : WORK_PIECE;
 }
 
-/* Pages that a fault makes may be huge where the mount's are of memory that asks for it; those that
- * fallocate makes are small then. What is not made here fallocate makes. */
+/* With huge=advise a fault may make huge pages where fallocate would make small ones. So pages are
+ * touched first; fallocate then makes those that are still missing. */
 static void back_advise(const struct tmpfs_slot *slot, uint64_t len)
 {
     if (!madvise(slot->pub.base + slot->made, len, MADV_HUGEPAGE))
@@ -205,7 +205,8 @@ static void back_run(struct hth_work *work)
     __atomic_store_n(&p->state, PIECE_ENDED, __ATOMIC_RELEASE);
 }
 
-/* What has become of it; the slot, where it is still ours and could not be backed. */
+/* Enters what the worker has done. Returns the slot if its memory could not be allocated and it is
+ * still free; else NULL. */
 static struct tmpfs_slot *piece_see(struct tmpfs_piece *p)
 {
     struct tmpfs_slot *slot = p->slot;

@@ -234,8 +234,8 @@ static void spare_back(struct hth_tmpfs *t, const char *name)
         unlinkat(t->own_fd, name, 0);
 }
 
-/* What has the name and is a plain file of ours alone becomes a spare; anything else is
- * replaced. */
+/* Gives the spare the name. A plain file of ours alone that has the name becomes a spare in its
+ * place; anything else is replaced. */
 static int spare_show(struct hth_tmpfs *t, const char *spare, int dir, const char *name)
 {
     struct stat st;

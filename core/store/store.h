@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A node's memory as the engine sees it. Two make it: store_tmpfs.c (files in
- * <root>/<job>/) and the simulator's, in plain memory. All calls but raw_back: the engine's
- * thread.
+ * A node's memory as the engine sees it. There are two implementations: store_tmpfs.c, with files
+ * in <root>/<job>/, and the simulator's, in plain memory. The engine's thread makes all calls but
+ * raw_back.
  *
  *   slot:  FREE ──take──► HELD ──receive──► <name>.tmp in the save's directory ──┐
  *            ▲              └──────────────────seal──────────────────────────────┴─► SEALED
  *            └────────────────────────────────give◄──────────────────────────────────────┘
  *
- * A slot's memory stays where it is through all of this: same inode, same pages, same mapping.
- * It is never shrunk, punched or truncated. A leased slot that is given back becomes FREE when
- * its last lease ends. Manifests are small ordinary files; raw objects are files of their own:
+ * A slot's memory stays where it is through all of this: same inode, same pages, same mapping. It
+ * is never shrunk, punched or truncated. A leased slot that is given back becomes FREE when its
+ * last lease ends. Manifests are small ordinary files; raw objects are files of their own:
  *
  *   raw_make ──► raw_back, all of it ──► bytes written ──► raw_seal ──► raw_close
  *                                                          raw_open ──► bytes read ──► raw_close
@@ -58,57 +58,59 @@ struct hth_store_found {
 enum hth_want {
     HTH_WANT_OR_READERS, /* reserved slots that only readers still hold count as free */
     HTH_WANT_BESIDE,     /* beside readers, too */
-    HTH_WANT_FIRST       /* the same, and free slots of other sizes make way where room is short */
+    HTH_WANT_FIRST /* the same, and free slots of other sizes are dropped where room is short */
 };
 
 struct hth_store_ops {
-    /* Room for slots of these sizes (block and table included; capacity is 17/16 of it, rounded
-     * up to 2 MiB). Makes what is missing, in the background where it can. Errors: HEARTH_ENOSPC
-     * with the three limits and what to do; then nothing was made. */
+    /* Reserves room for slots of these sizes (block and table included; capacity is 17/16 of it,
+     * rounded up to 2 MiB). The store makes what is missing, in the background where it can.
+     * Errors: HEARTH_ENOSPC with the three limits and what to do; then it has made nothing. */
     int (*reserve)(
             struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
 
-    /* The same for saves that have not been announced: what fits is made in the background, and
-     * take() goes on making what it does not find. No slot makes way. Errors: as above. */
+    /* The same for saves that have not been announced: the store makes what fits in the background,
+     * and take() goes on making what it does not find. No slot is dropped for them. Errors: as
+     * above. */
     int (*foresee)(
             struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
 
-    /* Would it be reserved or foreseen? Nothing is made. Errors: as above. NULL: it always
-     * would. */
+    /* Would reserve() or foresee() of these sizes succeed? Makes nothing. Errors: as above. NULL:
+     * they always would. */
     int (*enough)(
             struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
 
-    /* Free slots of these sizes beside those that are in use, for what is about to be taken;
-     * what is missing is made in the background. Where reserve() was never called and room is
-     * short, free slots of other sizes make way, as few as have to. NULL: take() makes what it
-     * lacks. Errors: HEARTH_ENOSPC as above; HEARTH_EBUSY where it fits when readers have ended,
-     * or when ranks have unmapped what mapped() names. */
+    /* Ensures free slots of these sizes beside those in use, for what is about to be taken; the
+     * store makes what is missing in the background. Where reserve() was never called and room is
+     * short, it drops free slots of other sizes, as few as it must. NULL: take() makes what it
+     * lacks. Errors: HEARTH_ENOSPC as above; HEARTH_EBUSY: the slots fit once readers have ended,
+     * or once ranks have unmapped the slots that mapped() returns. */
     int (*want)(struct hth_store *s, const uint64_t *bytes, size_t count, enum hth_want how,
             struct hearth_error *err);
 
-    /* Free slots beyond those of these sizes are given back, the memory behind them by a worker;
-     * not those that ranks have mapped, nor those whose `user` is not NULL. NULL: they stay. */
+    /* Gives back free slots beyond those of these sizes; a worker frees the memory behind them.
+     * Slots that ranks have mapped stay, and so do those whose `user` is not NULL. NULL: all
+     * stay. */
     void (*keep_only)(struct hth_store *s, const uint64_t *bytes, size_t count);
 
     /* After HEARTH_ENOSPC of reserve() or want(), or after keep_only(): the next free slot that
-     * stays only because it is registered (`user` is not NULL): deregister it, and its memory can
-     * be freed. NULL: none. The op is NULL for a store that has no such slots. */
+     * stays only because it is registered (`user` is not NULL). Its memory can be freed once the
+     * caller has deregistered it. NULL: none. The op is NULL for a store that has no such slots. */
     struct hth_slot *(*surplus)(struct hth_store *s);
 
-    /* The next slot that makes no way because a rank has it mapped, each one once; NULL: none.
-     * It is free, or makes way, when the ranks have unmapped it. The op is NULL where nobody
-     * maps any. */
+    /* The next slot that is not dropped because a rank has it mapped, each slot once; NULL: none.
+     * Once the ranks have unmapped it, it is free or is dropped. The op is NULL where no rank maps
+     * slots. */
     struct hth_slot *(*mapped)(struct hth_store *s);
 
-    /* Best-fitting free slot of at least `bytes`. Where reserve() was never called and there is
-     * room, a new one is made: by the workers where there are any, and until then HEARTH_EBUSY.
-     * Errors: HEARTH_EBUSY no free slot in what was reserved, or it is being made (soon());
-     * HEARTH_ENOSPC. */
+    /* Takes the best-fitting free slot of at least `bytes`. Where reserve() was never called and
+     * there is room, the store makes a new one: with workers in the background, and take() returns
+     * HEARTH_EBUSY until it is made. Errors: HEARTH_EBUSY: no free slot in what was reserved, or it
+     * is being made (soon()); HEARTH_ENOSPC. */
     int (*take)(
             struct hth_store *s, uint64_t bytes, struct hth_slot **out, struct hearth_error *err);
 
     /* The free slot of at least `bytes` that was `<name>.tmp` of `save` when it was given back, by
-     * this engine or at its start, and was not used since: taken as it is, and nothing in it is
+     * this engine or at its start, and was not used since. It is taken as it is: nothing in it is
      * verified. Errors: HEARTH_ENOENT, without a sentence. */
     int (*resume)(struct hth_store *s, uint64_t bytes, struct hth_save_id save, const char *name,
             struct hth_slot **out);
@@ -118,8 +120,8 @@ struct hth_store_ops {
     int (*lend)(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth_slot **out,
             struct hearth_error *err);
 
-    /* The slot of that number, written into under an engine before this one: taken as it is, if it
-     * lies in the pool and has not been used since. Errors: HEARTH_ENOENT. */
+    /* Takes the slot of that number, which a rank wrote into under an engine before this one, as it
+     * is, if it lies in the pool and has not been used since. Errors: HEARTH_ENOENT. */
     int (*claim)(struct hth_store *s, uint64_t slot, uint64_t generation, uint32_t rank,
             struct hth_slot **out, struct hearth_error *err);
 
@@ -127,35 +129,37 @@ struct hth_store_ops {
     int (*receive)(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
             const char *name, struct hearth_error *err);
 
-    /* Its final name, never over another. Errors: HEARTH_EEXIST, HEARTH_EIO, HEARTH_ECORRUPT:
-     * somebody has removed its file or cut it short. */
+    /* Gives the slot its final name, never over another. Errors: HEARTH_EEXIST; HEARTH_EIO;
+     * HEARTH_ECORRUPT: another program has removed its file or cut it short. */
     int (*seal)(struct hth_store *s, struct hth_slot *slot, struct hth_save_id save,
             const char *name, struct hearth_error *err);
 
-    /* Back to the pool, from any state but FREE. */
+    /* Gives the slot back to the pool, from any state but FREE. */
     void (*give)(struct hth_store *s, struct hth_slot *slot);
 
-    /* The same of one that was lent to a rank which is gone and did not hand it back. Nobody has
-     * it again before that rank's process cannot write it any more. */
+    /* The same for a slot that was lent to a rank which is gone and did not hand it back. The store
+     * hands it out again only once that rank's process can no longer write to it. */
     void (*abandon)(struct hth_store *s, struct hth_slot *slot);
 
-    /* 1, until 0: ranks of an engine before this one come back and unmap slots that they do not
-     * need. Free slots that other processes have mapped count as there, and none is made in
-     * their place. The op is NULL where nobody maps any. */
+    /* From 1 until 0: ranks of an engine before this one come back, and unmap slots that they do
+     * not need. Free slots that other processes have mapped count as there, and the store makes
+     * none in their place. The op is NULL where no other process maps slots. */
     void (*expect)(struct hth_store *s, int on);
 
-    /* Put aside as evidence (bounded; beyond that, give). `why` goes into the file's name. */
+    /* Puts the slot aside as evidence (bounded; beyond that, as give). `why` goes into the file's
+     * name. */
     void (*condemn)(struct hth_store *s, struct hth_slot *slot, const char *why);
 
-    /* The next slot whose file somebody has removed or cut short, told once, and which; NULL: none.
-     * Its owner condemns it, and another is made in its place. Slots that are being written come
-     * when they were given back. The op is NULL where nobody can. */
+    /* The next slot whose file another program has removed or cut short, each slot once; `why` has
+     * which and how. NULL: none. The caller condemns it, and another is made in its place. A slot
+     * that is being written is not returned before it was sealed or given back. The op is NULL
+     * where no other program reaches the files. */
     struct hth_slot *(*broken)(struct hth_store *s, struct hearth_error *why);
 
     void (*lease)(struct hth_store *s, struct hth_slot *slot);
     void (*unlease)(struct hth_store *s, struct hth_slot *slot);
-    /* A descriptor for a rank that reads: nothing can be written or cut through it. The caller
-     * closes it; -1 in plain memory. Errors: HEARTH_EIO, HEARTH_ECORRUPT as seal. */
+    /* A descriptor for a rank that reads: the rank cannot write or cut the file through it. The
+     * caller closes it; -1 in plain memory. Errors: HEARTH_EIO, HEARTH_ECORRUPT as seal. */
     int (*reader)(struct hth_store *s, const struct hth_slot *slot, int *out_fd,
             struct hearth_error *err);
 
@@ -198,34 +202,37 @@ struct hth_store_ops {
             struct hearth_error *err);
     void (*record_remove)(struct hth_store *s, const char *name);
 
-    /* Everything that is there, after a start: saves' directories, their slots (mapped, leased to
-     * nobody) and files. Free slots of the pool are adopted silently. `found` may be called with
-     * a directory of a foreign container too (save.epoch 0): with its files as slots that are only
-     * readable, or, without a slot, because its writer has not finished it. What is broken is
+    /* Reports everything that is there after a start: saves' directories, their slots (mapped,
+     * without a lease) and files. It adopts free slots of the pool silently. It may call `found`
+     * with a directory of a foreign container too (save.epoch 0): with its files as slots that are
+     * only readable, or without a slot, because its writer has not finished it. Broken entries are
      * skipped and logged. */
     int (*scan)(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),
             void *arg, struct hearth_error *err);
 
-    /* Foreign containers alone, looked at anew. Files of theirs that were found before are
-     * forgotten, the memory of each with its last lease; the caller has ended what was registered.
+    /* Looks anew at foreign containers alone. The store forgets their files that it found before,
+     * and frees the memory of each with its last lease; the caller has ended what was registered.
      * NULL: there never are any. */
     int (*theirs)(struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f),
             void *arg, struct hearth_error *err);
 
-    /* Is a foreign file what it was when it was found? Asked after its bytes were read. Of other
-     * slots: yes. Errors: HEARTH_ELOST, which file and what has changed. NULL: none can change. */
+    /* Is a foreign file still what it was when it was found? The caller asks after it has read the
+     * bytes. Other slots: yes. Errors: HEARTH_ELOST, which file and what has changed. NULL: no file
+     * can change. */
     int (*same)(struct hth_store *s, const struct hth_slot *slot, struct hearth_error *err);
 
-    /* The next moment of background work (prefault), HTH_NEVER: none; and do a bounded piece of it,
-     * or give some to the workers. To be called again when one of them has ended. With workers no
-     * more than `slots` are made side by side, first those that a take() was refused; HTH_WORK_ALL:
-     * and the rest is done too that only makes things faster. */
+    /* Does a bounded piece of background work (prefault), or gives some to the workers. Returns the
+     * time of the next piece; HTH_NEVER: there is none. The caller calls it again when a worker has
+     * ended. With workers, at most `slots` slots are made side by side, first those that take()
+     * lacked; HTH_WORK_ALL: no such limit, and work that only makes later calls faster is done
+     * too. */
     uint64_t (*work)(struct hth_store *s, unsigned slots);
 
-    /* Where memory is short, pages of slots that nothing is written into leave this process's
-     * mapping, and mapped() names those that ranks have mapped. The pages stay in memory, and come
-     * back when they are touched. Not while a transport has pinned them. NULL: it maps none. */
-    int (*rest)(struct hth_store *s); /* 1: it is short, and soon to be asked again */
+    /* If memory is short, the store removes pages of slots that no process writes into from this
+     * process's mapping, and mapped() returns those slots that ranks have mapped. The pages stay in
+     * memory, and come back when they are touched. Slots that a transport has pinned are left
+     * alone. NULL: the store maps none. */
+    int (*rest)(struct hth_store *s); /* 1: memory is short, and the caller asks again soon */
 
     /* 1: no free slot of so many bytes is ready, and the workers are making one: until then
      * take() fails. */

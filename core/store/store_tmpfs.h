@@ -16,17 +16,17 @@
  *             new, new-<n>                a slot or raw object on its way to its name
  *             spare-<n>                   memory for records; a record on its way to its name
  *
- * What a directory holds is decided by the blocks in it, then by `<save>.dir`, and by its name
- * only inside .hearth/: a process may die between the exchange of two saves of one step and the
- * rename that puts the older one's name right. A slot's file is never shorter than it was made,
- * and is a multiple of 2 MiB; a raw object whose size happens to be one is made read-only; kind.c
- * tells it from a slot by the block, the mode and the manifest.
+ * What a directory holds is decided by the blocks in it, then by `<save>.dir`, and by its name only
+ * inside .hearth/: a process may die between the exchange of two saves of one step and the rename
+ * that puts the older one's name right. A slot's file is never shorter than it was made, and is a
+ * multiple of 2 MiB; a raw object whose size happens to be one is made read-only; kind.c tells it
+ * from a slot by the block, the mode and the manifest.
  *
  * scan() reports files of foreign containers as slots that are mapped read-only and not in the
  * pool: their capacity is the file's length, give() unlinks the name. A container with an
  * `unfinished` marker beside it is left out.
  *
- * condemn() ends the slot: take back what `user` stands for before. It puts a slot aside only
+ * condemn() ends the slot: the caller ends what `user` stands for before. It puts a slot aside only
  * where a new one fits in its place, else it gives.
  */
 #ifndef HEARTH_CORE_STORE_STORE_TMPFS_H
@@ -53,7 +53,7 @@ struct hth_store_tmpfs_opts {
     uint64_t margin_bytes; /* left free for others and small files; 0: 1/16 of the mount,
                                          at most 64 MiB */
     uint64_t limit_bytes;  /* most bytes in slots; 0: what fits */
-    int allow_non_tmpfs;   /* a directory on a disk will do: said in the log */
+    int allow_non_tmpfs;   /* a directory on a disk will do, with a line in the log */
     int no_prefault;       /* work() allocates, but touches no page */
     int no_collapse;       /* for tests: as with a Linux before 6.1 */
     struct hth_log log;
@@ -68,8 +68,9 @@ struct hth_store_tmpfs_opts {
 
 #define HTH_ACCOUNT_PATH 64
 
-/* The file in which engines of this machine say what they have promised, made where it can be:
- * 1, and its path. For a process that gives up the right to make it before it opens a store. */
+/* Makes, if it can, the file in which engines of this machine record what they have promised:
+ * returns 1, and its path. For a process that gives up the right to make it before it opens a
+ * store. */
 int hth_store_tmpfs_account(char path[HTH_ACCOUNT_PATH]);
 
 /* Errors: HEARTH_EINVAL (names, no root, root not a tmpfs, directory of another user),
@@ -92,7 +93,7 @@ int hth_store_lock(int records, const char *path, int *out_fd, struct hearth_err
 /* Which engine has a job. */
 struct hth_lock_holder {
     int held;      /* 1: one runs */
-    pid_t pid;     /* 0: this process's namespace has none for it, or it has not said yet */
+    pid_t pid;     /* 0: it has none in this process's namespace, or has not written it yet */
     pid_t there;   /* as its own namespace counts it */
     char host[65]; /* its host name, which is a pod's; "" of an older engine */
 };
@@ -106,8 +107,8 @@ const char *hth_lock_holder_text(
 int hth_store_locked(
         const char *root, const char *job, struct hth_lock_holder *out, struct hearth_error *err);
 
-/* Before close: all that is Hearth's goes, its memory too once no process maps it; the records
- * and the log stay where they are wanted. What is not ours stays. */
+/* Before close: removes all that is Hearth's, and its memory too once no process maps it. With
+ * keep_records the records and the log stay. Files that are not Hearth's always stay. */
 void hth_store_tmpfs_erase(struct hth_store *s, int keep_records);
 
 /* 1: another process has removed the job's directory under this engine: what the engine writes is

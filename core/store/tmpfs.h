@@ -42,7 +42,7 @@ struct tmpfs_dir {
 #define TAKER_NONE   UINT32_MAX
 #define TAKER_ENGINE (UINT32_MAX - 1) /* which has all slots mapped and touched anyway */
 
-/* A rank that had it lent did not hand it back. SHARES: the rank has our open file. ALONE: it
+/* A rank that borrowed the slot did not hand it back. SHARES: the rank has our open file. ALONE: it
  * has another. */
 enum tmpfs_orphan { ORPHAN_NOT, ORPHAN_SHARES, ORPHAN_ALONE };
 
@@ -66,13 +66,13 @@ struct tmpfs_slot {
     uint64_t made;    /* bytes from the front that are backed by memory */
     uint64_t touched; /* ... that our mapping has pages for */
     uint32_t taker;   /* the rank that had it last and so has mapped its pages, or TAKER_... */
-    uint64_t rested;  /* the generation in which ranks were told to unmap it, as memory is short */
+    uint64_t rested;  /* the generation in which mapped() returned it, as memory was short */
     int lent;         /* some rank has had our open file, and may have it mapped */
     int foreign;
     enum tmpfs_orphan orphan;
-    int unmap;               /* ranks are to be told to unmap it */
+    int unmap;               /* mapped() is to return it, so that ranks unmap it */
     int busy;                /* a piece of its memory is given to a worker */
-    int asked;               /* somebody was refused it, since it was not made yet */
+    int asked;               /* a take() failed because it was not made yet */
     int broken, told;        /* its file was removed or cut; and the engine knows */
     blkcnt_t blocks;         /* of its file, once it is made; 0: not looked at since */
     int link;                /* foreign: reached by a link into its writer's buffers */
@@ -104,9 +104,9 @@ struct hth_tmpfs {
     uint64_t id;
     uint64_t starts; /* engines this memory has seen; upper half of new generations */
     int reserved;
-    int makes_way;   /* what was asked for last makes free slots of other sizes go */
+    int makes_way;   /* the last request drops free slots of other sizes */
     unsigned unmaps; /* slots with `unmap` set, at most */
-    int expecting;   /* ranks that let go of what they have mapped: nothing is made in its place */
+    int expecting;   /* ranks are unmapping slots: none is made in their place */
     int on_tmpfs;
     int no_populate, no_collapse; /* the kernel refused once, or will */
     int rests;                    /* slots were unmapped at the last look */
@@ -242,8 +242,8 @@ void hth_pool_keep_only(struct hth_store *s, const uint64_t *bytes, size_t count
 struct hth_slot *hth_pool_surplus(struct hth_store *s);
 struct hth_slot *hth_pool_mapped(struct hth_store *s);
 
-/* broken.c: HEARTH_ECORRUPT and why, where somebody removed or cut its file; and the next such
- * one that nobody was told of. */
+/* broken.c: HEARTH_ECORRUPT and why, if another program removed or cut the slot's file; and the
+ * next such slot that the engine has not received yet. */
 int hth_broken_look(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err);
 struct hth_slot *hth_broken_next(struct hth_store *s, struct hearth_error *why);
 

@@ -20,7 +20,8 @@
 #define FRAME 65536 /* bytes after which a frame ends, as Python's pickler has it */
 #define BATCH 1000  /* pairs, or elements, that one opcode takes */
 
-/* What is written at its first use and fetched later. Those with a module are globals. */
+/* Constants that are written at their first use and fetched from the memo later. Those with a
+ * module are globals. */
 enum constant {
     MODULE, /* of most classes */
     FILESYSTEM,

@@ -245,7 +245,7 @@ static int later_format(const struct md_machine *m, const struct md_slot *arg)
     return number > 0 && number <= UINT8_MAX;
 }
 
-/* What a call gives, in e[0]; 0: it does not take these arguments. */
+/* Puts the result of a call into e[0]. 0: the callee does not take these arguments. */
 static int object_call(struct md_machine *m, struct md_slot *e, int id)
 {
     struct md_slot *arg = e + 1, *of = NULL;

@@ -108,7 +108,7 @@ const struct md_entry *md_entry_hashed(const struct hearth_metadata *md, uint32_
     return hth_set_next(&md->by_name, hash, &probe, &i) ? &md->entry.at[md->first_entry + i] : NULL;
 }
 
-/* What is looked for in storage_data, with the hash of both. */
+/* A key to look up in storage_data; `hash` is of name and offset. */
 struct wanted {
     uint32_t hash;
     const char *name;

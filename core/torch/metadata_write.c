@@ -25,7 +25,7 @@ static int no_memory(struct hearth_error *err)
     return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for more of a .metadata");
 }
 
-/* Room for `more` elements behind the last. What is referred to by number stays below 2^32 - 1. */
+/* Makes room for `more` elements behind the last. The numbers of elements stay below 2^32 - 1. */
 static int array_room(struct hth_md_array *a, size_t more, size_t size, struct hearth_error *err)
 {
     void *at;
@@ -214,7 +214,7 @@ static int piece_push(struct hearth_metadata_writer *w, uint32_t n, struct hth_m
     return HEARTH_OK;
 }
 
-/* What is wrong with a piece by itself; NULL: nothing. */
+/* The fault of a piece by itself; NULL: it has none. */
 static const char *piece_fault(
         const struct hearth_piece *p, const int64_t *offset, const int64_t *global)
 {

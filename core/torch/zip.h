@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The members of a zip that torch.save wrote: stored, never compressed, so that each lies in the
- * bytes as it is. The central directory alone says where; local headers carry no sizes, or the
- * same.
+ * bytes as it is. Only the central directory has their places; local headers carry no sizes, or the
+ * same ones.
  */
 #ifndef HEARTH_CORE_TORCH_ZIP_H
 #define HEARTH_CORE_TORCH_ZIP_H
@@ -24,14 +24,14 @@ struct hth_zip {
 };
 
 /* bytes[len] is the whole zip, and is borrowed while `out` is used. Members do not overlap and lie
- * before the central directory, each where its local header says the same of it; no two names
- * differ in case alone. Checksums are not looked at (torch.save may leave them out). Errors:
- * HEARTH_ECORRUPT, HEARTH_ENOMEM. */
+ * before the central directory, and the local header of each agrees with the central directory; no
+ * two names differ in case alone. Checksums are not looked at (torch.save may leave them out).
+ * Errors: HEARTH_ECORRUPT, HEARTH_ENOMEM. */
 int hth_zip_open(struct hth_zip *out, const void *bytes, size_t len, struct hearth_error *err);
 void hth_zip_close(struct hth_zip *zip);
 
-/* How many of bytes[len] are one zip, from the first on; 0: none begins there. Time: that of
- * looking for its end. */
+/* The length of the zip that begins at bytes[0]; 0: none begins there. Time: that of looking for
+ * its end. */
 size_t hth_zip_front(const void *bytes, size_t len);
 
 /* NULL: none of this name. */
