@@ -20,7 +20,7 @@ static void apply_free(struct hth_commit *c, struct hth_held_save *s)
     hth_save_release(c->ctx, s);
 }
 
-/* With the rule left out that frees by a head alone. */
+/* Only if a simulator run leaves out the rule that only a head frees a save. */
 static void apply_free_older(struct hth_commit *c, struct hth_save_id than)
 {
     struct hth_held_save *next;
@@ -65,9 +65,10 @@ static int apply_is_freed(const void *self, struct hth_save_id save)
     return head_frees(self, save);
 }
 
-/* What was on its way here when its save was decided may come from nobody any more, and each
- * takes a place of those that may come unasked. Where nothing of the save is held, nothing else
- * forgets it. A recovery that runs has asked for what it needs by itself. */
+/* When a save is decided, blobs of it may be on their way to this node. Perhaps no node can serve
+ * them any more, and each counts against the limit of unsolicited blobs. If this node holds nothing
+ * of the save, no other code forgets them. While a recovery runs, it has itself requested the blobs
+ * that it needs, so they stay. */
 static void apply_forget_decided(struct hth_commit *c)
 {
     if (c->running)
@@ -81,8 +82,8 @@ static void apply_log_cancelled(
             HTH_SAVE_ARGS(save), why, hearth_strerror(code));
 }
 
-/* Older than what is decided: by a save that is PROTECTED, or since there is no place for more
- * names of cancelled ones. */
+/* Why a save counts as decided that no head names: a newer save is PROTECTED, or a head had no
+ * place for more names of cancelled saves. */
 static const char *apply_why_superseded(const struct hth_commit *c, struct hth_save_id save)
 {
     for (uint32_t i = 0; i < c->ctx->keep.saves; i++)
@@ -91,14 +92,14 @@ static const char *apply_why_superseded(const struct hth_commit *c, struct hth_s
     return "it was not protected before many newer saves were cancelled";
 }
 
-/* Ranks hear this of a save that was cancelled with `code`: a caller can do something about
- * room. */
+/* The code that ranks receive for a save that was cancelled with `code`. HEARTH_ENOSPC is passed on
+ * because a caller can make room. */
 static int apply_code(int code)
 {
     return code == HEARTH_ENOSPC ? code : HEARTH_EFAILED;
 }
 
-/* Of one that is kept its ranks have been told before, where it is protected again. */
+/* A kept save at PROTECTED is only being protected again: its ranks were notified before. */
 static void apply_to_track(struct hth_commit *c, struct track *t, enum fate fate)
 {
     const struct hth_keep *k = &c->ctx->keep;
@@ -106,7 +107,7 @@ static void apply_to_track(struct hth_commit *c, struct track *t, enum fate fate
     int code = head_code(c, t->id, &why);
 
     if (fate == FATE_SUPERSEDED && (t->level >= HEARTH_PROTECTED || t->id.epoch != c->head.epoch)) {
-        track_remove(c, t); /* it was kept, or of an earlier epoch, and is no more */
+        track_remove(c, t); /* it was kept or of an earlier epoch; now it leaves */
     } else if (fate == FATE_KEPT && t->level < HEARTH_PROTECTED && k->epoch == c->head.epoch) {
         track_end(
                 c, t, HEARTH_PROTECTED, hth_keep_degraded(k, hth_keep_at(k, t->id)), HEARTH_OK, "");
@@ -118,7 +119,8 @@ static void apply_to_track(struct hth_commit *c, struct track *t, enum fate fate
     }
 }
 
-/* Nobody here has begun it: it is remembered, for who does. */
+/* Saves that no rank of this node has begun: their outcome is stored for a rank that begins them
+ * later. */
 static void apply_outcomes(struct hth_commit *c)
 {
     const struct hth_keep *k = &c->ctx->keep;
@@ -159,7 +161,8 @@ void apply_newest(struct hth_commit *c)
 
 /* ---- A head ---------------------------------------------------------------------------------- */
 
-/* The map that it names: the one we have, or the one that came with it. 0: neither. */
+/* 1: this node has the map that the head names, or the map came with the head (decoded into
+ * *out). */
 static int apply_has_map(const struct hth_commit *c, const struct hth_head *head,
         const unsigned char *bytes, size_t len, struct hth_places *out)
 {
@@ -173,7 +176,8 @@ static int apply_has_map(const struct hth_commit *c, const struct hth_head *head
            hth_places_decode(out, bytes, len, NULL) == HEARTH_OK;
 }
 
-/* Its map comes in a word, when we have said that we are behind, or as a blob. */
+/* The head came without its map. The map comes as a blob, or with the head that answers our
+ * ALIVE. */
 static void apply_await(struct hth_commit *c, const struct hth_head *head)
 {
     struct hth_blob_id id = head_map_id(head);
@@ -186,7 +190,8 @@ static void apply_await(struct hth_commit *c, const struct hth_head *head)
     (void)hth_blob_fetch(c->ctx, &id, HTH_NODE_NONE, NULL);
 }
 
-/* A blob that has come stays for those below us; one that has not is not asked for any more. */
+/* A map blob that has come stays, for the nodes below this one. A map blob that has not come is no
+ * longer requested. */
 static void apply_await_no_more(struct hth_commit *c)
 {
     struct hth_blob_id id = head_map_id(&c->awaited);
@@ -220,7 +225,7 @@ static void apply_take(struct hth_commit *c, const struct hth_head *head, struct
         member_mapped(c);
 }
 
-/* One of another epoch is heard only where the fence is left out. */
+/* A head of another epoch is ignored, unless a simulator run leaves out the fence. */
 static int apply_is_ours(const struct hth_commit *c, const struct hth_head *head)
 {
     const struct hth_epoch *e = c->ctx->epoch;
@@ -238,7 +243,7 @@ void apply_head(struct hth_commit *c, const unsigned char *bytes, size_t len)
     int unsure = c->unsure;
 
     if (hth_is_coordinator(c->ctx)) {
-        apply_newest(c); /* our own */
+        apply_newest(c); /* the coordinator's own head */
         if (c->head.mapped == c->head.position)
             member_mapped(c);
         return;

@@ -57,9 +57,9 @@ void hth_commit_go(struct hth_commit *c, struct hth_save_id chosen)
     heartbeat_contact(c);
     if (hth_is_coordinator(c->ctx))
         coord_begin(c);
-    apply_newest(c); /* what recovery ruled out is over */
+    apply_newest(c); /* ends the saves that recovery ruled out */
     if (hth_save_none(chosen) || hth_save_foreign(chosen))
-        return; /* what somebody else wrote is not copied: the next save is */
+        return; /* a foreign container is not copied: the next save is */
     t = track_get(c, chosen);
     if (!t)
         return;
@@ -79,9 +79,10 @@ static void commit_resume_save(struct hth_commit *c, struct hth_held_save *s)
         return;
     if (s->has_manifest && hth_is_coordinator(c->ctx))
         (void)hth_blob_give_buf(c->ctx, &id, s->manifest_buf, NULL);
+    /* without a manifest its holders cannot fetch it by themselves */
     for (struct hth_held *h = s->has_manifest ? NULL : s->held; h; h = h->next)
         if (local_owns(c->ctx, h) && h->state == HTH_HELD_SEALED && h->slot)
-            member_offer(c, s, h); /* its holders fetch what a manifest names, and there is none */
+            member_offer(c, s, h);
     t->done_sent = s->has_manifest;
     if (s->published)
         t->level = HEARTH_COMPLETE;
@@ -93,13 +94,13 @@ void hth_commit_resume(struct hth_commit *c)
 {
     const struct hth_epoch *e = c->ctx->epoch;
 
-    apply_newest(c); /* the engine before this one may have died between record and deed */
+    apply_newest(c); /* the engine before this one may have died after it wrote the head */
     for (struct hth_held_save *s = hth_holdings_first(c->ctx); s; s = s->next)
         if (!s->removed && s->id.epoch == e->epoch && s->id.nonce == e->nonce &&
                 head_fate(c, s->id) == FATE_OPEN)
             commit_resume_save(c, s);
     member_resume(c);
-    c->contact_ms = 0; /* what is on record was said to the engine before this one */
+    c->contact_ms = 0; /* the head on record was sent to the engine before this one */
     c->unsure = !hth_is_coordinator(c->ctx);
     c->alives = 0;
     c->alive_ms = hth_now_ms(&c->ctx->clock);
@@ -112,7 +113,8 @@ void hth_commit_stop(struct hth_commit *c)
 
 /* ---- Saving ------------------------------------------------------------------------------- */
 
-/* Whom an undecided save waits for: for the coordinator its members, for these the coordinator. */
+/* The nodes that an undecided save waits for: at the coordinator the members that lack a part, at a
+ * member the coordinator. */
 static void track_waits_for(const struct hth_commit *c, const struct track *t, char out[200])
 {
     const struct hth_member *member = c->ctx->epoch->member;
@@ -128,7 +130,7 @@ static void track_waits_for(const struct hth_commit *c, const struct track *t, c
                 t->refusal.text);
 }
 
-/* Room is for keep saves and one more. */
+/* A node has room for `keep` saves and one more. */
 static int commit_no_room(struct hth_commit *c, struct hth_save_id id, struct hearth_error *err)
 {
     struct hth_ctx *ctx = c->ctx;
@@ -155,7 +157,8 @@ static int commit_no_room(struct hth_commit *c, struct hth_save_id id, struct he
             whom);
 }
 
-/* The caller is in it, it is of this world, and not all of that: who names all names none. */
+/* The set has the caller's rank, only ranks of this world, and not all of them: for a save of all
+ * ranks the caller passes no set. */
 static int commit_check_ranks(const struct hth_commit *c, uint32_t rank,
         const struct hth_ranks *ranks, struct hearth_error *err)
 {
@@ -269,7 +272,8 @@ void hth_commit_make_room(struct hth_commit *c)
         hth_commit_fail(c, oldest->id, HEARTH_ECANCELED, "cancelled to make room for a newer one");
 }
 
-/* What this rank names is what the others have named, here and at the coordinator. */
+/* The set that this rank names must be the set that other ranks have named, on this node and at the
+ * coordinator. */
 static int commit_name_ranks(struct hth_commit *c, struct track *t, const struct hth_ranks *ranks,
         struct hearth_error *err)
 {
@@ -303,8 +307,8 @@ int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
                           "one of some"
                         : "it is decided already");
     rc = commit_no_room(c, id, &cause);
-    if (!rc &&
-            c->ctx->store->ops->vacant) /* later it could not be published, and nobody would hear */
+    /* what could not be published later is refused now, while the caller waits for the answer */
+    if (!rc && c->ctx->store->ops->vacant)
         rc = c->ctx->store->ops->vacant(c->ctx->store, id, &cause);
     if (rc) {
         hth_commit_fail(c, id, rc, cause.text);
@@ -332,7 +336,7 @@ const struct hth_ranks *hth_commit_ranks(struct hth_commit *c, struct hth_save_i
     return t ? t->ranks : NULL;
 }
 
-/* One that is not newer than what is kept was decided before. */
+/* 1: the save is older than a kept save and is not kept, so it was decided before. */
 static int commit_is_superseded(const struct hth_commit *c, struct hth_save_id save)
 {
     const struct hth_keep *keep = &c->ctx->keep;
@@ -377,7 +381,7 @@ int hth_commit_rejoin(struct hth_commit *c, uint32_t rank, struct hth_save_id sa
 
 /* ---- Events ---------------------------------------------------------------------------------- */
 
-/* A fact. 0: it is none, or we are not who decides. */
+/* Delivers a fact. 0: `kind` is not a fact, or this node is not the coordinator. */
 static int commit_fact(struct hth_commit *c, uint32_t origin, uint16_t kind,
         const unsigned char *bytes, size_t len)
 {
@@ -438,7 +442,7 @@ void hth_commit_peer_down(struct hth_commit *c, uint32_t node)
     if (node == 0 && !c->silent_since_ms)
         c->silent_since_ms = hth_now_ms(&c->ctx->clock);
     if (node == 0 || node == hth_tree_parent(c->ctx, c->ctx->epoch->self))
-        heartbeat_behind(c, 0); /* for whoever is behind it we may be the one that is gone */
+        heartbeat_behind(c, 0); /* the nodes beyond that peer may call this node lost */
     facts_anew(c);
     unreachable_disconnected(c, node);
 }
@@ -462,7 +466,8 @@ void hth_commit_peer_up(struct hth_commit *c, uint32_t node)
 static void track_give_up(struct hth_commit *c, struct track *t, uint64_t now_ms)
 {
     const struct hth_ctx_opts *o = &c->ctx->opts;
-    /* The others leave it to the coordinator for a while, which knows who is missing. */
+    /* Other members wait dead_ms more: the coordinator can name the nodes that the save waited
+     * for. */
     uint64_t late_ms = t->since_ms + o->save_ms + (hth_is_coordinator(c->ctx) ? 0 : o->dead_ms);
     char text[200], whom[200];
 
@@ -554,7 +559,8 @@ int hth_commit_status(struct hth_commit *c, struct hth_save_id save, enum hearth
     *out_degraded = 0;
     *out_code = HEARTH_OK;
     text[0] = '\0';
-    if (hth_keep_has(&c->ctx->keep, save)) { /* as it is now, whatever it was when decided */
+    /* as it is now, which may differ from the outcome at its decision */
+    if (hth_keep_has(&c->ctx->keep, save)) {
         *out_level = HEARTH_PROTECTED;
         *out_degraded = hth_keep_degraded(&c->ctx->keep, hth_keep_at(&c->ctx->keep, save));
     } else if (o) {
@@ -571,7 +577,8 @@ int hth_commit_status(struct hth_commit *c, struct hth_save_id save, enum hearth
     return HEARTH_OK;
 }
 
-/* Its part is all with us, so that the coordinator may have decided it by now. */
+/* All ranks of this node that take part are done, so the coordinator may have decided the save by
+ * now. */
 static int track_is_handed_over(const struct hth_commit *c, const struct track *t)
 {
     uint32_t done = 0, part = 0;

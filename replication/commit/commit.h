@@ -17,8 +17,8 @@ struct hth_commit;
 
 struct hth_commit_events {
     void *self;
-    /* The coordinator's answer to the wish of this number; code 0: granted, and on record.
-     * NULL: nobody wishes here. */
+    /* The coordinator's answer to the wish of this number; code 0: granted, and on record. NULL:
+     * this caller sends no wishes. */
     void (*on_wish_result)(void *self, uint64_t number, int code, const char *text);
     /* A save that this node's ranks take part in has moved: level only rises; code
      * HEARTH_EFAILED, HEARTH_ENOSPC or HEARTH_EUNKNOWN ends it. rank: HTH_NODE_NONE for all, else
@@ -32,13 +32,13 @@ struct hth_commit_events {
 int hth_commit_open(struct hth_ctx *ctx, const struct hth_commit_events *events,
         struct hth_commit **out, struct hearth_error *err);
 
-/* After the keep record was read: the head on record may know of one decision more, and of that
- * record too the newest list counts. Errors: HEARTH_EUNSUPPORTED. */
+/* Call it after the keep record was read. The head on record may contain one decision more than the
+ * keep record, and then replaces its list. Errors: HEARTH_EUNSUPPORTED. */
 int hth_commit_adopt(struct hth_commit *c, struct hearth_error *err);
-/* 1: what this node has promised and obeyed in that epoch is on record: a new engine may go on
- * in it. */
+/* 1: the head on record is of that epoch, so this node's promises and the decisions that it has
+ * applied are on record: a new engine may continue in the epoch. */
 int hth_commit_knows(const struct hth_commit *c, const struct hth_epoch *epoch);
-/* 1: the head on record is damaged: of which epoch it was, and what it said, is not known. */
+/* 1: the head on record is damaged: its epoch and its content are not known. */
 int hth_commit_head_bad(const struct hth_commit *c);
 
 /* A new epoch, or the one on record again, whose head is gone on with: placement is made,
@@ -82,28 +82,28 @@ void hth_commit_passes(struct hth_commit *c, uint32_t rank, uint64_t step);
 int hth_commit_rejoin(struct hth_commit *c, uint32_t rank, struct hth_save_id save,
         const struct hth_ranks *ranks, struct hearth_error *err);
 
-/* NULL: all, or nobody here has named them. */
+/* The ranks of the save. NULL: all ranks, or no rank or message here has named them. */
 const struct hth_ranks *hth_commit_ranks(struct hth_commit *c, struct hth_save_id save);
 
-/* Would begin find room now? Counts no attempt. HEARTH_OK of a save that is decided, which begin
- * refuses for that. Errors: HEARTH_EBUSY as begin. */
+/* Whether hth_commit_begin() would find room now. Counts no attempt. HEARTH_OK also for a save that
+ * is decided, although begin refuses that save. Errors: HEARTH_EBUSY as begin. */
 int hth_commit_room(struct hth_commit *c, uint32_t rank, uint64_t step,
         const struct hth_ranks *ranks, struct hearth_error *err);
 
-/* Saves that lie here, whole or in part, and are not undecided. */
+/* How many saves this node holds, whole or in part, that are not undecided. */
 uint32_t hth_commit_decided(struct hth_commit *c);
 /* What part `rank` has in the undecided save number `at`, newest first. *out_ranks: its ranks,
  * borrowed until a call that changes something; NULL: all, or they are not known here. */
 enum hth_part {
     HTH_PART_NO_SAVE, /* there are no more; out_ranks is not set */
     HTH_PART_NONE,
-    HTH_PART_TO_COME, /* it has not begun it */
+    HTH_PART_TO_COME, /* the rank has not begun it */
     HTH_PART_BEGUN
 };
 enum hth_part hth_commit_part(
         struct hth_commit *c, uint32_t at, uint32_t rank, const struct hth_ranks **out_ranks);
 
-/* Ask for what takes the room to be cancelled: the oldest undecided save. */
+/* Asks the coordinator to cancel the oldest undecided save, so that its room becomes free. */
 void hth_commit_make_room(struct hth_commit *c);
 
 /* Something after begin failed (no slot, abort): cancel the save everywhere. Not a save that
@@ -116,73 +116,80 @@ void hth_commit_sealed(struct hth_commit *c, struct hth_held_save *save, struct 
 /* A raw object this node's rank put: it is in the holdings as RAW, bytes in the store. */
 void hth_commit_common(struct hth_commit *c, struct hth_held_save *save, struct hth_held *held);
 
-/* No more objects from `rank`, which has handed over so many, common ones included; once all local
- * ranks have said so and all is sealed, DONE goes up. Where one of them is not here any more the
- * save fails: a manifest without it would be whole. */
+/* `rank` hands over no more objects; `objects` is how many it has handed over, common ones
+ * included. When all local ranks are done and all objects are sealed, DONE goes up. If one of the
+ * objects is no longer here, the save fails: a manifest without it would look whole. */
 void hth_commit_rank_done(
         struct hth_commit *c, struct hth_save_id save, uint32_t rank, uint32_t objects);
 
-/* The save is undecided, and its manifest is not here: its ranks have to say that they are done. */
+/* 1: the save is undecided and its manifest is not here, so its ranks must report again that they
+ * are done. */
 int hth_commit_needs_ranks(struct hth_commit *c, struct hth_save_id save);
 
 /* Where a save stands: for handles after a reconnect. HEARTH_ENOENT: not known any more. */
 int hth_commit_status(struct hth_commit *c, struct hth_save_id save, enum hearth_level *out_level,
         int *out_degraded, int *out_code, char text[256]);
 
-/* What is known now of save `at` of the keep record. UNSURE: it was PROTECTED when the record was
- * written, in an earlier epoch, or the coordinator is out of reach. */
+/* The state of save `at` of the keep record, as this node has it now. UNSURE: the save was
+ * PROTECTED when the record was written, but in an earlier epoch, or the coordinator is out of
+ * reach. */
 enum hth_kept { HTH_KEPT_UNSURE, HTH_KEPT_DEGRADED, HTH_KEPT_PROTECTED };
 enum hth_kept hth_commit_kept(const struct hth_commit *c, uint32_t at);
-/* 1: what is known here of the job is as the coordinator knows it. *out_ms: so long ago it sent
- * a head, or POSITION; 0 at the coordinator. 0: none has come for longer than a change takes to
- * be told. */
+/* 1: this node's state of the job is the coordinator's. *out_ms: how long ago the coordinator sent
+ * a head or POSITION; 0 at the coordinator. 0: nothing has come from the coordinator for longer
+ * than a change takes to reach a node. */
 int hth_commit_as_of(const struct hth_commit *c, uint64_t *out_ms);
-/* 1: all that is kept is where the newest map has it, which that is the position of. */
+/* 1: all copies of kept saves are where the newest map places them. *out_mapped: the position of
+ * that map. */
 int hth_commit_settled(const struct hth_commit *c, uint64_t *out_mapped);
 uint64_t hth_commit_kept_s(const struct hth_commit *c, uint32_t at); /* seconds since PROTECTED */
 
-/* The newest save of this epoch (step: NULL, or of this one) that all ranks of this node have
- * handed over and whose decision was not heard here: 1; 0: none. *out_unknown 1: nor will it be. */
+/* 1: *out_save is the newest save of this epoch (step NULL: of any step) that all ranks of this
+ * node have handed over and whose decision this node has not received. 0: there is no such save.
+ * *out_unknown 1: the decision will not come any more. */
 int hth_commit_undecided(const struct hth_commit *c, const uint64_t *step,
         struct hth_save_id *out_save, int *out_unknown);
 
-/* Tell the coordinator; the caller sends it again until on_wish_result() was called. save epoch
- * 0: the newest kept one of save.step. Errors said: HEARTH_ENOENT not kept, HEARTH_ESTATE not
- * now, EIO. */
+/* Sends the wish to the coordinator once; the caller repeats the call until on_wish_result() has
+ * run. save.epoch 0: the newest kept save of save.step. Codes of the result: HEARTH_ENOENT not
+ * kept, HEARTH_ESTATE not now, HEARTH_EIO. */
 void hth_commit_wish(
         struct hth_commit *c, uint64_t number, enum hth_wish wish, struct hth_save_id save);
 
-/* The newest PROTECTED save, how long ago, what is undecided and whom it waits for: for status. */
+/* For a status report: the newest PROTECTED save and its age, the undecided saves and the nodes
+ * that they wait for. */
 void hth_commit_text(struct hth_commit *c, char *out, size_t len);
 
 /* Nodes that should hold rank's objects besides its own: out[HTH_COPIES_MAX], by the newest map. */
 uint32_t hth_commit_holders(struct hth_commit *c, uint32_t rank, uint32_t *out);
 
-/* A copy was found bad or lost here: it is not promised any more; DEGRADED until repaired. */
+/* A copy was found bad or lost on this node: the promise is void, and the save is DEGRADED until
+ * the copy is repaired. */
 void hth_commit_copy_lost(
         struct hth_commit *c, struct hth_save_id save, uint64_t object, const char *why);
 
 void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
         const unsigned char *bytes, size_t len);
-/* Coordinator: a fact of `origin` has come, with its engine's life and how many it has said. */
+/* At the coordinator: a fact of `origin` has come, with its engine's life and the number of facts
+ * that this engine has sent. */
 void hth_commit_sign_of_life(struct hth_commit *c, uint32_t origin, uint64_t life, uint64_t count);
 void hth_commit_blob(
         struct hth_commit *c, const struct hth_blob_id *id, const unsigned char *bytes, size_t len);
-/* A map that was too large for a message. */
+/* A map has come as a blob, because it was too large for a message. */
 void hth_commit_map(struct hth_commit *c, const unsigned char *bytes, size_t len);
-/* A common object cannot be written here: its save fails, unless it is whole on the others
- * already. */
+/* A common object cannot be written here: its save fails, unless the save is COMPLETE already. */
 void hth_commit_blob_failed(
         struct hth_commit *c, const struct hth_blob_id *id, const struct hearth_error *err);
 int hth_commit_offer_wanted(
         void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object);
 void hth_commit_replica(void *self, struct hth_save_id save, uint64_t object);
-/* A copy of the save has no room here: said of it from now on. HEARTH_ENOSPC for half of dead_ms
- * while nothing can make room any more: the save fails with `text`. HEARTH_EBUSY: it waits. */
+/* A copy of the save has no room here; from now on the save's state names the lack of room. If it
+ * is HEARTH_ENOSPC for half of dead_ms, in which nothing can make room any more, the save fails
+ * with `text`. HEARTH_EBUSY: the copy waits. */
 void hth_commit_no_room(struct hth_commit *c, struct hth_save_id save, int code, const char *text);
 void hth_commit_peer_down(struct hth_commit *c, uint32_t node);
 void hth_commit_peer_up(struct hth_commit *c, uint32_t node);
-/* A pull of so many bytes from the node has come (code 0), or stalled. */
+/* A pull of `len` bytes from the node has completed (code 0) or stalled. */
 void hth_commit_pulled(struct hth_commit *c, uint32_t node, uint64_t len, int code);
 void hth_commit_tick(struct hth_commit *c);
 uint64_t hth_commit_due_ms(const struct hth_commit *c);

@@ -60,51 +60,52 @@ enum { RANK_BEGUN = 1, RANK_DONE = 2, RANK_COPIED = 4 };
 
 #define REFUSAL_TEXT 180u
 
-/* A copy that has no room, here or at the node that it was offered to. */
+/* A copy has no room: on this node, or on the node to which this node offers it. */
 struct refusal {
     char text[REFUSAL_TEXT];
     uint32_t node;
-    uint64_t until_ms; /* counts until then, if it is not refused again */
-    uint64_t since_ms; /* refused here, in a row ... */
-    uint64_t sure_ms;  /* ... and since then nothing can make room for it any more */
+    uint64_t until_ms; /* the refusal counts until then, unless it is repeated */
+    uint64_t since_ms; /* refused on this node without a break since then ... */
+    uint64_t sure_ms;  /* ... and since then nothing can make room for the copy */
     int warned;
 };
 
-/* A member's part in one save. Nothing of it survives a restart: it follows from what is held. */
+/* A member's part in one save. A restart loses all of it: the next engine derives it from what it
+ * holds. */
 struct track {
     struct hth_save_id id;
     struct track *next; /* newest first */
     uint64_t since_ms;
-    uint64_t repeat_ms; /* it is looked at again */
+    uint64_t repeat_ms; /* the track is looked at again then */
     uint64_t send_ms;   /* from then on facts are sent again */
-    uint32_t sends;     /* of the last fact */
+    uint32_t sends;     /* repeats of the last fact */
     int done_sent, held, promised;
-    int lost;                /* something of it was lost here, and it was not promised since */
-    uint64_t promised_map;   /* position of the map that it was promised under */
-    uint32_t repairs;        /* begun so far, under this map */
-    int waits;               /* its promise, for what is kept */
-    int room_coming;         /* a copy was dropped for it, whose room is not free yet */
-    struct hth_draft *draft; /* of its manifest, which has come and is being read */
+    int lost;                /* an object was lost here, and the save was not promised since */
+    uint64_t promised_map;   /* the position of the map under which it was promised */
+    uint32_t repairs;        /* tries begun so far under this map */
+    int waits;               /* the promise waits until kept saves have their room */
+    int room_coming;         /* a copy was dropped to make room, which is not free yet */
+    struct hth_draft *draft; /* the manifest has come, and a worker reads it */
     uint8_t *rank;           /* [local ranks] RANK_ bits */
-    uint32_t objects;        /* that those of them which are done have handed over */
-    struct hth_ranks *ranks; /* of a save of some ranks; NULL: nobody here has named them */
+    uint32_t objects;        /* how many the local ranks that are done have handed over */
+    struct hth_ranks *ranks; /* NULL: all ranks, or no rank or message here has named them */
     enum hearth_level level;
-    uint64_t repair_ms; /* missing copies are fetched from then on */
-    uint64_t
-            left_ms; /* since when a rank here is behind it and may stay so (steps.c); 0: none is */
-    int fail_code;   /* a rank or we cannot: said until it is cancelled; 0: no */
-    int unknown;     /* its ranks have been told that nobody decides it: they hear no more of it */
+    uint64_t repair_ms; /* this node fetches missing copies from then on */
+    /* since when a rank here is behind the save and may stay behind (steps.c); 0: no rank is */
+    uint64_t left_ms;
+    int fail_code; /* a rank or this node cannot do it: reported until a head cancels it; 0: no */
+    int unknown;   /* its ranks were notified that no decision will come: they get no more events */
     char why[200];
     struct refusal refusal;
 };
 
-/* What the coordinator has heard of one save. Nothing of it survives a restart: members say it
+/* The facts that the coordinator has received of one save. A restart loses them: members send them
  * again. */
-struct report {     /* by one member */
-    uint64_t parts; /* of its DONE, a bit each */
+struct report {     /* what one member has sent */
+    uint64_t parts; /* of its DONE, a bit for each part that has come */
     uint32_t done, held;
     uint32_t promised; /* under the newest map */
-    uint32_t due;      /* it has a rank that takes part */
+    uint32_t due;      /* the member has a rank that takes part */
 };
 
 struct tally {
@@ -112,42 +113,42 @@ struct tally {
     struct tally *next; /* newest first */
     uint64_t since_ms;
     struct report *node;     /* [nodes] */
-    struct hth_ranks *ranks; /* of a save of some ranks; NULL: nobody has named them yet */
-    uint32_t nodes_due;      /* 0: as long as that is so */
+    struct hth_ranks *ranks; /* NULL: all ranks, or no member has named them yet */
+    uint32_t nodes_due;      /* 0: as long as no member has named the ranks */
     uint32_t nodes_done, nodes_held, nodes_promised;
     unsigned char *
             object; /* [objects][HTH_MANIFEST_OBJECT] of DONEs; the draft's while that is being made */
     uint32_t objects, object_cap;
-    struct hth_draft *draft; /* of its manifest; no state: what it is made of is said again */
+    struct hth_draft *draft; /* a worker makes the manifest; not state: members repeat DONE */
     int complete;            /* COMPLETE was sent */
-    uint64_t owed_ms;        /* since then a lost node owes its part; 0: none does */
-    uint64_t awaited_ms;     /* AWAITED is sent then; 0: no node has done it, or all have */
-    int fail_code;           /* it is to be CANCELLED with that code; 0: no */
+    uint64_t owed_ms;        /* a lost node has owed its part since then; 0: no node does */
+    uint64_t awaited_ms;     /* AWAITED is sent then; 0: no node has sent DONE, or all have */
+    int fail_code;           /* the save is to be CANCELLED with that code; 0: no */
     char why[200];
-    char refusal[REFUSAL_TEXT]; /* why a holder's copy has no room; "": all have */
+    char refusal[REFUSAL_TEXT]; /* why a holder has no room for a copy; "": all have room */
     uint32_t refusal_node;
 };
 
-/* Whether a member is lost, at the coordinator. Nothing of it survives a restart, except what a
- * note of the map quotes. */
+/* At the coordinator: whether a member is lost. A restart loses it, except what a note of the map
+ * repeats. */
 struct liveness {
-    uint64_t life, count; /* the newest that came from it */
+    uint64_t life, count; /* the newest that came from the member */
     uint64_t since_ms;    /* not lost since then, as far as this process knows */
     int lost, returned;   /* noticed, and not in the map yet */
-    int overtaken;      /* its fact that is being delivered is older than one that came before it */
-    uint64_t remind_ms; /* if lost: the newest head is sent to it again then */
+    int overtaken;        /* the fact being delivered is older than a fact that came before */
+    uint64_t remind_ms;   /* if lost: the newest head is sent to it again then */
     uint32_t reminders;
 };
 
-/* Whether two members reach each other, at the coordinator. Nothing of it survives a restart:
- * members report again, and the map has the pairs that are unreachable. */
+/* At the coordinator: whether two members reach each other. A restart loses it: members report
+ * again, and the map has the unreachable pairs. */
 struct pair {
     uint32_t a, b;              /* a < b */
     uint64_t first_ms, last_ms; /* reports in a row: the first and the last; last_ms 0: none */
     uint64_t
             returned_ms[2]; /* last report of a, b that it reaches the other again; 0: none since */
     uint64_t due_ms;   /* reported for long enough: unreachable if `other` lives after it; 0: not */
-    uint32_t other;    /* of the two, the one that has not reported */
+    uint32_t other;    /* the node of the two that has not reported */
     uint64_t since_ms; /* reachable since then, as far as this process knows */
     int unreachable, returned; /* noticed, and not in the map yet */
 };
@@ -165,32 +166,32 @@ struct coord { /* the coordinator's; its decisions are in the head */
     uint32_t pairs;
     int look;                              /* something came that may decide a save; tick looks */
     int news;                              /* a loss or a return is not in the map yet */
-    int late;                              /* this engine was, and no map was made since */
-    uint32_t lates;                        /* how often, by the session */
+    int late;                              /* this engine was late, and has made no map since */
+    uint32_t lates;                        /* how often the session has found it late */
     struct hth_save_id loss[HTH_KEEP_MAX]; /* kept saves that have lost a copy, not on record yet */
     uint32_t losses;
     struct wish wish[HTH_KEEP_MAX];
     uint32_t wishes;
     int begins;            /* GO was sent, and the keep list of recovery is to be sent */
     uint64_t heartbeat_ms; /* POSITION is sent again then */
-    uint64_t look_ms;      /* a head could not be written: tried again then */
+    uint64_t look_ms;      /* a head could not be written: the next try */
     uint64_t stable_ms;    /* a node that has returned is given copies again then; HTH_NEVER */
-    uint64_t remind_ms;    /* the first of those of `live`; HTH_NEVER */
+    uint64_t remind_ms;    /* the earliest remind_ms of `live`; HTH_NEVER */
 };
 
-/* A member that this node cannot reach or pull from, or that the map has as such. Nothing of it
- * survives a restart: it is noticed again. */
+/* A member that this node cannot reach or cannot pull from, or with which the map has it as an
+ * unreachable pair. A restart loses it: the next engine notices again. */
 struct unreachable {
     uint32_t node;
     int disconnected;       /* the session has no connection to it */
     int in_map;             /* the map has the pair as unreachable */
-    int test_passed;        /* in_map: a pull of a test has come */
+    int test_passed;        /* in_map: a test pull has completed */
     int retract;            /* the report is taken back at the next tick */
     uint32_t stalls;        /* pulls that stalled in a row ... */
-    uint64_t stall_bytes;   /* ... the shortest of them; 0: none did */
-    uint64_t stall_ms;      /* ... and the last */
+    uint64_t stall_bytes;   /* ... the bytes of the shortest; 0: none stalled */
+    uint64_t stall_ms;      /* ... and the time of the last */
     struct hth_fetch *test; /* in_map: under way */
-    uint32_t tests;         /* in a row that nothing came of */
+    uint32_t tests;         /* tests in a row without a result */
     uint64_t send_ms;       /* it is reported, tested or taken back then; HTH_NEVER */
     uint32_t sends;
 };
@@ -199,10 +200,11 @@ struct unreachable {
 struct local_rank {
     uint32_t rank;
     struct hth_attempts begun; /* in this epoch */
-    uint64_t passed; /* it begins no step before this one: it has begun it, or waits for its room */
+    /* the rank begins no earlier step: it has begun this step, or waits for its room */
+    uint64_t passed;
 };
 
-struct outcome { /* of a decided save, for late questions */
+struct outcome { /* of a decided save, to answer late questions */
     struct hth_save_id id;
     enum hearth_level level;
     int degraded, code;
@@ -213,22 +215,23 @@ struct outcome { /* of a decided save, for late questions */
 struct hth_commit {
     struct hth_ctx *ctx;
     struct hth_commit_events events;
-    int joined;  /* an epoch, and there is room for it here; else messages are ignored */
+    int joined;  /* an epoch for which this store has room; else messages are ignored */
     int running; /* GO has come */
     struct hth_save_id chosen;
     struct local_rank *local;
     uint32_t locals;
     struct track *tracks;
-    int head_bad;                      /* the record of it is damaged */
+    int head_bad;                      /* the record of the head is damaged */
     uint64_t found_epoch, found_nonce; /* of the head on record when the engine started; 0: none */
     struct hth_head head;              /* as on record */
     struct hth_places map;             /* the head's */
-    struct hth_head awaited;           /* has come without its map; position 0: none */
+    struct hth_head awaited;           /* a head that came without its map; position 0: none */
     struct hth_placement base;         /* as the epoch began */
     struct coord coord;
     struct outcome outcome[OUTCOMES];
-    uint32_t outcomes;        /* ever; the ring's next place */
-    uint64_t silent_since_ms; /* the coordinator is lost; 0: no */
+    uint32_t outcomes; /* how many ever; gives the next place in the ring */
+    /* the coordinator was disconnected then, and is silent since; 0: no */
+    uint64_t silent_since_ms;
     uint64_t contact_ms; /* last message of the coordinator; 0: none since this engine's start */
     /* The coordinator may call this node lost, or a head was missed: ALIVE is sent until it
      * answers. */
@@ -264,23 +267,23 @@ void outcome_put(struct hth_commit *c, struct hth_save_id id, enum hearth_level 
         int code, const char *text);
 const struct outcome *outcome_find(const struct hth_commit *c, struct hth_save_id id);
 
-/* The save is of these ranks (NULL: of all), which are copied to *known where it is NULL. Errors:
- * HEARTH_EINVAL of
- * others, as was said before; HEARTH_EPROTO its id is not theirs; HEARTH_ENOMEM. */
+/* The save is of these ranks (NULL: of all), which are copied to *known if it is NULL. Errors:
+ * HEARTH_EINVAL the save was named with other ranks before; HEARTH_EPROTO its id does not belong to
+ * these ranks; HEARTH_ENOMEM. */
 int ranks_name(struct hth_ranks **known, struct hth_save_id id, const struct hth_ranks *ranks,
         struct hearth_error *err);
 int track_name(struct track *t, const struct hth_ranks *ranks, struct hearth_error *err);
-/* Local rank i takes part, as far as is known here. */
+/* 1: local rank i takes part, as far as this node has the set. */
 int track_has(const struct hth_commit *c, const struct track *t, uint32_t i);
 
-/* A copy of it has no room, as far as is known here. */
+/* 1: a copy of the save has no room, by the refusals that this node has. */
 int track_is_refused(const struct hth_commit *c, const struct track *t);
-void track_level(struct hth_commit *c, struct track *t, enum hearth_level level); /* told */
-/* HEARTH_EUNKNOWN: remembered and told. Where something of it is held here it stays, until a head
- * decides it. */
+void track_level(struct hth_commit *c, struct track *t, enum hearth_level level); /* notifies */
+/* Ends the save with HEARTH_EUNKNOWN: the outcome is stored, and the ranks are notified. If this
+ * node holds anything of the save, the track stays until a head decides the save. */
 int track_unknown(struct hth_commit *c, struct track *t, const char *text); /* 1: t was removed */
 void track_end(struct hth_commit *c, struct track *t, enum hearth_level level, int degraded,
-        int code, const char *text); /* remembered, removed, told */
+        int code, const char *text); /* stores the outcome, removes t, notifies */
 
 /* The ranks of this node. */
 int locals_make(struct hth_commit *c, struct hearth_error *err); /* of a new epoch */
@@ -292,15 +295,16 @@ int local_owns(const struct hth_ctx *ctx, const struct hth_held *h); /* a local 
 #define PLACES_MAX (HTH_COPIES_MAX + 1)
 int places_make(struct hth_commit *c, struct hearth_error *err); /* of a new epoch */
 void places_fini(struct hth_commit *c);
-/* By this map from now on; who is lost by it too. Taken over. */
+/* This map applies from now on, with the nodes that it calls lost. The map is taken over. */
 void places_take(struct hth_commit *c, struct hth_places *map);
-/* Who has the places of the rank, the owner's too: out[PLACES_MAX]; returns how many. */
+/* The nodes that have the places of the rank, the owner's place included: out[PLACES_MAX]; returns
+ * how many. */
 uint32_t places_of(const struct hth_commit *c, uint32_t rank, uint32_t *out);
 int places_have(const struct hth_commit *c, uint32_t rank, uint32_t node);
-/* Nodes that may have the bytes though they have no place now: out[PLACES_MAX]. */
+/* Nodes without a place that may still have the bytes: out[PLACES_MAX]. */
 uint32_t places_were(const struct hth_commit *c, uint32_t rank, uint32_t *out);
 int node_is_lost(const struct hth_commit *c, uint32_t node);
-/* How many different failure domains these nodes stand in. */
+/* In how many different failure domains these nodes are. */
 uint32_t places_domains(const struct hth_commit *c, const uint32_t *node, uint32_t nodes);
 
 /* kept.c; hth_commit_kept() and hth_commit_kept_s() too */
@@ -319,8 +323,8 @@ void tally_remove(struct hth_commit *c, struct tally *t);
 /* As ranks_name(). */
 int tally_name(struct hth_commit *c, struct tally *t, const struct hth_ranks *ranks,
         struct hearth_error *err);
-/* How many nodes that count have promised what the rank owns. *out_domains: how many of them share
- * no failure domain; *out_full: all that have a place. */
+/* How many nodes with a place of the rank have a promise that counts. *out_domains: how many of
+ * these nodes share no failure domain; *out_full: 1 if each node with a place has promised. */
 uint32_t tally_promised(const struct hth_commit *c, const struct tally *t, uint32_t rank,
         uint32_t *out_domains, int *out_full);
 
@@ -329,20 +333,21 @@ enum fate {
     FATE_OPEN,      /* not decided */
     FATE_KEPT,      /* PROTECTED, and on the list */
     FATE_CANCELLED, /* by name */
-    FATE_SUPERSEDED /* older than a decision, and not on the list */
+    FATE_SUPERSEDED /* older than a decision, and not on the keep list */
 };
 enum fate head_fate(const struct hth_commit *c, struct hth_save_id save);
 int head_frees(const struct hth_commit *c, struct hth_save_id save); /* CANCELLED, SUPERSEDED */
-/* It may be PROTECTED or CANCELLED yet. What recovery chose is COMPLETE and is never cancelled,
- * also where no head has decided it. */
+/* 1: the save may still be PROTECTED or CANCELLED. The save that recovery chose is COMPLETE and is
+ * never cancelled, so it does not count as open, even if no head has decided it. */
 int head_is_open(const struct hth_commit *c, struct hth_save_id save);
 int head_code(const struct hth_commit *c, struct hth_save_id save, const char **out_why);
-int head_join(struct hth_commit *c, struct hearth_error *err); /* on record, or the epoch's first */
-/* On record, then in effect. bytes[len]: as encoded. *map: taken over; NULL: as it is. */
+/* goes on with the head on record, or writes the epoch's first */
+int head_join(struct hth_commit *c, struct hearth_error *err);
+/* Writes the head to the record, then puts it into effect. *map: taken over; NULL: as it is. */
 int head_put(struct hth_commit *c, const struct hth_head *head, struct hth_places *map,
         struct hearth_error *err);
 struct hth_blob_id head_map_id(const struct hth_head *head);
-/* The name that a promise has of the map. */
+/* The digest by which a promise names the map. */
 void head_map_name(const struct hth_commit *c, unsigned char out[HTH_DIGEST]);
 
 /* release.c */
@@ -355,9 +360,9 @@ void fact_held(struct hth_commit *c, const struct track *t);
 void fact_promise(struct hth_commit *c, const struct track *t);
 #define COPY_LOST_BYTES (SAVE_BYTES + 8u)
 void fact_copy_lost(struct hth_commit *c, struct track *t);
-/* A fact is sent for the first time, now: its repeats count from there. */
+/* A fact is sent now for the first time: the intervals of its repeats begin here. */
 void facts_sent(const struct hth_commit *c, struct track *t);
-void facts_repeat(struct hth_commit *c, struct track *t); /* what has had no effect yet */
+void facts_repeat(struct hth_commit *c, struct track *t); /* facts without effect so far */
 void facts_anew(struct hth_commit *c); /* facts may have been lost: the repeats begin anew */
 
 #define UNREACHABLE_BYTES 8u
@@ -370,7 +375,7 @@ void fact_dial(const struct hth_commit *c, uint32_t node);
 void unreachable_disconnected(struct hth_commit *c, uint32_t node);
 void unreachable_connected(struct hth_commit *c, uint32_t node);
 void unreachable_pulled(struct hth_commit *c, uint32_t node, uint64_t len, int code);
-/* There is no connection to it, or the map has the pair. */
+/* 1: this node has no connection to `node`, or the map has the pair. */
 int unreachable_is(const struct hth_commit *c, uint32_t node);
 int unreachable_any(const struct hth_commit *c);
 void unreachable_forget(struct hth_commit *c); /* its epoch is over */
@@ -384,8 +389,8 @@ int room_goes_first(const struct hth_commit *c, const struct track *t); /* kept,
 int room_has_all(const struct hth_commit *c, struct hth_held_save *s);
 /* 1: the save is undecided, and a kept one goes first. */
 int room_waits(struct hth_commit *c, struct hth_save_id save);
-/* There is no slot of so many bytes for a kept save. 1: there will be, an undecided copy was
- * dropped. */
+/* No slot of `bytes` is free for a kept save. 1: an undecided copy was dropped, so there will be
+ * one. */
 int room_make(struct hth_commit *c, struct track *t, uint64_t bytes);
 /* The node has no room for a copy of the save. */
 void refusal_of(struct hth_commit *c, struct track *t, uint32_t node, const char *text);
@@ -393,22 +398,24 @@ void refusal_of(struct hth_commit *c, struct track *t, uint32_t node, const char
 /* member.c */
 void member_offer(struct hth_commit *c, struct hth_held_save *s, struct hth_held *h);
 void member_publish(struct hth_commit *c, struct hth_held_save *s); /* as step-<N>_ckpt */
-/* HELD and PROMISE if they are due. These three return 1 if the track was removed. */
+/* Sends HELD and PROMISE if they are due. This function and the next two return 1 if the track was
+ * removed. */
 int member_check(struct hth_commit *c, struct track *t);
 int member_repair(struct hth_commit *c, struct track *t);
-/* The manifest is here: what it names is asked for, verified, promised. */
+/* The manifest is here: requests, verifies and promises what it names. */
 int member_manifest(struct hth_commit *c, struct track *t, struct hth_held_save *s);
-/* By the newest map, which is another one. */
+/* Another map applies: offers, promises and repairs follow it. */
 void member_mapped(struct hth_commit *c);
-void member_keep(struct hth_commit *c);   /* what is kept is promised until the map is settled */
-void member_resume(struct hth_commit *c); /* a new engine: what was lost of it while none ran? */
+void member_keep(struct hth_commit *c);   /* promises kept saves until the map is settled */
+void member_resume(struct hth_commit *c); /* after a restart: reports what was lost meanwhile */
 
 /* heartbeat.c; hth_commit_as_of() too */
 void heartbeat_tick(struct hth_commit *c, uint64_t now_ms); /* the coordinator */
 uint64_t heartbeat_due_ms(const struct hth_commit *c);
 void heartbeat_contact(struct hth_commit *c); /* a message of the coordinator has come */
 void heartbeat_receive(struct hth_commit *c, const unsigned char *bytes, size_t len); /* POSITION */
-/* A head is missed here, or the coordinator may call this node lost. since_before: it is known. */
+/* This node has missed a head, or the coordinator may call it lost. since_before: ALIVE is sent
+ * already. */
 void heartbeat_behind(struct hth_commit *c, int since_before);
 void heartbeat_alive(struct hth_commit *c, uint64_t now_ms); /* ALIVE, if it is due */
 
@@ -420,7 +427,7 @@ void steps_awaited(struct hth_commit *c, const unsigned char *bytes, size_t len)
 /* apply.c */
 void apply_complete(struct hth_commit *c, struct hth_save_id save);
 void apply_head(struct hth_commit *c, const unsigned char *bytes, size_t len);
-void apply_newest(struct hth_commit *c); /* the newest head: frees, ends, promises */
+void apply_newest(struct hth_commit *c); /* applies the newest head: frees, ends, promises */
 
 /* Coordinator only, from here on. head.c: `map` is taken over; NULL: the same as before. */
 int head_append(struct hth_commit *c, struct hth_head *next, struct hth_places *map);
@@ -437,14 +444,14 @@ int pairs_next(struct hth_commit *c, uint64_t now_ms, struct hth_places *map);
 uint32_t pairs_reachability(struct hth_commit *c, uint64_t now_ms, const struct hth_places *map,
         struct hth_pair out[HTH_PAIRS_MAX]);
 void pairs_log(const struct hth_commit *c, uint32_t moved, uint32_t stuck);
-void pairs_mapped(struct hth_commit *c);                              /* they are in the map */
+void pairs_mapped(struct hth_commit *c); /* all news is in the map now */
 uint64_t pairs_next_stable_ms(struct hth_commit *c, uint64_t now_ms); /* HTH_NEVER: no pair */
 void pairs_begin(struct hth_commit *c, uint64_t now_ms);
-/* A node or pair that is reachable since `since_ms` is given copies again then: later if it was
- * lost or unreachable twice of late, at these times. */
+/* When a node or pair that is reachable since `since_ms` is given copies again: later, if it was
+ * lost or unreachable twice recently, at last_ms and before_ms. */
 uint64_t pairs_stable_ms(const struct hth_commit *c, uint64_t since_ms, uint64_t last_ms,
         uint64_t before_ms, uint64_t now_ms);
-int pairs_is_recent(const struct hth_commit *c, uint64_t last_ms); /* it counts as of late */
+int pairs_is_recent(const struct hth_commit *c, uint64_t last_ms); /* recent enough to count */
 
 /* maps.c */
 void maps_sign_of_life(struct hth_commit *c, uint32_t node, uint64_t life, uint64_t count);
@@ -459,12 +466,12 @@ void wishes_receive(struct hth_commit *c, uint32_t origin, const unsigned char *
 void wishes_tick(struct hth_commit *c); /* decides the wishes that have come */
 
 /* decide.c */
-void coord_begin(struct hth_commit *c); /* GO, or this engine is a new one after it */
+void coord_begin(struct hth_commit *c); /* at GO, or in a new engine after GO */
 void coord_stop(struct hth_commit *c);
 int coord_make(struct hth_commit *c, struct hearth_error *err); /* of a new epoch */
 void coord_tick(struct hth_commit *c, uint64_t now_ms);
 uint64_t coord_due_ms(const struct hth_commit *c);
-/* A save that a lost node owes its part of fails, unless the node comes back soon. */
+/* Fails each save that lacks the part of a lost node, unless the node returns soon. */
 void coord_give_up(struct hth_commit *c, uint64_t now_ms);
 void coord_waits_for(const struct hth_commit *c, struct hth_save_id save, char *out, size_t len);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The coordinator gathers facts. They only mark; tick decides, so that nothing is freed in a caller
- * that still uses it. A late fact about a decided save is answered with the newest head.
+ * The coordinator gathers facts. A fact only sets marks; coord_tick() decides, so that nothing is
+ * freed while a caller still uses it. The coordinator answers a late fact about a decided save with
+ * the newest head.
  */
 #include "commit_state.h"
 
@@ -27,8 +28,8 @@ static struct tally *coord_fact(
     return NULL;
 }
 
-/* As they were said: whoever makes the manifest looks at them. There is room for one of each of
- * the job's ranks at first. */
+/* Appends the objects of a DONE undecoded: the worker that makes the manifest checks them. The
+ * first allocation has room for one object of each of the job's ranks. */
 static int coord_take_objects(
         struct tally *t, uint32_t world, const unsigned char *bytes, uint32_t count)
 {
@@ -57,8 +58,8 @@ static void coord_fail(struct hth_commit *c, struct tally *t, int code, const ch
     c->coord.look = 1;
 }
 
-/* 0: the set of ranks that the fact names is the save's, and its sender has one of them. Two
- * members that name two sets have not saved together: what each of them did is no save. */
+/* 0: the fact names the save's set of ranks, and its sender has one of them. If two members name
+ * two sets, the save fails: they have not saved together. */
 static int coord_take_ranks(struct hth_commit *c, struct tally *t, uint32_t origin,
         const unsigned char *runs, size_t len)
 {
@@ -107,7 +108,7 @@ void coord_done(struct hth_commit *c, uint32_t origin, const unsigned char *byte
     c->coord.look = 1;
 }
 
-/* The node's copy has no room, for that reason; no text: it has. */
+/* text: why the node has no room for its copy; len 0: it has room. */
 static void coord_refusal(struct tally *t, uint32_t origin, const unsigned char *text, size_t len)
 {
     if (!len && t->refusal_node != origin)
@@ -139,8 +140,9 @@ void coord_held(struct hth_commit *c, uint32_t origin, const unsigned char *byte
     coord_mark_held(c, t, origin);
 }
 
-/* It names the map that it was given under, and counts under no other; nor does one that a newer
- * fact of its node has overtaken, which may have said that it is void. It is said again. */
+/* A promise names the map under which it was given, and counts under that map only. It does not
+ * count either if a newer fact of its node has come before it, which may have been COPY_LOST. The
+ * node repeats it. */
 void coord_promise(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len)
 {
     struct tally *t = coord_fact(c, bytes, len, SAVE_BYTES + 8 + HTH_DIGEST, origin);
@@ -150,7 +152,7 @@ void coord_promise(struct hth_commit *c, uint32_t origin, const unsigned char *b
         return;
     head_map_name(c, map);
     if (hth_get64(bytes + SAVE_BYTES) != c->ctx->epoch->member[origin].store)
-        return; /* somebody else's memory */
+        return; /* promised by an engine on another store */
     if (c->coord.live[origin].overtaken)
         return;
     coord_mark_held(c, t, origin);
@@ -166,7 +168,8 @@ void coord_promise(struct hth_commit *c, uint32_t origin, const unsigned char *b
     c->coord.look = 1;
 }
 
-/* Of a save that is kept it goes on record, and the log is settled again when the copy is back. */
+/* If the save is kept, the loss goes on record, and the map is settled again when the copy is
+ * back. */
 void coord_copy_lost(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len)
 {
     struct hth_save_id save;
@@ -185,7 +188,7 @@ void coord_copy_lost(struct hth_commit *c, uint32_t origin, const unsigned char 
         if (hth_save_cmp(c->coord.loss[i], save) == 0)
             return;
     if (head_fate(c, save) != FATE_KEPT || c->coord.losses == HTH_KEEP_MAX)
-        return; /* it is said again */
+        return; /* the member repeats COPY_LOST */
     c->coord.loss[c->coord.losses++] = save;
     c->coord.look = 1;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The coordinator decides each save once, PROTECTED or CANCELLED, and when a map is settled:
- * a pure
- * function of the head and of what members have said. Each decision is a head.
+ * The coordinator decides each save once, PROTECTED or CANCELLED, and decides when a map is
+ * settled. A decision depends only on the head and on what members have sent. Each decision is a
+ * head.
  */
 #include "commit_state.h"
 
@@ -31,15 +31,14 @@ int coord_make(struct hth_commit *c, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-/* The keep list that recovery came to is a head's; what an engine before this one decided and
- * could not
- * say is said. */
+/* Makes a head of the keep list that recovery has decided on. A head that an engine before this one
+ * decided, and may not have sent, is sent. */
 static void coord_send_begun(struct hth_commit *c)
 {
     const struct hth_keep *k = &c->ctx->keep;
     struct hth_head next = c->head;
     int same = k->epoch == next.keep.epoch && k->serial == next.keep.serial;
-    /* An empty one too: the lists of others may name what recovery ruled out. */
+    /* An empty list too: the lists of other nodes may name saves that recovery has ruled out. */
     int known = hth_breaks(c->ctx, HTH_BREAK_RULED_OUT) ? k->saves != 0 : k->epoch != 0;
 
     next.keep = *k;
@@ -60,7 +59,7 @@ void coord_begin(struct hth_commit *c)
 
 /* ---- Decisions ------------------------------------------------------------------------------ */
 
-/* A save of this epoch is decided: the job has gone on from what it recovered
+/* A save of this epoch is decided, so the job has continued from the save that it recovered
  * (loader/choice/tries.c). */
 static void decide_end_tries(struct hth_head *next, struct hth_save_id decided)
 {
@@ -101,7 +100,7 @@ static int decide_is_protected(
     return 1;
 }
 
-/* Those that are older than a decision need no naming. */
+/* A head need not name cancelled saves that are older than `decided`. */
 static void decide_prune(struct hth_head *h)
 {
     uint32_t left = 0;
@@ -116,9 +115,8 @@ static void decide_prune(struct hth_head *h)
         memset(h->why, 0, sizeof(h->why));
 }
 
-/* 1: all that is on the list is with every holder it should be with. *out_degraded: a bit for each
- * that
- * has too few of them. */
+/* 1: every save on the list is promised by every holder that it should have. *out_degraded: a bit
+ * for each save that has too few holders. */
 static int decide_all_full(struct hth_commit *c, const struct hth_keep *k, uint32_t *out_degraded)
 {
     uint32_t mask = 0;
@@ -153,9 +151,9 @@ static int decide_protected(struct hth_commit *c, const struct tally *t, int deg
     return 1;
 }
 
-/* Room for one more name. A save without a manifest was promised by nobody, so it need not be
- * named for
- * ever; else what is older than the oldest name is decided too. */
+/* Makes room for one more name. No node can have promised a save without a manifest, so its name is
+ * dropped first. If all have a manifest, the oldest name goes, and all saves up to it count as
+ * decided. */
 static void decide_make_room(struct hth_head *h)
 {
     uint32_t i = 0;
@@ -174,9 +172,8 @@ static void decide_make_room(struct hth_head *h)
     memset(&h->cancelled[--h->cancels], 0, sizeof(h->cancelled[0]));
 }
 
-/* Older saves that are undecided stay so: a begin that is refused for want of room is younger than
- * the
- * save that it would have waited for. */
+/* Older undecided saves stay undecided: a begin that is refused for lack of room is of a younger
+ * save than the save that it would have waited for. */
 static int decide_cancelled(struct hth_commit *c, const struct tally *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
@@ -194,10 +191,9 @@ static int decide_cancelled(struct hth_commit *c, const struct tally *t)
     return head_append(c, &next, NULL) == HEARTH_OK;
 }
 
-/* What is kept and has lost a copy is DEGRADED on record before anybody counts on the others, and
- * each
- * member promises it again. Before anything is PROTECTED in this epoch the list tells nothing about
- * copies. */
+/* If a kept save has lost a copy, the coordinator writes it as DEGRADED before any node relies on
+ * the other copies, and each member promises it again. Before the first save of this epoch is
+ * PROTECTED, the list has no state of copies. */
 static void decide_lost(struct hth_commit *c)
 {
     struct hth_head next = c->head;
@@ -217,14 +213,14 @@ static void decide_lost(struct hth_commit *c)
     next.keep.serial++;
     next.settled = 0;
     if (head_append(c, &next, NULL))
-        return; /* the fact is said again */
+        return; /* the members repeat COPY_LOST */
     for (uint32_t i = 0; i < losses; i++)
         hth_say(&c->ctx->log, HEARTH_LOG_WARN, "degraded",
                 HTH_SAVE " has lost a copy: it is brought back", HTH_SAVE_ARGS(c->coord.loss[i]));
 }
 
-/* Every holder of every kept save has promised it under this very map: nobody else's copy
- * counts. */
+/* Settles the map when every holder of every kept save has promised it under this same map.
+ * Promises of other nodes do not count. */
 static void decide_settle(struct hth_commit *c)
 {
     struct hth_head next = c->head;
@@ -250,7 +246,8 @@ static void decide_made(void *self)
     c->coord.look = 1;
 }
 
-/* What was said goes to whom makes it of that; all have said theirs, so none comes meanwhile. */
+/* The objects of all DONEs go to the worker that makes the manifest. All nodes have sent DONE, so
+ * none comes meanwhile. */
 static int decide_draft(struct hth_commit *c, struct tally *t, struct hearth_error *err)
 {
     const struct hth_ctx *ctx = c->ctx;
@@ -271,7 +268,7 @@ static int decide_draft(struct hth_commit *c, struct tally *t, struct hearth_err
     return HEARTH_OK;
 }
 
-/* Made: given, and on record. */
+/* The manifest is made: gives it to the tree and writes it to the record. */
 static int decide_give(struct hth_commit *c, const struct tally *t, struct hearth_error *err)
 {
     struct hth_ctx *ctx = c->ctx;
@@ -294,7 +291,7 @@ static int decide_give(struct hth_commit *c, const struct tally *t, struct heart
     return rc;
 }
 
-/* Begun, or still being made: this looks again when it is there. */
+/* Begins the manifest, or waits while a worker makes it: decide_made() causes another look. */
 static int decide_manifest(struct hth_commit *c, struct tally *t, struct hearth_error *err)
 {
     int rc = t->draft ? HEARTH_OK : decide_draft(c, t, err);
@@ -319,7 +316,7 @@ static void decide_complete(struct hth_commit *c, struct tally *t)
     hth_tree_down(c->ctx, HTH_KIND_COMPLETE, word, sizeof(word));
 }
 
-/* What can be decided of one save is; 1: it was, and tallies may have been freed. */
+/* Decides the save if that is possible. 1: it was decided, and tallies may have been freed. */
 static int decide_look_at(struct hth_commit *c, struct tally *t)
 {
     struct hth_ctx *ctx = c->ctx;
@@ -345,7 +342,7 @@ static int decide_look_at(struct hth_commit *c, struct tally *t)
            decide_is_protected(c, t, &degraded, &full) && decide_protected(c, t, degraded, full);
 }
 
-/* What is decided is not counted on; what is kept is until the map is settled. */
+/* Frees the facts of decided saves. Those of kept saves stay until the map is settled. */
 static void decide_tidy(struct hth_commit *c)
 {
     struct tally *next;
@@ -361,7 +358,7 @@ static void decide_tidy(struct hth_commit *c)
 
 void coord_tick(struct hth_commit *c, uint64_t now_ms)
 {
-    int rounds = 8; /* each decides a save at most once; what cannot be written waits */
+    int rounds = 8; /* a round decides at most one save; a head that cannot be written waits */
 
     if (now_ms < c->coord.look_ms)
         return;
@@ -381,7 +378,7 @@ void coord_tick(struct hth_commit *c, uint64_t now_ms)
         if (!t)
             break;
     }
-    c->coord.look |= rounds < 0; /* there may be more */
+    c->coord.look |= rounds < 0; /* more saves may be due */
     if (c->running)
         decide_settle(c);
     decide_tidy(c);
@@ -397,9 +394,9 @@ uint64_t coord_due_ms(const struct hth_commit *c)
 
 /* ---- What takes too long -------------------------------------------------------------------- */
 
-/* Who is lost has been silent for dead_ms already: half of it more is for one that only stood
- * still, since the
- * ranks wait for this verdict before they come back without the node. */
+/* A lost node has been silent for dead_ms already. It gets half of that again, in case it was only
+ * stopped for a moment. A longer wait would delay the ranks, which need this decision before they
+ * restart without the node. */
 static void decide_owed(struct hth_commit *c, struct tally *t, uint64_t now_ms)
 {
     const struct hth_ctx *ctx = c->ctx;
@@ -445,7 +442,7 @@ void coord_give_up(struct hth_commit *c, uint64_t now_ms)
     }
 }
 
-/* Which part of it is waited for, and whether this member has said it. */
+/* *out_what: the part of the save that is missing; 1: this member has sent it. */
 static int tally_has(
         const struct hth_commit *c, const struct tally *t, uint32_t node, const char **out_what)
 {
@@ -459,7 +456,7 @@ static int tally_has(
     return (int)(t->complete || !head_is_open(c, t->id) ? s->promised : s->held);
 }
 
-/* Behind the nodes that are waited for: a copy that has no room. */
+/* Appends, after the nodes that are waited for, a copy that has no room. */
 static void tally_text_refusal(
         const struct hth_commit *c, const struct tally *t, char *out, size_t len)
 {

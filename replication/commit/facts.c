@@ -25,11 +25,11 @@ void fact_done(struct hth_commit *c, struct track *t, struct hth_held_save *s)
     uint32_t total = 0;
 
     if (hth_attempt_set(t->id.attempt) && !runs)
-        return; /* who takes part is not known here */
+        return; /* the ranks that take part are not known here */
     for (struct hth_held *h = s ? s->held : NULL; h; h = h->next)
         total += local_owns(c->ctx, h);
     if (total < t->objects)
-        return; /* one was lost: without it the manifest would be that of another save */
+        return; /* an object was lost: a manifest without it would describe another save */
     parts = total ? (total + room - 1) / room : 1;
     save_put(body, t->id);
     hth_put32(body + SAVE_BYTES + 12, runs);
@@ -49,7 +49,7 @@ void fact_done(struct hth_commit *c, struct track *t, struct hth_held_save *s)
     t->done_sent = 1;
 }
 
-/* HELD: the save | where a copy has no room here: why, to the end. */
+/* HELD: the save | if a copy has no room on this node, the reason, to the end of the message. */
 void fact_held(struct hth_commit *c, const struct track *t)
 {
     unsigned char body[SAVE_BYTES + sizeof(t->refusal.text)];
@@ -97,7 +97,7 @@ void hth_commit_fail(struct hth_commit *c, struct hth_save_id save, int code, co
     fact_failed(c, t);
 }
 
-/* Again and again until this node can promise the save: an earlier promise is void. */
+/* COPY_LOST voids an earlier promise. It is repeated until this node can promise the save again. */
 void fact_copy_lost(struct hth_commit *c, struct track *t)
 {
     unsigned char body[COPY_LOST_BYTES];
@@ -129,12 +129,13 @@ void fact_unreachable(const struct hth_commit *c, uint32_t node, enum reach_repo
 
 /* ---- Again ----------------------------------------------------------------------------------- */
 
-/* What all nodes say takes the longer to have its effect the more they are, and what a slow one
- * keeps waiting need not be heard again and again meanwhile. */
+/* The more nodes send a fact, the longer it takes to have an effect, so the interval grows with
+ * their number. It also doubles with the first repeats: while a slow node delays a save, the
+ * coordinator need not receive the same facts at a constant rate. */
 static uint64_t facts_wait_ms(const struct hth_commit *c, const struct track *t)
 {
     uint64_t ms = c->ctx->opts.retry_ms * (UINT64_C(1) + c->ctx->epoch->nodes / 4096);
-    uint32_t most = t->level >= HEARTH_PROTECTED ? 5 : 2; /* of what is kept nobody waits */
+    uint32_t most = t->level >= HEARTH_PROTECTED ? 5 : 2; /* no rank waits for a kept save */
 
     return ms << (t->sends < most ? t->sends : most);
 }
@@ -159,8 +160,8 @@ void facts_anew(struct hth_commit *c)
     }
 }
 
-/* Say again what has had no effect yet. A promise ends with its map: it is not said under the
- * next one's name before all that this gives us is here. */
+/* Repeats the facts that have had no effect yet. A promise ends with its map. It is not sent under
+ * the name of the next map before this node has all that the next map assigns to it. */
 void facts_repeat(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);

@@ -29,10 +29,11 @@ static const struct hth_cancelled *head_cancelled(
     return NULL;
 }
 
-/* GO said it: the plan has freed what earlier epochs saved after the chosen save. The list that
- * this node brought may name it until the first head of this epoch comes, and somebody may still
- * give out its manifest: it is taken no more. An engine that was started again is told of no
- * chosen save where that is on a list of this epoch already. */
+/* 1: after GO, the save is newer than the chosen save but of an earlier epoch, so the plan has
+ * freed it. Until the first head of this epoch comes, the list that this node has on record may
+ * still name the save, and another node may still serve its manifest: this node does not take it.
+ * After a restart of this engine, `chosen` is empty if a list of this epoch already contains the
+ * save. */
 static int head_ruled_out(const struct hth_commit *c, struct hth_save_id save, int now)
 {
     struct hth_save_id newest = hth_save_foreign(c->chosen) ? (struct hth_save_id){ 0 } : c->chosen;
@@ -45,14 +46,15 @@ static int head_ruled_out(const struct hth_commit *c, struct hth_save_id save, i
 }
 
 /* Copies of a foreign container that recovery chose stay until a save of this epoch is PROTECTED:
- * what is kept of earlier epochs is older than it. */
+ * kept saves of earlier epochs are older than the container. */
 static int head_spares(const struct hth_commit *c, struct hth_save_id save)
 {
     return hth_save_foreign(save) && !hth_save_cmp(save, c->chosen) &&
            !head_is_of_now(c, c->ctx->keep.save[0]);
 }
 
-/* Where the list came from recovery, nobody has counted copies of what is on it yet. */
+/* The fate of a save. If the list came from recovery, the chosen save is open: the coordinator has
+ * not counted its copies yet. */
 enum fate head_fate(const struct hth_commit *c, struct hth_save_id save)
 {
     const struct hth_keep *k = &c->ctx->keep;
@@ -116,8 +118,8 @@ static int head_message(
 
 /* ---- Names of maps --------------------------------------------------------------------------- */
 
-/* With the rule left out that names them by what they say: how many there were before it in this
- * life. */
+/* Only if a simulator run leaves out the rule that a promise names its map by digest: the number of
+ * maps before this one in the coordinator's life. */
 static uint64_t head_map_number(const struct hth_commit *c)
 {
     return c->head.mapped ? hth_get64(c->map.forerunner) : 0;
@@ -162,7 +164,7 @@ static int head_encode(const struct hth_head *head, const struct hth_places *map
     return HEARTH_OK;
 }
 
-/* With the rule left out: nothing is on record, or no head that cancels a save. */
+/* 1: a simulator run leaves out the rule that heads, or those that cancel a save, are on record. */
 static int head_is_unwritten(const struct hth_commit *c, const struct hth_head *head)
 {
     return hth_breaks(c->ctx, HTH_BREAK_RECORD) ||
@@ -170,8 +172,8 @@ static int head_is_unwritten(const struct hth_commit *c, const struct hth_head *
                    !head_cancelled(c, head->cancelled[head->cancels - 1].save));
 }
 
-/* Also where it is the same decision's: a recovery takes off the list what its plan has not
- * kept. */
+/* 1: the list differs, even if both are of the same decision: a recovery removes saves from the
+ * list that its plan has not kept. */
 static int head_changes_list(const struct hth_commit *c, const struct hth_keep *keep)
 {
     unsigned char old[HTH_KEEP_BYTES], new[HTH_KEEP_BYTES];
@@ -206,7 +208,8 @@ int head_put(struct hth_commit *c, const struct hth_head *head, struct hth_place
     if (kept && head->keep.epoch) {
         struct hearth_error cause;
 
-        if (kept_write(c, &head->keep, &cause)) /* the head has it as well */
+        /* not a failure: the head on record has the list as well */
+        if (kept_write(c, &head->keep, &cause))
             hth_say(&c->ctx->log, HEARTH_LOG_WARN, "keep-failed", "%s", cause.text);
         c->ctx->keep = head->keep;
     }
@@ -215,7 +218,8 @@ int head_put(struct hth_commit *c, const struct hth_head *head, struct hth_place
 
 /* ---- Read again ------------------------------------------------------------------------------ */
 
-/* Epoch 0: there is none, or it is damaged, which is said. The map is the caller's. */
+/* Reads the head on record. out->epoch 0: there is no head, or it is damaged, which is logged. The
+ * map is the caller's. */
 static int head_read(struct hth_commit *c, struct hth_head *out, struct hth_places *out_map,
         struct hearth_error *err)
 {
@@ -251,7 +255,7 @@ static int head_read(struct hth_commit *c, struct hth_head *out, struct hth_plac
     return HEARTH_OK;
 }
 
-/* The head is written before the keep record, so it may know of one decision more. */
+/* The head is written before the keep record, so it may have one decision more than the record. */
 static void head_take_keep(struct hth_commit *c, const struct hth_head *head)
 {
     struct hth_keep *k = &c->ctx->keep;
@@ -307,14 +311,14 @@ static int head_first(struct hth_commit *c, struct hearth_error *err)
     return head_put(c, &head, &map, err);
 }
 
-/* With the rule left out: of what this node has said in the epoch its next engine knows nothing. */
+/* 1: a simulator run leaves out the rule that the next engine goes on from the head on record. */
 static int head_is_forgotten(const struct hth_commit *c)
 {
     return hth_breaks(c->ctx, HTH_BREAK_RECORD) ||
            (hth_breaks(c->ctx, HTH_BREAK_SERIAL) && hth_is_coordinator(c->ctx));
 }
 
-/* An engine that was started again in its epoch goes on where the one before it was. */
+/* An engine that was restarted in its epoch goes on from the head of the engine before it. */
 int head_join(struct hth_commit *c, struct hearth_error *err)
 {
     const struct hth_epoch *e = c->ctx->epoch;
@@ -348,11 +352,11 @@ static int head_name_map(struct hth_commit *c, struct hth_head *next, struct hth
     hth_digest(next->map, bytes, len);
     free(bytes);
     next->mapped = next->position;
-    next->settled = 0; /* there are no promises under it */
+    next->settled = 0; /* no promise was given under the new map */
     return HEARTH_OK;
 }
 
-/* A new map: no promise counts any more. */
+/* The map is new, so no earlier promise counts any more. */
 static void head_void_promises(struct hth_commit *c)
 {
     for (struct tally *t = c->coord.tallies; t; t = t->next) {
@@ -386,7 +390,7 @@ int head_append(struct hth_commit *c, struct hth_head *next, struct hth_places *
     return HEARTH_OK;
 }
 
-/* To all nodes, by pull. */
+/* All nodes pull the map as a blob. */
 static void head_give_map(struct hth_commit *c, size_t len)
 {
     struct hth_blob_id id = head_map_id(&c->head);
@@ -411,7 +415,7 @@ void head_send(struct hth_commit *c, uint32_t node, int with_map)
     if (with_map && !fits)
         head_give_map(c, map_len);
     if (head_message(c, with_map && fits, &word, &len))
-        return; /* a member that has missed it sends ALIVE */
+        return; /* a member that has missed the head sends ALIVE */
     if (node == HTH_NODE_NONE)
         hth_tree_down(c->ctx, HTH_KIND_HEAD, word, len);
     else

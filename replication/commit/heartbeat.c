@@ -31,7 +31,8 @@ uint64_t heartbeat_due_ms(const struct hth_commit *c)
 void heartbeat_contact(struct hth_commit *c)
 {
     c->contact_ms = hth_now_ms(&c->ctx->clock);
-    /* It is there, if by way of others: nobody here may have a reason to dial it. */
+    /* A message of the coordinator has come, perhaps by way of other nodes, so the coordinator is
+     * not lost. This node may have no connection to it, and no reason to dial it. */
     c->silent_since_ms = 0;
 }
 
@@ -43,7 +44,7 @@ static int heartbeat_has_missed(struct hth_commit *c, const unsigned char *bytes
     return hth_get64(bytes) > c->head.position && hth_get64(bytes) > c->awaited.position;
 }
 
-/* A head is missed here, or we may be called lost: the coordinator is told that we are there. */
+/* This node has missed a head, or the coordinator may call it lost: it sends ALIVE. */
 void heartbeat_behind(struct hth_commit *c, int since_before)
 {
     c->unsure = 1;
@@ -59,7 +60,7 @@ void heartbeat_receive(struct hth_commit *c, const unsigned char *bytes, size_t 
         heartbeat_behind(c, c->unsure);
 }
 
-/* ALIVE: the answer is the newest head. */
+/* Sends ALIVE if it is due. The coordinator answers with the newest head. */
 void heartbeat_alive(struct hth_commit *c, uint64_t now_ms)
 {
     if (!c->unsure || hth_is_coordinator(c->ctx) || now_ms < c->alive_ms)

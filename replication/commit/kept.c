@@ -16,9 +16,9 @@ int kept_write(struct hth_commit *c, const struct hth_keep *keep, struct hearth_
     return s->ops->record_put(s, "keep", record, sizeof(record), err);
 }
 
-/* Save i of the old list stays on a new one that has `saves` already: what is pinned has its
- * place before anything newer that is not. (With a smaller keep than before the oldest pins go
- * too: a new save needs its place.) */
+/* 1: save i of the old list stays on a new list that already has `saves` saves. Pinned saves get a
+ * place before newer saves that are not pinned. (If `keep` is smaller than before, the oldest
+ * pinned saves leave too: a new save needs a place.) */
 static int kept_stays(const struct hth_keep *old, uint32_t i, uint32_t saves, uint32_t keep)
 {
     uint32_t pins = 0;
@@ -35,8 +35,9 @@ int kept_lost(const struct hth_commit *c, const struct hth_keep *list)
     return hth_save_none(c->chosen) && list->epoch != c->ctx->epoch->epoch;
 }
 
-/* The record with `save` in front. A save that is protected again keeps its age. Older ones that an
- * earlier epoch decided are degraded: nobody has counted their copies in this epoch. */
+/* The keep record with `save` in front. A save that is protected again keeps its age. Older saves
+ * that an earlier epoch decided are marked DEGRADED: the coordinator has not counted their copies
+ * in this epoch. */
 struct hth_keep kept_with(const struct hth_commit *c, struct hth_save_id save, uint32_t degraded)
 {
     const struct hth_ctx *ctx = c->ctx;

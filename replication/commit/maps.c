@@ -71,14 +71,14 @@ void maps_node_returned(struct hth_commit *c, uint32_t node)
     if (node_is_lost(c, node)) {
         c->coord.live[node].returned = 1;
         c->coord.look = c->coord.news = 1;
-    } else if (c->head.position) { /* it may have missed a head */
+    } else if (c->head.position) { /* the node may have missed a head */
         head_send(c, node, 1);
     }
 }
 
 /* ---- The next map ---------------------------------------------------------------------------- */
 
-/* From then on a node that has returned is given copies again. */
+/* When a node that has returned is given copies again. */
 static uint64_t note_stable_ms(
         const struct hth_commit *c, const struct hth_note *n, uint64_t now_ms)
 {
@@ -166,7 +166,7 @@ static int maps_has_news(const struct hth_commit *c)
     return pairs_have_news(c);
 }
 
-/* Some place has another node, not only another former one. */
+/* 1: some place has another node; a different former node alone does not count. */
 static int maps_differ(const struct hth_places *a, const struct hth_places *b)
 {
     if (a->moves != b->moves)
@@ -268,7 +268,8 @@ static void maps_renew(struct hth_commit *c, uint64_t now_ms)
 
 /* ---- Time ------------------------------------------------------------------------------------ */
 
-/* The newest head calls the node lost, so the node sends ALIVE. Sent less and less often. */
+/* Sends the newest head to lost nodes, less and less often. The head calls the node lost, so a node
+ * that lives answers with ALIVE. */
 static void maps_remind(struct hth_commit *c, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < c->map.notes; i++) {
@@ -285,7 +286,7 @@ static void maps_remind(struct hth_commit *c, uint64_t now_ms)
     maps_wait(c, now_ms);
 }
 
-/* Before GO there are no promises. */
+/* Before GO there are no promises that a late engine could have counted wrongly. */
 static void maps_look_late(struct hth_commit *c)
 {
     uint32_t still, busy;
@@ -306,7 +307,7 @@ void maps_tick(struct hth_commit *c, uint64_t now_ms)
         maps_remind(c, now_ms);
 }
 
-/* A new engine does not know since when a node that has returned is reachable: since now. */
+/* A new engine has no record of when a returned node became reachable: it counts from now. */
 void maps_begin(struct hth_commit *c)
 {
     uint64_t now_ms = hth_now_ms(&c->ctx->clock);

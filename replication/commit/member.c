@@ -25,7 +25,7 @@ static int member_all_sealed(
             return 0;
     }
     if (!part)
-        return 0; /* none of ours takes part, or who does is not known yet */
+        return 0; /* no local rank takes part, or the set is not known yet */
     for (const struct hth_held *h = s ? s->held : NULL; h; h = h->next)
         if (local_owns(c->ctx, h) && h->state != HTH_HELD_SEALED)
             return 0;
@@ -62,7 +62,7 @@ static void member_done(struct hth_commit *c, struct track *t)
 
 _Static_assert(HTH_HELD_COPIES >= HTH_COPIES_MAX, "each holder of an object is counted");
 
-/* It has a place for what the rank owns, and is not called lost: what it has pulled counts. */
+/* 1: the node has a place for the rank's objects and is not lost, so its pulls count. */
 static int member_is_holder(struct hth_commit *c, uint32_t rank, uint32_t node)
 {
     uint32_t holder[HTH_COPIES_MAX];
@@ -83,7 +83,7 @@ static void held_copy_add(struct hth_held *h, uint32_t node)
         h->copied[h->copies++] = node;
 }
 
-/* By another map copies that were counted may be lost, or have no place any more. */
+/* The map has changed: copies on nodes that are lost or have no place any more do not count. */
 static void held_copies_mapped(struct hth_commit *c, struct hth_held *h)
 {
     uint32_t left = 0;
@@ -111,19 +111,20 @@ static void member_copied(struct hth_commit *c, struct track *t, uint32_t rank)
         if (h->object.owner == rank &&
                 (h->state != HTH_HELD_SEALED ||
                         (h->object.kind != HTH_OBJECT_RAW && h->copies < need)))
-            return; /* a rank that knows COPIED sends nothing again, common objects neither */
+            return; /* after COPIED a rank sends nothing again, so its common objects count too */
     t->rank[l - c->local] |= RANK_COPIED;
     c->events.on_level(
             c->events.self, t->id, rank, HEARTH_COPIED, can < c->ctx->opts.copies, HEARTH_OK, "");
 }
 
-/* It fails where this node cannot do its part. What is COMPLETE is tried again. */
+/* 1: a failure of this node fails the save. For a save that is COMPLETE this node tries again. */
 static int track_may_fail(const struct hth_commit *c, const struct track *t)
 {
     return !t->fail_code && t->level < HEARTH_COMPLETE && head_is_open(c, t->id);
 }
 
-/* Memory that the system does not let be registered, here or there, is no reason to wait. */
+/* The result of an offer. If the system of either node refuses to register the memory, waiting does
+ * not help, and the save fails. */
 static void member_offered(void *self, struct hth_save_id save, uint64_t object, uint32_t node,
         int code, const char *text)
 {
@@ -226,13 +227,13 @@ static const struct hth_object *member_first_missing(struct hth_commit *c, struc
     return NULL;
 }
 
-/* Promised and settled: there is nothing to say of it any more. */
+/* 1: the save is kept and the map is settled, so the coordinator needs no more facts of it. */
 static int member_is_settled(const struct hth_commit *c, const struct track *t)
 {
     return c->head.settled && head_fate(c, t->id) == FATE_KEPT;
 }
 
-/* Of two saves of one step the newer one has its name. */
+/* 1: a newer save of the same step has the directory's name. */
 static int member_is_replaced(const struct hth_commit *c, const struct hth_held_save *s)
 {
     for (const struct hth_held_save *o = hth_holdings_first(c->ctx); o; o = o->next)
@@ -258,14 +259,15 @@ void member_publish(struct hth_commit *c, struct hth_held_save *s)
         hth_commit_fail(c, s->id, err.code, err.text);
 }
 
-/* 0: the save fails on this node, for example because another program has made its directory. */
+/* 0: the save cannot be published on this node, for example because another program has made its
+ * directory; the save fails. */
 static int member_has_place(
         struct hth_commit *c, const struct track *t, const struct hth_held_save *s)
 {
     struct hth_store *store = c->ctx->store;
     struct hearth_error err;
 
-    if (t->id.epoch != c->ctx->epoch->epoch) /* its directory is older */
+    if (t->id.epoch != c->ctx->epoch->epoch) /* its directory is from its own epoch */
         return 1;
     if (t->fail_code)
         return 0;
@@ -300,7 +302,7 @@ int member_check(struct hth_commit *c, struct track *t)
     if ((t->waits = room_waits(c, t->id)))
         return 0;
     if (head_fate(c, t->id) == FATE_KEPT)
-        member_publish(c, s); /* it came here after COMPLETE was said */
+        member_publish(c, s); /* the save came here after COMPLETE was sent */
     hth_point(&c->ctx->points, "promise");
     t->promised = 1;
     t->lost = 0;
@@ -324,10 +326,10 @@ static void member_repaired(
         next = t->next;
         (void)member_check(c, t);
     }
-    release_moved(c); /* the map may have moved it away while it came */
+    release_moved(c); /* the map may have moved the copy away while it was received */
 }
 
-/* A kept save: it is complete, its ranks have been told, and it has no deadline. */
+/* A kept save is complete, its ranks were notified, and it has no deadline. */
 static void member_follow(const struct hth_commit *c, struct track *t)
 {
     t->level = HEARTH_PROTECTED;
@@ -366,7 +368,7 @@ static void member_verified(void *self, struct hth_held_save *save, struct hth_h
     struct track *t;
 
     if (held->dropped)
-        return; /* it has no place here any more */
+        return; /* the object has no place here any more */
     if (code)
         hth_commit_copy_lost(c, save->id, held->object.id, err->text);
     t = track_find(c, save->id);
@@ -376,9 +378,9 @@ static void member_verified(void *self, struct hth_held_save *save, struct hth_h
 
 #define STRANGERS 4u /* nodes that are asked for a copy though no map names them */
 
-/* Who may have the rank's objects: its holders, who held them before, and, where these do not
- * help, some of the others. They are drawn: in turn one that is asked again after a deadline
- * could be asked in the same turn always. */
+/* The nodes that may have the rank's objects: its holders, earlier holders and, if these do not
+ * help, some random others. They are not asked in turn, because after each deadline the turn could
+ * come to the same node again. */
 static uint32_t member_sources(
         const struct hth_commit *c, uint32_t rank, int strangers, uint32_t *out)
 {
@@ -403,7 +405,8 @@ static uint32_t member_sources(
     return left;
 }
 
-/* Or, where a fetch of it runs, the nodes that have it by the map of now become sources of that. */
+/* Fetches the object. If a fetch of it runs already, it gets the nodes that have the object by the
+ * present map as additional sources. */
 static void member_fetch(struct hth_commit *c, struct track *t, struct hth_held_save *s,
         const struct hth_object *o, int runs)
 {
@@ -440,7 +443,7 @@ static void member_fetch(struct hth_commit *c, struct track *t, struct hth_held_
         t->room_coming = 0; /* it was free at once */
 }
 
-/* What an engine before us sealed has to be read once more before it can be promised. */
+/* This node reads and verifies again what an earlier engine sealed, before it promises it. */
 static void member_verify(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
@@ -453,8 +456,9 @@ static void member_verify(struct hth_commit *c, struct track *t)
             hth_verify_start(c->ctx, s, h, member_verified, c, NULL);
 }
 
-/* Whom to ask for a blob of the save: our parent; the coordinator, which has none, asks `first`,
- * and for what is kept any other, since each of them may have it. 0: nobody now. */
+/* *out: the node to request a blob of the save from. HTH_NODE_NONE: the parent in the tree. The
+ * coordinator has no parent and asks `first`; for a kept save it asks any node after the first try,
+ * since each may have the blob. 0: no node can be asked now. */
 static int member_blob_from(
         const struct hth_commit *c, const struct track *t, uint32_t first, uint32_t *out)
 {
@@ -467,8 +471,8 @@ static int member_blob_from(
     return *out != e->self;
 }
 
-/* Every node needs a raw object: the coordinator has it from its owner's, the others down the
- * tree. */
+/* Every node needs each raw object. The coordinator gets it from the owner's node, the other nodes
+ * get it down the tree. */
 static void member_want_raws(struct hth_commit *c, const struct track *t, struct hth_held_save *s)
 {
     struct hearth_error err;
@@ -489,8 +493,8 @@ static void member_want_raws(struct hth_commit *c, const struct track *t, struct
 static int member_take_blob(
         struct hth_commit *c, const struct hth_blob_id *id, const unsigned char *bytes, size_t len);
 
-/* One that came before it was known that its save is kept was nobody's; what is no good is
- * pulled again. */
+/* A manifest that came before this node learned that its save is kept was not read: it is read now.
+ * A manifest that is damaged is pulled again. */
 static int member_want_manifest(struct hth_commit *c, const struct track *t)
 {
     struct hth_blob_id id = { HTH_BLOB_MANIFEST, t->id, 0 };
@@ -505,7 +509,7 @@ static int member_want_manifest(struct hth_commit *c, const struct track *t)
     return 0;
 }
 
-/* Fetch what is assigned to us and nobody has brought. */
+/* Fetches the objects that are assigned to this node and that no node has offered. */
 int member_repair(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
@@ -532,8 +536,9 @@ int member_repair(struct hth_commit *c, struct track *t)
 
 /* ---- Another map ----------------------------------------------------------------------------- */
 
-/* A holder that has it reports it again at once. With the manifest a new holder fetches it, and
- * is not heard of: those that were counted are, but for who has no place any more. */
+/* Offers the object to the holders of the new map. A holder that has it reports so at once. Once
+ * there is a manifest, a new holder fetches by itself and reports nothing; holders that were
+ * counted still count, except those that have no place any more. */
 static void member_offer_anew(struct hth_commit *c, struct hth_held_save *s, struct hth_held *h)
 {
     if (s->has_manifest) {
@@ -564,7 +569,7 @@ void member_mapped(struct hth_commit *c)
     unreachable_mapped(c);
 }
 
-/* Others may lack the manifest: who has it serves it. */
+/* Serves the manifest to nodes that lack it. */
 static void member_serve(struct hth_commit *c, const struct hth_held_save *s)
 {
     struct hth_blob_id id = { HTH_BLOB_MANIFEST, s->id, 0 };
@@ -632,9 +637,10 @@ int hth_commit_offer_wanted(
         return HEARTH_EBUSY;
     if (!places_have(c, stand_in(c->ctx, object->owner), c->ctx->epoch->self))
         return HEARTH_EDENIED;
+    /* all saves of an epoch have the integrity that its ranks agreed on */
     if (save.epoch == c->ctx->epoch->epoch && save.nonce == c->ctx->epoch->nonce &&
             object->strong != c->ctx->opts.strong)
-        return HEARTH_EDENIED; /* what the ranks have agreed on holds for all that is saved now */
+        return HEARTH_EDENIED;
     if (room_waits(c, save))
         return HEARTH_EBUSY;
     return track_get(c, save) ? HEARTH_OK : HEARTH_EBUSY;
@@ -648,22 +654,24 @@ void hth_commit_replica(void *self, struct hth_save_id save, uint64_t object)
     (void)object;
     if (t)
         (void)member_check(c, t);
-    release_moved(c); /* the map may have moved it away while it came */
+    release_moved(c); /* the map may have moved the copy away while it was received */
 }
 
 /* ---- Blobs ---------------------------------------------------------------------------------- */
 
-/* What this node cannot hold, it can never promise: nobody waits for that. */
+/* This node cannot hold a part of the save, so it can never promise it: the save fails without a
+ * wait for the deadline. */
 static void member_cannot(
         struct hth_commit *c, struct hth_save_id save, const struct hearth_error *err)
 {
     const struct track *t = track_find(c, save);
 
-    if (t && track_may_fail(c, t)) /* else it is tried again */
+    if (t && track_may_fail(c, t)) /* otherwise this node tries again */
         hth_commit_fail(c, save, err->code, err->text);
 }
 
-/* The blob's own bytes where they are these: they are kept once. */
+/* A buffer of the bytes: the blob's own buffer if it has these bytes, so that memory has them
+ * once. */
 static struct hth_buf *member_buf(
         struct hth_commit *c, const struct hth_blob_id *id, const unsigned char *bytes, size_t len)
 {
@@ -674,7 +682,8 @@ static struct hth_buf *member_buf(
 
 static int member_blob(struct hth_commit *c, struct track *t)
 {
-    if (t->repair_ms == HTH_NEVER) /* who is out of reach brings nothing */
+    /* A node that is out of reach offers nothing: then this node fetches at once. */
+    if (t->repair_ms == HTH_NEVER)
         t->repair_ms = hth_now_ms(&c->ctx->clock) +
                        (unreachable_any(c) ? 0 : 2 * (uint64_t)c->ctx->opts.dead_ms);
     member_verify(c, t);
@@ -687,7 +696,7 @@ int member_manifest(struct hth_commit *c, struct track *t, struct hth_held_save 
     return member_blob(c, t);
 }
 
-/* It has been read. What is no good, of what is kept, is pulled again. */
+/* A worker has read the manifest. If it is damaged and its save is kept, it is pulled again. */
 static int member_take_manifest(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_get(c->ctx, t->id);
@@ -716,14 +725,14 @@ static void member_read(void *self)
     while (t) {
         if (t->draft && hth_draft_ended(t->draft)) {
             (void)member_take_manifest(c, t);
-            t = c->tracks; /* another track may have been removed too */
+            t = c->tracks; /* the call may have removed other tracks too */
         } else {
             t = t->next;
         }
     }
 }
 
-/* Its manifest has come, and is known already, or being read, or is read now. */
+/* The save's manifest has come. It is known already, or a worker reads it, or it is read now. */
 static int member_read_manifest(struct hth_commit *c, struct track *t, const struct hth_blob_id *id,
         const unsigned char *bytes, size_t len)
 {
@@ -739,7 +748,8 @@ static int member_read_manifest(struct hth_commit *c, struct track *t, const str
     return t->draft && hth_draft_ended(t->draft) ? member_take_manifest(c, t) : 0;
 }
 
-/* Its manifest and common objects: until it is decided, and as long as it is kept. */
+/* 1: this node may need the save's manifest and common objects: until it is decided, and while it
+ * is kept. */
 static int member_may_need(const struct hth_commit *c, struct hth_save_id save)
 {
     enum fate fate = head_fate(c, save);
@@ -756,7 +766,8 @@ static int member_take_blob(
     if (id->kind == HTH_BLOB_PLAN)
         return 0;
     if (!member_may_need(c, id->save)) {
-        if (head_frees(c, id->save)) /* nor do those below us, who hear of the same head */
+        /* the nodes below receive the same head, so they do not need it either */
+        if (head_frees(c, id->save))
             hth_blobs_forget(c->ctx, id->save);
         return 0;
     }

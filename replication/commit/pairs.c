@@ -51,7 +51,8 @@ static struct pair *pair_find(struct hth_commit *c, uint32_t a, uint32_t b)
     return NULL;
 }
 
-/* Or make, in place of the pair whose last report is the oldest. */
+/* Finds the pair or makes it; if all are in use, in place of the pair with the oldest last
+ * report. */
 static struct pair *pair_get(struct hth_commit *c, uint32_t a, uint32_t b)
 {
     struct coord *o = &c->coord;
@@ -74,7 +75,7 @@ static uint64_t pair_fresh_ms(const struct hth_commit *c)
     return 4 * (uint64_t)c->ctx->opts.dead_ms + 16 * (uint64_t)c->ctx->opts.retry_ms;
 }
 
-/* Bytes have to go from one to the other: copies, or what comes down the tree. */
+/* 1: the two nodes have to exchange bytes: copies, or blobs that come down the tree. */
 static int pair_is_needed(const struct hth_commit *c, uint32_t a, uint32_t b)
 {
     if (hth_tree_parent(c->ctx, a) == b || hth_tree_parent(c->ctx, b) == a)
@@ -85,9 +86,9 @@ static int pair_is_needed(const struct hth_commit *c, uint32_t a, uint32_t b)
     return 0;
 }
 
-/* The coordinator has received something from it after `due_ms`, by any way. A node that sends
- * nothing to any node is about to be lost, and is not half of a pair: its connection ends some
- * time later. */
+/* 1: the coordinator has received something from the other node after `due_ms`, by any way. A node
+ * that sends nothing to any node will soon be lost, and is not one half of an unreachable pair; its
+ * connection ends only some time later. */
 static int pair_other_lives(const struct hth_commit *c, const struct pair *p)
 {
     uint32_t node = p->other;
@@ -297,7 +298,8 @@ uint64_t pairs_next_stable_ms(struct hth_commit *c, uint64_t now_ms)
     return first_ms;
 }
 
-/* A new engine does not know since when a pair of the map has been reachable again: since now. */
+/* A new engine has no record of when a pair of the map became reachable again: it counts from
+ * now. */
 void pairs_begin(struct hth_commit *c, uint64_t now_ms)
 {
     c->coord.pairs = 0;

@@ -17,7 +17,7 @@
 
 #include <stdlib.h>
 
-struct remap { /* of one making of a map */
+struct remap { /* while one map is made */
     const struct hth_remap *in;
     uint32_t places; /* of a rank: its copies, and the owner's */
     uint32_t *now;   /* [world][places] its node; HTH_NODE_NONE: the place does not exist */
@@ -176,7 +176,7 @@ static int node_has_room(const struct remap *s, uint32_t node)
     return s->load[node] <= s->first[node];
 }
 
-/* The nodes that are not lost and have room, once all places that may go home are there. */
+/* The nodes that are not lost and have room after all places that may return home have returned. */
 static void remap_roomy(struct remap *s)
 {
     for (uint32_t n = 0; n < s->in->epoch->nodes; n++)

@@ -31,8 +31,8 @@ struct hth_remap {
     uint32_t min_copies;
     const struct hth_pair *pair; /* [pairs], in the order of a map */
     uint32_t pairs;
-    int any_source; /* simulator: a holder is a source of another though it has none */
-    int stay;       /* simulator: no copy goes home */
+    int any_source; /* simulator: a holder counts as a source though it has no source */
+    int stay;       /* simulator: no copy returns to the node of its placement */
 };
 
 /* The moves of the next map: *out, in order, is the caller's. A lost node's places go to other

@@ -41,7 +41,7 @@ int room_has_all(const struct hth_commit *c, struct hth_held_save *s)
     return 1;
 }
 
-/* Under this map it has not been tried yet, or room is being made for it. */
+/* 1: under this map the kept save has not been tried yet, or room is being made for it. */
 static int room_is_waited_for(struct hth_commit *c, const struct track *t)
 {
     struct hth_held_save *s;
@@ -54,7 +54,7 @@ static int room_is_waited_for(struct hth_commit *c, const struct track *t)
     return s && s->has_manifest && !room_has_all(c, s);
 }
 
-/* It is of this epoch, and neither decided nor what recovery chose. */
+/* 1: the save is of this epoch, is not decided, and is not the save that recovery chose. */
 static int room_is_undecided(const struct hth_commit *c, struct hth_save_id id)
 {
     const struct hth_epoch *e = c->ctx->epoch;
@@ -114,7 +114,8 @@ int room_make(struct hth_commit *c, struct track *t, uint64_t bytes)
 
 /* ---- A copy that has no room ------------------------------------------------------------- */
 
-/* A refusal is said again with each offer. What stands in brackets is for the log of its node. */
+/* The refusing node repeats its refusal at each offer. A part of the text in brackets is only for
+ * that node's own log, and is cut off. */
 static void refusal_set(struct hth_commit *c, struct track *t, uint32_t node, const char *text)
 {
     uint64_t now_ms = hth_now_ms(&c->ctx->clock);
@@ -131,7 +132,8 @@ static void refusal_set(struct hth_commit *c, struct track *t, uint32_t node, co
             text);
 }
 
-/* A save that is decided frees its copies, or what it takes the place of. */
+/* 1: room may come: an unsettled map still has copies to free, and a decided older save frees its
+ * own copies or those of the save that it replaces. */
 static int room_may_come(const struct hth_commit *c, const struct track *t)
 {
     if (c->ctx->keep.saves && !c->head.settled)
@@ -148,7 +150,8 @@ void refusal_of(struct hth_commit *c, struct track *t, uint32_t node, const char
         refusal_set(c, t, node, text);
 }
 
-/* Half of dead_ms: another process may just give memory back, or a worker of ours. */
+/* It waits half of dead_ms, because another process or a worker of this engine may be giving memory
+ * back. */
 void hth_commit_no_room(struct hth_commit *c, struct hth_save_id save, int code, const char *text)
 {
     struct track *t = track_find(c, save);

@@ -40,7 +40,8 @@ static void steps_fail(struct hth_commit *c, const struct track *t, const struct
     hth_commit_fail(c, t->id, code, text);
 }
 
-/* The rank waits for the room of the step that it is at: not for a slot, which is made in time. */
+/* 1: the rank waits for room for its present step. A wait for a slot does not count: slots are made
+ * in time. */
 static int rank_waits_for_room(const struct hth_commit *c, const struct local_rank *l)
 {
     uint32_t others = 0;
@@ -50,8 +51,9 @@ static int rank_waits_for_room(const struct hth_commit *c, const struct local_ra
     return l->begun.step < l->passed && others > c->ctx->opts.keep;
 }
 
-/* The save that the rank began last failed since another rank has passed it. One that failed since
- * this rank was slow is none: then a rank that is late each time would let no save end. */
+/* 1: the save that the rank began last failed because another rank has passed it. A save that
+ * failed because this rank was slow does not count: otherwise a rank that is late each time would
+ * let no save succeed. */
 static int rank_is_passed(const struct hth_commit *c, const struct local_rank *l)
 {
     const struct hth_epoch *e = c->ctx->epoch;
@@ -90,7 +92,8 @@ static void steps_look_at(struct hth_commit *c, struct track *t, uint64_t now_ms
     else if (!t->left_ms)
         t->left_ms = now_ms;
     else if (now_ms - t->left_ms >= c->ctx->opts.dead_ms)
-        steps_fail(c, t, left, HEARTH_EINVAL, /* the next save is not failed for this one */
+        /* HEARTH_ESTATE would let the next save fail by the rule of rank_is_passed() */
+        steps_fail(c, t, left, HEARTH_EINVAL,
                 rank_is_passed(c, left) ? ", which failed for that," : ", which has no room,");
 }
 
@@ -101,7 +104,7 @@ void steps_member(struct hth_commit *c, uint64_t now_ms)
             steps_look_at(c, t, now_ms);
 }
 
-/* The save is one of those that a rank of this node takes part in. */
+/* 1: a rank of this node takes part in a save of these ranks (NULL: of all). */
 static int steps_concern(const struct hth_commit *c, const struct hth_ranks *ranks)
 {
     uint32_t i = 0;
@@ -133,8 +136,8 @@ void steps_awaited(struct hth_commit *c, const unsigned char *bytes, size_t len)
 
 /* ---- The coordinator ------------------------------------------------------------------------- */
 
-/* Some nodes have done it, and not all. With a manifest all have, though this engine may not have
- * heard so. */
+/* 1: some nodes have sent DONE and others have not. If there is a manifest, all nodes have sent it,
+ * though this engine may not have received it. */
 static int tally_is_awaited(const struct hth_commit *c, const struct tally *t)
 {
     const struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);

@@ -13,7 +13,7 @@ struct tally *tally_find(struct hth_commit *c, struct hth_save_id id)
     return t;
 }
 
-/* All nodes, or those of the set. */
+/* The nodes that owe DONE: all, or those with a rank of the set. */
 static void tally_owe(struct hth_commit *c, struct tally *t)
 {
     const struct hth_epoch *e = c->ctx->epoch;
@@ -78,7 +78,8 @@ void tally_remove(struct hth_commit *c, struct tally *t)
     free(t);
 }
 
-/* It has promised under the newest map, which does not call it lost; nor has it just been lost. */
+/* 1: the node has promised under the newest map, which does not call it lost, and has not been lost
+ * since. */
 static int tally_counts(const struct hth_commit *c, const struct tally *t, uint32_t node)
 {
     return t->node[node].promised && !node_is_lost(c, node) && !c->coord.live[node].lost;

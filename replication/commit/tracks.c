@@ -164,9 +164,9 @@ void track_end(struct hth_commit *c, struct track *t, enum hearth_level level, i
         c->events.on_level(c->events.self, id, HTH_NODE_NONE, level, degraded, code, text);
 }
 
-/* What is held takes the room of other saves until a head names it, and the coordinator may
- * never have heard of the save: this node goes on saying that it has failed. Where nothing is
- * held nothing waits for that. */
+/* What this node holds of the save takes the room of other saves until a head names the save, and
+ * the coordinator may never have received a fact of it: this node keeps reporting that the save has
+ * failed. If this node holds nothing of it, the track ends. */
 int track_unknown(struct hth_commit *c, struct track *t, const char *text)
 {
     const struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);

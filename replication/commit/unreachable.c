@@ -32,7 +32,7 @@ static void unreachable_remove(struct hth_commit *c, struct unreachable *a)
     *a = c->unreachable[--c->unreachables];
 }
 
-/* Or make, in place of the oldest. */
+/* Finds the entry or makes it; if all are in use, in place of the oldest. */
 static struct unreachable *unreachable_get(struct hth_commit *c, uint32_t node)
 {
     struct unreachable *a = unreachable_find(c, node);
@@ -57,7 +57,8 @@ int unreachable_is(const struct hth_commit *c, uint32_t node)
     return 0;
 }
 
-/* Some rank's objects have a place on both nodes; in the tree they are parent and child. */
+/* 1: the two nodes must reach each other: some rank's objects have a place on both, or they are
+ * parent and child in the tree. */
 static int unreachable_is_needed(const struct hth_commit *c, uint32_t node)
 {
     uint32_t self = c->ctx->epoch->self;
@@ -75,9 +76,9 @@ static int unreachable_is_stalled(const struct hth_commit *c, const struct unrea
     return a->stalls >= STALLS && !hth_breaks(c->ctx, HTH_BREAK_STALLED);
 }
 
-/* Reported from now on, if it is needed. A report whose cause has ended before the map had the
- * pair is taken back at the next tick. Otherwise the coordinator would count a later report as
- * its continuation, and call the pair unreachable at once. */
+/* Reports the node from now on if the two must reach each other. A report whose cause has ended
+ * before the map had the pair is taken back at the next tick. Otherwise the coordinator would count
+ * a later report as its continuation, and call the pair unreachable at once. */
 static void unreachable_update(struct hth_commit *c, struct unreachable *a)
 {
     int can = !a->disconnected && !unreachable_is_stalled(c, a);
@@ -104,7 +105,7 @@ static int unreachable_tidy(struct hth_commit *c, struct unreachable *a)
 
 /* ---- Connections and pulls ------------------------------------------------------------------- */
 
-/* Not of the coordinator: a node that cannot reach the coordinator is lost. */
+/* Not for the coordinator: a node that cannot reach the coordinator is lost. */
 void unreachable_disconnected(struct hth_commit *c, uint32_t node)
 {
     struct unreachable *a;
@@ -257,11 +258,12 @@ static void unreachable_test(struct hth_commit *c, struct unreachable *a)
     if (!o->data_len)
         want.len = HTH_BLOCK;
     if (hth_fetch_start(c->ctx, &want, &a->test, NULL))
-        a->test = NULL; /* it is tried again */
+        a->test = NULL; /* the test is repeated */
     a->tests++;
 }
 
-/* Less and less often: a test that stalls ends the connection, and the transfers on it. */
+/* The wait grows with each test: a test that stalls ends the connection, and the transfers on
+ * it. */
 static uint64_t unreachable_wait_ms(const struct hth_commit *c, const struct unreachable *a)
 {
     uint64_t wait_ms = (4 * (uint64_t)c->ctx->opts.dead_ms) << (a->tests < 5 ? a->tests : 5);

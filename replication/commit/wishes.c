@@ -47,7 +47,7 @@ void wishes_receive(struct hth_commit *c, uint32_t origin, const unsigned char *
     struct wish a = { .origin = origin };
 
     if (len != WISH_BYTES || origin >= c->ctx->epoch->nodes || c->coord.wishes == HTH_KEEP_MAX)
-        return; /* it is said again */
+        return; /* the member repeats the wish */
     a.number = hth_get64(bytes);
     a.wish = hth_get32(bytes + 8);
     a.save = save_get(bytes + 16);
@@ -69,7 +69,7 @@ static void wish_answer(struct hth_commit *c, const struct wish *a, int code, co
     hth_tree_to(c->ctx, a->origin, HTH_KIND_WISH_RESULT, body, WISH_RESULT_BYTES + len);
 }
 
-/* By its id, or (epoch 0) the newest of its step. */
+/* Finds a save of the keep list by its id, or, if its epoch is 0, the newest of its step. */
 static int wish_find(const struct hth_keep *k, struct hth_save_id save)
 {
     if (save.epoch)
@@ -109,7 +109,8 @@ static int wish_pin(
     return HEARTH_OK;
 }
 
-/* Jobs that recovered it do not count any more, the job that runs included. */
+/* The save is good: jobs that recovered it no longer count against it, the job that runs
+ * included. */
 static void wish_good(struct hth_keep *k, struct hth_save_id save)
 {
     hth_keep_mark(k, save, 0);
@@ -151,8 +152,8 @@ static int wish_do(const struct hth_commit *c, const struct wish *a, struct hth_
     return hth_fail(err, HEARTH_EUNSUPPORTED, 0, "wish %" PRIu32 " is of a newer Hearth", a->wish);
 }
 
-/* Where anything has changed. What was settled stays so: nobody holds more by a wish than
- * before. */
+/* Appends a head if the list has changed. The map stays settled, because no node has to hold more
+ * after a wish than before. */
 static int wishes_append(struct hth_commit *c, const struct hth_keep *keep)
 {
     unsigned char old[HTH_KEEP_BYTES], new[HTH_KEEP_BYTES];
