@@ -42,7 +42,7 @@ static void find_note(void *arg, const struct hth_store_found *f)
     int theirs = hth_save_none(f->save);
 
     if (theirs && (!f->dir || hth_step_dir_theirs(f->dir, &step) || (!f->slot && !f->unfinished)))
-        return; /* nothing that can be used */
+        return; /* the find cannot be used */
     if (finds->len == finds->cap) {
         size_t cap = finds->cap ? 2 * finds->cap : 16;
         struct find *at = realloc(finds->at, cap * sizeof(*at));
@@ -162,7 +162,8 @@ static const char *foreign_unusable(const struct find *f)
     return NULL;
 }
 
-/* A file of somebody else's container. Nobody is told of it before it has a digest. */
+/* A file of another program's container. This node reports it to no other node before it has a
+ * digest. */
 static void foreign_adopt(struct hth_ctx *ctx, const struct find *f)
 {
     struct hth_held_save *save = hth_holdings_get(ctx, f->save);
@@ -222,13 +223,14 @@ static void manifest_adopt(struct hth_ctx *ctx, struct hth_held_save *save)
     ctx->store->ops->record_remove(ctx->store, name);
 }
 
-/* What the manifest names is what the save consists of: an object that is another is damage. */
+/* A save consists of what its manifest names: if an object here differs from it, the object is
+ * damaged. */
 static void manifest_compare(struct hth_ctx *ctx, struct hth_held_save *save)
 {
     struct hth_held *next;
 
     if (hth_save_foreign(save->id))
-        return; /* compared when they are digested */
+        return; /* foreign files are compared when their digests are made */
     for (struct hth_held *h = save->held; h && save->has_manifest; h = next) {
         const struct hth_object *o = hth_manifest_find(&save->manifest, h->object.id);
 
@@ -242,7 +244,8 @@ static void manifest_compare(struct hth_ctx *ctx, struct hth_held_save *save)
     }
 }
 
-/* Its length says that it may be the one; its bytes are looked at before anybody counts on it. */
+/* A raw object of the right length is added; its bytes are verified before any node relies on
+ * it. */
 static void raw_adopt(struct hth_ctx *ctx, struct hth_held_save *save, const struct hth_object *o)
 {
     struct hth_raw *raw = NULL;
@@ -270,7 +273,8 @@ static int manifest_is_right(const struct hth_held_save *save, const void *bytes
     return right;
 }
 
-/* The manifest is here twice, and either may have gone bad: the other is put in its place. */
+/* The manifest is here twice, in memory and as a record. If one of the two is damaged, the other
+ * replaces it. */
 void hth_held_look(struct hth_ctx *ctx, struct hth_held_save *save)
 {
     char name[HTH_MANIFEST_NAME];
@@ -302,7 +306,7 @@ void hth_held_look(struct hth_ctx *ctx, struct hth_held_save *save)
     free(bytes);
 }
 
-/* What an engine before us took from another node's container. */
+/* A file that an earlier engine received from another node's foreign container. */
 static void received_adopt(struct hth_ctx *ctx, const struct find *f)
 {
     struct hth_held_save *save = hth_holdings_get(ctx, f->save);

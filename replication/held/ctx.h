@@ -11,12 +11,13 @@
 #include "transport/session/session.h"
 #include <stddef.h>
 
-/* Rules that a simulator run leaves out to see that somebody notices. Never set in production. */
+/* Rules that a simulator run leaves out, to test that a property then fails. Never set in
+ * production. */
 enum hth_break {
     HTH_BREAK_VERIFY = 1,          /* pulled bytes are not checked */
     HTH_BREAK_FREE_EARLY = 2,      /* older saves are freed at COMPLETE */
     HTH_BREAK_EPOCH = 4,           /* saves are known by step number alone */
-    HTH_BREAK_FENCE = 8,           /* messages of older sessions are heard */
+    HTH_BREAK_FENCE = 8,           /* messages of older sessions are accepted */
     HTH_BREAK_KEEP_CHOSEN = 16,    /* the plan keeps the chosen save only */
     HTH_BREAK_DEADLINE = 32,       /* undecided saves are never cancelled */
     HTH_BREAK_REGISTER = 64,       /* memory is registered on the engine's thread */
@@ -26,13 +27,13 @@ enum hth_break {
     HTH_TEST_BLOB = 1024,          /* no rule: maps go as blobs, however small */
     HTH_BREAK_SERIAL = 1 << 11,    /* the coordinator's next engine begins the epoch's log anew */
     HTH_BREAK_NUMBER = 1 << 12,    /* a promise names its map by a number */
-    HTH_BREAK_CANCELLED = 1 << 13, /* CANCELLED is told, and not on record */
+    HTH_BREAK_CANCELLED = 1 << 13, /* CANCELLED is sent, and not on record */
     HTH_BREAK_CANCEL_FREES = 1 << 14, /* copies that have moved are freed by CANCELLED */
     HTH_BREAK_BYTES = 1 << 15,        /* a save begins where bytes are free */
-    HTH_BREAK_ROOM = 1 << 16,         /* nothing is passed over for want of room */
+    HTH_BREAK_ROOM = 1 << 16,         /* a lack of room passes nothing over */
     HTH_BREAK_COMMON = 1 << 17,       /* a save is promised without its common objects */
     HTH_BREAK_UNREACHABLE = 1 << 18,  /* no member reports nodes that it cannot reach */
-    HTH_BREAK_KEPT_FIRST = 1 << 19,   /* nothing gives way to copies of what is kept */
+    HTH_BREAK_KEPT_FIRST = 1 << 19,   /* nothing is dropped for copies of kept saves */
     HTH_BREAK_SET_DONE = 1 << 20,     /* a save of some ranks waits for all */
     HTH_BREAK_SET_COUNT = 1 << 21,    /* all sets of ranks count a step's begins together */
     HTH_TEST_WORKER = 1 << 22,        /* no rule: manifests are the workers', however small */
@@ -43,7 +44,7 @@ enum hth_break {
     HTH_BREAK_DOMAINS = 1 << 30,   /* copies that share a failure domain count as different */
     HTH_BREAK_READER = 1 << 27,    /* what a rank has mapped to read counts as free */
     HTH_BREAK_OPTIONS = 1 << 29,   /* an engine keeps the options of the first epoch it joins */
-    HTH_BREAK_BAD = 1 << 28,       /* a copy that somebody calls bad is put aside, right or not */
+    HTH_BREAK_BAD = 1 << 28, /* a copy that a peer reports as bad is put aside, right or not */
 };
 
 /* Beyond the bits of an int. */
@@ -60,10 +61,10 @@ struct hth_ctx_opts {
     uint32_t allow_degraded;
     uint32_t strong;       /* integrity = strong */
     uint32_t foreign_last; /* foreign containers are recovered only while no save was PROTECTED */
-    uint32_t
-            bad_after; /* jobs that have recovered a save and begun none; 0: it is not marked for that */
+    /* a save is bad after so many jobs recovered it and began no save; 0: never for that */
+    uint32_t bad_after;
     uint32_t save_ms, recover_ms, dead_ms, heartbeat_ms;
-    uint32_t retry_ms;       /* what has had no effect yet is said again this often; 500 */
+    uint32_t retry_ms;       /* interval of repeats while a message has no effect; 500 */
     uint64_t inflight_bytes; /* being pulled by this node */
     uint32_t tree_degree;    /* 0: HTH_TREE_DEGREE; tests have less */
     uint64_t breaks;         /* enum hth_break */
@@ -89,10 +90,10 @@ struct hth_ctx {
     const struct hth_epoch *epoch; /* NULL before the first join */
     struct hth_keep keep;          /* the record, as last written */
     struct hth_holdings *holdings;
-    struct hth_job *jobs;     /* works on what is held */
+    struct hth_job *jobs;     /* works on objects that this node holds */
     struct hth_draft *drafts; /* manifests that a worker has */
     struct hth_reg *regs;     /* memory that is registered, or being registered */
-    uint32_t regs_ending;     /* of them: nobody wants them, and they are still in use */
+    uint32_t regs_ending;     /* of these, how many are to end and are still in use */
     struct hth_tree *tree;
     struct hth_blobs *blobs;
     struct hth_transfer *transfer;
@@ -100,7 +101,7 @@ struct hth_ctx {
     const struct hth_pair_note *pair; /* [pairs] by the newest map known here, which has them */
     uint32_t pairs;
     uint64_t life;  /* starts of an engine on this store, this one included */
-    uint64_t facts; /* said by this engine, in all its epochs */
+    uint64_t facts; /* how many this engine has sent, in all its epochs */
 };
 
 /* The struct that holds `field`, whose address is `at`. */

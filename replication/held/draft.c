@@ -14,7 +14,7 @@ struct hth_draft {
     struct hth_draft *next; /* ctx->drafts, while a worker has it */
     hth_draft_fn *done;
     void *self;
-    int ended, left;        /* left: nobody waits for it any more */
+    int ended, left;        /* left: its caller has given it up */
     struct hth_manifest of; /* to be made, of ... */
     unsigned char *objects; /* ... these */
     struct hth_buf *buf;    /* NULL: not made yet */

@@ -14,12 +14,12 @@
 
 struct hth_draft;
 
-/* It has ended: on the engine's thread, once, where it had not when the call that began it
- * returned. */
+/* The draft has ended. Runs once, on the engine's thread, if the draft had not ended when the call
+ * that began it returned. */
 typedef void hth_draft_fn(void *self);
 
-/* `of` says all but the objects: these are of->objects of HTH_MANIFEST_OBJECT bytes, as members
- * have said them, which are taken over. NULL: no memory, and nothing is taken over. */
+/* `of` has everything but the objects. `objects` is of->objects of HTH_MANIFEST_OBJECT bytes, as
+ * members have sent them, and is taken over. NULL: no memory, and nothing is taken over. */
 struct hth_draft *hth_draft_make(struct hth_ctx *ctx, const struct hth_manifest *of,
         unsigned char *objects, hth_draft_fn *done, void *self);
 /* buf gets one user more. NULL: no memory. */
@@ -27,14 +27,14 @@ struct hth_draft *hth_draft_read(
         struct hth_ctx *ctx, struct hth_buf *buf, hth_draft_fn *done, void *self);
 int hth_draft_ended(const struct hth_draft *draft);
 
-/* Of one that has ended: what it was made of, the caller's from now on. */
+/* The objects of which an ended draft was made; the caller owns them from now on. */
 unsigned char *hth_draft_objects(struct hth_draft *draft);
-/* Of one that has ended: its bytes, borrowed. Errors: HEARTH_EPROTO an object that makes no sense;
- * as hth_manifest_encode() or hth_manifest_decode(). */
+/* The bytes of an ended draft, borrowed. Errors: HEARTH_EPROTO an object that cannot be decoded; as
+ * hth_manifest_encode() or hth_manifest_decode(). */
 int hth_draft_result(
         const struct hth_draft *draft, struct hth_buf **out_buf, struct hearth_error *err);
 
-/* As hth_held_keep_manifest(), of one that has ended; once. */
+/* As hth_held_keep_manifest(), of an ended draft; once. */
 int hth_held_keep_draft(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_draft *draft,
         struct hearth_error *err);
 

@@ -134,7 +134,7 @@ int hth_held_write_manifest(struct hth_ctx *ctx, struct hth_held_save *save, str
         return rc;
     hth_record_manifest(save->id, name);
     rc = ctx->store->ops->record_put(ctx->store, name, buf->at, buf->len, err);
-    if (rc) /* known, but not written: not known */
+    if (rc) /* a manifest that could not be written is not used */
         hth_held_forget_manifest(save);
     return rc;
 }
@@ -163,7 +163,7 @@ int hth_held_set_manifest(struct hth_ctx *ctx, struct hth_held_save *save, unsig
     return rc;
 }
 
-/* The store may unmap it now, so nobody may pull from it any more. */
+/* The store may unmap the slot now, so its region ends: no peer pulls from it any more. */
 void hth_slot_condemn(struct hth_ctx *ctx, struct hth_slot *slot, const char *why)
 {
     hth_slot_region_end(ctx, slot);
@@ -190,8 +190,9 @@ static void held_unlink(struct hth_ctx *ctx, struct hth_held_save *save, struct 
 
 void hth_held_drop(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held)
 {
+    /* it may be a file of a foreign container that is unlinked now */
     if (held->slot && !held->theirs && hth_save_foreign(save->id))
-        hth_slot_region_end(ctx, held->slot); /* maybe a file of its container, and unlinked now */
+        hth_slot_region_end(ctx, held->slot);
     if (held->slot && !held->theirs)
         ctx->store->ops->give(ctx->store, held->slot);
     held_unlink(ctx, save, held);
@@ -225,7 +226,7 @@ void hth_held_unpin(struct hth_held_save *save, struct hth_held *held)
         save_free(save);
 }
 
-/* All but somebody else's files; 1 when some of those are left. */
+/* Drops all but the files of another program; 1: some of these files are left. */
 static int save_drop_ours(struct hth_ctx *ctx, struct hth_held_save *save)
 {
     struct hth_held *next;
@@ -288,8 +289,8 @@ static void epoch_of_record(struct hth_ctx *ctx, uint64_t *out_epoch, uint64_t *
     free(bytes);
 }
 
-/* An epoch with a number that is higher than believed counts only if it has left a save: the number
- * may be somebody's false claim, and nothing has come of it then. */
+/* An epoch number above HTH_EPOCH_BELIEVED counts only if the epoch has left a save here. Without a
+ * save the number may be a false claim of one member. */
 static int epoch_counts(struct hth_ctx *ctx, uint64_t epoch)
 {
     struct hth_held_save *s = ctx->holdings->first;
@@ -311,7 +312,7 @@ uint64_t hth_holdings_highest_epoch(struct hth_ctx *ctx, uint64_t *random)
 {
     uint64_t epoch = 0, nonce = 0, other = 0, its_nonce = 0;
 
-    if (!ctx->epoch) /* else it is the one below, and as large as the job */
+    if (!ctx->epoch) /* otherwise the record is of ctx->epoch, and as large as the job */
         epoch_of_record(ctx, &other, &its_nonce);
     if (epoch_counts(ctx, other))
         epoch_take_higher(&epoch, &nonce, other, its_nonce);

@@ -38,12 +38,12 @@ struct hth_held_save {
     struct hth_save_id id;
     struct hth_manifest manifest; /* objects == 0 and has_manifest == 0 until it is known */
     int has_manifest;
-    struct hth_buf *manifest_buf;  /* its bytes; registered for blobs by who needs it ... */
+    struct hth_buf *manifest_buf;  /* its bytes, which a blob registers if it needs them ... */
     unsigned char *manifest_bytes; /* ... [manifest_len] */
     size_t manifest_len;
     int published;  /* its directory is step-<N>_ckpt */
     int unfinished; /* foreign: its writer has left a marker here */
-    int removed;    /* freed: not in the list any more; its memory goes when nobody is on it */
+    int removed;    /* freed: not in the list any more; its memory goes with its last user */
     uint32_t users;
     struct hth_held *held; /* in order of id */
     struct hth_held_save *next;
@@ -51,22 +51,22 @@ struct hth_held_save {
 
 int hth_holdings_open(struct hth_ctx *ctx, struct hth_holdings **out, struct hearth_error *err);
 
-/* After a start: what the store has (adoption). Objects whose block, table or name do not hold
- * are given back or condemned, with a line in the log; received halves (`.tmp`) are given back.
- * Payloads and raw objects are not read here: `verified` is 0. */
+/* After a start, enters what the store has (adoption). Objects whose block, table or name is wrong
+ * are given back or condemned, with a line in the log; half-received objects (`.tmp`) are given
+ * back. Payloads and raw objects are not read here: `verified` is 0. */
 int hth_holdings_adopt(struct hth_ctx *ctx, struct hearth_error *err);
 
-/* Files of foreign containers are forgotten, and those that are here now are found: each without a
- * digest, and bound to what it is. What came from other nodes stays. Errors: HEARTH_ENOMEM, the
+/* Forgets the files of foreign containers and finds those that are here now: each without a digest,
+ * and bound to the file's present state. Copies from other nodes stay. Errors: HEARTH_ENOMEM, the
  * store's. */
 int hth_holdings_look_anew(struct hth_ctx *ctx, struct hearth_error *err);
 
-/* After bytes of its slot were read: were they what was found? Errors: HEARTH_ELOST, which file,
- * and what has changed of it. */
+/* Call it after bytes of its slot were read. 0: the file is still as it was found. Errors:
+ * HEARTH_ELOST, with the file and what has changed. */
 int hth_held_same(const struct hth_ctx *ctx, const struct hth_held *held, struct hearth_error *err);
 
-/* The manifest and its record, looked at again: the one that is right replaces the other; where
- * neither is, there is no manifest here. */
+/* Compares the manifest with its record. If one of them is damaged, the other replaces it; if both
+ * are, the save has no manifest here. */
 void hth_held_look(struct hth_ctx *ctx, struct hth_held_save *save);
 
 struct hth_held_save *hth_holdings_first(struct hth_ctx *ctx); /* newest */
@@ -78,15 +78,15 @@ struct hth_held *hth_held_find(struct hth_held_save *save, uint64_t object);
 struct hth_held *hth_held_add(struct hth_held_save *save, const struct hth_object *object,
         enum hth_held_state state, struct hth_slot *slot);
 
-/* Write the manifest record and know it; buf gets one user more. bytes: copied, and freed
- * (malloc'ed), on failure too. A second one changes nothing. Errors: HEARTH_ECORRUPT,
+/* Writes the manifest record and keeps the manifest; buf gets one user more. bytes: copied, and
+ * freed (malloc'ed), on failure too. A second call changes nothing. Errors: HEARTH_ECORRUPT,
  * HEARTH_EINVAL of another save, the store's. */
 int hth_held_keep_manifest(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_buf *buf,
         struct hearth_error *err);
 int hth_held_set_manifest(struct hth_ctx *ctx, struct hth_held_save *save, unsigned char *bytes,
         size_t len, struct hearth_error *err);
 
-/* Not known any more; the record stays until it is written over. */
+/* Forgets the manifest; its record stays until it is written over. */
 void hth_held_forget_manifest(struct hth_held_save *save);
 
 /* Give one object's slot back and forget it. */
@@ -96,24 +96,25 @@ void hth_held_condemn(
         struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held, const char *why);
 void hth_slot_condemn(struct hth_ctx *ctx, struct hth_slot *slot, const char *why);
 
-/* Slots whose files somebody has removed or cut short go, with a line in the log, and the store
- * makes others. lost: of an object that was sealed in one, which is dropped by then; NULL:
- * nobody cares. */
+/* Slots whose files another program has removed or cut short are condemned, with a line in the log,
+ * and the store makes others. lost: called for each object that was sealed in such a slot; the
+ * object is dropped by then. NULL: the caller needs no call. */
 typedef void hth_lost_fn(
         void *self, struct hth_save_id save, uint64_t object, const struct hearth_error *why);
 void hth_held_mend(struct hth_ctx *ctx, hth_lost_fn *lost, void *self);
 
-/* Whoever works on an object keeps both nodes readable; `dropped` says that it is in vain. The
- * slot is kept from being used again by a lease. */
+/* A work on an object pins the entries of the save and of the object, so that both stay readable;
+ * `dropped` means that the work is in vain. A lease keeps the slot from being used again. */
 void hth_held_pin(struct hth_held_save *save, struct hth_held *held);
 void hth_held_unpin(struct hth_held_save *save, struct hth_held *held);
 
-/* Free all of a save: slots, directory, manifest record. Nothing is transferred of it any more:
- * others call hth_save_release(). Of a foreign container the copies that came from other nodes go;
- * its own files stay, and are known on. */
+/* Frees all of a save: slots, directory, manifest record. Nothing of it may be transferred any
+ * more; callers whose save may be in transfer use hth_save_release(). Of a foreign container, the
+ * copies from other nodes are freed; its own files stay, and stay in the list. */
 void hth_holdings_free_save(struct hth_ctx *ctx, struct hth_held_save *save);
 
-/* Of all that is here, as a rank's greeting may say it; *random as hth_epoch_seen() has it. */
+/* The highest epoch of all that is here, for a rank's greeting; *random as hth_epoch_seen() has
+ * it. */
 uint64_t hth_holdings_highest_epoch(struct hth_ctx *ctx, uint64_t *random);
 /* After hth_transfer_close() and hth_jobs_close(); slots stay as they are. */
 void hth_holdings_close(struct hth_ctx *ctx);

@@ -6,7 +6,7 @@
 
 #include "seal.h"
 
-/* First in what the kind of work needs beside it. */
+/* The first member of the struct of each kind of work. */
 struct hth_job {
     struct hth_ctx *ctx;
     struct hth_held_save *save; /* pinned with held */
@@ -15,13 +15,13 @@ struct hth_job {
     struct hearth_error err;
     hth_sealed_fn *done;
     void *self;
-    void (*dispose)(struct hth_job *job); /* of all of it: it is the kind's memory */
+    void (*dispose)(struct hth_job *job); /* frees the kind's whole struct */
     struct hth_job *next;
 };
 
 /* ctx, done, self and dispose are set. */
 void hth_job_begin(struct hth_job *job, struct hth_held_save *save, struct hth_held *held);
-/* `done` hears the code, or HEARTH_ECANCELED when the object was dropped meanwhile. */
+/* `done` gets the code, or HEARTH_ECANCELED if the object was dropped meanwhile. */
 void hth_job_end(struct hth_job *job);
 void hth_job_free(struct hth_job *job); /* after its end */
 

@@ -26,8 +26,8 @@ struct hth_reg {
     int code;
     struct hearth_error err;
     struct hth_reg_wait *waits;
-    int telling;              /* those that wait are being notified; it is freed afterwards */
-    int ending;               /* nobody wants it any more */
+    int telling;              /* waiters are being called; it is freed afterwards */
+    int ending;               /* it is to end */
     void (*gone)(void *self); /* NULL: a slot's, which is leased while it ends */
     void *gone_self;
     uint64_t due_ms; /* ENDING */
@@ -46,7 +46,7 @@ static void reg_free(struct hth_reg *reg)
     free(reg);
 }
 
-/* Its memory may go now. */
+/* The registration has ended: its memory may go now. */
 static void reg_gone(struct hth_reg *reg)
 {
     struct hth_store *store = reg->ctx->store;
@@ -60,7 +60,7 @@ static void reg_gone(struct hth_reg *reg)
         was.gone(was.gone_self);
 }
 
-/* Deregistered, or tried again at the next tick. */
+/* Deregisters it, or tries again at the next tick. */
 static void reg_try_end(struct hth_reg *reg)
 {
     reg->ctx->regs_ending += reg->state != REG_ENDING;
@@ -114,7 +114,7 @@ static void regs_feed(struct hth_ctx *ctx)
     }
 }
 
-/* What to do about it, where the system says why. */
+/* What an operator can do, if the system names the cause. */
 static const char *reg_remedy(const struct hearth_error *cause)
 {
     if (cause->code == HEARTH_ENOMEM || cause->native == ENOMEM || cause->native == EPERM)
@@ -122,7 +122,7 @@ static const char *reg_remedy(const struct hearth_error *cause)
     return "";
 }
 
-/* One code for all causes, so that it is not taken for a lack of memory that passes. */
+/* HEARTH_EIO for all causes, so that no caller takes the failure for a passing lack of memory. */
 static void reg_fail(struct hth_reg *reg)
 {
     const struct hth_ctx *ctx = reg->ctx;
@@ -137,10 +137,10 @@ static void reg_fail(struct hth_reg *reg)
     hth_say(&ctx->log, HEARTH_LOG_WARN, "not-registered", "%s", reg->err.text);
     reg->state = REG_FAILED;
     if (reg->slot)
-        reg->slot->user = NULL; /* whoever wants it next begins anew */
+        reg->slot->user = NULL; /* the next caller begins a new registration */
 }
 
-/* They may end it, wait for another, or leave. */
+/* Calls the waiters. A waiter may end the registration, wait for another or leave. */
 static void reg_tell(struct hth_reg *reg)
 {
     struct hth_reg_wait *wait;

@@ -20,36 +20,36 @@
 
 struct hth_reg; /* one registration */
 
-/* Somebody who waits for a region, embedded in who does. */
+/* A wait for a region, embedded in the struct that waits. */
 struct hth_reg_wait {
-    /* Once, on the engine's thread, never in the call that began to wait. code 0: the region is
-     * there. HEARTH_EIO: err says node, bytes, cause and remedy, and the registration is gone.
+    /* Runs once, on the engine's thread, never in the call that began to wait. code 0: the region
+     * is there. HEARTH_EIO: err names node, bytes, cause and remedy, and the registration is gone.
      * HEARTH_ECANCELED: the memory goes away. */
     void (*ready)(struct hth_reg_wait *wait, struct hth_region *region, int code,
             const struct hearth_error *err);
-    struct hth_reg *reg; /* NULL: it waits for none */
+    struct hth_reg *reg; /* NULL: it does not wait */
     struct hth_reg_wait *next;
 };
 
-/* The slot's region, begun where there is none. HEARTH_EBUSY: under way, and `wait` (NULL: nobody)
- * hears of it. Errors: HEARTH_ENOMEM. */
+/* *out: the slot's region. If there is none, its registration begins. HEARTH_EBUSY: it is under
+ * way, and `wait` is called when it ends (NULL: no call). Errors: HEARTH_ENOMEM. */
 int hth_slot_region(struct hth_ctx *ctx, struct hth_slot *slot, struct hth_reg_wait *wait,
         struct hth_region **out, struct hearth_error *err);
-/* The slot goes away: its region too. Keeps it leased until then. */
+/* The slot goes away, so its region ends. The slot stays leased until then. */
 void hth_slot_region_end(struct hth_ctx *ctx, struct hth_slot *slot);
 
-/* Other memory, which is the caller's until hth_reg_drop() says 0 or `gone` has run. `wait` hears.
- * NULL: no memory. */
+/* Registers other memory, which must stay until hth_reg_drop() returns 0 or `gone` has run. `wait`
+ * is called. NULL: no memory. */
 struct hth_reg *hth_reg_begin(
         struct hth_ctx *ctx, void *base, uint64_t len, struct hth_reg_wait *wait);
-/* HEARTH_EBUSY: it is under way, or somebody pulls into it; nothing has changed. */
+/* HEARTH_EBUSY: the registration is under way, or a pull uses it; nothing has changed. */
 int hth_reg_drop(struct hth_reg *reg);
-/* As soon as that can be; then gone(self), maybe in this call. */
+/* Ends it as soon as possible and then calls gone(self), maybe within this call. */
 void hth_reg_end(struct hth_reg *reg, void (*gone)(void *self), void *self);
 
-void hth_reg_leave(struct hth_reg_wait *wait); /* waits no more, if it did */
+void hth_reg_leave(struct hth_reg_wait *wait); /* ends the wait, if there is one */
 
-/* Those that end and are in use by the transport: tried again. */
+/* Tries again to end the registrations that the transport still uses. */
 void hth_regs_tick(struct hth_ctx *ctx);
 uint64_t hth_regs_due_ms(const struct hth_ctx *ctx);
 void hth_regs_close(struct hth_ctx *ctx); /* after the transport's close() and the last work */

@@ -158,7 +158,7 @@ static void seal_summed(struct hth_sums *sums)
     seal_job_work(hth_owner_of(struct seal_job, sums, sums), seal_finish_run, seal_finish_done);
 }
 
-/* Where the engine makes the sums. */
+/* Memory for the checksums, if the engine makes them. */
 static int seal_proof_new(const struct hth_ctx *ctx, const struct hth_seal_part *part,
         uint64_t data_len, struct hth_proof **out, struct hearth_error *err)
 {
@@ -295,7 +295,7 @@ static void digest_run(struct hth_work *work)
             &j->look, j->object.name, j->slot->base, j->object.data_len, &j->job.err);
 }
 
-/* What the file must be; NULL: whatever it is. */
+/* The digest that the file must have; NULL: any. */
 static const unsigned char *digest_expected(const struct seal_job *j)
 {
     const struct hth_object *o = j->job.save->has_manifest && j->compare

@@ -36,7 +36,7 @@ static uint64_t fetch_at_most(uint64_t value, uint64_t most)
     return value < most ? value : most;
 }
 
-/* What of the file is pulled, and where its table goes. */
+/* Which bytes of the file are pulled, and where its table goes. */
 static void fetch_geometry(struct hth_fetch *f, uint64_t off, uint64_t len)
 {
     uint64_t data_len = f->object.data_len, data_end = HTH_BLOCK + data_len;
@@ -94,7 +94,8 @@ static int fetch_want_check(
     return HEARTH_OK;
 }
 
-/* Its pulls may begin, at the next pump; or it cannot be pulled into. */
+/* The memory is registered, and pulls may begin at the next pump; or it cannot be registered, and
+ * the fetch ends. */
 static void fetch_ready(
         void *self, struct hth_region *region, int code, const struct hearth_error *err)
 {
@@ -116,7 +117,7 @@ static void fetch_slot_ready(struct hth_reg_wait *wait, struct hth_region *regio
     fetch_ready(hth_owner_of(struct hth_fetch, wait, wait), region, code, err);
 }
 
-/* Its memory is registered by a worker, where that was not done for a fetch or a rank before. */
+/* A worker registers the slot's memory, unless an earlier fetch or rank has had that done. */
 static int fetch_register(struct hth_fetch *f, struct hearth_error *err)
 {
     int rc;
@@ -126,9 +127,9 @@ static int fetch_register(struct hth_fetch *f, struct hearth_error *err)
     return rc == HEARTH_EBUSY ? HEARTH_OK : rc;
 }
 
-/* A slot: the one with what has come of it before, if there is one; where those that there are
- * hold what is needed, or are of other sizes, one beside them or in their place, which is made
- * in the background. */
+/* Takes a slot: the slot with the bytes that an earlier fetch has left, if there is one. If all
+ * slots are in use or of other sizes, a new slot is made in the background, beside them or in their
+ * place. */
 static int fetch_take(struct hth_fetch *f, uint64_t bytes, struct hearth_error *err)
 {
     struct hth_store *store = f->ctx->store;
@@ -145,7 +146,7 @@ static int fetch_take(struct hth_fetch *f, uint64_t bytes, struct hearth_error *
     return rc ? rc : store->ops->take(store, bytes, &f->slot, err);
 }
 
-/* Room in the store. A copy that is bad anyway makes way where there is no room beside it. */
+/* Takes room in the store. If there is no room beside a bad copy, the bad copy is dropped first. */
 static int fetch_room(struct hth_fetch *f, struct hth_held **bad, struct hearth_error *err)
 {
     struct hth_store *store = f->ctx->store;
@@ -170,7 +171,7 @@ static int fetch_room(struct hth_fetch *f, struct hth_held **bad, struct hearth_
     return rc;
 }
 
-/* Beside the copy that is here and bad, or as a new entry of the catalogue. */
+/* Enters the fetch in the catalogue: beside the bad copy that is here, or as a new entry. */
 static int fetch_hold(struct hth_fetch *f, struct hth_held *bad, struct hearth_error *err)
 {
     struct hth_store *store = f->ctx->store;
@@ -191,7 +192,7 @@ static int fetch_hold(struct hth_fetch *f, struct hth_held *bad, struct hearth_e
     return HEARTH_OK;
 }
 
-/* 1: it is here already, nothing is to be done. */
+/* 1: the object is here already, so there is nothing to fetch. */
 static int fetch_find_here(struct hth_fetch *f, struct hth_held **out_bad, struct hearth_error *err)
 {
     struct hth_held *held;
@@ -212,7 +213,7 @@ static int fetch_find_here(struct hth_fetch *f, struct hth_held **out_bad, struc
     return HEARTH_OK;
 }
 
-/* No old bytes of the memory are left where nothing is pulled to. */
+/* Clears the parts of the memory into which nothing is pulled, so that no old bytes stay. */
 static void fetch_clear(struct hth_fetch *f)
 {
     uint64_t pad = HTH_BLOCK + f->object.data_len, table_off = HTH_ALIGN(pad);
@@ -246,7 +247,7 @@ static int fetch_set_up_whole(struct hth_fetch *f, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-/* HEARTH_EBUSY: it waits. */
+/* HEARTH_EBUSY: the range waits for memory. */
 static int fetch_set_up_range(struct hth_fetch *f, struct hearth_error *err)
 {
     int rc = hth_scratch_take(
@@ -270,7 +271,8 @@ static int fetch_set_up(struct hth_fetch *f, struct hearth_error *err)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a fetch");
     if (f->whole)
         return fetch_set_up_whole(f, err);
-    rc = fetch_set_up_range(f, &f->cause); /* which it says when it is too late */
+    /* the sentence that the fetch ends with at its deadline */
+    rc = fetch_set_up_range(f, &f->cause);
     if (rc && rc != HEARTH_EBUSY && err)
         *err = f->cause;
     return rc == HEARTH_EBUSY ? HEARTH_OK : rc;
@@ -282,7 +284,7 @@ static void fetch_ask_all(struct hth_fetch *f)
         hth_source_ask(f, &f->source[i]);
 }
 
-/* In their order: a large one is not passed by small ones for ever. */
+/* In the order of their begin, so that small ranges cannot pass a large one for ever. */
 void hth_fetches_room(struct hth_ctx *ctx)
 {
     struct hearth_error err;

@@ -78,8 +78,8 @@ static int check_old(const struct hth_fetch *f, uint32_t chunk)
     return hth_chunk_is(&f->proofs, chunk, f->base + off);
 }
 
-/* On a worker: what of the old copy is right goes over, and what had come when an earlier fetch
- * ended stays. Nobody else touches f->chunk meanwhile. */
+/* On a worker: copies the right chunks of the old copy, and keeps the right chunks that an earlier
+ * fetch has left. No other thread uses f->chunk meanwhile. */
 void hth_check_reuse_run(struct hth_work *work)
 {
     struct hth_fetch *f = hth_owner_of(struct hth_fetch, work, work);
@@ -89,7 +89,7 @@ void hth_check_reuse_run(struct hth_work *work)
             f->chunk[c] = CHUNK_RIGHT;
 }
 
-/* All of the old copy is right: it stays, and the new slot goes back. */
+/* 1: all of the old copy is right: it stays, and the new slot is given back. */
 static int check_old_is_good(struct hth_fetch *f)
 {
     uint64_t table_off = f->table_at;
@@ -99,7 +99,7 @@ static int check_old_is_good(struct hth_fetch *f)
            hth_block_check(f->ctx, f->save, &f->object, f->old->base, NULL) == HEARTH_OK;
 }
 
-/* The next chunks that are here; or there are none left. */
+/* Compares the next chunks that are here, or goes on if there are none left. */
 static void check_reuse_next(struct hth_fetch *f)
 {
     uint32_t left = f->chunk1 - f->reuse_next;

@@ -56,7 +56,7 @@ void hth_fetch_complete(struct hth_fetch *f)
     }
     old = f->held->old;
     f->held->old = NULL;
-    if (old) /* it had the name */
+    if (old) /* the old copy had the name */
         hth_slot_condemn(f->ctx, old, "corrupt");
     rc = store->ops->seal(store, f->slot, f->save, f->object.name, &f->err);
     if (rc) {
@@ -89,7 +89,7 @@ void hth_fetch_tidy(const struct hth_fetch *f)
 
 /* ---- What is left when it has ended --------------------------------------------------------- */
 
-/* Another fetch pulls from that node under the same grant. */
+/* 1: another fetch pulls from that node under the same grant. */
 static int fetch_shares_grant(const struct hth_fetch *f, uint32_t node)
 {
     for (struct hth_fetch *g = f->ctx->transfer->fetches; g; g = g->next)
@@ -115,8 +115,8 @@ static void fetch_say_end(const struct hth_fetch *f)
         if (!pulled && s->offered)
             hth_wire_nak(f->ctx, s->node, f->save, f->object.id, HTH_NAK_OFFER,
                     f->code == HEARTH_ECANCELED ? HEARTH_EBUSY : f->code, f->err.text);
-        else if (!fetch_shares_grant(f,
-                         s->node)) /* also when pulled: ranges of it may have been read meanwhile */
+        else if (!fetch_shares_grant(f, s->node))
+            /* also after PULLED: the node may have granted ranges of it meanwhile */
             hth_wire_say(f->ctx, s->node, HTH_MSG_RELEASE, &w);
     }
 }
@@ -229,7 +229,7 @@ struct hth_slot *hth_fetch_slot(struct hth_fetch *f)
 void hth_fetch_release(struct hth_fetch *f)
 {
     if (f->phase != PHASE_KEPT)
-        return; /* freed by itself */
+        return; /* a whole object's fetch frees itself */
     fetch_unlink(f);
     hth_fetch_free(f);
 }

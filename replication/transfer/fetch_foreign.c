@@ -15,7 +15,7 @@
 #include "core/foreign/foreign.h"
 #include <string.h>
 
-/* A source that is not out has been wrong less often than s. */
+/* 1: a source that is not out has given wrong bytes less often than s. */
 static int foreign_better_left(const struct hth_fetch *f, const struct source *s)
 {
     for (uint32_t i = 0; i < f->sources; i++)
@@ -36,8 +36,8 @@ int hth_foreign_from(struct hth_fetch *f, const struct source *s)
     return !foreign_better_left(f, s);
 }
 
-/* Chunks in flight from the source before stay BUSY until they arrive, and are pulled again
- * then. */
+/* Begins the file again from another source. Chunks in flight from the source before stay BUSY
+ * until they arrive, and are then pulled again. */
 static void foreign_begin_again(struct hth_fetch *f)
 {
     f->left = f->chunk1;

@@ -27,18 +27,19 @@
 
 #define OFFER_GRANTS 4u /* of an object to one node: connections, slots that it had */
 
-/* One object and one node: offered until pulled, or just granted because the node wanted it. */
+/* One object and one node: offered until the node has pulled it, or only granted because the node
+ * sent WANT. */
 struct offer {
     struct hth_ctx *ctx;
     struct hth_save_id save;
     uint64_t object;
     uint32_t node;
     int offered;
-    int wanted;               /* WANT was answered with BUSY: END is owed */
-    int ranged;               /* a range was wanted too: PULLED is not the end */
-    int over;                 /* its save is freed: only the node's last word is waited for */
+    int wanted;               /* WANT was answered with BUSY: END must follow */
+    int ranged;               /* the node has wanted a range too: PULLED does not end the offer */
+    int over;                 /* its save is freed: only the node's RELEASE or PULLED is awaited */
     struct hth_reg_wait wait; /* for the memory to be registered */
-    uint32_t granted;         /* grants that are good, the newest last */
+    uint32_t granted;         /* grants in force, the newest last */
     struct hth_grant grant[OFFER_GRANTS];
     struct hth_slot *slot[OFFER_GRANTS]; /* leased */
     uint64_t due_ms;
@@ -85,7 +86,7 @@ static void offer_grant_end(struct offer *o, uint32_t i)
     }
 }
 
-/* The node is through with them. */
+/* The node does not use the grants any more. */
 static void offer_ungrant(struct offer *o)
 {
     while (o->granted) {
@@ -95,7 +96,7 @@ static void offer_ungrant(struct offer *o)
     o->ranged = 0;
 }
 
-/* Whatever the node does. */
+/* Ends the grants, even if the node still pulls. */
 static void offer_revoke(struct offer *o)
 {
     while (o->granted) {
@@ -128,7 +129,8 @@ static void offer_give_up(struct offer *o)
     offer_free(o);
 }
 
-/* It is over, but what the node has is left to it: it reads ranges, or its card may be reading. */
+/* The offer is over, but its grants stay: the node may be reading ranges, or its network card may
+ * be reading. */
 static void offer_keep_granted(struct offer *o)
 {
     o->offered = 0;
@@ -136,7 +138,7 @@ static void offer_keep_granted(struct offer *o)
     o->due_ms = hth_now_ms(&o->ctx->clock) + LEASE_MS;
 }
 
-/* It is over for us; a range that the node still reads ends with RELEASE. */
+/* This node ends the offer. If the node still reads a range, the grants stay until RELEASE. */
 static void offer_leave(struct offer *o)
 {
     if (o->ranged && o->granted)
@@ -145,7 +147,7 @@ static void offer_leave(struct offer *o)
         offer_end(o);
 }
 
-/* Its object is not here any more. */
+/* The object is not here any more. */
 static void offer_forget(struct offer *o)
 {
     if (!o->granted || hth_session_revokes(o->ctx->session)) {
@@ -160,7 +162,7 @@ static void offer_forget(struct offer *o)
     o->due_ms = hth_now_ms(&o->ctx->clock) + o->ctx->opts.retry_ms;
 }
 
-/* 1: only for its grants, under which the node may still read. */
+/* 1: the offer is over, and is kept only for its grants, under which the node may still read. */
 static int offer_is_kept(const struct offer *o, uint64_t now)
 {
     if (!o->over || now >= o->lease_ms)
@@ -192,7 +194,8 @@ static int offer_is_granted(
 static void offer_ready(struct hth_reg_wait *wait, struct hth_region *region, int code,
         const struct hearth_error *err);
 
-/* Room for one more grant: those of connections that are gone are good for nothing. */
+/* 1: there is room for one more grant. Grants of connections that have ended are dropped for
+ * that. */
 static int offer_has_room(struct offer *o)
 {
     for (uint32_t i = o->granted; i-- > 0 && o->granted == OFFER_GRANTS;)
@@ -201,7 +204,7 @@ static int offer_has_room(struct offer *o)
     return o->granted < OFFER_GRANTS;
 }
 
-/* HEARTH_EBUSY with o->wait.reg: offer_ready() runs when its memory is registered. */
+/* HEARTH_EBUSY and o->wait.reg is set: offer_ready() runs when the memory is registered. */
 static int offer_grant(struct offer *o, const struct hth_held *held)
 {
     struct hth_ctx *ctx = o->ctx;
@@ -224,7 +227,7 @@ static int offer_grant(struct offer *o, const struct hth_held *held)
     return HEARTH_OK;
 }
 
-/* READY for the first chunks and END: all chunks of a sealed object are final. */
+/* Sends READY for the first chunks and END, since all chunks of a sealed object are final. */
 static void offer_say_granted(
         struct hth_ctx *ctx, const struct offer *o, const struct hth_held *held)
 {
@@ -257,7 +260,7 @@ static void offer_say(struct hth_ctx *ctx, struct offer *o, const struct hth_hel
         offer_say_granted(ctx, o, held);
 }
 
-/* Or it begins when its memory is registered. */
+/* Sends the offer, or waits until the memory is registered. */
 static void offer_begin(struct offer *o, const struct hth_held *held)
 {
     int rc = offer_grant(o, held);
@@ -298,7 +301,7 @@ static void offer_failed(struct offer *o, int code, const char *text)
 
     if (o->wanted)
         hth_wire_nak(o->ctx, o->node, o->save, o->object, HTH_NAK_WANT, code, text);
-    if (o->granted) /* of the slot that it had before: the node goes on with that */
+    if (o->granted) /* a grant of the slot before: the node goes on with it */
         offer_keep_granted(o);
     else
         offer_end(o);
@@ -306,7 +309,7 @@ static void offer_failed(struct offer *o, int code, const char *text)
         was.done(was.self, was.save, was.object, was.node, code, text);
 }
 
-/* Its memory is registered, or cannot be. */
+/* The memory is registered, or cannot be registered. */
 static void offer_ready(struct hth_reg_wait *wait, struct hth_region *region, int code,
         const struct hearth_error *err)
 {
@@ -326,7 +329,7 @@ static void offer_ready(struct hth_reg_wait *wait, struct hth_region *region, in
         o->due_ms = hth_now_ms(&o->ctx->clock) + LEASE_MS;
         offer_say_granted(o->ctx, o, held);
     } else if (!o->wait.reg && !o->granted) {
-        offer_end(o); /* no connection any more: it asks again */
+        offer_end(o); /* the connection has ended: the node sends WANT again */
     }
 }
 
@@ -392,7 +395,7 @@ static void offer_on_pulled(struct hth_ctx *ctx, struct offer *o, const struct h
         was.done(was.self, was.save, was.object, was.node, HEARTH_OK, "");
 }
 
-/* Not now: it hears the offer again. Never: it is over. */
+/* If the node refuses for now, the offer is repeated. If it refuses for ever, the offer is over. */
 static void offer_on_nak(struct hth_ctx *ctx, struct offer *o, const struct hth_wire *w)
 {
     int never = w->code == HEARTH_EDENIED || w->code == HEARTH_EEXIST || w->code == HEARTH_EINVAL ||

@@ -21,8 +21,8 @@
 
 /* ---- What next ------------------------------------------------------------------------------- */
 
-/* The first chunk from `at` on that is to be pulled, counted from chunk0; none: how many there
- * are. */
+/* The first chunk from `at` on that is to be pulled, counted from chunk0; the number of chunks if
+ * there is none. */
 static uint32_t chunk_todo_from(const struct hth_fetch *f, uint32_t at)
 {
     uint32_t n = f->chunk1 - f->chunk0;
@@ -31,8 +31,8 @@ static uint32_t chunk_todo_from(const struct hth_fetch *f, uint32_t at)
     return p ? (uint32_t)(p - f->chunk) : n;
 }
 
-/* What this source may be asked for now. What it gave wrongly is asked of others while there are
- * any. */
+/* The unit to pull from this source now. A unit that this source has given wrongly is pulled from
+ * other sources while there are any. */
 static uint32_t source_unit(struct hth_fetch *f, const struct source *s)
 {
     uint32_t n = f->chunk1 - f->chunk0, at;
@@ -73,13 +73,14 @@ static struct source *source_choose(struct hth_fetch *f, uint32_t *out_unit)
     return best;
 }
 
-/* Chunks are counted from here on in the file. */
+/* Where the first chunk begins in the file. */
 static uint64_t fetch_data_at(const struct hth_fetch *f)
 {
     return hth_fetch_foreign(f) ? 0 : HTH_BLOCK;
 }
 
-/* Where a unit lies in the file and in our slot. A table comes in parts, all from one source. */
+/* Where a unit lies in the file and in the slot. A table is pulled in parts, all from one
+ * source. */
 static void piece_place(struct hth_fetch *f, struct piece *p, uint64_t *out_off, uint64_t *out_at)
 {
     if (p->unit == UNIT_TABLE) {
@@ -127,7 +128,7 @@ static void piece_put(struct piece *p)
     p->fetch->spare = p;
 }
 
-/* The chunk is to be pulled again. */
+/* Marks the chunk to be pulled again. */
 static void chunk_undo(struct hth_fetch *f, uint32_t unit)
 {
     if (unit >= UNIT_TABLE)
@@ -201,7 +202,7 @@ static void phase_done(struct hth_work *work)
     hth_fetches_settle(ctx);
 }
 
-/* CHECK and REUSE are a worker's. */
+/* Gives the phases CHECK and REUSE to a worker. */
 static void phase_start(struct hth_fetch *f)
 {
     void (*run)(struct hth_work *) = f->phase == PHASE_REUSE ? hth_check_reuse_run
@@ -215,7 +216,7 @@ static void phase_start(struct hth_fetch *f)
     f->ctx->workers.submit(f->ctx->workers.self, &f->work);
 }
 
-/* The bytes are here; 1: a worker has them now. */
+/* The bytes of a piece have come. 1: a worker checks them now. */
 static int piece_arrived(struct hth_fetch *f, struct piece *p)
 {
     struct source *s = &f->source[p->source];
@@ -271,7 +272,7 @@ static void piece_pull_done(struct hth_session_pull *pull, int code)
     hth_fetches_settle(ctx);
 }
 
-/* 0: pulled, or its source is not to be pulled from now. */
+/* 0: the pull has begun, or the source cannot be pulled from now. */
 static int piece_pull(struct hth_fetch *f, struct source *s, uint32_t unit, uint64_t budget)
 {
     struct hth_transfer *t = f->ctx->transfer;
@@ -349,7 +350,7 @@ static struct hth_fetch *fetch_next(struct hth_transfer *t)
     return best;
 }
 
-/* Nobody is left who could give what is missing. */
+/* Ends the fetch if no source is left that could give the missing parts. */
 static void fetch_check_lost(struct hth_fetch *f)
 {
     char text[HEARTH_ERROR_TEXT];

@@ -67,7 +67,7 @@ static struct hth_scratch *scratch_find(const struct hth_scratches *all, uint64_
     return best;
 }
 
-/* Makes room for `bytes` among what nobody has. 0: there is some now. */
+/* Ends memory that no transfer uses, until `bytes` fit. 0: they fit now. */
 static int scratches_fit(struct hth_scratches *all, uint64_t bytes)
 {
     struct hth_scratch *next;

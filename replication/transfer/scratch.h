@@ -17,30 +17,31 @@ struct hth_scratch {
     unsigned char *base;
     uint64_t capacity;
     struct hth_region *region; /* NULL: being registered */
-    /* Its region is there, or (code) will never be: once, where it was not there at take(). */
+    /* The region is registered, or (code) cannot be. Runs once, if it was not registered at
+     * take(). */
     void (*ready)(void *user, struct hth_region *region, int code, const struct hearth_error *err);
-    void *user; /* who has it; NULL: nobody */
+    void *user; /* the transfer that uses it; NULL: it is free */
 
     struct hth_ctx *ctx;
     struct hth_scratch *next;
     struct hth_reg *reg; /* NULL: it could not be registered */
     struct hth_reg_wait wait;
-    uint64_t since_ms; /* nobody has it */
+    uint64_t since_ms; /* free since then */
     int ends;
 };
 
 struct hth_scratches {
     struct hth_scratch *list;
     uint64_t bytes; /* of those that do not end */
-    int given;      /* one was, since somebody looked for room */
+    int given;      /* memory was given back since a transfer last looked for room */
 };
 
-/* bytes > 0. ready and user as above. HEARTH_EBUSY: others have it all, try when one is given back;
- * HEARTH_ENOMEM. */
+/* bytes > 0. ready and user as above. HEARTH_EBUSY: other transfers use all of it, try again when
+ * memory is given back; HEARTH_ENOMEM. */
 int hth_scratch_take(struct hth_ctx *ctx, uint64_t bytes,
         void (*ready)(void *, struct hth_region *, int, const struct hearth_error *), void *user,
         struct hth_scratch **out, struct hearth_error *err);
-/* No pull is under way into it. */
+/* The caller gives it back; no pull into it may be under way. */
 void hth_scratch_give(struct hth_scratch *s);
 void hth_scratches_tick(struct hth_ctx *ctx, uint64_t now);
 uint64_t hth_scratches_due_ms(const struct hth_ctx *ctx);

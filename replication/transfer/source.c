@@ -96,7 +96,8 @@ void hth_source_away(struct hth_fetch *f, struct source *s, int code)
         return;
     hth_fail(&f->cause, code, 0, "node %" PRIu32 ": %s", s->node, hearth_strerror(code));
     s->state = SOURCE_AWAY;
-    /* A grant that has gone is asked for again at once; who stalls is given time. */
+    /* If a grant has ended, the source is asked again at once. A source that stalls is given
+     * time. */
     s->due_ms = source_now(f) +
                 (code == HEARTH_EDENIED && !s->strikes
                                 ? 0
@@ -131,7 +132,8 @@ static void source_unit_text(uint32_t unit, char out[32])
         snprintf(out, 32, "chunk %" PRIu32, unit);
 }
 
-/* It may not know that its copy is wrong: it looks, and puts it aside if it is. */
+/* Tells the source that its copy is wrong. The source then verifies its copy, and puts it aside if
+ * it is damaged. */
 static void source_say_bad(const struct hth_fetch *f, const struct source *s, uint32_t unit)
 {
     struct hth_wire w = { .save = f->save, .id = f->object.id };
@@ -163,8 +165,9 @@ void hth_source_bad(struct hth_fetch *f, struct source *s, uint32_t unit, const 
     hth_source_out(f, s, HEARTH_ECORRUPT, text);
 }
 
-/* A source that has not given this unit wrongly (UNIT_NONE: any source): else those that have
- * would wait for each other. */
+/* 1: there is a source that has not given this unit wrongly (UNIT_NONE: any source). Without one,
+ * all sources may be asked, because otherwise those that gave it wrongly would wait for each
+ * other. */
 int hth_sources_left(const struct hth_fetch *f, uint32_t bad_unit)
 {
     for (uint32_t i = 0; i < f->sources; i++)

@@ -50,12 +50,12 @@ static void take_verified(void *self, struct hth_held_save *save, struct hth_hel
     struct hth_ctx *ctx = self;
 
     if (code != HEARTH_ECORRUPT || held->dropped)
-        return; /* right: the next OFFER is answered with PULLED */
+        return; /* the copy is right: the next OFFER is answered with PULLED */
     hth_say(&ctx->log, HEARTH_LOG_WARN, "copy-bad", "%s", err->text);
     hth_held_condemn(ctx, save, held, "corrupt");
 }
 
-/* Something of that id is here. */
+/* Answers an OFFER if an object of that id is here. */
 static void take_answer(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w,
         struct hth_held_save *save, struct hth_held *held)
 {
@@ -73,7 +73,8 @@ static void take_answer(struct hth_ctx *ctx, uint32_t from, const struct hth_wir
     }
 }
 
-/* No slot is there for it, and none is being made: who offers it hears of no room. */
+/* If no slot is free for the object and none is being made, the offering node is sent
+ * HEARTH_ENOSPC. */
 static int take_no_room(
         struct hth_ctx *ctx, const struct hth_wire *w, int rc, const struct hearth_error *err)
 {
@@ -139,7 +140,7 @@ static void take_end(struct hth_fetch *f, struct source *s, const struct hth_wir
     }
     s->renew_ms = hth_now_ms(&f->ctx->clock) + RENEW_MS;
     if (s->state == SOURCE_GRANTED && take_is_grant(&s->grant, &w->grant))
-        return; /* the one that is in use */
+        return; /* the grant is in use already */
     s->state = SOURCE_GRANTED;
     s->grant = w->grant;
     s->grants++;
@@ -152,7 +153,7 @@ void hth_fetch_message(struct hth_ctx *ctx, uint32_t from, uint16_t type, const 
         take_offer(ctx, from, w);
         return;
     }
-    if (type == HTH_MSG_READY) /* END is right behind it, and has the table's digest */
+    if (type == HTH_MSG_READY) /* END follows at once, and has the table's digest */
         return;
     for (struct hth_fetch *f = ctx->transfer->fetches; f; f = f->next) {
         struct source *s = hth_fetch_runs(f) ? hth_source_find(f, from) : NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A node is given by few others, so a list does; without memory for it the total is still right. */
+/* Few nodes give bytes to a node, so a list is enough; without memory for it the total is still
+ * right. */
 #include "tally.h"
 
 #include <stdlib.h>

@@ -11,13 +11,14 @@ struct hth_tally_node;
 /* All zero: nothing yet. */
 struct hth_tally {
     uint64_t total;
-    struct hth_tally_node *node; /* [nodes]: those that gave something */
+    struct hth_tally_node *node; /* [nodes] that gave bytes */
     uint32_t nodes;
 };
 
 void hth_tally_add(struct hth_tally *tally, uint32_t node, uint64_t bytes);
 void hth_tally_read(const struct hth_tally *tally, uint64_t *out_bytes, uint32_t nodes);
-void hth_tally_reset(struct hth_tally *tally); /* those numbers are other nodes now */
+/* in a new epoch the node numbers mean other nodes */
+void hth_tally_reset(struct hth_tally *tally);
 void hth_tally_fini(struct hth_tally *tally);
 
 #endif

@@ -86,7 +86,7 @@ void hth_transfer_peer_unreachable(struct hth_ctx *ctx, uint32_t node)
         if (!s)
             continue;
         hth_source_out(f, s, HEARTH_EPEER, "by the map it cannot be reached");
-        f->stirred = 1; /* the next tick looks who is left */
+        f->stirred = 1; /* the next tick checks which sources are left */
     }
 }
 
@@ -98,7 +98,7 @@ void hth_transfer_join(struct hth_ctx *ctx)
     hth_fetches_stop(ctx, NULL, "its epoch is over");
     for (struct hth_fetch *f = t->fetches; f; f = f->next)
         for (uint32_t i = 0; i < f->sources; i++)
-            f->source[i].asked = 0; /* those numbers are other nodes now */
+            f->source[i].asked = 0; /* in the new epoch the node numbers mean other nodes */
     hth_tally_reset(&t->tally);
 }
 

@@ -26,12 +26,12 @@
 
 /* ---- Holder's side ---- */
 
-/* Offer a sealed object to a node until it has PULLED it (answers and repeats by itself, forgets
- * when the save is freed or the epoch ends). Nothing is said before its memory is registered.
- * done(code, text) may be NULL. It hears 0 once it is pulled, what the node will never take
- * (HEARTH_EDENIED, EEXIST, EINVAL, ECORRUPT), or HEARTH_EIO, when the memory here cannot be
- * registered: then the offer is over. It also hears HEARTH_ENOSPC or EIO, each time that the
- * node has no room, or its system refuses: the offer goes on. */
+/* Offers a sealed object to a node until the node has PULLED it (answers and repeats by itself;
+ * ends when the save is freed or the epoch ends). Nothing is sent before the memory is registered.
+ * done(code, text) may be NULL. The offer is over when `done` gets 0: pulled; HEARTH_EDENIED,
+ * EEXIST, EINVAL or ECORRUPT: the node will never take the object; or HEARTH_EIO: the memory here
+ * cannot be registered. The offer continues when `done` gets HEARTH_ENOSPC or EIO from the node: it
+ * has no room, or its system refuses. */
 typedef void hth_offered_fn(void *self, struct hth_save_id save, uint64_t object, uint32_t node,
         int code, const char *text);
 int hth_transfer_offer(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
@@ -41,7 +41,7 @@ int hth_transfer_offer(struct hth_ctx *ctx, struct hth_held_save *save, struct h
 
 enum hth_fetch_class {
     HTH_FETCH_REPLICA = 10,
-    HTH_FETCH_REPAIR = 11, /* of what is kept: before what is undecided */
+    HTH_FETCH_REPAIR = 11, /* of kept saves: before undecided saves */
     HTH_FETCH_RECOVERY = 20,
     HTH_FETCH_READ = 30
 };
@@ -53,7 +53,8 @@ typedef void hth_fetched_fn(
 struct hth_fetch_want {
     struct hth_save_id save;
     struct hth_object object; /* digest, lengths as the manifest has them */
-    const uint32_t *sources;  /* [count] nodes, best first; copied. Who offers it joins them */
+    /* [count] nodes, best first; copied. A node that offers the object is added */
+    const uint32_t *sources;
     uint32_t count;
     enum hth_fetch_class class;
     /* Bytes of the file; len 0: the whole object, sealed at the end. Else a range of it into
@@ -64,14 +65,15 @@ struct hth_fetch_want {
     void *self;
 };
 
-/* A whole object goes on from what is here of it: the chunks of a copy that is not verified, and
- * of one that was being received when a fetch or an engine ended, count if they are right by its
- * table. The slot of a whole object is taken at once: HEARTH_EBUSY, HEARTH_ENOSPC when there is
- * none; HEARTH_EEXIST when the same object is being fetched. A range waits for room, up to its
- * deadline. Pulls begin when its memory is registered. `done` runs later, never in here nor in
- * cancel; it hears HEARTH_ELOST, ETIMEOUT, ECANCELED (cancel, join, forget) or what registering
- * or sealing says, and no more after hth_transfer_close(). A whole object's fetch, and one that
- * failed, is gone when `done` returns. */
+/* The fetch of a whole object goes on from the bytes that are here. Chunks of a copy that is not
+ * verified, and of a copy that was being received when a fetch or an engine ended, count if they
+ * are right by the object's table. The slot of a whole object is taken within the call:
+ * HEARTH_EBUSY, HEARTH_ENOSPC if there is none; HEARTH_EEXIST if the same object is being fetched.
+ * A range waits for room, up to its deadline. Pulls begin when the memory is registered. `done`
+ * runs later, never within this call or hth_fetch_cancel(); it gets HEARTH_ELOST, ETIMEOUT,
+ * ECANCELED (cancel, join, forget) or the code of registering or sealing, and does not run after
+ * hth_transfer_close(). The fetch of a whole object, and a fetch that failed, is gone when `done`
+ * returns. */
 int hth_fetch_start(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
         struct hearth_error *err);
 /* More sources for the fetch of the whole object, if one runs and no source grants it anything:
@@ -80,7 +82,8 @@ int hth_fetch_start(struct hth_ctx *ctx, const struct hth_fetch_want *want, stru
 void hth_fetch_add_sources(struct hth_ctx *ctx, struct hth_save_id save, uint64_t object,
         const uint32_t *sources, uint32_t count);
 void hth_fetch_cancel(struct hth_fetch *fetch);
-/* In done, after HEARTH_ELOST: a source was out of reach, and may have the object. */
+/* For a call within done, after HEARTH_ELOST. 1: a source was out of reach, and may have the
+ * object. */
 int hth_fetch_unreached(const struct hth_fetch *fetch);
 /* After done with 0 of a range: the bytes at `off`, until hth_fetch_release() (also in done). */
 const unsigned char *hth_fetch_bytes(struct hth_fetch *fetch);
@@ -100,7 +103,8 @@ typedef void hth_replica_fn(void *self, struct hth_save_id save, uint64_t object
  * HEARTH_ENOSPC: nor would there be one if all readers ended; HEARTH_EBUSY: slots are in use. */
 typedef void hth_no_room_fn(void *self, struct hth_save_id save, int code, const char *text);
 
-/* `from` has pulled a chunk of our copy that does not hold; UINT64_MAX: its table or block. */
+/* `from` reports that a chunk which it pulled from this node's copy is wrong; UINT64_MAX: its table
+ * or block. */
 typedef void hth_bad_copy_fn(
         void *self, uint32_t from, struct hth_save_id save, uint64_t object, uint64_t chunk);
 
@@ -108,7 +112,7 @@ struct hth_transfer_events {
     void *self;
     hth_offer_wanted_fn *wanted;
     hth_replica_fn *sealed;
-    hth_bad_copy_fn *bad_copy; /* NULL: nobody wants to know */
+    hth_bad_copy_fn *bad_copy; /* NULL: no call */
     hth_no_room_fn *no_room;   /* likewise */
 };
 
@@ -118,8 +122,8 @@ void hth_transfer_join(struct hth_ctx *ctx); /* stops everything of the old epoc
 int hth_transfer_message(
         struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len);
 void hth_transfer_peer_down(struct hth_ctx *ctx, uint32_t node);
-/* By the map nothing is pulled from one to the other any more: copies come from other holders,
- * or move. */
+/* The map has this node and `node` as unreachable: neither pulls from the other any more. Copies
+ * come from other holders, or move. */
 void hth_transfer_peer_unreachable(struct hth_ctx *ctx, uint32_t node);
 void hth_transfer_forget(struct hth_ctx *ctx, struct hth_save_id save); /* before it is freed */
 void hth_transfer_tick(struct hth_ctx *ctx);

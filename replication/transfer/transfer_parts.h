@@ -33,8 +33,8 @@
 #define UNIT_NONE   UINT32_MAX
 
 enum source_state {
-    SOURCE_NEW,   /* to be asked at the next tick */
-    SOURCE_ASKED, /* END or NAK comes, or we ask again */
+    SOURCE_NEW,   /* the source is asked at the next tick */
+    SOURCE_ASKED, /* asked: END or NAK comes, or it is asked again */
     SOURCE_GRANTED,
     SOURCE_AWAY, /* asked again later */
     SOURCE_OUT,
@@ -44,12 +44,12 @@ struct source {
     uint32_t node;
     enum source_state state;
     int gone;    /* SOURCE_OUT: it is out of reach, and may have the object */
-    int offered; /* it began: a failure is said to it */
-    int asked;   /* it has heard of us: the end is said to it */
+    int offered; /* the source sent OFFER: it gets a NAK if the fetch fails */
+    int asked;   /* a message was sent to the source: it gets PULLED or RELEASE at the end */
     struct hth_grant grant;
-    uint32_t grants;   /* had so far: a pull under an older one says nothing of this one */
-    uint64_t due_ms;   /* HTH_NEVER: when something comes from it */
-    uint64_t renew_ms; /* GRANTED: WANT is said again */
+    uint32_t grants;   /* how many so far: a pull under an older grant proves nothing of this one */
+    uint64_t due_ms;   /* HTH_NEVER: it waits for a message of the source */
+    uint64_t renew_ms; /* GRANTED: WANT is sent again */
     uint32_t in_flight;
     uint32_t bad, bad_unit; /* wrong pieces; the last one */
     uint32_t strikes;       /* failures since its last good piece */
@@ -72,7 +72,7 @@ enum phase {
     PHASE_TABLE,  /* pulled part by part from one source; foreign objects have none */
     PHASE_CHECK,  /* its digest is being computed; foreign: that of the whole file, after DATA */
     PHASE_REUSE,  /* chunks that are here are compared, those of a bad copy copied */
-    PHASE_DATA,   /* chunks from everybody */
+    PHASE_DATA,   /* chunks are pulled from all sources */
     PHASE_BLOCK,  /* last */
     PHASE_ENDING, /* outcome known; pulls and works under way */
     PHASE_KEPT,   /* a range: the owner has the bytes */
@@ -88,12 +88,12 @@ struct hth_fetch {
     enum phase phase;
     int whole;
     int by_offer;  /* begun by an OFFER, not by hth_fetch_start() */
-    int pull_said; /* the point was passed */
+    int pull_said; /* hth_point() was called for its first pull */
     int made;      /* its save was not known before */
     int code;      /* ENDING */
     int stirred;   /* the region is there since the last pump */
     struct hearth_error err;
-    struct hearth_error cause; /* the last that went wrong with a source */
+    struct hearth_error cause; /* the last failure of a source */
     uint64_t deadline_ms;
     uint32_t deadline_after_ms;
 
@@ -108,7 +108,7 @@ struct hth_fetch {
     struct hth_held_save *in;    /* pinned with held */
     struct hth_held *held;       /* NULL: a range */
     struct hth_slot *old; /* leased: the copy that was bad in places; its owner is held->old */
-    int half;             /* an earlier fetch has left in the slot what had come */
+    int half;             /* the slot has chunks that an earlier fetch left */
 
     unsigned char *chunk; /* [chunk1 - chunk0] */
     uint32_t cursor,
@@ -168,38 +168,41 @@ void hth_offers_close(struct hth_ctx *ctx);
 /* source.c */
 struct source *hth_source_find(struct hth_fetch *f, uint32_t node);
 struct source *hth_source_add(struct hth_fetch *f, uint32_t node); /* or there already; NULL */
-/* The same, and one that is out and may be asked again is NEW again; NULL: no memory, or too
- * many. */
+/* As hth_source_add(); and a source that is out and may be asked again becomes NEW. NULL: no
+ * memory, or too many sources. */
 struct source *hth_source_join(struct hth_fetch *f, uint32_t node);
 void hth_source_ask(struct hth_fetch *f, struct source *s);
 void hth_source_renew(struct hth_fetch *f, struct source *s); /* its grant is in use */
 void hth_source_away(struct hth_fetch *f, struct source *s, int code);
 void hth_source_out(struct hth_fetch *f, struct source *s, int code, const char *text);
 void hth_source_bad(struct hth_fetch *f, struct source *s, uint32_t unit, const char *what);
-/* One that is not out and has not given this unit wrongly; UNIT_NONE: that is not out. */
+/* 1: there is a source that is not out and has not given this unit wrongly; UNIT_NONE: that is not
+ * out. */
 int hth_sources_left(const struct hth_fetch *f, uint32_t bad_unit);
 
 /* fetch_end.c */
 void hth_fetch_end(struct hth_fetch *f, int code, const char *text); /* text NULL: f->err is set */
-void hth_fetch_complete(struct hth_fetch *f);               /* all of it is here and right */
+void hth_fetch_complete(struct hth_fetch *f);               /* the whole object is here and right */
 void hth_fetch_keep_old(struct hth_fetch *f, int verified); /* the copy that was here stays */
-void hth_fetch_tidy(const struct hth_fetch *f); /* a save that nothing came of is not left behind */
+/* removes the save if the fetch made it and left nothing in it */
+void hth_fetch_tidy(const struct hth_fetch *f);
 void hth_fetch_free(struct hth_fetch *f);
 void hth_fetches_stop(struct hth_ctx *ctx, const struct hth_save_id *save, /* NULL: all */
         const char *why);
-void hth_fetches_settle(struct hth_ctx *ctx); /* outcomes are told; may start and end others */
+/* notifies of outcomes; may start and end other fetches */
+void hth_fetches_settle(struct hth_ctx *ctx);
 void hth_fetches_tick(struct hth_ctx *ctx, uint64_t now);
 uint64_t hth_fetches_due_ms(const struct hth_ctx *ctx);
 void hth_fetches_close(struct hth_ctx *ctx);
 
 /* fetch.c */
 int hth_fetch_new(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
-        struct hearth_error *err);          /* nobody is asked yet */
+        struct hearth_error *err);          /* no source is asked yet */
 void hth_fetches_room(struct hth_ctx *ctx); /* ranges that wait for room, oldest first */
-/* The whole object that is on its way; NULL. */
+/* The fetch of the whole object; NULL: none runs. */
 struct hth_fetch *hth_fetch_find(struct hth_ctx *ctx, struct hth_save_id save, uint64_t object);
 
-/* fetch_check.c. run: of f->work, on a worker; done: what follows from it, phase by phase. */
+/* fetch_check.c. ..._run(): f->work, on a worker; ..._done(): the next step of the phase. */
 void hth_fetch_table_here(struct hth_fetch *f);
 void hth_check_table_run(struct hth_work *work);
 void hth_check_table_done(struct hth_fetch *f);

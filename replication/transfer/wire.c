@@ -103,7 +103,7 @@ static void wire_ready_read(struct hth_reader *r, struct hth_wire *out)
     out->crc = r->bad ? NULL : hth_read(r, sizeof(uint32_t) * out->count);
 }
 
-/* Words of a peer end up in our log: printable ones only. */
+/* The text of a peer goes into this node's log, so only printable characters are kept. */
 static void wire_nak_read(struct hth_reader *r, struct hth_wire *out)
 {
     uint32_t code = hth_read32(r), of = hth_read32(r);
@@ -162,7 +162,7 @@ void hth_wire_say(struct hth_ctx *ctx, uint32_t node, uint16_t type, const struc
     unsigned char body[HTH_BODY_MAX];
     int rc = hth_session_send(ctx->session, node, type, body, wire_encode(wire, type, body));
 
-    if (rc) /* said again when nothing comes of it */
+    if (rc) /* the sender repeats it if it has no effect */
         hth_say(&ctx->log, HEARTH_LOG_DEBUG, "transfer-lost", "node %" PRIu32 ": %s", node,
                 hearth_strerror(rc));
 }

@@ -11,7 +11,7 @@
 
 enum hth_nak { HTH_NAK_OFFER = 0, HTH_NAK_WANT = 1 }; /* what was refused */
 
-/* All of them in one; each type uses its fields. */
+/* One struct for all messages; each type uses its fields. */
 struct hth_wire {
     struct hth_save_id save;
     uint64_t id;              /* of the object: all; END and OFFER have it in `object` too */
@@ -28,10 +28,11 @@ struct hth_wire {
     char text[HTH_WIRE_TEXT + 1];
 };
 
-/* 0 or HEARTH_EPROTO: not one of ours, of any length or content. */
+/* 0, or HEARTH_EPROTO: the bytes, of any length and content, are not a valid message. */
 int hth_wire_decode(struct hth_wire *out, uint16_t type, const unsigned char *body, size_t len);
 
-/* To a node. What is lost is said again by whoever hears nothing. */
+/* Sends the message to a node. If it is lost, the node that gets no answer sends its own message
+ * again. */
 void hth_wire_say(struct hth_ctx *ctx, uint32_t node, uint16_t type, const struct hth_wire *wire);
 void hth_wire_nak(struct hth_ctx *ctx, uint32_t node, struct hth_save_id save, uint64_t object,
         enum hth_nak of, int code, const char *text);

@@ -65,7 +65,7 @@ int hth_blobs_message(
 /* ---- Giving
  * ------------------------------------------------------------------------------------------ */
 
-/* 1: it is here, or coming. */
+/* 1: the blob is here, or being made or pulled. */
 static int blob_is_under_way(const struct blob *b)
 {
     return b && (b->state == HERE || b->busy || b->state == PULLING); /* MAKING is busy */
@@ -245,7 +245,7 @@ void hth_blobs_peer_down(struct hth_ctx *ctx, uint32_t node)
             if (r->node == node)
                 hth_blob_revoke(b, r);
         if (b->source == node)
-            b->source = HTH_NODE_NONE; /* our parent may have it by now */
+            b->source = HTH_NODE_NONE; /* the parent may have it by now */
         if (b->state == ASKING)
             b->due_ms = hth_now_ms(&ctx->clock);
     }

@@ -18,7 +18,7 @@ enum hth_blob_kind {
     HTH_BLOB_MANIFEST = 1,
     HTH_BLOB_RAW = 2,
     HTH_BLOB_PLAN = 3,
-    HTH_BLOB_MAP = 4 /* of holders, where it is too large for a message */
+    HTH_BLOB_MAP = 4 /* a map of holders that is too large for a message */
 };
 
 struct hth_blob_id {
@@ -29,13 +29,13 @@ struct hth_blob_id {
 
 struct hth_blob_events {
     void *self;
-    /* It is here, whole and with the right digest, and children are being served. bytes[len] live
-     * until the blob is forgotten. At the node that gave it this does not run. A raw object is
-     * SEALED and verified in the holdings then. */
+    /* The blob is here, whole and with the right digest, and is offered to the children. bytes[len]
+     * live until the blob is forgotten. Does not run at the node that gave the blob. A raw object
+     * is then SEALED and verified in the holdings. */
     void (*arrived)(
             void *self, const struct hth_blob_id *id, const unsigned char *bytes, size_t len);
-    /* A raw object cannot be written here, or the memory of a blob cannot be registered. It is
-     * tried again, until it is forgotten. */
+    /* A raw object cannot be written here, or the memory of a blob cannot be registered. The node
+     * tries again until the blob is forgotten. */
     void (*failed)(void *self, const struct hth_blob_id *id, const struct hearth_error *err);
 };
 
@@ -43,35 +43,38 @@ int hth_blobs_open(struct hth_ctx *ctx, const struct hth_blob_events *events,
         struct hth_blobs **out, struct hearth_error *err);
 void hth_blobs_join(struct hth_ctx *ctx); /* forgets all */
 
-/* Give one to all (coordinator), bytes copied; no raw object. A second give of the same id changes
- * nothing. */
+/* The coordinator gives a blob to all nodes; bytes are copied. Not for raw objects. A second call
+ * with the same id changes nothing. */
 int hth_blob_give(struct hth_ctx *ctx, const struct hth_blob_id *id, const void *bytes, size_t len,
         struct hearth_error *err);
 
-/* One may start elsewhere: fetch this blob from `node` (HTH_NODE_NONE: our parent), then give it on
- * to our own children as if the parent had brought it. A raw object that is here and not held any
- * more was wrong: it is fetched again. */
+/* Fetches the blob from `node` (HTH_NODE_NONE: the parent), then gives it on to this node's
+ * children as if the parent had sent it. If a raw object's blob is here but the object is not held
+ * any more, it was wrong, and is fetched again. */
 int hth_blob_fetch(
         struct hth_ctx *ctx, const struct hth_blob_id *id, uint32_t node, struct hearth_error *err);
-/* Answer hth_blob_fetch() of others with these bytes, without giving it to children. Copied. */
+/* Answers hth_blob_fetch() of other nodes with these bytes, without giving them to children.
+ * Copied. */
 int hth_blob_serve(struct hth_ctx *ctx, const struct hth_blob_id *id, const void *bytes, size_t len,
         struct hearth_error *err);
 
-/* The same with bytes that are kept already: no copy, and no digest is made again. */
+/* The same with a buffer: its bytes are not copied, and no digest is made again. */
 int hth_blob_give_buf(struct hth_ctx *ctx, const struct hth_blob_id *id, struct hth_buf *buf,
         struct hearth_error *err);
 int hth_blob_serve_buf(struct hth_ctx *ctx, const struct hth_blob_id *id, struct hth_buf *buf,
         struct hearth_error *err);
 
-/* What it is kept in, if it is here and no raw object, else NULL. Borrowed: hth_buf_get(). */
+/* The buffer of a blob that is here; NULL: it is not here, or a raw object. Borrowed:
+ * hth_buf_get(). */
 struct hth_buf *hth_blob_buf(struct hth_ctx *ctx, const struct hth_blob_id *id);
-/* The bytes if it is here, else NULL. */
+/* The bytes of a blob that is here; NULL: it is not here. */
 const unsigned char *hth_blob_find(
         struct hth_ctx *ctx, const struct hth_blob_id *id, size_t *out_len);
 
 void hth_blobs_forget(
         struct hth_ctx *ctx, struct hth_save_id save); /* all of a save that was freed */
-/* Manifests and raw objects of saves that are over: also of those that nothing is held of here. */
+/* Forgets the manifests and raw objects of the saves for which over() returns 1, also if nothing of
+ * the save is held here. */
 void hth_blobs_forget_if(struct hth_ctx *ctx,
         int (*over)(const void *self, struct hth_save_id save), const void *self);
 int hth_blobs_message(

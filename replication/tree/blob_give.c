@@ -10,7 +10,7 @@
 
 #define BLOB_LEN (ID_LEN + 48u)
 
-/* The reader is through with it, or the bytes go away: their region ends with them. */
+/* The reader does not need its grant any more, or the bytes and their region go away. */
 void hth_blob_revoke(struct blob *b, struct reader *r)
 {
     if (r->granted)
@@ -56,8 +56,8 @@ static void blob_give_ready(struct blob *b, int code, const struct hearth_error 
             hth_blob_offer(b, r);
 }
 
-/* BLOB to one reader; with a grant where there is a connection. Where the bytes are not registered
- * yet it is said when they are. */
+/* Sends BLOB to one reader, with a grant if there is a connection. If the bytes are not registered
+ * yet, BLOB is sent when they are. */
 void hth_blob_offer(struct blob *b, struct reader *r)
 {
     unsigned char body[BLOB_LEN + HTH_DESC_MAX];
@@ -80,8 +80,8 @@ void hth_blob_offer(struct blob *b, struct reader *r)
     (void)hth_session_send(ctx->session, r->node, HTH_MSG_BLOB, body, w.len);
 }
 
-/* Offers to children that have had none yet: all at the beginning, new ones after a loss below
- * us. */
+/* Offers the blob to children that have had no offer yet: all at the beginning, new ones after a
+ * loss below this node. */
 void hth_blob_serve_children(struct blob *b)
 {
     uint32_t child[4 * HTH_TREE_DEGREE];
@@ -98,7 +98,7 @@ void hth_blob_serve_children(struct blob *b)
     }
 }
 
-/* A number for who our children are now. */
+/* A number that changes with the set of this node's children. */
 uint64_t hth_blobs_family(const struct hth_ctx *ctx)
 {
     uint32_t child[4 * HTH_TREE_DEGREE];
@@ -113,7 +113,7 @@ uint64_t hth_blobs_family(const struct hth_ctx *ctx)
     return sum;
 }
 
-/* The manifest of a save that is held. */
+/* A blob of the manifest of a save that this node holds. */
 static struct blob *blob_from_held(struct hth_ctx *ctx, const struct hth_blob_id *id)
 {
     const struct hth_held_save *s = hth_holdings_find(ctx, id->save);
@@ -130,7 +130,7 @@ static struct blob *blob_from_held(struct hth_ctx *ctx, const struct hth_blob_id
     return b;
 }
 
-/* A raw object that is held, from its file. */
+/* A blob of a raw object that this node holds, from its file. */
 static struct blob *blob_from_store(struct hth_ctx *ctx, const struct hth_blob_id *id)
 {
     const struct hth_held *h = hth_blob_held(ctx, id);
@@ -153,7 +153,8 @@ static struct blob *blob_from_store(struct hth_ctx *ctx, const struct hth_blob_i
     return b;
 }
 
-/* A reader that asks has no grant that it can use, also where the one that we gave looks good. */
+/* `from` requests the blob, so it has no grant that it can use, even if the grant that this node
+ * gave looks good. */
 void hth_blob_wanted(struct hth_ctx *ctx, uint32_t from, const struct hth_blob_id *id)
 {
     struct blob *b = hth_blob_look(ctx, id);
@@ -163,7 +164,7 @@ void hth_blob_wanted(struct hth_ctx *ctx, uint32_t from, const struct hth_blob_i
         b = id->kind == HTH_BLOB_MANIFEST ? blob_from_held(ctx, id) : blob_from_store(ctx, id);
     r = b ? blob_reader(b, from) : NULL;
     if (!r)
-        return; /* it asks again */
+        return; /* the reader asks again */
     hth_blob_revoke(b, r);
     r->done = 0;
     if (b->state == HERE)

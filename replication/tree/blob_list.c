@@ -60,7 +60,7 @@ static void blob_bytes_end(struct blob *b)
     b->bytes = NULL;
 }
 
-/* The owner may give up what it is part of. */
+/* Reports the failure to the owner of the blobs, which may give up the save or plan of the blob. */
 void hth_blob_failed(struct blob *b, const struct hearth_error *err)
 {
     struct hth_blob_events *events = &b->ctx->blobs->events;

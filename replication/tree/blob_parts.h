@@ -19,13 +19,13 @@
 #define BLOB_MAX      (UINT64_C(64) << 20) /* bytes of one in memory */
 #define ID_LEN        48u
 
-/* Of what our ancestors in the tree bring unasked: blobs, and bytes of all of them. */
+/* Limits of unsolicited blobs from ancestors in the tree: how many, and their bytes together. */
 #define UNASKED_MAX   1024u
 #define UNASKED_BYTES (UINT64_C(1) << 30)
 
 enum state { ASKING, MAKING, PULLING, CHECKING, HERE };
 
-/* Somebody who should have it. */
+/* A node that should get the blob. */
 struct reader {
     uint32_t node;
     int done, granted;
@@ -43,7 +43,7 @@ struct blob {
     struct hth_blob_id id;
     enum state state;
     int give_on;   /* to our children */
-    int unasked;   /* an ancestor brought it */
+    int unasked;   /* an ancestor offered it unsolicited */
     int forgotten; /* freed when pull, work or registration ends */
     int busy;      /* one of them is under way */
     unsigned char *bytes;
@@ -56,10 +56,10 @@ struct blob {
     struct hth_reg_wait wait; /* for it, then: */
     hth_blob_ready_fn *ready;
     struct hth_region *region; /* NULL: not yet */
-    uint32_t source;           /* whom we ask; HTH_NODE_NONE: our parent */
-    uint32_t puller;           /* whom we pull from */
+    uint32_t source;           /* the node that is asked; HTH_NODE_NONE: the parent */
+    uint32_t puller;           /* the node that it is pulled from */
     uint32_t avoid;            /* a pull from it stalled ... */
-    uint64_t avoid_ms;         /* ... and until then others are asked; 0: none did */
+    uint64_t avoid_ms;         /* ... and until then other nodes are asked; 0: no pull stalled */
     struct hth_grant grant;
     uint64_t due_ms; /* ASKING, PULLING: try again */
     struct hth_session_pull pull;
@@ -74,7 +74,7 @@ struct blob {
 struct hth_blobs {
     struct hth_blob_events events;
     uint32_t count;
-    uint64_t family; /* our children when all blobs were last offered to them */
+    uint64_t family; /* hth_blobs_family() when all blobs were last offered */
     struct blob *first;
     struct blob *dying; /* forgotten, under a pull or a work */
 };
@@ -86,10 +86,12 @@ void hth_blob_bury(struct blob *b); /* forgotten; freed at once, or when it is n
 void hth_blob_free(struct blob *b); /* forgotten, and no longer busy */
 void hth_blob_list_free(struct blob **list); /* at the end: no grant is left to be revoked */
 void hth_blob_failed(struct blob *b, const struct hearth_error *err); /* last: may forget it */
-/* 0: its bytes are registered, where it has any. HEARTH_EBUSY: by a worker now, `ready` runs. */
+/* 0: its bytes are registered, or it has none. HEARTH_EBUSY: a worker registers them, then `ready`
+ * runs. */
 int hth_blob_register(struct blob *b, hth_blob_ready_fn *ready);
-int hth_blob_empty(struct blob *b); /* away with its bytes; HEARTH_EBUSY: somebody is on them */
-/* What the manifest of the blob's save says of it, where that is known; NULL. */
+int hth_blob_empty(struct blob *b); /* frees its bytes; HEARTH_EBUSY: they are in use */
+/* The object that the manifest of the blob's save names; NULL: the manifest is not here, or does
+ * not name it. */
 const struct hth_object *hth_blob_named(struct hth_ctx *ctx, const struct hth_blob_id *id);
 struct hth_held *hth_blob_held(struct hth_ctx *ctx, const struct hth_blob_id *id); /* SEALED */
 void hth_blob_id_write(struct hth_writer *w, const struct hth_blob_id *id);

@@ -5,9 +5,10 @@
 #include "tree.h"
 #include <stdlib.h>
 
-#define AVOID 10u /* retries, for which a node that a pull stalled from is not asked */
+#define AVOID 10u /* retries during which a node is not asked after a pull from it stalled */
 
-/* Messages come from it, and pulls do not: by the map, or a pull has just stalled. */
+/* 1: the node can send messages, but pulls from it fail: by the map, or because a pull has just
+ * stalled. */
 static int blob_avoids(const struct blob *b, uint32_t node)
 {
     const struct hth_ctx *ctx = b->ctx;
@@ -16,7 +17,8 @@ static int blob_avoids(const struct blob *b, uint32_t node)
            (b->avoid_ms && b->avoid == node && hth_now_ms(&ctx->clock) < b->avoid_ms);
 }
 
-/* Any other that lives may have it by now; HTH_NODE_NONE: this time nobody is asked. */
+/* A random other node that lives and may have it by now; HTH_NODE_NONE: no node is asked this
+ * time. */
 static uint32_t blob_other(const struct blob *b)
 {
     struct hth_ctx *ctx = b->ctx;
@@ -45,14 +47,15 @@ void hth_blob_ask(struct blob *b)
         hth_blob_say(b->ctx, &b->id, node, HTH_MSG_BLOB_WANT);
 }
 
-/* What has just failed is not asked for in the same moment again. */
+/* After a failure the next request waits a moment. */
 static void blob_pause(struct blob *b)
 {
     b->state = ASKING;
     b->due_ms = hth_now_ms(&b->ctx->clock) + 1 + b->ctx->opts.retry_ms / 8;
 }
 
-/* It cannot be had here, now; the owner may give up what it is part of. */
+/* The blob cannot be had here now. The owner is notified, and may give up what the blob is part
+ * of. */
 static void blob_pull_failed(struct blob *b, const struct hearth_error *err)
 {
     b->state = ASKING;
@@ -60,7 +63,7 @@ static void blob_pull_failed(struct blob *b, const struct hearth_error *err)
     hth_blob_failed(b, err); /* last: may forget it */
 }
 
-/* Its final name; and it is one of ours from now on. */
+/* Seals the raw object under its final name; from now on this node holds it. */
 static int blob_raw_here(struct blob *b, struct hearth_error *err)
 {
     struct hth_held_save *s = hth_holdings_find(b->ctx, b->id.save);
@@ -69,7 +72,7 @@ static int blob_raw_here(struct blob *b, struct hearth_error *err)
     int rc;
 
     if (hth_blob_held(b->ctx, &b->id))
-        return HEARTH_OK; /* it came another way */
+        return HEARTH_OK; /* it came in another way */
     if (!s || !o)
         return hth_fail(err, HEARTH_ENOENT, 0, "the manifest of a common object is gone");
     rc = b->ctx->store->ops->raw_seal(b->ctx->store, b->raw, err);
@@ -94,7 +97,7 @@ static void blob_here(struct blob *b)
     b->state = HERE;
     b->due_ms = HTH_NEVER;
     for (struct reader *r = b->readers; r; r = r->next)
-        hth_blob_offer(b, r); /* who wanted it before it came */
+        hth_blob_offer(b, r); /* nodes that requested it before it came */
     hth_blob_serve_children(b);
     hth_blob_say(b->ctx, &b->id, b->puller, HTH_MSG_BLOB_DONE);
     events->arrived(events->self, &b->id, b->bytes, b->len); /* last: may forget it */
@@ -163,7 +166,7 @@ static void blob_pull_done(struct hth_session_pull *pull, int code)
     hth_blob_step(b);
 }
 
-/* Pull the next part, or check the whole. */
+/* Pulls the next part, or checks the whole. */
 void hth_blob_step(struct blob *b)
 {
     uint64_t part = b->len - b->at < HTH_CHUNK ? b->len - b->at : HTH_CHUNK;
@@ -194,7 +197,7 @@ static void blob_pull_ready(struct blob *b, int code, const struct hearth_error 
     blob_pull_failed(b, err);
 }
 
-/* Its memory is there: pull, once it is registered. */
+/* The memory is there: pulls begin when it is registered. */
 static void blob_begin(struct blob *b)
 {
     struct hearth_error err;
@@ -234,7 +237,8 @@ static void blob_make_done(struct hth_sweep *s)
     }
 }
 
-/* Memory for what BLOB says; what was pulled of other bytes counts for nothing. */
+/* Makes the memory for the length and digest that BLOB names. Parts pulled of other bytes are
+ * dropped. */
 static void blob_make(struct blob *b, uint64_t len, const unsigned char *digest)
 {
     struct hth_store *store = b->ctx->store;
@@ -264,7 +268,8 @@ static void blob_make(struct blob *b, uint64_t len, const unsigned char *digest)
     }
 }
 
-/* Nobody's word is enough to take memory for something large. */
+/* 1: the length is plausible. A peer's message alone must not make this node allocate a large
+ * amount of memory: a raw object must be as its manifest names it. */
 static int blob_is_plausible(
         struct hth_ctx *ctx, const struct hth_blob_id *id, uint64_t len, const void *digest)
 {
@@ -277,8 +282,9 @@ static int blob_is_plausible(
            memcmp(digest, o->digest, HTH_DIGEST) == 0;
 }
 
-/* What nobody has asked for comes down the tree, and no more of it than a job has: else a member
- * could have us take memory for whatever it names, or leave no place for what we ask for. */
+/* 1: an unsolicited blob is accepted: its sender is an ancestor in the tree, and the limits of
+ * unsolicited blobs hold. Otherwise a member could make this node allocate memory for any blob that
+ * it names, or use up the places for requested blobs. */
 static int blob_may_come(const struct hth_ctx *ctx, uint32_t from, uint64_t len)
 {
     uint32_t node = ctx->epoch->self, count = 0;
@@ -332,7 +338,8 @@ void hth_blob_offered(struct hth_ctx *ctx, uint32_t from, struct hth_reader *r)
         b = blob_new(ctx, &id, from, len);
     if (!b || b->busy || b->state == PULLING)
         return;
-    if (blob_avoids(b, from)) { /* that it is to be had is worth knowing */
+    /* no pull from this node; but the blob exists, so another node is asked */
+    if (blob_avoids(b, from)) {
         b->due_ms = b->due_ms == HTH_NEVER ? hth_now_ms(&ctx->clock) : b->due_ms;
         return;
     }

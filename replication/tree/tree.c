@@ -25,11 +25,11 @@
 
 struct hth_tree {
     hth_tree_deliver *deliver;
-    hth_tree_sign *sign; /* NULL: nobody wants to know */
+    hth_tree_sign *sign; /* NULL: no call */
     void *self;
     uint32_t disconnected[DISCONNECTED_MAX],
             disconnecteds; /* ancestors that cannot be reached from here */
-    /* UPS, as it will be said to our parent */
+    /* The UPS message that will be sent to the parent. */
     uint64_t epoch, nonce; /* of what is gathered, and of `disconnected` */
     uint64_t due_ms;
     size_t len;
@@ -97,11 +97,12 @@ int hth_tree_is_neighbour(const struct hth_ctx *ctx, uint32_t node)
            (hth_tree_parent(ctx, self) == node || hth_tree_parent(ctx, node) == self);
 }
 
-/* Living children, one by one: the static ones, and below the lost among them level by level. */
+/* Walks the living children: those by index, and below a lost child its children, level by
+ * level. */
 struct walk {
     uint32_t node, degree;
     uint64_t first, at, end; /* of this level */
-    int lost;                /* one was, or cannot reach its parent: the next level may have some */
+    int lost; /* a child is lost or cannot reach its parent: the next level may have more */
 };
 
 static void walk_init(const struct hth_ctx *ctx, struct walk *w, uint32_t node)
@@ -158,7 +159,7 @@ static void tree_pass(
 {
     int rc = hth_session_send(ctx->session, node, type, body, len);
 
-    if (rc) /* whoever says it will say it again */
+    if (rc) /* the sender repeats it */
         hth_say(&ctx->log, HEARTH_LOG_DEBUG, "tree-lost", "node %" PRIu32 ": %s", node,
                 hearth_strerror(rc));
 }
@@ -173,7 +174,8 @@ static void tree_pass_down(struct hth_ctx *ctx, const void *body, size_t len)
         tree_pass(ctx, child, HTH_MSG_DOWN, body, len);
 }
 
-/* Our child on the way to `node`, which is not ourselves; HTH_NODE_NONE: it is not below us. */
+/* This node's child on the way to `node`, which is another node; HTH_NODE_NONE: `node` is not below
+ * this node. */
 static uint32_t tree_way_to(const struct hth_ctx *ctx, uint32_t node)
 {
     uint32_t self = ctx->epoch->self;
@@ -190,7 +192,7 @@ static uint32_t tree_way_to(const struct hth_ctx *ctx, uint32_t node)
 
 /* ---- Gathering ------------------------------------------------------------------------------- */
 
-/* What an older epoch has left is nobody's. */
+/* Drops what an older epoch has left, and begins for this epoch. */
 static void gather_of_this_epoch(struct hth_ctx *ctx)
 {
     struct hth_tree *t = ctx->tree;
@@ -227,7 +229,8 @@ void hth_tree_reach(struct hth_ctx *ctx, uint32_t node, int up)
         t->disconnected[t->disconnecteds++] = node;
 }
 
-/* Whom our facts go to: what the map does not know yet need not keep them. */
+/* The node to which this node's facts go. It also passes over ancestors that this node cannot reach
+ * though the map does not name them yet. */
 static uint32_t tree_up_to(const struct hth_ctx *ctx)
 {
     uint32_t self = ctx->epoch->self, node = self;
@@ -361,7 +364,7 @@ static void tree_on_up(struct hth_ctx *ctx, uint32_t from, const unsigned char *
     gather_add(ctx, body, len);
 }
 
-/* The bytes are a connection's, which a fact may end. */
+/* Copies the bytes first: they belong to a connection, and a fact in them may end it. */
 static void tree_on_ups(struct hth_ctx *ctx, uint32_t from, const unsigned char *bytes, size_t len)
 {
     unsigned char body[HTH_BODY_MAX];
@@ -382,7 +385,7 @@ static void tree_on_down(struct hth_ctx *ctx, uint32_t from, const unsigned char
 {
     if (from >= ctx->epoch->self || hth_get16(body + 2) || hth_get32(body + 4))
         return;
-    tree_pass_down(ctx, body, len); /* first: delivered, it may change who our children are */
+    tree_pass_down(ctx, body, len); /* first: its delivery may change this node's children */
     tree_deliver(ctx, 0, hth_get16(body), body + HEAD, len - HEAD);
 }
 

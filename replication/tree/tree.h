@@ -30,50 +30,54 @@
 
 /* Kinds. 1..31 commit, 32..63 recovery. */
 enum hth_kind {
-    /* up: my ranks' objects of a save: {save, u32 part, u32 parts, u32 count, u32 zero, objects of
-     * 128 bytes} */
+    /* up: the objects of a save that the sender's ranks wrote: {save, u32 part, u32 parts, u32
+     * count, u32 zero, objects of 128 bytes} */
     HTH_KIND_DONE = 1,
-    HTH_KIND_HELD = 2,     /* up: {save, text} manifest and raw objects are here */
-    HTH_KIND_PROMISE = 3,  /* up: {save, u64 store, name of the map 32} */
-    HTH_KIND_FAILED = 4,   /* up: {save, i32 code, text} please cancel */
+    HTH_KIND_HELD = 2,    /* up: {save, text} manifest and raw objects are here */
+    HTH_KIND_PROMISE = 3, /* up: {save, u64 store, name of the map 32} */
+    /* up: {save, i32 code, text} the sender requests that the save is cancelled */
+    HTH_KIND_FAILED = 4,
     HTH_KIND_COMPLETE = 6, /* down: {save} */
-    /* down, and to whoever is behind or lost: {head} as on record, with its map where that is a new
-     * one or may be missed: PROTECTED, CANCELLED, who is lost and what has moved, settled */
+    /* down, and to a node that is behind or lost: {head} as on record, with its map if the map is
+     * new or the node may have missed it: PROTECTED, CANCELLED, the lost nodes, the moves,
+     * settled */
     HTH_KIND_HEAD = 7,
-    HTH_KIND_ALIVE = 8,      /* up: {} I am there; the answer is the newest head */
-    HTH_KIND_COPY_LOST = 20, /* up: {save, u64 store} my promise of it is void: I lack something */
-    HTH_KIND_WISH = 21,      /* up: {u64 number, u32 wish, u32 zero, save} of the keep list */
+    HTH_KIND_ALIVE = 8, /* up: {} the sender lives; the answer is the newest head */
+    /* up: {save, u64 store} the sender lacks a part: its promise is void */
+    HTH_KIND_COPY_LOST = 20,
+    HTH_KIND_WISH = 21,        /* up: {u64 number, u32 wish, u32 zero, save} of the keep list */
     HTH_KIND_WISH_RESULT = 22, /* to: {u64 number, i32 code, text} what came of it */
     HTH_KIND_POSITION = 23,    /* down, with each heartbeat: {u64 position of the newest head} */
-    /* up: {u32 node, u32 1: I cannot reach it; 2: I cannot pull from it, though I reach it; 0: I
-     * can again} */
+    /* up: {u32 node, u32 1: the sender cannot reach it; 2: it reaches the node but cannot pull from
+     * it; 0: it can again} */
     HTH_KIND_UNREACHABLE = 24,
-    /* down: {save, runs of its set of ranks} nodes have done it and others have not for dead_ms. An
-     * older engine passes it on and over. */
+    /* down: {save, runs of its set of ranks} some nodes have sent DONE, and others have not for
+     * dead_ms. An older engine passes it on and ignores it. */
     HTH_KIND_AWAITED = 25,
     /* up: {u32 part, u32 parts, u32 plans up to this are void here, u32 crc of all of it, bytes} */
     HTH_KIND_INVENTORY = 32,
     HTH_KIND_PLAN = 33,         /* to: {u32 serial} there is a plan: ask for it */
     HTH_KIND_VOTE = 34,         /* up */
     HTH_KIND_GO = 35,           /* down */
-    HTH_KIND_EPOCH_FAILED = 36, /* down, and to whoever has not heard: {i32 code, text} */
-    HTH_KIND_CLOSE = 37, /* up: {u32 1}: all ranks of my node have dropped, {u32 2}: I have freed */
-    HTH_KIND_DROP = 38,  /* down: everybody dropped: free everything */
-    HTH_KIND_ECHO = 39,  /* to: does nothing; shows whether the member can be reached */
-    /* down: {u32 serial} plans up to it are void: say again what you hold */
+    HTH_KIND_EPOCH_FAILED = 36, /* down, and to a node that missed it: {i32 code, text} */
+    /* up: {u32 1}: all ranks of the node have dropped; {u32 2}: it has freed */
+    HTH_KIND_CLOSE = 37,
+    HTH_KIND_DROP = 38, /* down: all nodes have dropped: free everything */
+    HTH_KIND_ECHO = 39, /* to: does nothing; shows whether the member can be reached */
+    /* down: {u32 serial} plans up to it are void: each node sends its inventory again */
     HTH_KIND_ASK_INVENTORY = 40,
-    HTH_KIND_REFUSED = 41, /* up: {i32 code, text} my node cannot take part: the epoch has failed */
-    /* down, and to whoever missed it, just before GO: {u32 serial, text} what was ruled out and
-     * why, a line each. An older engine passes it on and over. */
+    HTH_KIND_REFUSED = 41, /* up: {i32 code, text} the node cannot take part: the epoch fails */
+    /* down, and to a node that missed it, just before GO: {u32 serial, text} what was ruled out and
+     * why, a line each. An older engine passes it on and ignores it. */
     HTH_KIND_RULED_OUT = 42,
 };
 
-/* Deliver a fact: up-facts at the coordinator with their origin, down and to at the node with
+/* Delivers a message: `up` at the coordinator, with its origin; `down` and `to` at the node, with
  * origin 0. */
 typedef void hth_tree_deliver(
         void *self, uint32_t origin, uint16_t kind, const unsigned char *bytes, size_t len);
 
-/* At the coordinator, before its fact is delivered: what a node's envelope says of it. */
+/* At the coordinator, before a fact is delivered: life and count from the node's envelope. */
 typedef void hth_tree_sign(void *self, uint32_t origin, uint64_t life, uint64_t count);
 
 int hth_tree_open(struct hth_ctx *ctx, hth_tree_deliver *deliver, void *self, struct hth_tree **out,
@@ -90,7 +94,7 @@ void hth_tree_to(struct hth_ctx *ctx, uint32_t node, uint16_t kind, const void *
 int hth_tree_message(
         struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len);
 
-/* A member is out of reach from here, or within it again. */
+/* This node cannot reach a member, or reaches it again. */
 void hth_tree_reach(struct hth_ctx *ctx, uint32_t node, int up);
 /* 1: by the newest map these two cannot reach each other. */
 int hth_tree_is_unreachable(const struct hth_ctx *ctx, uint32_t a, uint32_t b);
@@ -98,14 +102,14 @@ int hth_tree_is_unreachable(const struct hth_ctx *ctx, uint32_t a, uint32_t b);
 void hth_tree_tick(struct hth_ctx *ctx); /* in an epoch: what was gathered goes on */
 uint64_t hth_tree_due_ms(const struct hth_ctx *ctx);
 
-/* Its parent where nobody is lost; node is not 0. */
+/* The parent by index, as if no node were lost; node is not 0. */
 uint32_t hth_tree_above(const struct hth_ctx *ctx, uint32_t node);
-/* Living; HTH_NODE_NONE for 0. */
+/* The nearest living ancestor; HTH_NODE_NONE for node 0. */
 uint32_t hth_tree_parent(const struct hth_ctx *ctx, uint32_t node);
 /* Living children of `node`, out[cap]; returns how many there are (>= HTH_TREE_DEGREE possible
  * after losses). */
 uint32_t hth_tree_children(const struct hth_ctx *ctx, uint32_t node, uint32_t *out, uint32_t cap);
-/* 1: our parent, or our child. */
+/* 1: `node` is this node's parent or child. */
 int hth_tree_is_neighbour(const struct hth_ctx *ctx, uint32_t node);
 void hth_tree_close(struct hth_ctx *ctx);
 
