@@ -12,11 +12,11 @@
 struct call {
     const char *name;
     int (*make)(void);
-    const char *until;  /* NULL: it waits for nobody */
+    const char *until;  /* NULL: it waits for no other process */
     int (*ready)(void); /* what it needs, made with an engine that answers; NULL */
 };
 
-/* What the calls are made with. */
+/* The objects that the calls are made with. */
 struct scene {
     struct rank r;
     struct hearth *helper;         /* another one of the same rank */
@@ -37,10 +37,10 @@ extern struct hearth_error calls_err;
 
 /* Each ends with a row without a name. */
 extern const struct call calls_plain[];   /* no engine, no job */
-extern const struct call calls_own[];     /* of a job, and wait for nobody; in this order */
+extern const struct call calls_own[];     /* of a job, in this order; wait for no other process */
 extern const struct call calls_waiting[]; /* for this node's engine; recover is the last one */
 extern const struct call calls_far[];     /* that bring bytes from another node */
-extern const struct call calls_others[];  /* wait for others than the engine */
+extern const struct call calls_others[];  /* wait for other processes than the engine */
 
 void scene_save(void); /* a step of what the calls look for, PROTECTED */
 

@@ -37,7 +37,8 @@ void train(uint64_t now)
     memory[ROWS - 1][7] = (uint16_t)now;
 }
 
-/* What a job of one rank in one process needs besides, and steps that are kept. */
+/* Opens with the options that a job of one rank in one process needs besides, and keeps three
+ * steps. */
 static int open_alone(struct hearth_opts *with, struct hearth **out, struct hearth_error *e)
 {
     with->allow_degraded = 1;

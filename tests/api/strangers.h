@@ -146,11 +146,11 @@ static inline void quiet(uint32_t from, uint32_t to)
     }
 }
 
-/* Ranks [0, to), all of them heard. */
+/* Starts ranks [0, to), and waits until rank 0 has read what all of them sent. */
 static inline void start_seated(uint32_t to)
 {
     start(0, 1);
-    quiet(0, 1); /* it listens, so that nobody has to come again */
+    quiet(0, 1); /* it listens, so that no rank has to come again */
     start(1, to);
     quiet(0, to);
 }

@@ -153,7 +153,7 @@ Test(args, more_bytes_than_there_are_is_no_space)
     rank_end(&r);
 }
 
-/* As memory that nobody has cleared says it. */
+/* Memory that the caller has not cleared may have such sizes. */
 Test(args, a_struct_of_senseless_size_is_refused)
 {
     struct hearth_begin_opts begin = { .struct_size = SIZE_MAX };

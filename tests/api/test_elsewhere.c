@@ -104,7 +104,7 @@ static void open_and_tell(int code, int to)
     _exit(rc == code ? 0 : 1);
 }
 
-/* What a rank there is told, which may not open. */
+/* The error's text for a rank there, whose open must fail with `code`. */
 static const char *told_in_a_third_pod(int code)
 {
     static char said[HEARTH_ERROR_TEXT];

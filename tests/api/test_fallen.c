@@ -90,7 +90,8 @@ Test(fallen, one_that_served_for_a_while_or_protected_a_save_is_replaced_at_once
 
 static struct rank r;
 
-/* Whoever asks for a descriptor of this process, as an engine does of each client. */
+/* A process started from here is killed if it asks for a descriptor of this process, as an engine
+ * does of each client. */
 static void kill_engines_that_serve_us(void)
 {
     struct sock_filter program[] = {

@@ -229,7 +229,7 @@ Test(foreign, a_file_with_any_name_is_missed)
     }
 }
 
-/* All items there are; *out_nobodys: of them those of the object `name` that are nobody's. */
+/* All items there are; *out_nobodys: those of the object `name` that no rank owns. */
 static size_t list(struct one *o, const char *name, size_t *out_nobodys)
 {
     struct hearth_item item = { .struct_size = sizeof(item) };
@@ -389,7 +389,7 @@ Test(foreign, a_buffer_that_was_written_again_is_not_of_the_older_step)
     end();
 }
 
-/* Two `.metadata` that differ in a name that nobody looks at. */
+/* The `.metadata` as text. Two of them differ in a name that no reader looks up. */
 static const char *metadata_of(struct one *o)
 {
     static char text[8192];

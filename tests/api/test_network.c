@@ -100,8 +100,8 @@ static void save_and_close(void)
     cr_assert(ge(int, engines_signal(r.root, NULL, SIGKILL), 0));
 }
 
-/* What a library listens on is left out; our own sockets ask for the key, and nothing is said of
- * them. */
+/* `auto` leaves out a fabric whose library listens itself. Our own sockets require the key, and the
+ * log does not warn of them. */
 Test(network, auto_takes_no_librarys_listener_off_loopback)
 {
     char text[1200];

@@ -297,7 +297,7 @@ Test(open, a_start_that_says_nothing_ends_by_the_deadline)
     rank_end(&r);
 }
 
-/* Where the log should be is a fifo, and nobody writes into it. */
+/* A fifo is where the log should be, and no process writes into it. */
 Test(open, a_log_that_is_none_is_not_waited_for)
 {
     struct rank r;

@@ -360,7 +360,7 @@ Test(read, a_wrong_byte_from_another_node_is_asked_again_then_named)
     fake_flip(r.fake, 2);
     must_fail(hearth_read_box(c, &item, off, shape, &x, NULL, &err), HEARTH_ECORRUPT);
     cr_assert(ne(ptr, strstr(err.text, "chunk 0"), NULL), "%s", err.text);
-    cr_assert(eq(u32, fake_counts(r.fake).bads, 2)); /* the engine has heard of both */
+    cr_assert(eq(u32, fake_counts(r.fake).bads, 2)); /* the library has reported both */
     cr_assert(eq(u64, fake_counts(r.fake).bad_chunk, 0));
     fake_flip(r.fake, 1);
     must(hearth_read_box(c, &item, off, shape, &x, NULL, &err));
@@ -394,7 +394,7 @@ Test(read, a_table_from_another_node_that_is_not_the_manifests_is_asked_again_th
     fake_flip(r.fake, 2);
     must_fail(hearth_item_at(c, 0, 0, &item, &err), HEARTH_ECORRUPT);
     cr_assert(ne(ptr, strstr(err.text, "its table is not the one of"), NULL), "%s", err.text);
-    cr_assert(eq(u32, fake_counts(r.fake).bads, 1)); /* the engine has heard of it */
+    cr_assert(eq(u32, fake_counts(r.fake).bads, 1)); /* the library has reported it */
     fake_flip(r.fake, 1);
     must(hearth_item_at(c, 0, 0, &item, &err));
     cr_assert(eq(u32, fake_counts(r.fake).bads, 2));
@@ -484,7 +484,7 @@ Test(read, prefetch_brings_bytes_that_a_later_read_takes)
     must(hearth_read_box(c, &item, off, shape, got, NULL, NULL));
     cr_assert(eq(u32, fake_counts(r.fake).ranges, ranges + 1));
     cr_assert(zero(int, memcmp(got, stored, sizeof(got))));
-    must(hearth_prefetch(c, &item, 1, NULL)); /* and one that nobody takes */
+    must(hearth_prefetch(c, &item, 1, NULL)); /* and one whose bytes are not read */
     hearth_checkpoint_close(c);
     rank_end(&r);
 }
@@ -501,7 +501,7 @@ Test(read, common_objects_are_checked_and_free_to_keep)
     cr_assert(eq(sz, len, 4));
     cr_assert(zero(int, memcmp(bytes, "meta", 4)));
     hearth_free(bytes);
-    fake_flip(r.fake, 2); /* it is told, and asked once more */
+    fake_flip(r.fake, 2); /* the library reports it, and asks once more */
     must_fail(hearth_read_common(c, ".metadata", &bytes, &len, &err), HEARTH_ECORRUPT);
     cr_assert(ne(ptr, strstr(err.text, "not the one of the manifest"), NULL), "%s", err.text);
     must_fail(hearth_read_common(c, "common.pt", &bytes, &len, NULL), HEARTH_ENOENT);
@@ -518,7 +518,7 @@ Test(read, a_common_object_that_ends_early_is_not_given)
     void *bytes = NULL;
     size_t len = 0;
 
-    fake_cut(r.fake, 2); /* it is told, and asked once more */
+    fake_cut(r.fake, 2); /* the library reports it, and asks once more */
     must_fail(hearth_read_common(c, ".metadata", &bytes, &len, &err), HEARTH_ECORRUPT);
     cr_assert(ne(ptr, strstr(err.text, "not the one of the manifest"), NULL), "%s", err.text);
     cr_assert(zero(ptr, bytes));

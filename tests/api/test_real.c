@@ -26,7 +26,7 @@
 
 static struct rank r;
 
-/* Engines belong to nobody: each test ends its own, whatever becomes of it. */
+/* Engines are no children of the test: each test kills its own, whether it passes or fails. */
 static void end_engine(void)
 {
     cr_assert(ge(int, engines_signal(r.root, NULL, SIGKILL), 0));
@@ -111,7 +111,7 @@ Test(real, a_second_process_recovers_what_the_first_one_saved)
 
     start();
     child = fork();
-    if (child == 0) { /* dies without a word after its save */
+    if (child == 0) { /* ends after its save, and does not close */
         rank_open(&r);
         save_float(4, 2.5f);
         _exit(0);
@@ -536,7 +536,8 @@ Test(real, an_engine_is_given_the_key_by_descriptor_and_can_gain_no_rights)
     end();
 }
 
-/* Whoever ends the engine that was may hit the next one too, before it has a word to say. */
+/* A signal that is meant for the engine before may hit the next one too, before that reports
+ * anything. */
 Test(real, an_engine_that_is_killed_at_its_start_is_started_again)
 {
     char path[128];

@@ -239,7 +239,8 @@ static void *other_joins(void *arg)
     return NULL;
 }
 
-/* Rank 1 opens, with an object of so many bytes, and both recover; what rank 0 is told. */
+/* Rank 1 opens, with an object of so many bytes, and both recover. Returns the code that rank 0
+ * gets. */
 static int both_join(struct other *o, uint64_t bytes)
 {
     struct hearth_checkpoint *c = NULL;

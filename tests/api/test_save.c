@@ -763,7 +763,7 @@ Test(copying, threads_block_all_signals)
     rank_end(&r);
 }
 
-/* A limit for a moment, and what a common object of `len` bytes hears of it. */
+/* A common object of `len` bytes is put under that limit, and must be refused with `says`. */
 static void refused_under(int resource, rlim_t limit, size_t len, const char *says)
 {
     static const char bytes[8192];

@@ -187,7 +187,7 @@ Test(seal, that_fails_leaves_nothing_to_commit)
     save = begin(r.h, 6);
     must(hearth_save_add(save, piece, 2, NULL));
     fake_refuse(r.fake, HTH_LOCAL_SEAL, HEARTH_EFAILED, "node c has no room");
-    must(hearth_save_seal(save, &err)); /* said; nobody waits for the answer */
+    must(hearth_save_seal(save, &err)); /* sent; the call does not wait for the answer */
     fake_counts(r.fake);
     usleep(100000);
     must_fail(hearth_save_commit(save, &handle, &err), HEARTH_EFAILED);
@@ -287,7 +287,7 @@ Test(give, another_connection_goes_on_where_the_first_one_stopped)
     must(hearth_save_add_bytes(save, &text, 1, NULL));
     must_fail(hearth_save_add(save, piece, 1, &err), HEARTH_ESTATE); /* as for the giver */
     must(hearth_save_set_step(save, 8, NULL));
-    cr_assert(eq(u32, fake_counts(r.fake).step_wait_ms, 700)); /* as the giver was told */
+    cr_assert(eq(u32, fake_counts(r.fake).step_wait_ms, 700)); /* the giver's own */
     must(hearth_save_put_common(save, ".metadata", "m", 1, NULL));
     must(hearth_save_seal(save, NULL));
     protect(save);

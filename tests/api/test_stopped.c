@@ -105,7 +105,7 @@ static void add(struct hearth_save *save)
     cr_assert(zero(int, hearth_save_add(save, &piece, 1, &err)), "%s", err.text);
 }
 
-/* A begin that asks nobody: until the slot lent ahead has come. */
+/* Waits until the slot lent ahead has come: the next begin then asks no engine. */
 static void settle(void)
 {
     cr_assert(zero(int, engines_settle(r.root, NULL)), "the engine does not come to rest");
@@ -169,7 +169,8 @@ Test(stopped, calls_that_bring_something_back_end_in_their_time, .timeout = 60)
     end();
 }
 
-/* What it heard when it went on: the save that was committed meanwhile is one like any other. */
+/* The engine receives all messages when it goes on: the save that was committed meanwhile is a save
+ * like any other. */
 Test(stopped, an_engine_that_goes_on_hears_all_that_was_said, .timeout = 60)
 {
     struct hearth_handle *handle = NULL;
@@ -244,7 +245,7 @@ static void a_hundred_give_up(int commit)
     if (commit)
         cr_assert(zero(int, hearth_wait(handle, HEARTH_PROTECTED, 20000, &err)), "%s", err.text);
     hearth_handle_close(handle);
-    settle();                   /* it hears all hundred */
+    settle();                   /* the engine reads all hundred */
     for (int i = 0; i < 6; i++) /* more than there are slots */
         save_whole((uint64_t)i + 4);
     settle();
@@ -267,7 +268,8 @@ Test(stopped, and_so_is_the_save_that_was_written_meanwhile, .timeout = 60)
 /* ---- an engine that dies
  * --------------------------------------------------------------------------- */
 
-/* row 10: the checksums have not begun, or not ended, and all that was said may be unheard. */
+/* row 10: the checksums have not begun, or not ended, and perhaps the engine has read no
+ * message. */
 static void killed_after_commit(const char *stop_point)
 {
     struct hearth_handle *handle = NULL;

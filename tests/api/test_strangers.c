@@ -354,7 +354,7 @@ Test(strangers, ranks_that_come_before_rank_0_or_to_one_that_ends_are_served_by_
 
     set_up(job_key);
     old = listen_there();
-    start(1, 4); /* they wait in the queue of one that never hears them */
+    start(1, 4); /* they wait in the queue of a socket that never accepts them */
     sleep_ms(300);
     start(0, 1); /* the port is still the other's */
     sleep_ms(300);

@@ -39,7 +39,7 @@ Test(strangers, what_was_said_in_another_gather_is_not_heard_in_this_one)
     start(0, 1);
     come_as(&first, 1, job_key, 7);
     speak(&first, LEN);
-    join_up(0, 1); /* nobody else came */
+    join_up(0, 1); /* no other rank came */
     cr_assert(eq(int, hear(&first, said, sizeof(said)), HEARTH_ETIMEOUT));
     close(first.fd);
     set_up(job_key);

@@ -293,7 +293,7 @@ Test(waits, no_other_call_does_for_an_engine_that_is_stopped, .timeout = 60)
     end();
 }
 
-/* The socket takes no more: what is said has to wait, and nobody waits with it. */
+/* The socket takes no more: requests have to wait, and no call waits with them. */
 static void fill_socket(void)
 {
     struct hearth_save *none = NULL;
@@ -431,8 +431,8 @@ Test(waits, a_save_passes_on_as_patiently_as_it_was_begun, .timeout = 60)
     end();
 }
 
-/* The engine reads what was said in vain when it goes on, and begins the save that nobody waits for
- * any more. */
+/* When the engine goes on, it reads the requests whose calls have failed, and begins the save that
+ * no call waits for any more. */
 Test(waits, a_step_that_was_set_in_vain_is_set_again, .timeout = 60)
 {
     struct hearth_piece p = rank_piece("x", &scene.x, 0, NULL);
