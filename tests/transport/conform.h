@@ -26,7 +26,7 @@ struct conform_backend {
     uint32_t connect_ms; /* 0: the usual */
     int silent;          /* a death may show as nothing but silence: the session's deadline cuts */
     int unguarded;       /* peers' memory is simply there: stopped, closed or not registered */
-    int keyless;         /* nobody looks at keys: what was registered can be read for ever */
+    int keyless;         /* keys are not checked: registered memory can be read for ever */
     const char *library; /* variable that names another one; NULL: none does */
     const char *setting; /* variable to set; NULL: none */
     int keyed;           /* it has a key of its own */
@@ -99,8 +99,8 @@ typedef int cond_fn(struct world *w, void *arg);
 int pump(struct world *w, cond_fn *cond, void *arg, uint64_t ms);
 void pump_for(struct world *w, uint64_t ms);
 
-/* A connection from `from` to the blob; its record, UP. dial_begin: nobody waits for it;
- * NULL: no more connections may stand. */
+/* A connection from `from` to the blob; its record, UP. dial_begin: not UP yet; NULL: no more
+ * connections may stand. */
 struct conn_record *dial_begin(struct side *from, const unsigned char *addr, uint32_t len);
 struct conn_record *dial(struct side *from, const unsigned char *addr, uint32_t len);
 struct conn_record *dial_side(struct side *from, struct side *to, struct conn_record **out_there);

@@ -252,8 +252,8 @@ static void pull_all(struct pair *peer, struct desc d[PEERS][GRANTS], const stru
                     dst->region, (uint64_t)(i * GRANTS + j) * len, len);
 }
 
-/* What was revoked may end either way; all others are whole, on connections that stand. Where the
- * owner cannot take one grant back, the revoked one's connection may be what ends. */
+/* Pulls under a revoked grant may end either way; all others are whole, on connections that stand.
+ * Where the owner cannot take one grant back, the revoked one's connection may be what ends. */
 static void others_are_whole(struct pair *peer, int cookie[PEERS][GRANTS], const struct mem *dst,
         uint64_t len, int but_peer, int but_grant)
 {
@@ -678,7 +678,7 @@ static void leave_amid(const struct conform_backend *backend, int owner)
     munmap(dst.at, dst.len);
 }
 
-/* A dial that nobody has waited for yet; its record is B's first. */
+/* A dial that has not been waited for yet; its record is B's first. */
 static struct world *dial_open(const struct conform_backend *backend, enum hook a, enum hook b)
 {
     struct world *w = world_open(backend);

@@ -135,7 +135,7 @@ void conform_doors(const struct conform_backend *b)
     int before;
 
     if (!b->module)
-        return; /* nobody reaches into this process */
+        return; /* no other process reaches into this one */
     if (strcmp(b->provider, "shm") == 0)
         conform_skip("shared memory has no door to the network");
     if (b->profile)

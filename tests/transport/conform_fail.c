@@ -15,7 +15,7 @@
 
 static uint64_t object = 32 * MIB; /* bytes, more than sockets hold; the strict provider has none */
 
-/* What the owner tells the puller. */
+/* The owner's message to the puller. */
 struct offer {
     uint32_t addr_len, desc_len;
     unsigned char addr[HTH_ADDR_MAX], desc[HTH_DESC_MAX];
@@ -272,7 +272,7 @@ static void puller_asks_and_dies(const struct conform_backend *backend, const st
         pause();
 }
 
-/* The owner wakes up with an answer half sent, new questions to read, and nobody there. */
+/* The owner wakes up with an answer half sent, new requests to read, and a puller that is dead. */
 static void puller_dies_asking(const struct conform_backend *backend)
 {
     struct link_pipe p;
@@ -338,7 +338,7 @@ static void loop_dies(const struct conform_backend *backend, int silent)
     munmap(to, MIB);
 }
 
-/* Group 4: who reads dies. Whose memory is read: group 7. */
+/* Group 4: the process that reads dies. The process whose memory is read: group 7. */
 void conform_death(const struct conform_backend *backend)
 {
     if (!backend->module) {
@@ -365,7 +365,8 @@ static void puller_of_stopped(const struct conform_backend *backend, const struc
     get_all(p->to_puller[0], &go, 1);
     memset(u.bytes, 0xa5, object);
     puller_post(&u);
-    CHECK(!pump(w, all_pulled, B, 400)); /* so much does not come from nobody: the stall deadline */
+    /* A stopped owner does not send so much. The stall deadline of a session is that short here. */
+    CHECK(!pump(w, all_pulled, B, 400));
     B->t->ops->drop(B->t, u.r->conn);
     CHECK(pump(w, is_down, u.r, WAIT_MS));
     CHECK(all_pulled(w, B) && u.r->code == HEARTH_ECANCELED);

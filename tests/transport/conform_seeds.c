@@ -34,7 +34,7 @@ static pid_t seed_start(const struct conform_backend *b, unsigned seed)
     CHECK(pid >= 0);
     if (pid)
         return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody is left of a cell that is cut off */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a cell that is cut off leaves no process behind */
     seed_run(b, seed);
     _exit(0);
 }

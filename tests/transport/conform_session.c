@@ -139,7 +139,7 @@ static struct talker *talker_open(const struct conform_backend *backend,
 
 typedef int done_fn(const struct talker *k);
 
-/* What the engine's thread does, until it is done or the time is over. */
+/* Does the work of an engine's thread, until `is_done` or the time is over. */
 static int drive(struct talker *k, done_fn *is_done, uint64_t ms)
 {
     uint64_t end = real_ms() + ms, due, now;

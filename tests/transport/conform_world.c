@@ -416,7 +416,7 @@ pid_t child_start(child_fn *fn, const struct conform_backend *backend, const str
     CHECK(pid >= 0);
     if (pid)
         return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed cell leaves nobody behind, stopped or not */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed cell leaves no process behind, stopped or not */
     alarm(60);
     fn(backend, p);
     fflush(NULL);

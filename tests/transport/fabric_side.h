@@ -21,7 +21,7 @@
 #define SIDE_SENDS   4u
 #define SIDE_SLOTS   (SIDE_RECVS + SIDE_SENDS + 1)
 
-/* What one side tells the other out of band. */
+/* One side gives this to the other out of band. */
 struct side_card {
     unsigned char addr[64], key[64];
     size_t addr_len, key_len;

@@ -22,7 +22,7 @@ struct tcp_side {
     unsigned char *bytes; /* [SIDE_BYTES], registered */
     struct hth_region *region;
     const unsigned char *key; /* NULL: it has none */
-    struct hth_key job_key;   /* the same, and more where a test says so */
+    struct hth_key job_key;   /* the same, and more if a test sets it */
     int refusals;             /* lines of the log, and the last of them */
     char refused[256];
 };
@@ -44,11 +44,11 @@ int tcp_hear(struct tcp_side *s, int fd, void *out, size_t len);
 int tcp_is_closed(int fd); /* now, without a turn; whatever came before is thrown away */
 int tcp_is_quiet(int fd);  /* open, and not a byte has come */
 
-/* What a dialler of this side's key says; without a key nothing is sealed. */
+/* The options of a dialler that has this side's key; without a key nothing is sealed. */
 struct hth_seal_opts tcp_greeting(const struct tcp_side *s, enum hth_purpose purpose);
 /* A hello alone. */
 void tcp_hello(const struct hth_seal_opts *o, unsigned char out[HTH_SEAL_HELLO]);
-/* A socket that has said and heard its whole hello; -1: it was closed before. */
+/* A socket that has sent its whole hello and received the listener's; -1: it was closed before. */
 int tcp_greet(struct tcp_side *s, const struct hth_seal_opts *o, struct hth_seal **out);
 
 /* A whole connection of plain sockets; its hth_conn at the other end. */
@@ -59,11 +59,11 @@ struct tcp_member {
 };
 void tcp_join(struct tcp_side *s, struct tcp_member *m);
 void tcp_leave(struct tcp_member *m);
-/* What was said costs the connection, as nonsense. */
+/* The bytes that were sent are refused as nonsense, and the connection is closed. */
 void tcp_must_cost(struct tcp_side *s, const struct tcp_member *m);
 void tcp_ask(const struct tcp_member *m, uint64_t pull, const unsigned char desc[HTH_TCP_DESC],
         uint64_t off, uint64_t len);
-/* The next frame's header; a body is left to be heard. */
+/* The next frame's header; its body is not read. */
 void tcp_hear_head(struct tcp_side *s, const struct tcp_member *m, unsigned char out[HTH_TCP_HEAD]);
 
 #endif

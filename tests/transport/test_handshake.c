@@ -416,7 +416,7 @@ Test(handshake, an_acceptor_proves_itself_as_acceptor)
         raw_answer(r, o.key->bytes, wrong[i], transcript);
         if (i < 2) {
             must_not_believe(w, r);
-        } else { /* what is right is believed: the test says what it means to */
+        } else { /* the right proof is accepted: the others are refused for their proof alone */
             raw_run(w, r, 10);
             cr_assert(eq(int, w->node[0].ups[1], 1));
         }

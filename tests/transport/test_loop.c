@@ -227,7 +227,7 @@ Test(loop, connects_are_refused_stalled_and_doubled_as_told)
     run(20);
     cr_assert(eq(int, ends[1].accepts, 3));
     cr_assert(eq(int, ends[0].ups, 2));
-    dial(0, 77); /* nobody */
+    dial(0, 77); /* there is no such endpoint */
     run(20);
     cr_assert(eq(int, ends[0].downs, 3));
     cr_assert(eq(int, ends[0].code, HEARTH_EPEER));
@@ -313,11 +313,11 @@ Test(loop, silence_keeps_everything_until_it_ends)
     say(1, 'z');
     run(100000);
     cr_assert(eq(int, ends[0].messages + ends[1].messages, 0));
-    cr_assert(eq(u64, hth_loop_net_due_ms(net), HTH_NEVER)); /* nobody waits in vain */
+    cr_assert(eq(u64, hth_loop_net_due_ms(net), HTH_NEVER)); /* no side waits in vain */
     ends[0].t->ops->drop(ends[0].t, ends[0].conn);
     run(10);
     cr_assert(eq(int, ends[0].downs, 1));
-    cr_assert(eq(int, ends[1].downs, 0)); /* it does not hear of that either */
+    cr_assert(eq(int, ends[1].downs, 0)); /* it does not learn of that either */
     hth_loop_net_silence(net, 1, 0);
     run(10);
     cr_assert(eq(int, ends[1].messages, 2));

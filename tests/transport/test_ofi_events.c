@@ -194,7 +194,8 @@ Test(ofi_events, the_success_of_a_closed_endpoint_is_no_success_of_what_came_aft
     event_is_left_behind(FI_CONNECTED);
 }
 
-/* Events of others wait for their turn, in their order, and nobody sleeps meanwhile. */
+/* Events of other connections wait for their turn, in their order, and the thread does not sleep
+ * meanwhile. */
 Test(ofi_events, events_of_other_connections_are_not_lost_with_an_endpoint)
 {
     struct hth_ofi_conn *dropped = conn_new(HTH_OFI_UP, &endpoint[0]);

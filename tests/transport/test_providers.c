@@ -26,7 +26,7 @@ static void stop(void)
     made_up_end(root);
 }
 
-/* What is said of the provider on the machine in `root`; "" nothing. */
+/* The sentence about the provider on the machine in `root`; "": none. */
 static const char *said(const char *name, const char *bind, int built)
 {
     static char text[512];

@@ -107,7 +107,7 @@ Test(pulls, a_stalled_pull_is_cut_once_and_the_peer_stays)
 
 #define SLOW  4
 #define EACH  3000u /* ms that the path takes for one of them */
-#define STALL 5000u /* what a session waits where nothing is said */
+#define STALL 5000u /* a session's stall_ms by default */
 
 static uint32_t slowly_asked;
 

@@ -181,7 +181,7 @@ Test(rekey, a_connection_is_made_anew_each_hour_and_nothing_is_lost)
     net_world_close(w);
 }
 
-/* Somebody holds a grant on it for good. */
+/* A grant on it stands for good. */
 Test(rekey, a_connection_that_is_never_quiet_is_cut_in_the_end)
 {
     static unsigned char bytes[64];

@@ -284,7 +284,7 @@ Test(seal, without_the_job_key_nobody_gets_in, .init = seal_setup)
     shake_fini(&s);
 }
 
-/* Nor does he hear a hello: the mac is looked at before a key pair is made. */
+/* A dialler without the key gets no hello either: the mac is checked before a key pair is made. */
 Test(seal, whose_hello_has_no_mac_of_the_job_key_is_not_answered, .init = seal_setup)
 {
     static const unsigned char none[HTH_SEAL_HELLO];
@@ -299,7 +299,7 @@ Test(seal, whose_hello_has_no_mac_of_the_job_key_is_not_answered, .init = seal_s
     }
 }
 
-/* Who stands at an address of the job's and has no key can pretend to know the answer. */
+/* A process at an address of the job, without the key, can pretend to know the answer. */
 Test(seal, a_dialler_does_not_believe_an_acceptor_without_the_key, .init = seal_setup)
 {
     unsigned char hello[HTH_SEAL_HELLO];
@@ -450,7 +450,7 @@ Test(seal, no_cipher_is_used_only_where_both_want_none, .init = seal_setup)
     must_fail(shake(&s), HEARTH_EUNSUPPORTED);
     cr_assert(ne(ptr, strstr(s.err.text, "network"), NULL));
     must_fail(hth_seal_answer(&s.d, s.hello_a, s.proof_d, &s.err),
-            HEARTH_EUNSUPPORTED); /* it hears why */
+            HEARTH_EUNSUPPORTED); /* the dialler learns why */
     must_fail(hth_seal_admit(&s.a, s.proof_d, s.proof_a, &s.acceptor, NULL), HEARTH_ESTATE);
     shake_fini(&s);
 

@@ -132,14 +132,14 @@ Test(session, a_paused_machine_blames_nobody)
 
     must(net_send(w, 0, 1, 1));
     net_run(w, 3000);
-    w->now_ms += 60000; /* both stood still; nobody ticked */
+    w->now_ms += 60000; /* both stood still, and neither ticked */
     net_run(w, 10000);
     cr_assert(eq(int, w->node[0].downs[1] + w->node[1].downs[0], 0));
     net_pause(w, 0, 1); /* one stands still; the other is right to give it up */
     net_run(w, 20000);
     cr_assert(eq(int, w->node[1].downs[0], 1));
     net_pause(w, 0, 0);
-    net_run(w, 3000); /* it finds its connection cut, dials, and is heard again */
+    net_run(w, 3000); /* it finds its connection cut, dials, and its messages arrive again */
     cr_assert(eq(int, w->node[0].downs[1], 0));
     cr_assert(eq(int, w->node[1].ups[0], 2));
     net_world_close(w);
@@ -334,8 +334,8 @@ Test(session, a_peer_that_reads_nothing_fills_the_queue_and_then_gets_all_in_ord
     net_world_close(w);
 }
 
-/* Everything goes wrong at random; whatever is heard was said, once, in order, and in the end,
- * when the net is well again, everybody reaches everybody. */
+/* The net's faults are drawn at random. Each message that arrives was sent, and arrives once and in
+ * order; in the end, when the net is well again, every node reaches every other. */
 static struct hth_loop_verdict storm(void *arg, enum hth_loop_kind kind, uint32_t from, uint32_t to,
         const void *bytes, size_t len)
 {
@@ -381,7 +381,7 @@ Test(session, in_a_storm_nothing_is_heard_that_was_not_said, .init = limit)
     }
 }
 
-/* What happens to nobody's harm: each message arrives, nobody is called down. */
+/* No connection was lost: no node calls another down. */
 static void nobody_is_lost(struct net_world *w)
 {
     for (uint32_t i = 0; i < w->nodes; i++)
@@ -440,7 +440,7 @@ Test(session, a_connection_that_is_in_use_or_watched_is_not_idle)
     net_world_close(w);
 }
 
-/* Messages that cross the agreement, one millisecond later each time: each is heard, once and in
+/* Messages that cross the agreement, one millisecond later each time: each arrives, once and in
  * order. */
 Test(session, nothing_is_lost_on_a_connection_that_is_being_closed)
 {
@@ -502,7 +502,8 @@ static struct hth_loop_verdict answers_are_lost(void *self, enum hth_loop_kind k
     return (struct hth_loop_verdict){ HTH_LOOP_DROP, 0, 0 };
 }
 
-/* Who has agreed keeps its words back until the other one closes; here that one goes on instead. */
+/* A node that has agreed keeps its messages back until the other node closes; here the other node
+ * goes on instead. */
 Test(session, a_yes_that_is_lost_keeps_words_back_until_the_other_goes_on)
 {
     struct hth_session_opts o = { .idle_ms = 2000, .job = "job" };

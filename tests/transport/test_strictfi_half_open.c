@@ -178,12 +178,12 @@ Test(strictfi_half_open, strangers_share_64_places_and_a_peer_connects, .timeout
         stranger_greets();
         turns_until(&answers, i + 1);
     }
-    cr_expect(zero(uint, accepted)); /* the owner has not heard of it */
+    cr_expect(zero(uint, accepted)); /* the owner has not accepted one */
     must(engine->ops->address(engine, addr, &len, NULL));
     must(peer->ops->connect(peer, addr, len, &conn, NULL));
     turns_until(&up, 1);
     turns_until(&accepted, 1);
-    for (uint32_t i = 0; i < GREETINGS; i++) /* those that have no place are told nothing */
+    for (uint32_t i = 0; i < GREETINGS; i++) /* those without a place get no answer */
         stranger_says(
                 (struct hth_rdm_head){
                         .kind = HTH_RDM_ACK, .to = answer[i].id, .token = answer[i].token },

@@ -158,7 +158,7 @@ Test(strictfi_msg, a_forgiven_access_costs_the_connection)
     both_close();
 }
 
-/* The dialling process dies; nobody says so but its socket. */
+/* The dialling process dies; only its socket shows it. */
 Test(strictfi_msg, the_death_of_a_process_is_the_end_of_its_connections)
 {
     struct side_card card;

@@ -120,7 +120,7 @@ Test(tcp, a_grant_ends_with_its_connection)
     tcp_leave(&other);
 }
 
-/* What is in the kernel is a copy; what is not there yet is never read. */
+/* Bytes in the kernel are a copy; bytes that are not there yet are never read. */
 Test(tcp, nothing_is_read_after_a_revoke_with_bytes_on_their_way)
 {
     struct hth_tcp_conn *c = hth_tcp_conn_get(hth_tcp_of(side.t), m.conn);
@@ -131,7 +131,7 @@ Test(tcp, nothing_is_read_after_a_revoke_with_bytes_on_their_way)
     cr_assert(zero(int, setsockopt(c->bulk.fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room))));
     granted(m.conn, 0, SIDE_BYTES, desc);
     tcp_ask(&m, 1, desc, 0, SIDE_BYTES);
-    tcp_turns(&side, 50); /* nobody reads: the socket is full */
+    tcp_turns(&side, 50); /* the puller does not read: the socket is full */
     side.t->ops->revoke(side.t, desc, sizeof(desc));
     memset(side.bytes, 0xcc, SIDE_BYTES);
     cr_expect(eq(int, pull_hear(1, &bytes, 1), 1));
@@ -199,7 +199,8 @@ Test(tcp, a_page_that_cannot_be_read_denies_its_pull_wherever_it_lies)
     munmap(at, ASKED);
 }
 
-/* An interface that went: nobody makes way for that, and peers are given up in their time. */
+/* The interface is gone: no connection is closed to make room for that, and peers are given up in
+ * their time. */
 Test(tcp, an_own_address_that_is_gone_is_no_want_of_room)
 {
     unsigned char blob[HTH_ADDR_MAX];
@@ -244,7 +245,7 @@ static uint64_t waiting_of(const struct tcp_member *who)
     return (uint64_t)n;
 }
 
-/* The rest of the engine is heard between two turns: pings, ranks. */
+/* Between two turns the engine's thread does its other work: pings, ranks. */
 Test(tcp, a_turn_serves_few_pullers_and_the_next_one_the_others)
 {
     static struct tcp_member puller[PULLERS];
@@ -478,7 +479,8 @@ Test(tcp_sealed, a_record_longer_than_its_piece_is_not_written)
         cr_expect(eq(int, side.bytes[i], i < 64 ? 0 : 1));
 }
 
-/* What has come of a record lies where it will stay, as nobody has vouched for it: not for long. */
+/* The part of a record that has come lies where it will stay, before its seal is checked: not for
+ * long. */
 Test(tcp_sealed, half_a_record_does_not_stay)
 {
     unsigned char bytes[64], record[HTH_SEAL_MORE + 64];

@@ -136,7 +136,7 @@ static void on_bus(int sig, siginfo_t *info, void *context)
         _exit(99);
 }
 
-/* Whoever touches it stops there, once. */
+/* A thread that touches the memory stops there, once. */
 static void memory_cut(const struct memory *m)
 {
     struct sigaction action = { .sa_sigaction = on_bus, .sa_flags = SA_SIGINFO };
@@ -244,7 +244,7 @@ Test(tcp_crew, nothing_is_read_after_a_revoke)
     for (int i = 0; i < 50; i++) {
         if (i < 3)
             tcp_turns(&puller, 1);
-        tcp_turns(&owner, 1); /* then nobody reads: the socket is full */
+        tcp_turns(&owner, 1); /* then the puller does not read: the socket is full */
     }
     cr_assert(zero(int, puller.pulls));
     owner.t->ops->revoke(owner.t, desc, len);

@@ -238,7 +238,9 @@ static int path_pull(void)
             quiet = 0;
         if (quiet > 100)
             usleep(100);
-        if (quiet == QUIET) /* some bytes are missing, and nobody says so: its owner's deadline */
+        /* Some bytes are missing, and neither side reports it: the deadline of the connection's
+         * owner. */
+        if (quiet == QUIET)
             puller.t->ops->drop(puller.t, conn);
     }
     cr_assert(eq(int, puller.pulls, before + 1), "a pull has not ended");
@@ -342,7 +344,7 @@ Test(tcp_path, a_recording_opens_nothing)
         fd[i] = tcp_dial(&owner);
         (void)!send(fd[i], heard[i], heard_len[i], MSG_NOSIGNAL);
         if (i == 0)
-            cr_expect(tcp_hear(&owner, fd[i], got, HTH_SEAL_HELLO)); /* as everybody hears */
+            cr_expect(tcp_hear(&owner, fd[i], got, HTH_SEAL_HELLO)); /* every dialler gets one */
     }
     for (int i = 0; i < 2; i++) {
         cr_expect(not(tcp_hear(&owner, fd[i], got, sizeof(got))));
@@ -352,7 +354,7 @@ Test(tcp_path, a_recording_opens_nothing)
     cr_expect(eq(int, owner.messages, 1));
 }
 
-/* Why a CRC is not enough, and what `network = trusted` leaves out: nobody notices. */
+/* Why a CRC is not enough, and what `network = trusted` leaves out: neither side notices. */
 Test(tcp_path, without_a_cipher_bytes_are_changed_under_the_same_crc)
 {
     path_close();

@@ -179,7 +179,7 @@ Test(tcp_pulls, no_more_is_asked_for_than_may_wait_here)
     must_ask_no_more();
 }
 
-/* What is on its way is no more in the cache than what has not been asked for. */
+/* Bytes on their way are no more in the cache here than bytes that were not requested. */
 Test(tcp_pulls, more_is_asked_for_where_the_way_is_long)
 {
     struct request r;

@@ -230,7 +230,7 @@ static int enters(struct tcp_side *s, const unsigned char *with, uint32_t suites
     return 1;
 }
 
-/* He hears nothing; the log says it once for as many as come. */
+/* The stranger gets no answer; the log has one line for as many as come. */
 Test(tcp_strangers, who_is_refused_is_in_the_log)
 {
     struct tcp_side keyed;

@@ -275,7 +275,7 @@ Test(ucx_memory, keys_of_regions_that_are_over_take_no_room)
     side_close(&pair[0]);
 }
 
-/* The puller has heard that the region is over, and keeps the descriptor. */
+/* The puller knows that the region is over, and keeps the descriptor. */
 Test(ucx_memory, a_region_that_is_over_is_denied_whether_or_not_it_was_pulled_from)
 {
     struct side pair[2] = { 0 };
