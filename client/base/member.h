@@ -30,9 +30,9 @@ struct hearth {
     struct hth_crew *crew;
 
     pthread_mutex_t lock;
-    /* What the engine said. Written by client/link and client/join. */
+    /* Facts from the engine's answers. client/link and client/join write them. */
     struct hth_local_attached attached; /* pid 0: it has none in this process's namespace */
-    char engine[HTH_LOCK_HOLDER_TEXT];  /* "pid 12", or where else it is */
+    char engine[HTH_LOCK_HOLDER_TEXT];  /* "pid 12", or the place where it runs */
     struct hth_local_opts joined;       /* in effect there */
     uint64_t epoch, nonce;
     /* Each folder's own. */

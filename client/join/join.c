@@ -214,7 +214,7 @@ static void join_tell_absent(struct hearth *h, uint64_t until, const struct hear
     snprintf(g.why, sizeof(g.why), "%.*s", (int)HTH_WHY_MAX, why->text);
     hth_gather_encode(&g, own);
     hth_meet(h, 1, until, own, table,
-            NULL); /* it may fail for them as well: they have their own word for it */
+            NULL); /* a failure is ignored: the other ranks have errors of their own for it */
     free(table);
 }
 
@@ -223,7 +223,7 @@ void hth_join_absent(struct hearth *h, const struct hearth_error *why)
     join_tell_absent(h, hth_meet_until(h), why);
 }
 
-/* The other ranks hear what this rank's caller does: `why`, whose code is rc. */
+/* Gives the other ranks the error that this rank's caller gets: `why`, whose code is rc. */
 static int join_give_up(struct hearth *h, uint64_t until, int rc, const struct hearth_error *why,
         struct hearth_error *err)
 {
@@ -233,7 +233,8 @@ static int join_give_up(struct hearth *h, uint64_t until, int rc, const struct h
     return rc;
 }
 
-/* This node's engine takes the fabric, or says what it has instead. */
+/* Makes this node's engine take the fabric; the engine answers with the fabric that it has
+ * afterwards. */
 static int join_refit(struct hearth *h, uint32_t fabric, struct hearth_error *err)
 {
     struct hth_local_refit m = { .fabric = fabric };

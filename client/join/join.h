@@ -9,8 +9,8 @@ int hth_joining_open(struct hearth *h); /* HEARTH_ENOMEM */
 void hth_joining_close(struct hearth *h);
 
 int hth_join(struct hearth *h, struct hearth_error *err); /* gather, and hand it to the engine */
-/* The job's other ranks are told, in their gathering, that this one cannot join and why. Takes as
- * long as it. */
+/* Joins the gather of the job's other ranks only to send them that this rank cannot join, and why.
+ * Takes as long as the gather. */
 void hth_join_absent(struct hearth *h, const struct hearth_error *why);
 /* The first recovery is of the epoch that open joined; each further one joins a new one. */
 int hth_join_to_recover(struct hearth *h, struct hearth_error *err);

@@ -134,8 +134,8 @@ int hearth_open(const struct hearth_opts *opts, struct hearth **out_h, struct he
     return HEARTH_OK;
 }
 
-/* An engine inside this process ends with its last rank, and hears it before; another one hears it
- * when it comes to it. */
+/* An engine inside this process ends with its last rank, so the rank waits until the engine has
+ * answered. For any other engine the rank sends CLOSE and does not wait. */
 static void member_leave(struct hearth *h, enum hearth_leave leave)
 {
     struct hth_local_close m = { .leave = (uint32_t)leave };

@@ -27,7 +27,8 @@ static void connect_unmap_locked(struct hearth *h)
     pthread_mutex_lock(&h->lock);
 }
 
-/* One engine found, and ours; *out_hung_up: it was, and went before it knew all that is ours. */
+/* Finds the engine and restores this rank's state there. *out_hung_up: an engine was there, and
+ * ended before it had all of that state. */
 static int connect_locked(
         struct hearth *h, uint64_t until, int *out_hung_up, struct hearth_error *err)
 {
@@ -47,10 +48,10 @@ static int connect_locked(
     *out_hung_up = rc == HEARTH_EENGINE;
     if (rc) {
         close(fd);
-        hth_link_forget(h->link); /* what would go back to it is of no other's numbers */
+        hth_link_forget(h->link); /* no other engine knows the slots and leases of this one */
     } else {
         h->link->fd = fd;
-        hth_say_locked(h); /* what the engine before had heard, or not */
+        hth_say_locked(h); /* again, whether or not the engine before received it */
     }
     return rc;
 }
@@ -73,7 +74,7 @@ int hth_connected_locked(struct hearth *h, uint64_t until, struct hearth_error *
     while ((rc = connect_locked(h, until, &hung_up, err)) && hung_up && hth_mono_ms() < until &&
             hth_mono_ms() < again_until) {
         pthread_mutex_unlock(&h->lock);
-        nanosleep(&nap, NULL); /* one that was just dying: its socket took us still */
+        nanosleep(&nap, NULL); /* an engine that was just ending: its socket still accepted us */
         pthread_mutex_lock(&h->lock);
     }
     h->link->connecting = 0;

@@ -19,7 +19,7 @@ void hth_args_add(struct hth_args *a, const char *name, const char *value)
     a->argv[a->argc++] = value;
 }
 
-/* What is not 0, which is hearthd's default, too. */
+/* Adds a number unless it is 0, which is hearthd's default, too. */
 static void args_add_number(
         struct hth_args *a, const struct hth_option *option, uint64_t v, char text[24])
 {
@@ -60,7 +60,7 @@ static int program_beside(char *out, size_t len)
     return 0;
 }
 
-/* Only absolute folders: in the current one lies what somebody has put there. */
+/* Looks in absolute folders only: any user may have put a program into the current one. */
 static int program_in_path(char *out, size_t len)
 {
     const char *path = getenv("PATH");

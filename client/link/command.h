@@ -16,7 +16,8 @@ struct hth_args {
 void hth_args_make(struct hth_args *args, const struct hearth *h, const char *program);
 void hth_args_add(struct hth_args *args, const char *name, const char *value); /* NULL: neither */
 
-/* hearthd: as told, beside us, in ../bin, or in a folder of PATH, but for the current one. */
+/* hearthd: as the options name it, beside this library, in ../bin, or in a folder of PATH, but for
+ * the current one. */
 int hth_find_program(const struct hearth *h, char *out, size_t len, struct hearth_error *err);
 
 #endif

@@ -38,9 +38,11 @@
 #define RETRY_MS 10
 #define GRACE_MS 3000 /* after our engine ended, for a reason that may pass: for a faster one */
 #define WORDS    (HEARTH_ERROR_TEXT + 40)
-#define AGAIN_MS 200 /* after our engine found the lock of one that was ending: another one, */
-#define AGAIN    5   /* later and later, up to so many times that */
-#define KILLED   3   /* engines that ended without a word, before we say so */
+/* If our engine met the lock of an engine that was ending, we start another one: AGAIN_MS later,
+ * and each time later by as much, up to AGAIN times AGAIN_MS. */
+#define AGAIN_MS 200
+#define AGAIN    5
+#define KILLED   3 /* engines that ended and printed nothing, before we report it */
 
 /* `.hearth/`, through no link below the root; -1 and errno. */
 static int records_open(const struct hearth *h)

@@ -89,7 +89,7 @@ void hth_events_add(struct hearth_handle *handle)
     handle->number = ++link->numbers;
     while (*end)
         end = &(*end)->next;
-    *end = handle; /* last: what is said again is said in its order */
+    *end = handle; /* last: messages that are sent again keep its order */
     pthread_mutex_unlock(&handle->h->lock);
 }
 

@@ -5,12 +5,12 @@
 
 #include "kept.h"
 
-/* From here on, until it is dropped, events of its save are written into it. */
+/* From this call until hth_events_drop(), events of its save are written into it. */
 void hth_events_add(struct hearth_handle *handle);
-/* Its caller has done with it: freed now, or when the engine has all of what was committed. */
+/* Its caller has closed it: freed now, or once the engine has everything that was committed. */
 void hth_events_drop(struct hearth_handle *handle);
 
-/* With h->lock held: one came. */
+/* With h->lock held: an event has come. */
 void hth_event_locked(struct hearth *h, const struct hth_local_event *event, size_t len);
 
 #endif

@@ -5,8 +5,8 @@
  *     lent ahead: BEGIN | another engine than lent it: REGAIN per object    then SEAL, COMMON, COMMIT, CANCEL
  *     all of it was sealed when the engine went: FOLLOW
  *
- * Nothing here is sent: whoever has the connection asks what comes next, so that what did not fit
- * into the socket, or has to be said again, is found in one place.
+ * This file sends nothing. The code that has the connection asks it for the next message, so that
+ * one place knows what did not fit into the socket and what must be sent again.
  */
 #include "kept.h"
 

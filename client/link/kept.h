@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A save that events are about, and what this rank has said of it and would have to say again to an
- * engine that comes in place of this node's: kept until the engine says that all of it is sealed.
+ * A save that events are about, and the messages about it that this rank has sent and would have to
+ * send again to an engine in place of this node's. They are kept until the engine reports that all
+ * of it is sealed.
  */
 #ifndef HEARTH_CLIENT_KEPT_H
 #define HEARTH_CLIENT_KEPT_H
@@ -14,7 +15,7 @@ struct hth_kept_object {
     uint64_t data_len, items_len;     /* once it is sealed */
     uint32_t items;
     int sealed, summed;  /* summed: with the sums of its chunks */
-    int said, seal_said; /* to the engine that there is now */
+    int said, seal_said; /* sent to the present engine */
     char name[HTH_NAME_MAX + 1];
 };
 
@@ -29,16 +30,16 @@ struct hth_kept_common {
 struct hearth_handle {
     struct hearth *h;
     struct hearth_handle *next; /* of those that events are about */
-    uint64_t number;            /* ours, for answers that come when it may be gone */
+    uint64_t number;            /* ours, to find it for an answer: it may be freed by then */
     uint64_t token;
     uint64_t incarnation; /* of the connection that token belongs to */
     uint64_t step;        /* HEARTH_STEP_LATER: not known yet */
-    int ahead;            /* its first slot was lent ahead, and BEGIN is to be said */
+    int ahead;            /* its first slot was lent ahead, and BEGIN is to be sent */
     int committed, commit_said;
     int cancelled, cancel_said;
     int follow_said;
-    int closed;                     /* by its caller; it goes when nothing of it is kept */
-    int copied;                     /* COPIED was heard, which may be before or after COMPLETE */
+    int closed;                     /* by its caller; freed once nothing of it is kept */
+    int copied;                     /* COPIED has come, which may be before or after COMPLETE */
     struct hth_kept_object *object; /* [objects]; NULL: nothing is kept any more */
     uint32_t objects;
     struct hth_kept_common *commons;
@@ -47,7 +48,7 @@ struct hearth_handle {
     struct hearth_status status;
 };
 
-/* A message that is to be said, and about what. */
+/* A message that is to be sent, and what it is about. */
 struct hth_unsaid {
     union {
         struct hth_local_head head;
@@ -62,24 +63,24 @@ struct hth_unsaid {
     uint32_t type;
     uint64_t token, number;
     int fd;    /* borrowed; -1: none */
-    int *said; /* 1 when it is */
+    int *said; /* set to 1 when it is sent */
 };
 
 /* With h->lock held: */
 struct hearth_handle *hth_kept_find_locked(
         struct hearth *h, uint64_t number); /* NULL: it is gone */
-/* 1: *out comes next, on the connection there is. An engine is also sent everything that an earlier
- * engine knew. */
+/* 1: *out is the next message for the present connection. A new engine is also sent everything that
+ * an earlier engine knew. */
 int hth_kept_next_locked(struct hearth *h, struct hth_unsaid *out);
-/* The engine has all of it, or it has failed: nothing is said again. */
+/* The engine has all of it, or the save has failed: nothing is sent again. */
 void hth_kept_end_locked(struct hearth_handle *handle);
-/* With all that is kept of it; it is in no list any more. */
+/* Frees the handle with all that is kept of it; it is in no list any more. */
 void hth_kept_free_locked(struct hearth_handle *handle);
-/* The engine refused what was said. */
+/* The engine has refused a message about this save. */
 void hth_kept_refused_locked(
         struct hearth_handle *handle, uint32_t type, int code, const char *text);
 
-/* One more object, in a slot of the connection that lent it. HEARTH_ENOMEM. */
+/* Adds an object, in a slot of the connection that lent it. HEARTH_ENOMEM. */
 int hth_kept_object_locked(struct hearth_handle *handle, const struct hth_kept_object *object);
 /* common: taken over. */
 void hth_kept_common_locked(struct hearth_handle *handle, struct hth_kept_common *common);

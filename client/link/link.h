@@ -34,9 +34,9 @@ struct hth_ask {
     uint64_t token;
     struct hearth_handle *handle; /* of its save: the token as it is by then; NULL: `token` */
     int fd;                       /* to send along, -1: none */
-    int again;                    /* 1: may be asked anew of a restarted engine */
-    uint64_t incarnation;         /* only of this connection, since `token` is its; 0: of any */
-    uint64_t answered; /* out: the connection it was answered on, and what it gave is of */
+    int again;                    /* 1: may be sent again to a restarted engine */
+    uint64_t incarnation;         /* send it on this connection only, which `token` is of; 0: any */
+    uint64_t answered; /* out: the connection it was answered on, which the answer is of */
     void *answer;
     size_t answer_len;
     char *text; /* as in struct hth_asked; cut where it is longer */
@@ -49,55 +49,61 @@ struct hth_ask {
 int hth_link_open(struct hearth *h); /* without a connection; HEARTH_ENOMEM */
 void hth_link_close(struct hearth *h);
 
-/* With h->lock held: a connection there is, made anew if it was lost. */
+/* With h->lock held: ensures a connection, and makes a new one if it was lost. */
 int hth_connected_locked(struct hearth *h, uint64_t until, struct hearth_error *err);
-/* With h->lock held: one round of waiting until something came or `until` passed. */
+/* With h->lock held: waits once, until something has come or `until` has passed. */
 int hth_hear_one_locked(struct hearth *h, uint64_t until);
-/* With h->lock held: take what came, without waiting. */
+/* With h->lock held: handles the packets that have come, without waiting. */
 void hth_hear_locked(struct hearth *h);
 /* With h->lock held: which connection it is, counted from 1. */
 uint64_t hth_incarnation_locked(const struct hearth *h);
-/* With h->lock held: it has left something unanswered for longer than it takes. */
+/* With h->lock held: 1 if a request has been unanswered for longer than the engine needs. */
 int hth_is_silent_locked(const struct hearth *h);
-/* With h->lock held: ABORT of a save, UNMAP of a lease, on this connection. */
+/* With h->lock held: gives the slot of a save (ABORT) or a lease (UNMAP) back, on this
+ * connection. */
 void hth_give_locked(struct hearth *h, uint32_t type, uint64_t id);
-/* With h->lock held: the slot that was lent ahead, if it has so many bytes: 1, and *out_fd is the
- * caller's. */
+/* With h->lock held: takes the slot that was lent ahead, if it has so many bytes: 1, and the caller
+ * owns *out_fd. */
 int hth_ahead_take_locked(
         struct hearth *h, uint64_t bytes, struct hth_local_lent *out, int *out_fd);
-/* With h->lock held: the slot that was lent ahead is not wanted. */
+/* With h->lock held: gives the slot that was lent ahead back to the engine. */
 void hth_ahead_back_locked(struct hearth *h);
 
-/* With h->lock held: this rank begins `step` once more with these ranks (NULL: all); the attempt.
- * 0: the engine is to count, since it alone knows, or is to say why there is none. */
+/* With h->lock held: counts that this rank begins `step` once more with these ranks (NULL: all),
+ * and returns the attempt. 0: the engine must count, since only it knows the number, or must report
+ * why there is none. */
 uint32_t hth_count_locked(struct hearth *h, uint64_t step, const struct hth_ranks *ranks);
-/* With h->lock held: the engine knows of this one. */
+/* With h->lock held: the engine knows of this save, so its attempt counts as begun. */
 void hth_counted_locked(struct hearth *h, struct hth_save_id save);
 
 int hth_is_connected(const struct hearth *h);
 
-/* 1, until 0: this rank is about to join a new epoch. An engine that comes back meanwhile is not
- * asked to join the one before, which another rank of the node may have ended there. */
+/* From 1 until 0: this rank is about to join a new epoch. If an engine comes back meanwhile, the
+ * rank does not make it join the epoch before, which another rank of the node may have ended
+ * there. */
 void hth_link_joins(struct hearth *h, int on);
-/* For so long no engine is started in place of one that ends: it comes back by itself. */
+/* For `ms` the rank starts no engine in place of one that ends: the engine comes back by itself. */
 void hth_link_awaits(struct hearth *h, uint64_t ms);
-/* The engine made this epoch of what the ranks gathered. table_fd is kept, to join again with. */
+/* The engine has made this epoch from the ranks' table. table_fd, which has the table, is kept to
+ * join again with it. */
 void hth_link_joined(struct hearth *h, const struct hth_local_joined *a, int table_fd);
 
-/* Ask, and wait for the answer. */
+/* Sends a request, and waits for the answer. */
 int hth_ask(struct hearth *h, struct hth_ask *ask, struct hearth_error *err);
-/* Tell it something, and wait: the answer is that it was done, or why not. `want` and `answer` are
- * filled in. */
+/* Sends a request and waits until the engine has done it, or has refused with a reason. `want` and
+ * `answer` are filled in. */
 int hth_tell(struct hearth *h, struct hth_ask *ask, struct hearth_error *err);
 
-/* Say it on the connection there is, if there is one that takes it; nobody waits for the answer. */
+/* Sends a request on the present connection, if there is one and its socket accepts it. No caller
+ * waits for the answer. */
 void hth_post(struct hearth *h, struct hth_ask *tell);
 
-/* Ask now and wait later, many at a time: *asked stays where it is until it is waited for or
- * dropped. */
+/* Sends a request now; the caller waits later, and may have many on their way. *asked must stay in
+ * place until it is waited for or dropped. */
 int hth_ask_ahead(
         struct hearth *h, struct hth_ask *ask, struct hth_asked *asked, struct hearth_error *err);
-/* The same of what may be left unasked: on the connection there is, if it takes it now. */
+/* The same for a request that may be left out: it is sent only on the present connection, if that
+ * accepts it now. */
 int hth_ask_try(struct hearth *h, struct hth_ask *ask, struct hth_asked *asked);
 int hth_ask_wait(struct hearth *h, struct hth_asked *asked, uint64_t wait_ms, const char *what,
         struct hearth_error *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The link's fields. Under h->lock, but for `next`, and `packet`, which the thread that reads has
- * to itself. */
+/* The link's fields. h->lock guards them, but for `next`, and for `packet`, which only the reading
+ * thread uses. */
 /* For this folder alone. */
 #ifndef HEARTH_CLIENT_LINK_PARTS_H
 #define HEARTH_CLIENT_LINK_PARTS_H
@@ -12,13 +12,13 @@
 struct hth_inside;
 struct hth_lease;
 
-/* A request that nobody waits for, or not any more. */
+/* A request whose answer no caller waits for, or waits for any more. */
 struct hth_posted {
     struct hth_posted *next;
     uint64_t request;
     uint64_t number; /* of the handle that it is about; 0: none */
     uint64_t token;  /* as it was asked with */
-    uint32_t type;   /* posted; 0: its caller gave up, and what it brings goes back */
+    uint32_t type;   /* posted; 0: its caller gave up: the slot or lease in the answer goes back */
     uint32_t want;   /* of one whose caller gave up */
     uint64_t since_ms;
 };
@@ -47,7 +47,7 @@ struct hth_link {
     struct hth_give *gives;      /* that did not fit into the socket yet */
     struct hth_local_lent ahead; /* a slot lent before we asked; token 0: none */
     int ahead_fd;
-    int stuck;                 /* the socket took not all that is to be said */
+    int stuck;                 /* the socket did not accept all messages that are due */
     struct hth_attempts begun; /* by this rank in its epoch */
     struct hth_inside *inside; /* an engine in this process */
     struct hth_fallen

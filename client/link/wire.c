@@ -111,7 +111,7 @@ static void wire_answer(struct hth_asked *asked, const void *packet, size_t len,
         close(fd);
 }
 
-/* ---- what nobody waits for ------------------------------------------------------------------- */
+/* ---- without a waiting caller ---------------------------------------------------------------- */
 
 void hth_give_locked(struct hearth *h, uint32_t type, uint64_t id)
 {
@@ -154,8 +154,8 @@ int hth_ahead_take_locked(struct hearth *h, uint64_t bytes, struct hth_local_len
     return 1;
 }
 
-/* A save's first slot is asked for, and the engine takes back what it lent ahead when it reads
- * that. */
+/* 1: a request for a save's first slot is on its way. The engine takes back the slot that it lent
+ * ahead when it reads that request. */
 static int wire_is_asked_for_slot(const struct hth_link *link)
 {
     for (const struct hth_asked *asked = link->asked; asked; asked = asked->next)
@@ -188,7 +188,8 @@ static void wire_lent_ahead(struct hearth *h, const void *packet, size_t len, in
     hth_counted_locked(h, hth_local_save_to(m.save));
 }
 
-/* Nobody waits for it any more: a slot that it lends, or a lease, is not ours to keep. */
+/* Its caller does not wait any more, so a slot that it lends, or a lease, goes back to the
+ * engine. */
 static void wire_answer_late(
         struct hearth *h, const struct hth_posted *p, const void *packet, size_t len)
 {
@@ -307,7 +308,7 @@ void hth_link_forget(struct hth_link *link)
     wire_forget_ahead(link);
 }
 
-/* What came before it ended is heard. */
+/* Ends the connection, after the packets that came before its end are handled. */
 static void wire_lose_locked(struct hearth *h)
 {
     int fd = h->link->fd, attached = -1, n;
@@ -325,7 +326,8 @@ static void wire_lose_locked(struct hearth *h)
             "the connection to this node's engine ended; it is looked for at the next call");
 }
 
-/* The packet does not get through: where another thread reads, it finds out and closes. */
+/* A packet cannot be sent. If another thread reads, that thread finds the end of the connection and
+ * closes it. */
 static void wire_break_locked(struct hearth *h)
 {
     if (h->link->reading)
@@ -334,7 +336,7 @@ static void wire_break_locked(struct hearth *h)
         wire_lose_locked(h);
 }
 
-/* The message and its record; 0: it is out. */
+/* Sends the message and records it; 0: it is sent. */
 static int wire_post(struct hearth *h, struct hth_ask *ask, uint64_t number)
 {
     struct hth_posted *p = malloc(sizeof(*p));
@@ -453,7 +455,6 @@ int hth_hear_one_locked(struct hearth *h, uint64_t until)
     return n < 0 ? HEARTH_EENGINE : HEARTH_OK;
 }
 
-/* With the lock: the packet is out, or the connection is lost. */
 int hth_ask_send_locked(
         struct hearth *h, struct hth_ask *ask, struct hth_asked *asked, uint64_t until)
 {
@@ -506,7 +507,7 @@ int hth_ask_send_locked(
     return HEARTH_OK;
 }
 
-/* Its answer may come yet, and bring what has to go back. */
+/* The answer may still come, with a slot or a lease that must go back. */
 static void late_note(struct hearth *h, const struct hth_asked *asked)
 {
     struct hth_posted *p = h->link->fd >= 0 ? malloc(sizeof(*p)) : NULL;
@@ -573,7 +574,7 @@ int hth_ask_over_locked(
         struct pollfd p = { .fd = fd, .events = POLLIN };
         int ready;
 
-        pthread_mutex_unlock(&h->lock); /* nobody else reads: there is no other connection */
+        pthread_mutex_unlock(&h->lock); /* no other thread reads: there is no other connection */
         ready = poll(&p, 1, wire_left_ms(until));
         pthread_mutex_lock(&h->lock);
         if (ready <= 0)

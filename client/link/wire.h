@@ -7,21 +7,24 @@
 
 #include "link.h"
 
-/* The packet is out, or the connection is lost. HEARTH_ESTATE: it is not the one of ask->token. */
+/* Sends the packet. HEARTH_EENGINE: the connection is lost; HEARTH_ETIMEOUT: its socket did not
+ * accept the packet by `until`; HEARTH_ESTATE: it is not the connection of ask->token. */
 int hth_ask_send_locked(
         struct hearth *h, struct hth_ask *ask, struct hth_asked *asked, uint64_t until);
 int hth_ask_wait_locked(struct hearth *h, struct hth_asked *asked, uint64_t until, const char *what,
         struct hearth_error *err);
 void hth_ask_drop_locked(struct hearth *h, struct hth_asked *asked);
-/* What of the saves is not said yet, and what goes back, as far as the socket takes it. */
+/* Sends the messages of the saves that are not sent yet, and gives slots and leases back, as far as
+ * the socket accepts it. */
 void hth_say_locked(struct hearth *h);
-/* Until another thread has changed something, or `until` passed. */
+/* Waits until another thread has changed something, or `until` has passed. */
 void hth_await_change_locked(struct hearth *h, uint64_t until);
-/* Its connection has ended, and slots, leases and tokens with it: what was to be said of them is
- * not. */
+/* The connection has ended, and with it its slots, leases and tokens: messages about them are
+ * dropped. */
 void hth_link_forget(struct hth_link *link);
 
-/* One request on a connection that nobody else uses yet; events that come meanwhile are heard. */
+/* Sends one request on a connection that no other thread uses yet, and waits for its answer; events
+ * that come meanwhile are handled. */
 int hth_ask_over_locked(
         struct hearth *h, int fd, struct hth_ask *ask, uint64_t until, struct hearth_error *err);
 

@@ -114,7 +114,7 @@ static int is_set(const struct hearth_opts *o, const struct hth_option *option)
                                       : hth_option_number(option, o) != 0;
 }
 
-/* ---- variables that nobody reads ------------------------------------------------------------ */
+/* ---- variables that are not read ------------------------------------------------------------ */
 
 static struct {
     pthread_mutex_t lock;

@@ -3,7 +3,7 @@
 #ifndef HEARTH_CLIENT_ENV_H
 #define HEARTH_CLIENT_ENV_H
 
-#define HTH_STRAYS     8u /* that are said; more are counted */
+#define HTH_STRAYS     8u /* that are logged; more are only counted */
 #define HTH_STRAY_TEXT 160
 
 /* The variables HEARTH_... that nothing reads: how many, and a sentence each with the nearest

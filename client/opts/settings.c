@@ -35,7 +35,7 @@ static const struct setting {
 
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
 
-/* Who is to end it, and how. */
+/* How an operator ends the engine: part of a sentence. */
 static const char *remedy(const struct hearth *h, char *out, size_t len)
 {
     if (h->attached.pid == (uint32_t)getpid())

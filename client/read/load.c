@@ -144,7 +144,7 @@ static int wanted_lay_over(struct hearth_checkpoint *c, struct wanted *w, const 
     if ((rc = wanted_check(w, &s, err)))
         return rc;
     w->found = 1;
-    /* What a cut leaves is appended and does not meet this piece again. */
+    /* The cut appends the boxes that are left; they do not meet this piece again. */
     for (size_t i = 0; i < w->rest.count;) {
         if (!hth_box_meet(w->piece->ndim, &w->rest.box[i], &s.box, &meet)) {
             i++;

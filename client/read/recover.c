@@ -127,8 +127,8 @@ static int recover_may(struct hearth *h, struct hearth_error *err)
     return hth_join_to_recover(h, err);
 }
 
-/* What was asked for is checked first: a new epoch ends what is undecided, and the other ranks may
- * have come to it with options that are right. */
+/* Checks the caller's options first: a new epoch ends saves that are undecided, and the other ranks
+ * may have come to it with options that are right. */
 static int recover_choose(struct hearth *h, const struct hearth_recover_opts *o,
         struct hth_local_recovered *out, char ruled_out[HTH_LOCAL_RULED_OUT],
         struct hearth_error *err)

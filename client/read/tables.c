@@ -91,7 +91,7 @@ static int tables_take(struct asking *q, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-/* What is foreign has none. */
+/* A foreign object has no table. */
 static int tables_want(const struct hth_source *s)
 {
     return !s->tried && s->object->kind != HTH_OBJECT_FOREIGN;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bytes of an object. An object on this node is mapped already. From other nodes come whole
- * chunks, checked against the table; the last ones fetched are kept, so that a box read row by row
- * moves each chunk once, and the next ones can be asked for ahead.
+ * The bytes of an object. An object on this node is mapped already. From other nodes whole chunks
+ * are fetched and checked against the table. The last ones fetched are kept, so that a box read row
+ * by row moves each chunk once; the next ones can be prefetched.
  */
 #include "window.h"
 
@@ -47,7 +47,7 @@ int hth_ahead_room(const struct hearth_checkpoint *c)
     return c->aheads < AHEAD_OBJECTS && c->ahead_bytes < AHEAD_ALL;
 }
 
-/* What was asked for ahead is there, or not wanted. */
+/* Ends a prefetch: its bytes are there, or are not wanted. */
 static void window_end_ahead(struct hearth_checkpoint *c, struct hth_window *w)
 {
     hth_ask_drop(c->h, &w->ahead);
@@ -82,7 +82,7 @@ static void window_widen(const struct hth_source *s, uint64_t *off, uint64_t *le
     *len = end - *off;
 }
 
-/* The chunk that is wrong in *out_chunk. */
+/* If a chunk is wrong: HEARTH_ECORRUPT, and its number in *out_chunk. */
 static int window_check(const struct hth_source *s, const unsigned char *bytes, uint64_t off,
         uint64_t len, uint64_t *out_chunk, struct hearth_error *err)
 {
@@ -99,7 +99,7 @@ static int window_check(const struct hth_source *s, const unsigned char *bytes, 
     return HEARTH_OK;
 }
 
-/* What is wrong is told to the engine. */
+/* Takes bytes that have come, and reports a wrong chunk to the engine. */
 static int window_take(struct hearth_checkpoint *c, struct hth_source *s, int fd, uint64_t off,
         uint64_t len, struct hearth_error *err)
 {
@@ -134,7 +134,7 @@ static int window_fetch(struct hearth_checkpoint *c, struct hth_source *s, uint6
     return rc;
 }
 
-/* What was asked for ahead, if it is of use. */
+/* Takes the bytes of a prefetch, if they hold [off, off + len). */
 static int window_take_ahead(
         struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len)
 {

@@ -6,14 +6,14 @@
 
 #include "checkpoint.h"
 
-/* Bytes [off, off + len) of the object's data, where they can be read: until the next call for
- * this source. Checked against the table where they came from elsewhere. */
+/* Makes bytes [off, off + len) of the object's data readable at *out, until the next call for this
+ * source. Bytes from elsewhere are checked against the table. */
 int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len,
         const unsigned char **out, struct hearth_error *err);
 /* The same copied to dst[len], piece by piece. */
 int hth_read_data(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, void *dst,
         uint64_t len, struct hearth_error *err);
-/* Ask for what of [off, off + len) comes first, if there is room for more that is on its way. */
+/* Prefetches the first bytes of [off, off + len), if there is room for one more prefetch. */
 void hth_source_ahead(
         struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len);
 int hth_ahead_room(const struct hearth_checkpoint *c);

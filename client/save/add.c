@@ -104,8 +104,8 @@ static int add_one(struct hearth_save *s, const struct hth_laid *laid, struct ht
     return rc ? rc : add_piece(s, laid, list, out_data, err);
 }
 
-/* The bytes are copied by the caller's list. Where the caller is told a place, it may write there
- * until the end, so no sum of the object is made here. */
+/* The caller's list copies the bytes. If the caller gets the place of the bytes (`told`), it may
+ * write there until the end, so the rank makes no sums of the object. */
 static struct hth_copies add_list(struct hth_written *o, int told)
 {
     o->summed &= !told;

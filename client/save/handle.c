@@ -89,7 +89,8 @@ static int handle_failed(const struct hearth_status *st, struct hearth_error *er
             st->text[0] ? st->text : hearth_strerror(st->code));
 }
 
-/* What is kept has changed: said, as far as the socket takes it. What came meanwhile is heard. */
+/* Sends messages that are due, as far as the socket accepts them, and handles the packets that have
+ * come. Returns the error of a save that has failed. */
 static int handle_say_locked(struct hearth_handle *s, struct hearth_error *err)
 {
     hth_hear_locked(s->h);
@@ -233,7 +234,7 @@ int hearth_wait(struct hearth_handle *handle, enum hearth_level level, uint32_t 
     return rc;
 }
 
-/* Nobody knows until somebody waits, who looks for the engine again. */
+/* The state is unknown until a caller waits: hearth_wait() looks for the engine again. */
 static void handle_engine_gone(const struct hearth *h, struct hearth_status *st)
 {
     st->code = HEARTH_EUNKNOWN;

@@ -20,11 +20,12 @@ struct hth_written {
 };
 
 struct hearth_handle *hth_handle_open(struct hearth *h); /* hearth_handle_close() */
-/* Of these ranks alone (runs 0: of all); before it is under way. HEARTH_ENOMEM. */
+/* The save is of these ranks alone (runs 0: of all ranks). Called before the save is under way.
+ * HEARTH_ENOMEM. */
 int hth_handle_ranks(struct hearth_handle *handle, const struct hth_ranks *ranks);
 /* It is under way at the engine under this token of that connection, in the slot of `object`;
- * ahead: BEGIN is not said yet, and is now. save.epoch 0: which save it is is not known yet, and
- * `step` is what begin was told. HEARTH_ENOMEM. */
+ * ahead: BEGIN was not sent yet, and is sent now. save.epoch 0: the save's id is not known yet, and
+ * `step` is the step that the caller gave to begin. HEARTH_ENOMEM. */
 int hth_handle_lent(struct hearth_handle *handle, uint64_t token, uint64_t incarnation,
         struct hth_local_save save, uint64_t step, const struct hth_kept_object *object, int ahead);
 int hth_handle_more(struct hearth_handle *handle, const struct hth_kept_object *object);
@@ -32,8 +33,8 @@ int hth_handle_more(struct hearth_handle *handle, const struct hth_kept_object *
 void hth_handle_named(struct hearth_handle *handle, struct hth_local_save save);
 void hth_handle_set_step(struct hearth_handle *handle, uint64_t step); /* with the kill switch on */
 
-/* Said, and kept: none of these waits. Errors: of the save, if it is known already that it has
- * failed. */
+/* These send a message and keep it for a later engine; none waits. Errors: of the save, if it is
+ * known already that it has failed. */
 int hth_handle_seal(struct hearth_handle *handle, uint32_t index, const struct hth_written *object,
         struct hearth_error *err);
 /* common: taken over. */

@@ -194,7 +194,7 @@ static int pass_take(struct hearth_save *s, const struct hearth_ticket *t, struc
     return pass_take_records(s, &a, err);
 }
 
-/* Is it one for this process at all? */
+/* 0: the ticket was made on this node, with the kill switch as it is here. */
 static int ticket_check(struct hearth *h, const struct hearth_ticket *t, struct hearth_error *err)
 {
     int off = h->opts.off != 0;
@@ -206,7 +206,7 @@ static int ticket_check(struct hearth *h, const struct hearth_ticket *t, struct 
             "this is no ticket of a save on this node: hearth_save_give() makes one");
 }
 
-/* Under the kill switch: an empty save of the same size. What was staged is not there. */
+/* Under the kill switch: an empty save of the same size. It has none of the staged bytes. */
 static int pass_take_nothing(
         struct hearth_save *s, const struct hearth_ticket *t, struct hearth_error *err)
 {
@@ -232,7 +232,7 @@ int hearth_save_take(struct hearth *h, const struct hearth_ticket *ticket,
     s->wait_ms = hth_get32(ticket->bytes + 48);
     rc = h->opts.off ? pass_take_nothing(s, ticket, err) : pass_take(s, ticket, err);
     if (rc) {
-        hearth_save_abort(s); /* where it was taken, and is of no use to us */
+        hearth_save_abort(s); /* if the engine gave it to us: we cannot use it */
         return hth_while(err, rc, "take a save");
     }
     *out_save = s;

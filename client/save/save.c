@@ -219,8 +219,8 @@ static int save_ask(struct hearth_save *s, struct hth_written *w, struct hth_loc
     return rc;
 }
 
-/* The slot that was lent ahead, if there is one of that size; 0: there is none. Who may wait for
- * room asks for it: there may be less than when the slot was lent. */
+/* Takes the slot that was lent ahead, if there is one of that size; 0: there is none. A caller that
+ * may wait for room asks the engine instead: there may be less room than when the slot was lent. */
 static int save_take_ahead(struct hearth_save *s, const struct hth_local_begin *m,
         struct hth_local_lent *out, uint64_t *out_incarnation, int *out_fd)
 {
@@ -292,7 +292,7 @@ int hth_save_add_object(struct hearth_save *s, uint64_t bytes, const struct hear
     rc = s->h->opts.off ? save_lend_nothing(&w, bytes, err) : save_lend(s, &w, bytes, o, err);
     if (rc)
         return rc;
-    /* SHA-256 is the engine's, which reads all bytes for it and then sums them up as well. */
+    /* The engine makes SHA-256 sums. It reads all bytes for them, and makes the CRC32C sums too. */
     if (!s->h->opts.off && s->h->opts.integrity != HEARTH_INTEGRITY_STRONG)
         w.crc = calloc(HTH_CHUNKS(bytes) + 1, sizeof(*w.crc));
     w.summed = w.crc != NULL;
@@ -310,7 +310,7 @@ static int save_may_begin(struct hearth *h, struct hearth_error *err)
             "agree on where the job goes on");
 }
 
-/* Who takes part: the caller, and others that say the same. */
+/* The ranks that take part in the save: the caller, and others, which give the same list. */
 static int save_ranks(const struct hearth *h, const struct hearth_begin_opts *o,
         struct hth_ranks *out, struct hearth_error *err)
 {

@@ -45,11 +45,11 @@ struct hearth_save *hth_save_open(
         struct hearth *h, uint64_t step); /* with a handle; NULL: no memory */
 int hth_save_add_object(struct hearth_save *s, uint64_t bytes, const struct hearth_begin_opts *o,
         struct hearth_error *err); /* a slot lent, which becomes the open object */
-/* The records of the object that was open last go where its table will be. */
+/* Copies the records of the object that was open last to where its table will be. */
 void hth_save_finish_object(struct hearth_save *s, uint32_t index);
 void hth_save_dispose(struct hearth_save *s);
-/* The code for a request that failed with rc: HEARTH_EBUSY where no answer came in time and nobody
- * was to wait. */
+/* The code for a request that failed with rc: HEARTH_EBUSY where no answer came in time and the
+ * caller gave no wait_ms. */
 int hth_save_late(uint32_t wait_ms, int rc, struct hearth_error *err);
 
 #endif
