@@ -33,10 +33,12 @@ static uint32_t spare(struct world *w)
 
 /* As many at a time as there are promised copies, and one by one where nobody says two: the next
  * only after the last was noticed, since what is called PROTECTED until then may count on what is
- * lost, and after what is protected has all its copies again. */
+ * lost, and after what is protected has all its copies again: the manifest too, which a recovery
+ * brings back. */
 int fault_may_lose(struct world *w, uint32_t count)
 {
     if (w->hurt && w->now_ms >= w->hurt_ms + w->opts.dead_ms + NOTICED_MS &&
+            w->recovered >= w->ranks &&
             (hth_save_none(w->newest.id) ||
                     look_copies(w, w->newest.id, UINT32_MAX) > options_tolerance(w)))
         w->hurt = 0;

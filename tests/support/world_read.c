@@ -414,7 +414,8 @@ static void judge_bad(struct world *w, const struct reader *d)
     const struct machine *x = &w->machine[d->machine];
 
     if (x->store && mem_of(x->store)->evidence && !w->hits[WORLD_KIND_ROT] &&
-            !w->hits[WORLD_KIND_RECORD] && !(w->opts.breaks & HTH_BREAK_VERIFY))
+            !w->hits[WORLD_KIND_RECORD] && !w->hits[WORLD_KIND_FLIP] &&
+            !(w->opts.breaks & HTH_BREAK_VERIFY))
         world_broken(w, "P1: machine %u puts a copy aside that is right, for BAD of rank %u",
                 d->machine, d->rank);
 }
