@@ -69,7 +69,7 @@ int file_open(
 
 /* ---- engine.c: the process beside us ---- */
 pid_t engine_pid(const char *root);   /* 0: none */
-void engine_settle(const char *root); /* until it has prepared all it wants to, or die */
+void engine_settle(const char *root); /* until it has prepared all that it prepares ahead, or die */
 void engine_end(const char *root);    /* SIGKILL; all that is under root goes */
 
 /* ---- copy.c: what the machine can do ---- */
@@ -118,8 +118,9 @@ void job_all(
         struct job *j, enum order order, uint64_t step, struct said out[NODES_MAX]); /* or die */
 void job_end(struct job *j, enum order leave);
 void job_lose(struct job *j, uint32_t node); /* its engine and memory, after job_end() */
-/* While it runs: a rank's process, engine and memory are gone; the others, which were told to TRY,
- * say when their save has failed; and all begin again, with a fresh node in its place. */
+/* While it runs: a rank's process, engine and memory are gone; the other ranks, which have the
+ * order TRY, report when their save has failed; and all begin again, with a fresh node in its
+ * place. */
 void job_kill(struct job *j, uint32_t node);
 void job_others(struct job *j, uint32_t but, enum order order, uint64_t step);
 void job_others_failed(struct job *j, uint32_t but, struct said out[NODES_MAX]);

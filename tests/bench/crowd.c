@@ -159,7 +159,7 @@ static void crowd_end(struct crowd *c)
 
 struct side_of {
     const char *name;
-    uint16_t port; /* 0: nobody comes */
+    uint16_t port; /* 0: there is no crowd */
     struct series rate, came, cpu;
 };
 

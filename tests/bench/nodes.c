@@ -131,9 +131,9 @@ static unsigned wires_fastest(void)
            series_median(&wires.kind[1].rate) > series_median(&wires.kind[0].rate);
 }
 
-/* Who gives and who takes have a processor of their own, of engines and of the ends of a pair: left
- * alone the kernel puts both ends of a loopback on one of two at times, for some milliseconds, and
- * idles on the other. */
+/* The engine that gives and the engine that takes, and the two ends of a pair, have a processor of
+ * their own: left alone the kernel puts both ends of a loopback on one of two at times, for some
+ * milliseconds, and idles on the other. */
 static void engines_place(const struct job *j, uint32_t taker)
 {
     char root[256];

@@ -172,7 +172,7 @@ static void unmake(void)
 /* ---- What the coordinator does
  * --------------------------------------------------------------------- */
 
-/* What a member reads is what was found: the same holders, and the same one first. */
+/* A member reads the sources that were found: the same holders, and the same one first. */
 static void check_plan(const unsigned char *bytes, size_t len, const struct hth_sources *sources)
 {
     struct hth_sources got;
@@ -255,8 +255,8 @@ static uint32_t merge_two(
     return n;
 }
 
-/* Who has what by nothing but a merge of all nodes' lists, two by two, and one walk along the
- * manifest. */
+/* The holders of all objects by nothing but a merge of all nodes' lists, two by two, and one walk
+ * along the manifest. */
 static double merge_s(void)
 {
     uint32_t nodes = made.shape->nodes, runs = 0, n = 0;

@@ -82,8 +82,8 @@ static void issue(void)
     }
 }
 
-/* A destination as a fresh node has it: a file's memory that nobody has touched, and that was never
- * registered. */
+/* A destination as a fresh node has it: a file's memory that no process has touched, and that was
+ * never registered. */
 static void make_new(const struct pull_job *job)
 {
     struct hearth_error err = { 0 };

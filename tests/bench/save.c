@@ -104,7 +104,7 @@ static double rate(double seconds)
     return (double)bytes / seconds / 1e9;
 }
 
-/* What the last save has written. */
+/* Compares with the bytes that the last save has written. */
 static void compare(struct hearth_piece *piece, uint64_t seed)
 {
     struct hearth_checkpoint *ckpt = NULL;
