@@ -522,7 +522,7 @@ Test(cli, rm_takes_nothing_but_saves_and_follows_no_link)
     cr_assert(eq(int, hearth("rm", other), 2), "a directory that is no save");
     cr_assert(eq(int, hearth("rm", inside), 2));
     cr_assert(zero(int, mkdir(in_job(""), 0700)));
-    cr_assert(zero(int, mkdir(in_job("step-3_ckpt"), 0700))); /* of somebody else's */
+    cr_assert(zero(int, mkdir(in_job("step-3_ckpt"), 0700))); /* of another program */
     snprintf(link, sizeof(link), "%s", in_job("step-3_ckpt/link"));
     cr_assert(zero(int, symlink(other, link)));
     cr_assert(eq(int, hearth("rm", in_job("step-3_ckpt")), 3), "no job of Hearth's: %s", err_text);

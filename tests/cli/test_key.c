@@ -6,7 +6,7 @@
 
 TestSuite(key, .init = make_root, .fini = remove_root);
 
-/* 1: no digits of the file's keys are in what was said. */
+/* 1: the output has no digits of the file's keys. */
 static int key_is_unsaid(const char *path)
 {
     char text[140] = "", first[17];

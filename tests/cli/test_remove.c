@@ -141,7 +141,7 @@ static void mark_job(void)
     close(open(below(JOB "/.hearth/lock"), O_CREAT | O_WRONLY, 0600));
     snprintf(name, sizeof(name), JOB "/.hearth/%016x-%016x-%016x-%08x.dir", 1, 1, 1, 1);
     if (stat(below(JOB "/step-1_ckpt"), &st))
-        return; /* somebody exchanges names */
+        return; /* the other process exchanges names */
     snprintf(line, sizeof(line), "inode %016llx published\n", (unsigned long long)st.st_ino);
     fd = open(below(name), O_CREAT | O_TRUNC | O_WRONLY, 0600);
     if (fd < 0 || write(fd, line, strlen(line)) < 0)
@@ -194,7 +194,7 @@ static void link_to_jobs(void)
         _exit(2);
 }
 
-/* Rounds of a command against somebody who exchanges names all the while. */
+/* Rounds of a command against a process that exchanges names all the while. */
 static void race(void (*make)(void), void (*exchange)(void), int is_clean)
 {
     if (geteuid() != 0)
@@ -274,7 +274,7 @@ static void must_refuse(int status, const char *says)
     cr_assert(zero(int, access(below(JOB "/step-1_ckpt/first"), F_OK)), "%s", err_text);
 }
 
-/* Status 1, and this is said; what is Hearth's has gone. */
+/* Exit status 1, with this sentence; all that is Hearth's has gone. */
 static void must_leave(const char *says)
 {
     cr_assert(eq(int, hearth("clean", "--root", root, JOB), 1), "%s", err_text);
@@ -356,7 +356,7 @@ Test(removal, a_mount_point_is_not_crossed)
     cr_assert(zero(int, access(below("elsewhere/precious"), F_OK)));
 }
 
-/* Opening a fifo waits for somebody at its other end; a directory chain could use up
+/* Opening a fifo waits for a process at its other end; a directory chain could use up
  * descriptors. */
 Test(removal, what_is_no_file_stays_and_is_not_opened)
 {
