@@ -87,7 +87,7 @@ struct world {
     int loses_engines;  /* 0: a rank that says its engine is gone ends the scenario */
     int surprised;      /* it did */
 
-    /* What was written. A tag names one save. */
+    /* The saves that were written. A tag names one save. */
     uint64_t tags;
     uint64_t step_of[TAGS_MAX];
     uint64_t newest;    /* step of the last save begun */

@@ -182,7 +182,7 @@ static int write_save(struct hearth_save *save, struct who *w, struct hearth_err
     return hearth_save_put_common(save, "common.bin", common, common_words * 8, err);
 }
 
-/* "0,2,4": who takes part, and more memory where that makes our part larger. */
+/* "0,2,4": the ranks that take part. Makes more memory if our part is larger then. */
 static int name_some(const char *list)
 {
     char *end = (char *)(uintptr_t)list;
@@ -321,8 +321,8 @@ static void do_piled(uint64_t step, uint64_t tag, unsigned count)
         say("ok piled");
 }
 
-/* As after an error of the connection that the process has not seen: all that it has sent is
- * heard. */
+/* As after an error of the connection that the process has not noticed: all that it has sent
+ * arrives. */
 static void do_cut(void)
 {
     for (int fd = 3; fd < 1024; fd++) {

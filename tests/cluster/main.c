@@ -222,9 +222,9 @@ static int findings(struct world *w)
 }
 
 /* "strict-PROFILE" is the provider for tests as that fabric; its settings are the environment's,
- * which ranks and engines have from us. What is read of a save that its owner has just freed fails
- * in a completion, as on hardware: no reader's fault. Machines share no names of sockets but those
- * in the scenario's folder. */
+ * which ranks and engines have from us. A read of a save that its owner has just freed fails in a
+ * completion, as on hardware: that is not the reader's fault. Machines share no names of sockets
+ * but those in the scenario's folder. */
 static int provider_set(struct world *w, const char *provider)
 {
     char path[400];
@@ -324,7 +324,7 @@ static void read_why(struct run *r, int status)
     line[strcspn(line, "\n")] = '\0';
     if (r->result) /* a scenario may have met a loss that it wanted */
         snprintf(r->why, sizeof(r->why), "%s", strchr(line, ' ') ? strchr(line, ' ') + 1 : "");
-    /* What was written before the world was closed says nothing of the closing. */
+    /* A reason from before the world was closed does not explain why the closing failed. */
     if (r->killed)
         snprintf(r->why, sizeof(r->why), "no end after %u s", opt.limit_ms / 1000);
     else if (!line[0] || status != (r->result & 0xff) << 8)

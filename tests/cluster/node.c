@@ -61,8 +61,9 @@ static int ip_batch(const char *script)
     return status;
 }
 
-/* What is mounted from here on is seen by us alone. In a chroot "/" is no mount: then a mount of
- * our own is made below which nothing is shared, and the two that are mounted over. */
+/* Only our own processes see the mounts that are made from here on. In a chroot "/" is not a mount:
+ * then a mount of our own is made, below which nothing is shared, and the two that are mounted over
+ * are made private. */
 static int keep_mounts_apart(const char *dir)
 {
     if (!mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL))
@@ -158,7 +159,7 @@ static void be_init(const struct world *w, const struct node *n, int in, int out
     show_own_interfaces(w);
     if (sethostname(n->name, strlen(n->name)) || ip_batch(script) || !carrier("eth0"))
         _exit(1);
-    signal(SIGCHLD, SIG_IGN); /* orphans are nobody's */
+    signal(SIGCHLD, SIG_IGN); /* orphans need no wait() */
     if (write(out, "r", 1) != 1)
         _exit(1);
     for (;;)

@@ -83,7 +83,7 @@ static int flip(struct world *w, const char *what, uint32_t owner, int engines)
         if (now_ms() >= until)
             return lost(w, "%s of step 2 is still not the same on all machines", what);
     }
-    TRY(node_kill(w, w->seat[owner])); /* so the copy must be what it is said to be */
+    TRY(node_kill(w, w->seat[owner])); /* so recovery reads the copy, which must be right */
     TRY(node_up(w, w->seat[owner]));
     TRY(world_restart(w, 2));
     return world_save(w, 3);
@@ -110,7 +110,8 @@ static int flip_adopted(struct world *w, const char *arg)
     return flip_of(w, arg, 0);
 }
 
-/* Both copies of the newest are bad: the older one that is kept is recovered, and it is said. */
+/* Both copies of the newest are bad: the older save that is kept is recovered, and the ranks learn
+ * of the loss. */
 static int flip_both(struct world *w, const char *arg)
 {
     (void)arg;
@@ -129,7 +130,7 @@ static int flip_both(struct world *w, const char *arg)
 }
 
 /* Machine 1 is a fresh one, and its engine stops when the first chunk of rank 1's object has come
- * and is not yet looked at: somebody on the path, who knows the format, has changed it. */
+ * and is not yet checked: an attacker on the path, with knowledge of the format, has changed it. */
 static int forge_what_comes(struct world *w)
 {
     uint64_t until = now_ms() + 20000;

@@ -69,8 +69,8 @@ static int registered_by_all(struct world *w, struct registered *sum)
     return 0;
 }
 
-/* Heartbeats went out and were heard, all the time. That an engine stood still for a third of
- * dead_ms, "paused", is no sign: it may have had no processor for so long. */
+/* All the time, heartbeats went out and arrived. The line "paused", that an engine stood still for
+ * a third of dead_ms, proves nothing: the engine may have had no processor for so long. */
 static int nobody_was_late(struct world *w)
 {
     static const char *const words[] = { " peer-down ", " pull-stalled ", " connection-cut ",

@@ -198,8 +198,8 @@ static int dropped(struct world *w, const char *arg)
     return world_recover(w, 0);
 }
 
-/* What was recovered and lies with others can still be read when the engines have come back, which
- * have not seen the plan. */
+/* Objects of the recovered save that lie on other nodes can still be read when the engines have
+ * come back, which have not received the plan. */
 static int read_from_new_engines(struct world *w, const char *arg)
 {
     (void)arg;

@@ -48,7 +48,7 @@ static int crashes_closing(struct world *w, const char *arg)
     return 0;
 }
 
-/* Nobody's doing, as far as the scenario knows: its reason has the crash, and where it was. */
+/* The scenario does not know of the kill: its reason has the crash, and where it was. */
 static int engine_crashes(struct world *w, const char *arg)
 {
     (void)arg;

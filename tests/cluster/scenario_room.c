@@ -110,7 +110,7 @@ static int says(struct world *w, const char *what)
     return 0;
 }
 
-/* Somebody else fills the tmpfs to the last page under a running job: that save fails on every
+/* Another program fills the tmpfs to the last page under a running job: that save fails on every
  * rank, for that reason; nothing is lost; and with room the job goes on. */
 static int full_after_open(struct world *w, const char *arg)
 {
@@ -290,8 +290,8 @@ static int full_before_open(struct world *w, const char *arg)
     return world_save(w, 3);
 }
 
-/* The ranks of one machine hear it in open, those of others there or in recover; all of them soon,
- * and why. */
+/* The ranks of that machine get the error in open, those of the others there or in recover; all of
+ * them soon, and with the reason. */
 static int no_room_is_told(struct world *w, const char *arg)
 {
     uint32_t full = (uint32_t)atoi(arg);

@@ -166,7 +166,7 @@ static int hold(struct world *w, uint64_t step, uint32_t r)
     return tell(w, r, line);
 }
 
-/* It hears so when it hands its save over, or when it waits. */
+/* The rank learns that its save has failed when it hands the save over, or when it waits. */
 static int has_failed(struct world *w, uint32_t r, uint64_t step)
 {
     char line[80];
@@ -182,8 +182,8 @@ static int has_failed(struct world *w, uint32_t r, uint64_t step)
 }
 
 /* Rank 0 has begun a save when its connection ends. Rank 1 of the same machine begins one and
- * writes, then rank 0 writes. What rank 1 has saved is what it wrote; rank 0 hears that its save
- * has failed, and the job goes on. */
+ * writes, then rank 0 writes. Rank 1's save has the bytes that rank 1 wrote; rank 0 learns that its
+ * save has failed, and the job goes on. */
 static int cut_off(struct world *w, const char *arg)
 {
     char line[80];

@@ -23,8 +23,8 @@
 #define MORE_KIB       4096u
 #define MORE_FILES     8u
 #define MORE_STORE_KIB (16u * 1024)
-/* Slots of places that have gone home go when all has been well for a while, and memory that ranges
- * were read into when nobody has read for 10 s. */
+/* Slots of places that have moved back are freed when all nodes have been well for a while, and
+ * memory that ranges were read into when no rank has read for 10 s. */
 #define GIVE_BACK_MS   15000u
 
 struct dice {
@@ -114,7 +114,7 @@ static int damage_an_object(struct world *w, struct dice *d)
     world_stop(w);
     if (!w->protected || object_find(w, dice_roll(d, w->nodes), w->protected, owner, &o))
         return 0; /* it is not on that machine */
-    /* What the ranks had begun may be PROTECTED since, and this one freed. */
+    /* The save that the ranks had begun may be PROTECTED since, and this one freed. */
     return file_flip_if_there(w, o.path, 4096 + dice_roll(d, (uint32_t)o.data_len));
 }
 
@@ -310,7 +310,7 @@ static uint32_t without_places(struct world *w)
     return count;
 }
 
-/* What a machine may keep now. */
+/* The most that a machine may keep now. */
 static uint64_t store_kib_most(struct world *w, const struct weight *first)
 {
     uint64_t slot_kib = ((w->kib + 8) * 17 / 16 + 2047) / 2048 * 2048;
@@ -319,9 +319,9 @@ static uint64_t store_kib_most(struct world *w, const struct weight *first)
     return first->store_kib + MORE_STORE_KIB + places * (w->keep + 1) * slot_kib;
 }
 
-/* What the engine may have open now. Each pair has two connections, or four, where both have
- * dialled; and on rxm one that is on its way to each machine that is gone, until the kernel gives
- * it up after two minutes. */
+/* The most files that the engine may have open now. Each pair has two connections, or four, where
+ * both have dialled; and on rxm one that is on its way to each machine that is gone, until the
+ * kernel gives it up after two minutes. */
 static unsigned files_most(const struct world *w, const struct life *l, const struct weight *now)
 {
     int rxm = w->provider && strstr(w->provider, "ofi_rxm");
@@ -337,7 +337,8 @@ static int has_grown(
            now->files > files_most(w, l, now);
 }
 
-/* What is on its way out, as slots, memory and connections to who is gone, may go. */
+/* Waits for slots, memory and connections to nodes that are gone: the engine may be about to free
+ * them. */
 static int weigh_at_rest(
         struct world *w, uint32_t k, const struct life *l, uint64_t store_kib, struct weight *now)
 {
@@ -418,7 +419,7 @@ static int try_to_save(struct world *w)
     return 1;
 }
 
-/* Saves, one after the other, until one is PROTECTED: in a bounded time, and nobody helps. The
+/* Saves, one after the other, until one is PROTECTED: in a bounded time, and without help. The
  * first has begun. */
 static int go_on(struct world *w)
 {

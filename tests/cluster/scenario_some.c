@@ -43,7 +43,7 @@ static int save_begin(struct world *w, uint64_t step, const char *list)
     return answers_of(w, list, 15000);
 }
 
-/* Until it is PROTECTED, far within its deadline: nobody else is waited for. */
+/* Until it is PROTECTED, far within its deadline: no other rank is waited for. */
 static int save_of(struct world *w, uint64_t step, const char *list)
 {
     char line[120];
@@ -89,8 +89,8 @@ static int rank_0_alone(struct world *w, const char *arg)
 }
 
 /* The engine of the machine whose rank saves, or the coordinator's, is killed under its ranks when
- * the save was handed over. What the rank hears in time is that it is PROTECTED, or that it has
- * failed; the next one then is. */
+ * the save was handed over. In time the rank learns that the save is PROTECTED, or that it has
+ * failed; the next one then is PROTECTED. */
 static int engine_killed(struct world *w, const char *arg)
 {
     uint32_t k = (uint32_t)strtoul(arg, NULL, 10);

@@ -81,7 +81,7 @@ static int leave_unfinished(struct world *w, uint32_t rank)
     return rank_answer(w, rank, 6000);
 }
 
-/* What was recovered has its copies again: 0; or the victim stands at its point: 1. */
+/* 0: the recovered save has its copies again. 1: the victim stands at its point. */
 static int protected_or_stop(struct world *w, uint32_t victim)
 {
     uint64_t until = now_ms() + 15000;
@@ -176,7 +176,8 @@ static int lose_at(struct world *w, const char *arg)
     return goes_on(w);
 }
 
-/* The ranks live on: what they were told is answered; a recovery that failed is asked for again. */
+/* The ranks live on: the commands that they have are answered; a recovery that failed is asked for
+ * again. */
 static int finish_stage(struct world *w)
 {
     int saving = is_saving(w), rc;

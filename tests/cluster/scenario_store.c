@@ -107,8 +107,8 @@ static int ends(struct world *w, uint32_t k, pid_t engine, unsigned ms)
     return lost(w, "the engine of a directory that was removed lives on");
 }
 
-/* `rm -rf` of it: its engine says so and ends, its ranks hear why, and the next start finds a new
- * one. A removal takes its time: a slot may be missed before the directory is gone. */
+/* `rm -rf` of it: its engine logs that and ends, its ranks get the reason, and the next start finds
+ * a new one. A removal takes its time: a slot may be missed before the directory is gone. */
 static int directory_removed(struct world *w, const char *arg)
 {
     char path[300];
@@ -123,7 +123,7 @@ static int directory_removed(struct world *w, const char *arg)
     TRY(node_engine_signal(w, 2, SIGSTOP));
     TRY(world_save_begin(w, 3));
     TRY(rank_answer(w, 1, 10000));
-    TRY(rank_post(w, 1, "wait 3 40 30000")); /* somebody waits for that engine */
+    TRY(rank_post(w, 1, "wait 3 40 30000")); /* a rank waits for that engine */
     node_path(w, 1, "", path, sizeof(path));
     while (nftw(path, gone, 16, FTW_DEPTH | FTW_PHYS)) /* its engine makes files meanwhile */
         if (++tries > 20)

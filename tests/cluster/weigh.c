@@ -30,7 +30,7 @@ struct kind {
     unsigned count;
 };
 
-/* What a descriptor is of: "socket:", "/NAME", "anon_inode:[eventfd]". */
+/* The kind of a descriptor: "socket:", "/NAME", "anon_inode:[eventfd]". */
 static void kind_of(int dir, const char *fd, char out[64])
 {
     char path[300];
