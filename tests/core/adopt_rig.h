@@ -130,7 +130,7 @@ static inline struct seen scan(void)
     return seen;
 }
 
-/* What was found under this name; fails when there is none. */
+/* The object that was found under this name; fails when there is none. */
 static inline const struct hth_store_found *found(const struct seen *seen, const char *name)
 {
     for (int i = 0; i < seen->count; i++)

@@ -60,7 +60,7 @@ static inline void head(struct text *t)
 }
 
 /* Memo numbers 0 torch.Size, 1 to 3 the classes of chunk, index and storage info: they come into
- * being in attributes that nobody asks for. */
+ * being in attributes that are not read. */
 static inline void classes(struct text *t)
 {
     put_text(t, "x");

@@ -463,9 +463,9 @@ Test(adopt, a_job_directory_that_was_copied_works)
     cr_assert(eq(ptr, strstr(said, "left alone"), NULL), "%s", said);
     for (int i = 0; i < 4; i++) {
         must(s->ops->take(s, MIB, &one, NULL));
+        /* No number is used again by which a rank or a record may name a slot. */
         for (int k = 0; k < 4; k++)
-            cr_assert(ne(
-                    u64, one->id, id[k])); /* what a rank or a record knows by its number is gone */
+            cr_assert(ne(u64, one->id, id[k]));
     }
     s->ops->give(s, seen.f[0].slot);
 }
@@ -490,8 +490,8 @@ Test(adopt, broken_things_in_the_pool_are_no_slots)
     memset(slot->base, 1, slot->capacity);
 }
 
-/* A slot is written to and a save's directory emptied: what has another owner or another name is
- * somebody's who does not expect that. */
+/* The store writes into a slot and empties a save's directory: a file with another owner or another
+ * name belongs to a program that does not expect that. */
 Test(adopt, what_is_also_somebody_elses_is_left_alone)
 {
     struct hth_slot *slot;

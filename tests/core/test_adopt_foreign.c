@@ -63,7 +63,7 @@ Test(adopt_foreign, a_foreign_container_with_a_marker_beside_it_is_left_out)
     foreign_container();
     put("step-5_ckpt__3__unfinished", "", 0);
     must(open_store(NULL));
-    seen = scan(); /* of its marker is told, of its files not */
+    seen = scan(); /* its marker is reported, its files are not */
     cr_assert(eq(int, seen.count, 1));
     cr_assert(eq(int, seen.f[0].unfinished, 1));
     cr_assert(eq(ptr, seen.f[0].slot, NULL));

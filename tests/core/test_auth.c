@@ -231,7 +231,7 @@ Test(auth, a_key_that_others_can_reach_is_refused, .init = setup, .fini = teardo
     }
 }
 
-/* As user 61234, who has group 61300: 0 where the key is taken. */
+/* As user 61234, with group 61300. 0: the key is taken. */
 static int key_as_user(void)
 {
     static const gid_t groups[] = { 61300 };

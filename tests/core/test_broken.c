@@ -101,7 +101,7 @@ static void spoil_pooled(const struct hth_slot *slot, enum spoil how)
     spoil(path, how);
 }
 
-/* What the engine does before it asks for slots. */
+/* The engine does this before it asks for slots. */
 static unsigned mend(void)
 {
     struct hearth_error why = { 0 };
@@ -196,7 +196,7 @@ Test(broken, a_sealed_file_that_was_spoiled_is_lent_to_nobody_and_put_aside)
     }
 }
 
-/* Somebody's file that has the name by now is not ours to remove. */
+/* A file of another program that has the name by now is not ours to remove. */
 Test(broken, another_file_of_that_name_stays)
 {
     struct hth_slot *slot;

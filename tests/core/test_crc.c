@@ -79,7 +79,7 @@ Test(crc, of_two_parts_joins_to_that_of_the_whole)
     }
 }
 
-/* Lengths whose bytes nobody would go over: by pairs of equal parts, as often as it takes. */
+/* Lengths too large to go over their bytes: by pairs of equal parts, as often as it takes. */
 Test(crc, of_parts_of_any_length_joins)
 {
     uint32_t zeros = hth_crc32c("", 1), ones = hth_crc32c("\1", 1);

@@ -145,7 +145,8 @@ Test(epoch, a_number_that_no_job_reaches_is_its_rows_fault_by_name, .init = setu
     refused("rank 3 (node 'c') reports epoch");
 }
 
-/* What was believed once is written down everywhere, so the next joining finds it at all nodes. */
+/* All nodes have a number on record that was believed once, so the next joining finds it at all of
+ * them. */
 Test(epoch, numbers_are_not_used_up_by_the_highest_that_is_believed, .init = setup)
 {
     uint64_t nonce = UINT64_C(1) << 40;
@@ -424,7 +425,7 @@ Test(epoch, a_damaged_record_is_refused, .init = setup, .timeout = 60)
     free(bytes);
 }
 
-/* A record whose digest holds, by somebody who does not keep the rules. */
+/* A record whose digest holds, by a program that does not keep the rules. */
 static void bend(size_t at, uint32_t v)
 {
     struct hth_epoch e, out;

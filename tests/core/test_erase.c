@@ -60,7 +60,7 @@ static int is_there(const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* Somebody else's, and things that lie where ours lie. */
+/* A file of another program, or a link, also where one of ours would lie. */
 static void put(const char *name, const char *link)
 {
     char path[256];

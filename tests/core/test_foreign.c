@@ -189,7 +189,7 @@ Test(foreign, a_metadata_that_was_cut_anywhere_is_torn)
 
 Test(foreign, a_pickle_of_anything_is_whole_and_not_understood)
 {
-    /* Of each kind of argument one, and opcodes that only a class of somebody else's needs. */
+    /* Of each kind of argument one, and opcodes that only another library's class needs. */
     static const char pickle[] = "\x80\x04\x95\x01\0\0\0\0\0\0\0"
                                  "cos\nsystem\n(X\x02\0\0\0ls\x8c\x01xC\x01.M\1\2J\1\2\3\4"
                                  "\x8d\x01\0\0\0\0\0\0\0.F1.5\nG\1\2\3\4\5\6\7.tRq\x01\x94.";

@@ -182,7 +182,7 @@ Test(full, a_save_has_its_small_common_objects)
     s->ops->close(s);
 }
 
-/* What is read under its name, and written over twice meanwhile, is read as it was. */
+/* A record that was opened under its name, and written over meanwhile, is read as it was. */
 Test(full, who_reads_a_record_reads_one_record)
 {
     char path[200], bytes[300];

@@ -165,7 +165,7 @@ static void must_be_read(struct text *t)
     free(t->at);
 }
 
-/* What is shared is looked at once. Were it looked at each time, the processor time would end. */
+/* A shared value is read once. Were it read each time, the processor time would end. */
 Test(metadata_bounds, time_is_linear_in_what_is_shared)
 {
     struct text t = { 0 };
@@ -324,7 +324,8 @@ Test(metadata_bounds, time_is_linear_in_places_beside_a_huge_tensor)
     free(t.at);
 }
 
-/* Read, with the first `len` bytes of `key` in front of a value in a dict that nobody asks for. */
+/* Reads a file with the first `len` bytes of `key` in front of a value in a dict that is not looked
+ * up. */
 static int with_key(const char *key, size_t len)
 {
     struct hearth_metadata *md = NULL;
@@ -347,8 +348,8 @@ static int with_key(const char *key, size_t len)
 
 #define WITH_KEY(key) with_key(key, sizeof(key) - 1)
 
-/* Whoever unpickles the file hashes its keys: thirty tuples of the tuple before, twice each, are
- * 2^30. */
+/* A program that unpickles the file hashes its keys: thirty tuples of the tuple before, twice each,
+ * are 2^30. */
 Test(metadata_bounds, a_key_is_hashed_in_no_time)
 {
     enum { WIDE = 60000 };

@@ -93,7 +93,7 @@ Test(options, ranges_are_what_the_formats_have_room_for)
     cr_assert(eq(u64, hth_options[HTH_AT_keep].most + 1, HTH_KEEP_MAX)); /* and one undecided */
 }
 
-/* What the ranks gather is compared with in core/format/gather.c, besides the rows ALIKE. */
+/* core/format/gather.c compares what the ranks gather, besides the rows ALIKE. */
 Test(options, what_ranks_must_agree_on_in_another_way_is_known)
 {
     static const char *const known[] = { "job", "world", "allow_degraded", "transport", "key_file",

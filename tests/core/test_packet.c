@@ -148,7 +148,7 @@ Test(packet, that_nobody_takes_is_refused_without_waiting, .init = setup)
     cr_assert(eq(int, rc, EAGAIN));
 }
 
-/* Who has no number left for a descriptor still hears what was said. */
+/* A process that has no number left for a descriptor still receives the message. */
 Test(packet, without_room_for_its_descriptor_comes_nevertheless, .init = setup)
 {
     struct hth_local_head m = { .length = sizeof(m), .type = 50, .request = 3 }, got;
@@ -180,7 +180,7 @@ Test(packet, that_was_sent_before_a_close_with_unread_answers_is_heard, .init = 
 
     must(hth_packet_put(end[0], &m, sizeof(m), -1));
     must(hth_packet_put(end[0], &m, sizeof(m), -1));
-    must(hth_packet_put(end[1], &m, sizeof(m), -1)); /* nobody reads it */
+    must(hth_packet_put(end[1], &m, sizeof(m), -1)); /* is never read */
     close(end[0]);
     cr_assert(eq(int, (int)receive(&len, &fd), HTH_PACKET_GOT));
     cr_assert(eq(int, (int)receive(&len, &fd), HTH_PACKET_GOT));

@@ -329,7 +329,8 @@ Test(pool, a_slot_that_nobody_had_comes_before_one_of_somebody_else)
     teardown();
 }
 
-/* What a rank had counts among slots of one class only: a larger one is for larger objects. */
+/* The slot that a rank had is preferred among slots of one class only: a larger one is for larger
+ * objects. */
 Test(pool, the_slot_that_a_rank_had_is_not_wasted_on_a_small_object)
 {
     uint64_t sizes[] = { 16 * MIB, 17 * MIB };
@@ -366,7 +367,7 @@ Test(pool, background_work_makes_what_was_reserved_and_then_rests)
     teardown();
 }
 
-/* What is promised and not yet made counts: two reservations cannot both have the same room. */
+/* Room that is promised and not yet made counts: two reservations cannot both have it. */
 Test(pool, room_that_was_promised_is_not_given_twice)
 {
     uint64_t one[] = { 40 * MIB }, two[] = { 40 * MIB, 40 * MIB };
@@ -565,7 +566,7 @@ Test(pool, what_is_put_aside_as_evidence_is_bounded)
     teardown();
 }
 
-/* Somebody else takes the room between reserve() and the work on it. */
+/* Another program takes the room between reserve() and the work on it. */
 Test(pool, a_slot_whose_memory_is_gone_is_given_up_and_said)
 {
     uint64_t size = 20 * MIB;

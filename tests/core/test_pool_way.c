@@ -35,7 +35,7 @@ static void mapped_makes_no_way(int had_since)
     must_fail(s->ops->reserve(s, &second, 1, NULL), HEARTH_ENOSPC);
     cr_assert(eq(ptr, s->ops->mapped(s), slot));
     cr_assert(eq(ptr, s->ops->mapped(s), NULL));
-    munmap(mapped, slot->capacity); /* as the rank is told to */
+    munmap(mapped, slot->capacity); /* as the engine asks the rank to */
     must(s->ops->reserve(s, &second, 1, NULL));
     work_all();
     pattern(take(second)->base, second, 1);
@@ -53,8 +53,8 @@ Test(pool_way, a_slot_that_a_rank_had_before_the_engine_makes_no_way)
     mapped_makes_no_way(1);
 }
 
-/* The bytes are all that is said, as at a begin: what lies in the way is as large as an object
- * was. */
+/* The bytes are all that the caller gives, as at a begin: the slots in the way are as large as an
+ * object was. */
 Test(pool_way, free_slots_of_other_sizes_make_way_where_nothing_was_reserved)
 {
     uint64_t small = 40 * MIB, large = 100 * MIB;

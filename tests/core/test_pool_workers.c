@@ -51,7 +51,7 @@ Test(pool_workers, a_large_raw_object_is_freed_by_the_workers)
     must(s->ops->raw_make(s, save, "next", 20 * MIB, &raw, NULL));
     s->ops->raw_close(s, raw);
     cr_assert(ne(ptr, asked, NULL));
-    s->ops->close(s); /* with what nobody did any more */
+    s->ops->close(s); /* with works that were never done */
 }
 
 static unsigned works(void)

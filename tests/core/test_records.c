@@ -393,7 +393,7 @@ Test(records, a_manifest_says_that_its_shards_are_strong)
             "strong");
     m.strong = 0;
     must(hth_manifest_encode(&m, bytes, NULL));
-    bytes[HTH_MANIFEST_HEAD + 14] = 2; /* by somebody who can make its digest */
+    bytes[HTH_MANIFEST_HEAD + 14] = 2; /* by a program that can make its digest */
     hth_digest(bytes + hth_manifest_bytes(&m) - HTH_DIGEST, bytes,
             hth_manifest_bytes(&m) - HTH_DIGEST);
     must_fail(decode_manifest(bytes, hth_manifest_bytes(&m)), HEARTH_ECORRUPT);
@@ -460,7 +460,7 @@ Test(records, two_objects_of_one_name_name_both_ranks)
     must_fail(hth_manifest_encode(&m, bytes, &err), HEARTH_EEXIST);
 }
 
-/* A manifest whose digest holds, written by somebody who does not keep the rules. */
+/* A manifest whose digest holds, written by a program that does not keep the rules. */
 static void manifest_bend(size_t at_byte, uint64_t v, size_t n)
 {
     struct hth_object objects[2] = { object_of(0, 0, "a"), object_of(1, 0, "b") };

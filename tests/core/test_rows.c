@@ -58,7 +58,7 @@ Test(rows, have_one_packed_form)
     must_fail(hth_rows_unpack(rows, 10, 2, bent, sizeof(bent)), HEARTH_EPROTO);
 }
 
-/* What one answer of rank 0 has, in a job whose every node has its own name, store, address and
+/* The bytes of one answer of rank 0, in a job whose every node has its own name, store, address and
  * machine, and whose every rank has its own random number, clock and proof. */
 static size_t packed_bytes(uint32_t nodes, uint32_t per_node)
 {

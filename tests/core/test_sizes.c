@@ -38,7 +38,7 @@ Test(sizes, of_many_sizes_those_count_as_the_next_that_lie_nearest_to_it)
     cr_assert(eq(u64, s.bytes[3], 1));
 }
 
-/* The k-th largest object has the k-th largest size that is said, or a smaller one. */
+/* The k-th largest object is as large as the k-th largest size in `s`, or smaller. */
 Test(sizes, each_object_has_its_place_whatever_the_sizes)
 {
     uint64_t random = 4, bytes[HTH_SIZES_OBJECTS];

@@ -200,7 +200,7 @@ Test(value_older, the_preamble_says_what_follows)
     refused(open_item(item, 45), HEARTH_EUNSUPPORTED, "big-endian");
 }
 
-/* --- an OrderedDict has items, and attributes that nobody asks for --- */
+/* --- an OrderedDict has items, and attributes that are not read --- */
 
 Test(value_dict, an_ordered_dict_takes_its_state_once)
 {

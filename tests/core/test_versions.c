@@ -342,7 +342,7 @@ Test(versions, a_record_is_damaged_and_of_no_other_version_where_its_digest_does
     }
 }
 
-/* What a release after the first one promises is a row of the table. */
+/* The promise of a release after the first one is a row of the table. */
 Test(versions, a_build_with_the_next_one_in_its_row_reads_both)
 {
     EACH(i)
