@@ -109,7 +109,7 @@ static void engine_says(struct talk *t, const struct step *s)
             t->engine, p.bytes, len + sizeof(p.head), s->how & DESCRIPTOR ? t->null : -1);
 }
 
-/* An object of the save that the engine is still to hear of: BEGIN, and SEAL. */
+/* An object of the save that the engine has yet to receive: BEGIN, and SEAL. */
 static void object_add(struct talk *t)
 {
     struct hth_kept_object object = { .sealed = 1, .name = "object" };

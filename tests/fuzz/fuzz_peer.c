@@ -38,7 +38,7 @@ static void lie(struct world *w, const struct step *s)
     machine_touch(w, w->member[from]);
 }
 
-/* Who has fallen silent is heard again at its next step of that kind. */
+/* A node that has fallen silent speaks again at its next step of that kind. */
 static void be_silent(struct world *w, const struct step *s, unsigned *silent)
 {
     uint32_t node = liar_of(s);
