@@ -32,7 +32,7 @@ struct lie {
     unsigned char bytes[HTH_MESSAGE_MAX];
 };
 
-/* As often anything at all as something that was said, changed. */
+/* As often random bytes as a message that was sent before, changed. */
 static void lie_make(struct lie *lie, const struct hostile_corpus *c, size_t most)
 {
     lie->random = !c->count || hostile_roll(&dice, 2);
@@ -240,7 +240,8 @@ static void enemy_slice(struct side *s)
         else
             session_says(s);
         enemy_turns(s);
-        if (i % 16 == 0) /* let it be sent: who is refused dials again */
+        /* The messages need time to go out: an enemy that is refused dials again. */
+        if (i % 16 == 0)
             for (int k = 0; k < 4; k++) {
                 usleep(500);
                 enemy_turns(s);

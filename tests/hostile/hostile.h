@@ -33,7 +33,7 @@ __attribute__((format(printf, 3, 4))) _Noreturn void hostile_failed(
         const char *file, int line, const char *format, ...);
 extern uint64_t hostile_slice; /* that is under way */
 
-/* What a hostile peer makes of a frame or body that somebody honest has said. */
+/* Frames and bodies that an honest peer has sent: a hostile peer sends them again, changed. */
 struct hostile_corpus {
     struct heard {
         uint16_t type;
@@ -48,7 +48,7 @@ void corpus_add(
 void corpus_clear(struct hostile_corpus *c);
 /* Anything at all, into out[most]: its length. */
 size_t hostile_random(uint64_t *dice, unsigned char *out, size_t most, uint16_t *out_type);
-/* Something that was said, or nearly; the corpus has something. */
+/* A message that was sent before, or nearly that; the corpus is not empty. */
 size_t corpus_lie(const struct hostile_corpus *c, uint64_t *dice, unsigned char *out, size_t most,
         uint16_t *out_type);
 /* In place, of bytes[len]; the new length, most at most. */

@@ -76,7 +76,8 @@ static void tap(void)
     }
 }
 
-/* What the judge of the simulator finds broken is what the liar said; that is none of ours. */
+/* The judge of the simulator finds the liar's messages broken: that is not our fault, and is
+ * dropped. An engine's end is counted. */
 static void liar_waits(uint64_t ms)
 {
     uint64_t until = w.now_ms + ms;
@@ -144,7 +145,7 @@ static size_t flood_lie(unsigned char *body, uint16_t *out_type)
     return flood.len;
 }
 
-/* Large things that nobody has asked for. */
+/* Large blobs that no engine has asked for. */
 static size_t blob_lie(unsigned char *body, uint16_t *out_type)
 {
     struct hth_writer out = { .at = body, .cap = HTH_BODY_MAX };

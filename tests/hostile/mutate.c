@@ -113,7 +113,7 @@ size_t corpus_lie(const struct hostile_corpus *c, uint64_t *dice, unsigned char 
 
     memcpy(out, h->bytes, len);
     *out_type = h->type;
-    if (kind == 0) /* true once, and of somebody */
+    if (kind == 0) /* unchanged: some peer has sent it */
         return len;
     if (kind == 1)
         *out_type = c->heard[hostile_roll(dice, c->count)].type;

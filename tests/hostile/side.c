@@ -44,7 +44,7 @@ unsigned own_kib(void)
     return n;
 }
 
-/* One grant for each peer: who asks again has the one before taken away. */
+/* One grant for each peer: if a peer asks again, the one before is taken away. */
 static void victim_gives(struct side *s, uint32_t node)
 {
     struct hth_grant *g = &s->grant[node];

@@ -132,7 +132,7 @@ static pid_t side_start(
     side_close(&s);
     fflush(NULL);
     if (self != VICTIM)
-        _exit(0); /* what a library of theirs has left is nobody's concern */
+        _exit(0); /* leaks of their library are not judged */
     exit(0);
 }
 
@@ -159,7 +159,7 @@ static void wires_judge(
     CHECK(!BOUND_HOLDS || most < before + GROWS_KIB, "the victim has grown");
 }
 
-/* What has ended. 1: the enemy, by its own library. */
+/* A process has ended. 1: the enemy, by its own library. */
 static int wires_ended(const struct backend *b, struct shared *shared, uint32_t who, int status)
 {
     static const char *const name[] = { "the victim", "the healthy peer", "the enemy" };

@@ -25,7 +25,7 @@ struct backend {
     int ends; /* its library ends who dials and cuts again and again, now and then, by assertions of its own */
 };
 
-/* What the processes tell each other. */
+/* The memory that the processes share. */
 struct shared {
     struct hth_member member[SIDES];
     atomic_int here, stop;
