@@ -68,7 +68,7 @@ static inline void rig_close(void)
     pair_close(p);
 }
 
-/* Plans up to it are void to the members that tell: they have heard of all that there were. */
+/* Plans up to it are void to the members that tell: they have received all that there were. */
 static uint32_t rig_void = UINT32_MAX;
 
 /* `node` tells the coordinator in one part that it holds this record and these saves. */

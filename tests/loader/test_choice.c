@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the coordinator chooses from the members' inventories. */
+/* The coordinator's choice from the members' inventories. */
 #include "rig.h"
 
 #include "core/format/plans.h"
@@ -452,7 +452,7 @@ Test(choice, what_is_left_of_lost_saves_is_kept_where_a_loss_is_accepted)
     cr_assert(eq(int, pair_logged(p, 0, "loss-accepted"), 2));
 }
 
-/* Nobody needs to know whether it is whole, and its manifest may never come. */
+/* The choice does not depend on whether that save is whole, and its manifest may never come. */
 Test(choice, what_is_older_than_the_chosen_and_on_no_list_is_not_waited_for)
 {
     struct hth_keep keep = { .epoch = 4, .serial = 1, .saves = 1, .save = { save_of(NEWER) } };
@@ -601,8 +601,9 @@ Test(choice, a_node_with_another_manifest_is_asked_for_lists)
     other.manifest[0] ^= 1;
     other.runs = 1;
     other.run = &run;
-    for (int again = 0; again < 2;
-            again++) { /* what it says before it has heard that is asked again */
+    /* An inventory that node 2 sends before it has received the question is answered by the same
+     * question. */
+    for (int again = 0; again < 2; again++) {
         p->node[2].kind = 0;
         rig_tell(2, &keep, &other, 1);
         pair_works(p);

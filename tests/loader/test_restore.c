@@ -59,7 +59,7 @@ Test(restore, the_first_reason_is_the_one_that_is_said)
     uint32_t serial;
 
     must(hth_restore_start(restore, 60000, NULL));
-    give_plan_of(1, object, OBJECTS, 0); /* nobody has them */
+    give_plan_of(1, object, OBJECTS, 0); /* no node has them */
     run(1000);
     cr_assert(eq(int, voted(&serial), HEARTH_ELOST));
     cr_assert(memmem(p->node[0].fact, p->node[0].len, object[0].name, strlen(object[0].name)) !=
@@ -83,7 +83,7 @@ Test(restore, what_is_being_written_is_not_told_as_here)
     hth_inventory_fini(&inv);
 }
 
-/* The inventory as node 0 has heard it last. */
+/* The inventory that node 0 has received last. */
 static struct hth_inventory told(void)
 {
     struct hth_inventory inv;
@@ -171,7 +171,7 @@ Test(restore, the_newest_steps_are_told_and_a_sentence_says_that_the_rest_is_lef
     hth_inventory_fini(&inv);
 }
 
-/* Nor read: the files of a container are digested before it is told. */
+/* Nor read: a member digests the files of a container before it reports the container. */
 Test(restore, containers_that_a_protected_save_comes_before_are_not_told)
 {
     struct hth_ctx *c = &p->node[MEMBER].ctx;
@@ -519,7 +519,7 @@ Test(restore, an_epoch_is_recovered_once_and_its_recovery_ends_where_the_next_on
     hth_restore_join(restore);
     cr_assert(eq(int, ended.times, 1));
     cr_assert(eq(int, ended.code, HEARTH_ECANCELED));
-    run(1000); /* what it pulled comes, for nobody */
+    run(1000); /* the bytes that it pulled come, and are dropped */
     cr_assert(zero(u32, votes()));
     must(hth_restore_start(restore, 60000, NULL));
     give_plan_of(1, &object, 1, 1);

@@ -23,7 +23,7 @@ Test(restore_manifest, a_manifest_that_is_not_here_is_pulled_before_anything_els
     run(1000);
     cr_assert(zero(u32, votes()), "nobody has it");
     cr_assert(zero(u32, hth_restore_sources(restore, object.id, out)));
-    hold_manifest(0); /* which nobody has offered: it is asked for */
+    hold_manifest(0); /* no node has offered it: the member asks for it */
     run(1000);
     cr_assert(zero(int, voted(&serial)));
     cr_assert(holds_the_manifest());
@@ -136,7 +136,7 @@ Test(restore_manifest, another_manifest_that_is_here_gives_way_to_the_plans)
     cr_assert(pair_equal(p, 0, MEMBER, chosen, object.id));
 }
 
-/* Who has the objects is said in the manifest's order. */
+/* A plan names the holders of the objects in the manifest's order. */
 Test(restore_manifest, a_plan_of_another_number_of_objects_than_its_manifest_is_a_no)
 {
     struct hth_object object[OBJECTS] = { there(id_of[0]), there(id_of[1]) };

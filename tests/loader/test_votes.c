@@ -64,7 +64,7 @@ Test(votes, the_first_reason_why_an_epoch_has_failed_stays)
     cr_assert(eq(int, (int)hth_get32(p->node[0].fact), HEARTH_EIO));
 }
 
-/* A node repeats its parts until it hears of a plan, and its next engine says others. */
+/* A node repeats its parts until it receives a plan, and its next engine sends others. */
 Test(votes, a_part_of_an_inventory_that_comes_twice_is_one)
 {
     struct hth_keep keep = rig_keep(5, 9);
@@ -171,7 +171,7 @@ Test(votes, a_save_with_an_object_on_no_node_is_lost_and_its_manifest_is_the_lis
 /* ---- Votes
  * ----------------------------------------------------------------------------------------- */
 
-/* Nobody holds anything: the plan is to begin with nothing. */
+/* No node holds anything: the plan is to begin with nothing. */
 static void gather_nothing(void)
 {
     struct hth_keep none = { 0 };
@@ -181,7 +181,7 @@ static void gather_nothing(void)
         say_keep(n, &none);
 }
 
-/* 1: GO was said. */
+/* 1: the coordinator has sent GO. */
 static int vote(uint32_t node, uint32_t serial, uint32_t no)
 {
     unsigned char body[8];
@@ -253,7 +253,8 @@ Test(votes, go_is_said_when_each_node_has_voted)
     cr_assert(vote(0, 1, 0));
 }
 
-/* Who still lists it has not heard that all ranks dropped it, or not freed it yet. */
+/* A node that still lists the save has not learnt that all ranks dropped it, or has not freed it
+ * yet. */
 Test(votes, a_save_that_was_dropped_is_not_recovered)
 {
     struct hth_keep none = { 0 }, dropped = { .epoch = 5, .serial = 1, .dropped = 5 };
@@ -333,8 +334,8 @@ Test(votes, the_next_engine_counts_its_plans_on)
     cr_assert(all_vote(2));
 }
 
-/* On its way while the engine that it was said to was killed. What the member has freed since, by
- * the plan that had come meanwhile, is not there any more. */
+/* The inventory was on its way when the engine that it was sent to was killed. Objects that the
+ * member has freed since, by the plan that had come meanwhile, are not there any more. */
 Test(votes, what_was_said_to_the_engine_before_is_not_counted)
 {
     struct hth_keep none = { 0 };
@@ -428,7 +429,7 @@ static void have_room(size_t bytes)
     room = bytes;
 }
 
-/* What a member must not see twice is a serial; the plan itself can be made anew. */
+/* A member must not see a serial twice; the plan itself can be made anew. */
 Test(votes, where_a_plan_does_not_fit_its_serial_is_on_record_and_counted_on)
 {
     struct hth_plans none = { .serial = 1 }, all;
@@ -486,7 +487,7 @@ Test(votes, a_node_that_cannot_take_part_fails_the_epoch_and_is_told_again)
     cr_assert(eq(int, (int)hth_get32(p->node[0].fact), HEARTH_EIO));
     cr_assert(zero(int, strncmp(heard, why, strlen(why))), "%s", heard);
     cr_assert(pair_until(p, told, 1, 1000));
-    refuse(1, HEARTH_EIO, why, 4 + strlen(why)); /* it has not heard it */
+    refuse(1, HEARTH_EIO, why, 4 + strlen(why)); /* it has not received the failure */
     cr_assert(pair_until(p, told, 2, 1000));
 }
 
