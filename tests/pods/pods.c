@@ -226,7 +226,7 @@ static int run_start(struct run *r, const struct condition *c)
     return r->pid < 0;
 }
 
-/* 1: all is said, or its time is over. */
+/* 1: the whole line has come, or no more comes. */
 static int run_hear(struct run *r)
 {
     ssize_t n = read(r->out, r->said + r->have, sizeof(r->said) - 1 - r->have);

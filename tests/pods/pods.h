@@ -39,8 +39,8 @@ struct condition {
 extern const struct condition conditions[];
 extern const unsigned condition_count;
 
-/* In the trainer: two saves, a second open that recovers the newer one byte for byte, the end.
- * 0; or -1 and what was said. */
+/* In the trainer: two saves, a second open that recovers the newer one byte for byte, the end. 0;
+ * or -1 and the error in `said`. */
 int pod_job(struct pod *p, char *said, size_t len);
 
 /* One save, which has to be PROTECTED within ms. */
