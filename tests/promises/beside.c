@@ -38,7 +38,7 @@ static void save_on(struct me *me, const uint64_t arg[3], struct answer *out)
     fprintf(stderr, "the job cannot save any more: %s\n", out->err.text);
 }
 
-/* What the last command printed, on standard output and error. */
+/* The output of the last command, standard output and error. */
 static char printed[1 << 16];
 
 /* Its exit status. */

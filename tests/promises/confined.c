@@ -80,7 +80,7 @@ static void open_with_key(void)
     p.adjust = stop_and_try;
 }
 
-/* The ranks wait until the engine goes on: a process of its own hears what came of it. */
+/* The ranks wait until the engine goes on, so a process of its own reads the result. */
 static int start_and_hear(void)
 {
     int status = 0, rc;
@@ -165,7 +165,8 @@ static void engine_opens_nothing_else(void)
     party_all(&p, do_close, HEARTH_DROP, 0, 0);
 }
 
-/* Without these it would take room for endless, or serve nobody where descriptors are short. */
+/* Without these the engine would take room for endless, or serve no rank where descriptors are
+ * short. */
 static void engine_reads_what_it_needs(void)
 {
     static const struct row {

@@ -212,7 +212,7 @@ static void killed_while_it_erases(void)
     killed_and_the_next_job_begins("erase", 1);
 }
 
-/* The engine needs long to give its memory back, and nobody serves meanwhile. */
+/* The engine needs long to give its memory back, and no engine serves meanwhile. */
 static void the_next_job_waits_for_the_memory(void)
 {
     uint64_t port;

@@ -301,7 +301,7 @@ static void misfitting(const struct party *x, struct me *me)
 static const struct {
     const char *what;
     int code;
-    const char *part, *part2; /* each rank hears both */
+    const char *part, *part2; /* each rank's error has both */
 } misfits[] = {
     { "job", HEARTH_EINVAL, "rank 0 and rank 1", "'job' and 'other'" },
     { "key", HEARTH_EAUTH, "proof", "have all ranks the same key_file" },
@@ -330,7 +330,8 @@ static void try_together(struct answer a[2])
         a[r] = party_hear(&p, r, 15000);
 }
 
-/* Both hear why: at once, or with a key that rank 0 does not believe at the deadline. */
+/* Both ranks get the reason: at once, or with a key that rank 0 does not believe at the
+ * deadline. */
 static void one_misfit(void)
 {
     const char *what = misfits[misfit].what;

@@ -14,7 +14,7 @@
 static struct party p;
 static const uint64_t room[] = { 2 * MIB }; /* of each rank's save; two copies, two generations */
 
-/* What a machine's memory is full of. */
+/* The file that fills a machine's memory. */
 static void ballast_path(uint32_t node, char *out, size_t len)
 {
     snprintf(out, len, "%s/ballast", p.root[node]);
@@ -42,7 +42,7 @@ static void make_room(uint32_t node)
     CHECK(!unlink(path), "%s is not there", path);
 }
 
-/* What a rank has heard of the epoch: in open, or else in recover. */
+/* The epoch's result for a rank: in open, or else in recover. */
 static void do_begin_epoch(struct me *me, const uint64_t arg[3], struct answer *out)
 {
     uint64_t from = now_ms();
@@ -68,7 +68,7 @@ static const char *reason(const struct answer *a)
 
 static uint16_t port;
 
-/* All ranks hear one sentence with `part` in it, and soon. */
+/* All ranks get one sentence with `part` in it, and soon. */
 static void all_fail(int code, const char *part, const char *part2)
 {
     struct answer first = { 0 };

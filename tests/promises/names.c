@@ -60,7 +60,7 @@ static void name_add(const char *path, void *arg)
 
 enum thing { FIFO, LINK_OUTSIDE, LINK_INSIDE, DIRECTORY, DEVICE };
 
-static char outside[160], inside[160]; /* files that nobody may write to */
+static char outside[160], inside[160]; /* files that no program may write to */
 
 static void plant(const char *path, enum thing thing)
 {
@@ -147,7 +147,7 @@ static void commands_must_end(const char *path)
         command_must_end(looks[i]);
 }
 
-/* All ranks are told how it went, in time. 1: the job goes on. */
+/* All ranks learn in time whether the job opens. 1: the job goes on. */
 static int job_comes(void)
 {
     uint16_t meet = port_keep();
@@ -169,7 +169,7 @@ static int job_comes(void)
     return ok;
 }
 
-/* Step 1, byte for byte; or each rank is told why not. */
+/* Step 1, byte for byte; or each rank gets the reason. */
 static int job_recovers(void)
 {
     int ok = 1;
@@ -341,7 +341,7 @@ static void links_at_directories(void)
     CHECK(print_of(away) == before, "what a link leads to was removed");
 }
 
-/* Somebody else's socket, which ranks would speak to; and a fifo, at which they would wait. */
+/* Another program's socket, which ranks would speak to; and a fifo, at which they would wait. */
 static void socket_elsewhere(void)
 {
     struct sockaddr_un a = { .sun_family = AF_UNIX };
@@ -369,8 +369,8 @@ static void socket_elsewhere(void)
     party_save(&p, 2, 2);
 }
 
-/* An engine that ends of a fault writes why, if that can be done; a fifo in the log's place stops
- * nobody. */
+/* An engine that ends of a fault writes why, if that can be done; a fifo in the log's place does
+ * not stop it. */
 static void engine_crashes_at_a_fifo(void)
 {
     uint64_t until;

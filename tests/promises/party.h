@@ -44,7 +44,7 @@ struct answer {
 typedef void deed(struct me *me, const uint64_t arg[3], struct answer *out);
 
 struct seat {
-    pid_t pid; /* 0: nobody */
+    pid_t pid; /* 0: no process */
     int fd;
     uint32_t node;
 };

@@ -91,7 +91,7 @@ static void do_pretend(struct me *me, const uint64_t arg[3], struct answer *out)
         do_recover(me, arg, out);
 }
 
-/* What is sent may be refused half way; nobody may answer with bytes of a checkpoint. */
+/* The engine may refuse the bytes half way; it must not answer with bytes of a checkpoint. */
 static void make_noise(uint16_t to, const void *bytes, size_t len)
 {
     struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(to) };

@@ -116,7 +116,7 @@ static void older_kept_until_newer_protected(void)
     party_start(&p);
     party_recover(&p, 0, 0);
     party_save(&p, 1, 1);
-    kill(party_engine(&p, 1), SIGSTOP); /* from here on nobody copies */
+    kill(party_engine(&p, 1), SIGSTOP); /* from here on no engine copies */
     a = party_ask(&p, 0, do_save, 2, 1, 0);
     CHECK(a.rc == 0, "%s", a.err.text);
     a = party_ask(&p, 0, do_wait, 2, HEARTH_SEALED, 10000);
@@ -247,7 +247,7 @@ static void every_byte_is_checked(void)
     party_start(&p);
     party_tell(&p, 1, do_recover, 0, 0, 0);
     a = party_ask(&p, 0, do_recover, 0, 0, 0);
-    if (a.rc == 0 && a.v[0]) /* chosen by the tables: then nobody gets the bytes */
+    if (a.rc == 0 && a.v[0]) /* chosen by the tables: then no rank gets the bytes */
         a = party_ask(&p, 0, do_verify, 1, 1, 0);
     party_must_fail(&a, a.rc == HEARTH_ECORRUPT ? HEARTH_ECORRUPT : HEARTH_ELOST,
             "__0__0_src0.distcp", NULL);

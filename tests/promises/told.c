@@ -115,7 +115,7 @@ static unsigned age_told(uint32_t node)
 static void a_loss_is_told_on_every_node(void)
 {
     party_open(&p, 3, 3, 128);
-    p.opts.copies = 2; /* nobody is left who could take the place of a third */
+    p.opts.copies = 2; /* no node is left for the place of a third */
     party_start(&p);
     party_recover(&p, 0, 0);
     party_save(&p, 1, 1);
@@ -125,7 +125,7 @@ static void a_loss_is_told_on_every_node(void)
     party_kill_engine(&p, 2);
     for (uint32_t k = 0; k < 2; k++)
         wait_told(k, "\"state\": \"degraded\"");
-    wait_told(2, "\"state\": \"kept\""); /* no engine: nobody there knows */
+    wait_told(2, "\"state\": \"kept\""); /* no engine runs there */
     for (uint32_t k = 0; k < 2; k++) {   /* the next life of an engine has it on record */
         party_kill_engine(&p, k);
         wait_told(k, "\"engine_pid\": null");
