@@ -129,8 +129,8 @@ static void held_pull(void)
     save(&p, 7);
 }
 
-/* A copy that is near is as good as any only if it is right: here it is not, and nobody has looked
- * at it since the ranks were started. */
+/* A copy that is near is as good as any only if it is right: here it is not, and no rank or engine
+ * has read it since the ranks were started. */
 static void spoil(const char *path, void *arg)
 {
     const char *name = strrchr(path, '/') + 1;
