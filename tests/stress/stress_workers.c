@@ -109,7 +109,7 @@ static void ordered(void)
         workers.submit(workers.self, &base[i].work);
     }
     hth_pool_stop(pool);
-    free(base); /* nobody touches what waited */
+    free(base); /* no thread touches works that waited */
     for (unsigned i = 0; i < seen_count; i++)
         if (seen[i] != i)
             fail("one thread ran works in another order");
