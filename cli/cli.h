@@ -15,7 +15,7 @@ enum status {
     STATUS_USAGE = 2,
     STATUS_NOT_FOUND = 3,
     STATUS_IN_USE = 4, /* an engine runs */
-    STATUS_SYSTEM = 5, /* no rights, no memory, nobody reads our output */
+    STATUS_SYSTEM = 5, /* no rights, no memory, or the output cannot be written */
 };
 
 struct args {
@@ -38,8 +38,8 @@ enum status run_keep(const struct args *a);
 enum status run_key(const struct args *a);
 enum status run_doctor(const struct args *a);
 
-/* ---- say.c: text for people and programs. Whatever other programs, files and users name
- * reaches a terminal through here alone, and no control character does. ---- */
+/* ---- say.c: text for people and programs. Names that come from other programs, files and users
+ * reach a terminal only through here, without control characters. ---- */
 
 /* As printf(); what is not printable is '?', but for the ends of lines. */
 void say(const char *fmt, ...) HTH_PRINTF(1, 2);
@@ -47,13 +47,13 @@ void say(const char *fmt, ...) HTH_PRINTF(1, 2);
 /* "hearth: ..." on standard error; the status that goes with the code. */
 enum status complain(const struct hearth_error *err);
 enum status complain_usage(const char *fmt, ...) HTH_PRINTF(1, 2);
-/* The same of one thing among many: the work goes on, and STATUS_WRONG is its end. */
+/* The same for one entry of many: the command continues, and ends with STATUS_WRONG. */
 void remark(const char *fmt, ...) HTH_PRINTF(1, 2);
 unsigned remarks(void); /* so far */
-/* The same of what is no failure. */
+/* The same for a text that is no failure. */
 void note(const char *fmt, ...) HTH_PRINTF(1, 2);
 
-/* Printable, cut to len: what others named may hold anything. */
+/* Printable, cut to len: a name from another program or user may hold any bytes. */
 void plain(char *out, size_t len, const void *bytes, size_t count);
 json_t *json_text(const void *bytes, size_t count); /* as it is when UTF-8, else made plain */
 json_t *json_unsigned(uint64_t n);                  /* above INT64_MAX its digits, as a string */
@@ -95,8 +95,8 @@ int job_open(const char *root, const char *job, int *out_fd, struct hearth_error
  * one to a buffer that has gone. */
 int entry_open(const struct place *p, const char *name);
 
-/* An engine frees and publishes saves while a command reads them. 1: what had this inode number
- * under that name of `dir` lies there no more. A link is looked at as one, and has none. */
+/* An engine frees and publishes saves while a command reads them. 1: no file with this inode number
+ * has that name of `dir` any more. For a link: 1 if the link is gone. */
 int entry_went(int dir, const char *name, uint64_t inode);
 /* The same, waited for: a save that is freed loses its objects and its manifest some milliseconds
  * before its directory. Waits for at most *patience_ms, which is what a whole command may wait. */
@@ -194,11 +194,11 @@ struct save_row {
     const char *state; /* protected, degraded, kept, complete, unfinished, bad, foreign */
     int64_t age_s;     /* since PROTECTED; -1: not known to have been */
     int manifest;      /* 1: there is one */
-    char why[400];     /* a foreign one: what a recovery would say against it; "": nothing */
+    char why[400];     /* a foreign one: why a recovery would refuse it; "": it would not */
 };
 
-/* Newest last; what cannot be read of them is remarked. None is called protected: that only a
- * running engine knows. Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ENOMEM. */
+/* Newest last; remark() names files of theirs that cannot be read. No save is called protected:
+ * only a running engine knows that. Errors: HEARTH_ENOENT, HEARTH_EIO, HEARTH_ENOMEM. */
 int saves_list(int job, const char *path, const char *only, struct save_row **out,
         struct hearth_error *err);
 void saves_free(struct save_row *rows);
@@ -210,10 +210,11 @@ int manifest_of(int job, struct hth_save_id id, struct hth_manifest *out, struct
 
 /* ---- status.c ---- */
 
-/* What a running engine says of itself (JSON), within 2 s; NULL: none answers. malloc'ed. */
+/* The status (JSON) that a running engine reports, within 2 s; NULL: no engine answers.
+ * malloc'ed. */
 char *engine_status(int job);
-/* Ask a running engine for this of the newest kept save of `step`; done, or why not, within 30
- * s. */
+/* Sends a running engine this wish about the newest kept save of `step`, and waits at most 30 s
+ * until the engine has done it or refused it. */
 int engine_wish(int job, uint32_t wish, uint64_t step, struct hearth_error *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* doctor net: what this machine has of networks, what an engine would take, what is better. */
+/* doctor net: the networks of this machine, those that an engine would use, and what is better. */
 #include "doctor.h"
 #include "cli.h"
 
@@ -21,7 +21,7 @@ struct doctor {
     struct choice choice;
 };
 
-/* What stands for "/": only a build for tests heeds it. */
+/* The folder in place of "/": only a build for tests uses it. */
 static const char *doctor_root(void)
 {
 #ifdef HEARTH_POINTS
@@ -62,7 +62,8 @@ static void doctor_ask(struct doctor *d)
     free(asked);
 }
 
-/* hearth_open() refuses the same of a rank with this environment, by the same function. */
+/* Checks the options by the function with which hearth_open() would refuse a rank with this
+ * environment. */
 static void doctor_ask_open(struct doctor *d)
 {
     struct hearth_opts opts = d->opts;
@@ -191,7 +192,7 @@ static void doctor_print_library(const struct hth_library *l)
     puts("");
 }
 
-/* What transport = auto chooses from, the best first. */
+/* Prints the fabrics among which transport = auto chooses, the best first. */
 static void doctor_print_candidates(const struct hth_candidates *c)
 {
     static const char *const titles[] = { "AUTO", "PROVIDER", "RATE", "USABLE" };

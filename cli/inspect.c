@@ -16,7 +16,7 @@ static json_t *inspect_json_dims(const int64_t *dims, uint32_t n)
     return list;
 }
 
-/* What is in the table alone, and in no header. */
+/* Adds what only the table has, and no header. */
 static void inspect_add_own(json_t *j, const struct hth_item *own)
 {
     json_object_set_new(j, "key", json_text(own->key, own->key_len));

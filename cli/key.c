@@ -110,11 +110,14 @@ static int key_file_put(const struct key_place *p, struct key_text *t, unsigned 
 /* ---- steps
  * ------------------------------------------------------------------------------------ */
 
-/* What the file is to hold: how many keys in t->key; or an error. `key` has those that it holds. */
+/* Makes the keys that the file is to hold in t->key, and returns how many; or an error. `key` has
+ * the keys that it holds now. */
 typedef int (*step_fn)(
         const struct hth_key *key, const char *path, struct key_text *t, struct hearth_error *err);
 
-/* Of a file that is there: that it is no key's, or has the wrong mode, is what was found. */
+/* Opens the key file. In place of HEARTH_EINVAL it returns HEARTH_ENOENT: there is no file;
+ * HEARTH_EIO: it cannot be read; HEARTH_ECORRUPT: it is a link, holds no key, or has the wrong
+ * mode. */
 static int key_look(const char *path, struct hth_key *out, struct hearth_error *err)
 {
     int rc = hth_key_open(path, out, err);

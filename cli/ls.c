@@ -19,7 +19,7 @@ struct job {
     char log[4096 + 16]; /* empty: there is none */
     struct hth_lock_holder engine;
     uint64_t taken; /* bytes of memory, by all that lies in the directory */
-    json_t *status; /* what it says; NULL: nothing */
+    json_t *status; /* the engine's status; NULL: none */
     struct save_row *saves;
 };
 
@@ -167,7 +167,7 @@ static json_t *json_job(const struct job *j)
     return out;
 }
 
-/* As of when the engine knows what it says, and what of the job is not as it should be. */
+/* Prints how old the engine's knowledge of the job is, and what is wrong with the job. */
 static void ls_print_heard(const json_t *status)
 {
     const json_t *as_of = json_object_get(status, "as_of_ms");

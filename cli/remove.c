@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The absolute path as it was given, links not resolved: whoever can change a link would decide
+/* The absolute path as it was given, links not resolved: a user who can change a link would decide
  * where root removes. */
 static int remove_plain_path(const char *text, char out[PATH_MAX], struct hearth_error *err)
 {
@@ -115,7 +115,8 @@ static int target_find(
 
 static unsigned left; /* entries that are not Hearth's */
 
-/* Each is named, and the command's status says that something is left. */
+/* Reports an entry that stays, and counts it: the command's exit status then shows that entries are
+ * left. */
 static void remove_stays(void *arg, const char *where, const char *name, const char *why)
 {
     const struct hth_removal *r = arg;
@@ -131,7 +132,7 @@ static void remove_stays(void *arg, const char *where, const char *name, const c
 /* ---- rm
  * --------------------------------------------------------------------------------------- */
 
-/* A record of a save: without its manifest no recovery looks for it. */
+/* Removes a record of a save. Without its manifest no recovery looks for the save. */
 static void remove_record(const struct hth_removal *r, const struct save_row *row, const char *end)
 {
     char text[HTH_SAVE_TEXT], name[HTH_SAVE_TEXT + 16];
@@ -143,8 +144,8 @@ static void remove_record(const struct hth_removal *r, const struct save_row *ro
     unlinkat(r->records_fd, name, 0);
 }
 
-/* A copy that somebody made of a save's directory has its blocks, and its records are the
- * save's. */
+/* 1: another directory has the same save. If an operator has copied a save's directory, the copy
+ * has the save's blocks, but the records belong to the original. */
 static int remove_is_copied(const struct save_row *rows, const struct save_row *row)
 {
     for (; row->own && rows; rows = rows->next)
@@ -158,8 +159,8 @@ struct leaving {
     const struct save_row *row; /* NULL: its records are another directory's */
 };
 
-/* First the keep list, then the manifest: killed between, it leaves a whole save that no list
- * promises. */
+/* First the keep list, then the manifest: a command that is killed between the two leaves a whole
+ * save that no list promises. */
 static int remove_promise_of(void *arg, struct hearth_error *err)
 {
     const struct leaving *l = arg;

@@ -214,7 +214,7 @@ static void saves_look_at_files(struct save_row *row, const struct place *p)
     names_free(names);
 }
 
-/* What lies in the container, which p has but for its descriptor. */
+/* Reads what lies in the container; l->place lacks only its descriptor. */
 static void saves_look_into(struct save_row *row, struct looking *l)
 {
     struct stat st;

@@ -165,7 +165,7 @@ static void verify_raw(struct run *r, int fd, const char *path, const struct hth
         verify_report(r, path, "verified", len, "as in the manifest");
 }
 
-/* What came from another node's foreign container: the first bytes of a slot. */
+/* Verifies a file that came from another node's foreign container: the first bytes of a slot. */
 static void verify_brought(struct run *r, int fd, const char *path, const struct hth_object *in)
 {
     unsigned char digest[HTH_DIGEST];
@@ -201,7 +201,7 @@ static void verify_foreign(struct run *r, struct object *o)
                 r, o->path, "foreign", o->block.data_len, "it can be read; it has no checksums");
 }
 
-/* No manifest says what lies there, and it has no object's name. */
+/* 1: there is no manifest to name the files of this container, and this name is no object's. */
 static int verify_is_anything(const struct run *r, const char *path)
 {
     size_t len = strlen(path);
@@ -544,7 +544,7 @@ enum status run_verify(const struct args *a)
 
     for (size_t i = 0; i < 4; i++)
         grid_add(&r.grid, "%s", titles[i]);
-    for (int i = 0; i < a->count; i++) { /* what cannot be looked at hides nothing behind it */
+    for (int i = 0; i < a->count; i++) { /* a path that cannot be read does not end the loop */
         struct hearth_error err = { 0 };
 
         if (verify_path(&r, a->value[i], &err))
