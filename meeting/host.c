@@ -12,7 +12,7 @@
  *     PARTY   the nodes of the table. Each is answered in its turn (share.c). A party whose
  *       |     connection broke comes again with the same rows.
  *     SERVED  it says that it has the table. When all parties have it, rank 0 is answered, and the
- *             host ends; so it does when rank 0's time is over.
+ *             host ends. The host also ends when rank 0's time is over.
  *
  * No number of a guest's is used before the proof. One connection is the host's own, inside this
  * process, for the ranks of rank 0's node.
@@ -51,7 +51,7 @@ struct node {
 struct seat {
     struct node *by; /* NULL: free */
     uint32_t next;   /* of the same node */
-    int told;        /* HOST_REFUSES: its node was told why */
+    int told;        /* HOST_REFUSES: its node was sent the reason */
     unsigned char token[HTH_MEETING_TOKEN];
 };
 
@@ -87,14 +87,14 @@ struct hth_host {
     struct hth_buf *table;
     struct hth_share *share;
 
-    struct hearth_error cannot; /* HOST_REFUSES: said to each node */
+    struct hearth_error cannot; /* HOST_REFUSES: sent to each node */
     uint32_t untold;
     char refused[HTH_SAID_MAX]; /* the last that was refused by name */
 };
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* The ranks of this node hear it; the host goes with the next tick. */
+/* Ends the gather for the ranks of this node; the next tick frees the host. */
 static void host_ends(struct hth_host *h, int code, const char *text)
 {
     int had_table = h->state == HOST_SERVES;
@@ -120,7 +120,8 @@ static void node_say_no(struct node *n, uint32_t rank, int code, const char *tex
     (void)hth_stream_send(n->stream, &f, text); /* without memory: it comes again, or is late */
 }
 
-/* The ranks of the host's own node hear it last: the host ends with rank 0's waiting. */
+/* Sends a node the error. The ranks of the host's own node get it last: the host ends when rank 0
+ * stops waiting. */
 static void node_say_cannot(struct node *n)
 {
     struct hth_host *h = n->host;
@@ -129,7 +130,7 @@ static void node_say_cannot(struct node *n)
         node_say_no(n, HTH_ALL, h->cannot.code, h->cannot.text);
 }
 
-/* All descriptors are those of nodes: more of them cannot come, and waiting does not help. */
+/* Nodes have taken all descriptors: no further node can connect, and waiting does not help. */
 static void host_is_full(void *self, int e)
 {
     struct hth_host *h = self;

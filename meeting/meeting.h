@@ -40,21 +40,21 @@ struct hth_meeting_rank {
                            16 MiB */
 };
 
-/* What proves who takes part. */
+/* The keys with which nodes prove that they take part. */
 struct hth_meeting_keys {
-    int told;                      /* 0: it is not known if there is a key: any place will do */
-    int trusted;                   /* no key is needed off loopback */
-    unsigned keyed;                /* how many keys there are */
-    char job[HTH_NAME_MAX + 1];    /* in each proof, so that two jobs with one key are two */
-    unsigned char key[2][HTH_KEY]; /* for HTH_GATHER_PURPOSE: the first proves, both are taken */
+    int told;                   /* 0: it is not known if there is a key, so any place is accepted */
+    int trusted;                /* no key is needed off loopback */
+    unsigned keyed;             /* how many keys there are */
+    char job[HTH_NAME_MAX + 1]; /* in each proof, so that two jobs with one key are two */
+    unsigned char key[2][HTH_KEY]; /* for HTH_GATHER_PURPOSE: the first proves, both are accepted */
 };
 
 struct hth_meeting_events {
     void *self;
     /* The packed table (core/format/rows.h) of this gather is here, before done() of its ranks. */
     void (*table)(void *self, uint32_t round, struct hth_buf *packed);
-    /* The table is at another node's engine. hth_meeting_fetched() says how that ended.
-     * NULL: this meeting has no engine, and the host is told so. */
+    /* The table is at another node's engine. hth_meeting_fetched() says how that ended. NULL: this
+     * meeting has no engine, and it reports that to the host. */
     void (*ticket)(void *self, uint32_t round, uint32_t wait_ms, const struct hth_ticket *ticket);
     /* The end for one rank. code 0: it has the table of `round`. HEARTH_ENOENT: nothing answers
      * at any of its addresses: resolve the name anew and come again, however much time is left.
@@ -81,7 +81,8 @@ void hth_meeting_keys(struct hth_meeting *m, const struct hth_meeting_keys *keys
  * ends without done(). Errors: HEARTH_EINVAL rank, world or addresses, HEARTH_ENOMEM. */
 int hth_meeting_come(struct hth_meeting *m, const struct hth_meeting_rank *rank, uint64_t now_ms,
         struct hearth_error *err);
-/* It has died, or does not wait any more; done() does not come. Rank 0: also after done(). */
+/* The rank has died, or does not wait any more: done() is not called for it. For rank 0 this may
+ * also come after done(). */
 void hth_meeting_gone(struct hth_meeting *m, uint32_t rank);
 /* The table of a ticket; NULL: it could not be fetched. */
 void hth_meeting_fetched(struct hth_meeting *m, uint32_t round, struct hth_buf *packed);

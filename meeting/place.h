@@ -15,7 +15,8 @@ int hth_place_is_here(int fd, int own); /* 1: it is loopback, or inside this pro
 
 int hth_place_is_itself(int fd); /* 1: both ends of the connection are this socket */
 
-/* The other side's node may go without a word: the connection ends after 8 s of silence then. */
+/* If the other side's node fails and closes nothing, the connection ends 8 s after its last
+ * packet. */
 void hth_place_keep_alive(int fd);
 
 /* Without a key ranks meet on this machine only, unless the network is trusted.

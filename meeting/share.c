@@ -154,7 +154,7 @@ int hth_share_next(struct hth_share *s, struct hth_handing *out)
         int direct = share_is_direct(s, n);
 
         if (n->state == NODE_WAITS && !direct && s->sources.first == NONE && s->fetching)
-            return 0; /* what fetches now is a source soon, or fails */
+            return 0; /* a node that fetches now is a source soon, or fails */
         queue_take(&s->waiting);
         if (n->state != NODE_WAITS)
             continue;

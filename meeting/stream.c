@@ -98,7 +98,7 @@ static void stream_out_add(struct hth_stream *s, struct hth_out *o)
     s->last = o;
 }
 
-/* What fails now is seen by the next stir. */
+/* Starts to send. The next stir finds an error of it. */
 static void stream_start(struct hth_stream *s)
 {
     (void)stream_push(s);

@@ -71,7 +71,7 @@ struct hth_visit {
     uint32_t turned_away;    /* it ended right after our greeting, so often in a row */
     uint64_t greeted_ms;     /* 0: its end says nothing about our proof */
     uint32_t fetching;       /* the round of a ticket; 0: none */
-    uint64_t owes_ms;        /* until then the host is told that the table is here; 0: not */
+    uint64_t owes_ms;        /* until then the host is sent that the table is here; 0: not */
     uint32_t round;          /* of that table */
     struct hearth_error why; /* why there is no table yet */
 };
