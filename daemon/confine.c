@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an engine on tcp still opens when it runs, and so may:
+ * The files that a running engine on tcp still opens, and so may open:
  *
  *     its root          all of Hearth's work there; no links, fifos and devices are made, nothing is run
  *     /proc, /sys       read: room in memory and cgroups, its own descriptors, cards
  *     /dev/null         in the place of a descriptor that it lacks
  *
- * The key file is looked at every 2 s, and may be another by then: another process opens it
- * (key_reader.c). libfabric and UCX open devices, libraries and files of others as they like: with
- * them nothing is done.
+ * The engine checks the key file every 2 s, and by then it may be another file: another process
+ * opens it (key_reader.c). libfabric and UCX open devices, libraries and files of others as they
+ * like: an engine with them is not confined.
  */
 #include "confine.h"
 #include "key_reader.h"

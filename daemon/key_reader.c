@@ -2,12 +2,12 @@
 /*
  * A rule of Landlock holds for the file that has the name when it is made. A key file is replaced
  * by another with its name (hearth key, rename()), and a rule for its folder would open all that
- * lies beside it. So a confined engine opens it not at all, and this process does:
+ * lies beside it. So a confined engine does not open it; this process does:
  *
  *     hearthd ── confined ── "open" ──► hearthd-key ── opens that one name, to read
  *        ◄──────────── descriptor, or an errno ──┘
  *
- * What it is sent is never looked at but for a number that it sends back. It can read files and
+ * The reader uses nothing of a request but a number, which it sends back. It can read files and
  * nothing else: no writing, no listing, no program, no TCP. It has no key, and ends with hearthd.
  */
 #include "key_reader.h"
@@ -58,7 +58,7 @@ static int reader_confine(void)
     return e;
 }
 
-/* Nothing of hearthd's stays open but the socket, as descriptor 3. */
+/* Closes all of hearthd's descriptors but the socket, which becomes descriptor 3. */
 static int reader_close_others(int sock)
 {
     int null = hth_open_kernel("/dev/null", O_RDWR);
@@ -111,7 +111,7 @@ static void reader_serve(int sock, const char *path)
     }
 }
 
-/* Signals are hearthd's, whose end is the reader's. */
+/* The reader blocks all signals: hearthd handles them, and the reader ends with hearthd. */
 static _Noreturn void reader_run(int sock, const char *path, pid_t parent)
 {
     sigset_t all;

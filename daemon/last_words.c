@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log is opened again for each word: it turns over meanwhile, and open() is allowed in a
+/* The log is opened anew each time, since it turns over meanwhile; open() is allowed in a
  * handler. */
 #include "last_words.h"
 
@@ -21,7 +21,7 @@ static int records = -1;
 static const int faults[] = { SIGSEGV, SIGABRT, SIGFPE, SIGILL };
 static unsigned char stack[STACK_BYTES]; /* for a fault that is the end of another */
 
-/* Nothing but a file of our own: a fifo in its place would keep a process that ends for ever. */
+/* Opens only a file of our own: a fifo in its place would keep an ending process for ever. */
 static int last_words_log(void)
 {
     int fd = hth_open_file(records, "log", O_WRONLY | O_APPEND);
@@ -57,7 +57,8 @@ static void last_words_say(int sig)
     raise(sig);
 }
 
-/* Somebody has cut a file that we have mapped: no fault of ours, and not our end. */
+/* Another program has cut a file that we have mapped: this is no fault of ours, and does not end
+ * us. */
 static void last_words_bus(int sig, siginfo_t *info, void *context)
 {
     (void)context;

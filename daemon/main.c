@@ -29,8 +29,8 @@
 
 #define FILES_LEAST 64
 
-/* The launcher may have pinned the rank that started us, and our threads serve all of the node.
- * What the kernel refuses (a cpuset that is smaller) it cuts itself. */
+/* The launcher may have pinned the rank that started us, and our threads serve all of the node. The
+ * kernel itself removes CPUs that it does not allow (a smaller cpuset). */
 static void daemon_all_cpus(void)
 {
     unsigned char mask[1024]; /* 8192 CPUs */
@@ -43,9 +43,9 @@ static void daemon_limits(void)
 {
     struct rlimit none = { 0, 0 }, files;
 
-    umask(077); /* that of a trainer may take the engine's own rights to what it makes */
-    prctl(PR_SET_DUMPABLE, 0);              /* checkpoints and the key are nobody else's */
-    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* nor has anything that it runs more rights than it */
+    umask(077); /* a trainer's umask may take the engine's own rights to what it makes */
+    prctl(PR_SET_DUMPABLE, 0); /* other processes must not read checkpoints and the key */
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* a program that it runs gets no further rights */
     setrlimit(RLIMIT_CORE, &none);
     if (!getrlimit(RLIMIT_NOFILE, &files)) {
         files.rlim_cur = files.rlim_max;
@@ -53,7 +53,7 @@ static void daemon_limits(void)
     }
 }
 
-/* With fewer an engine of one rank does not come to its first save, and would fail anywhere. */
+/* With fewer files an engine of one rank does not reach its first save, and could fail anywhere. */
 static int daemon_check_files(struct hearth_error *err)
 {
     struct rlimit files;
@@ -89,7 +89,7 @@ static int daemon_end_signals(void)
     sigprocmask(SIG_SETMASK, &ends, NULL);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a limit of the shell or batch system is an error with a sentence */
-    signal(SIGHUP, SIG_IGN);  /* the session that started us has ended: that is what we are for */
+    signal(SIGHUP, SIG_IGN);  /* our session has ended: an engine outlives it */
     return signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
