@@ -30,7 +30,7 @@ enum hth_break {
     HTH_BREAK_CANCELLED = 1 << 13, /* CANCELLED is sent, and not on record */
     HTH_BREAK_CANCEL_FREES = 1 << 14, /* copies that have moved are freed by CANCELLED */
     HTH_BREAK_BYTES = 1 << 15,        /* a save begins where bytes are free */
-    HTH_BREAK_ROOM = 1 << 16,         /* a lack of room passes nothing over */
+    HTH_BREAK_ROOM = 1 << 16,         /* recovery passes over no save for lack of room */
     HTH_BREAK_COMMON = 1 << 17,       /* a save is promised without its common objects */
     HTH_BREAK_UNREACHABLE = 1 << 18,  /* no member reports nodes that it cannot reach */
     HTH_BREAK_KEPT_FIRST = 1 << 19,   /* nothing is dropped for copies of kept saves */
