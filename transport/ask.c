@@ -40,7 +40,7 @@ static void ask_answer(const char *transport, const char *dir, const char *file,
     int null = hth_open_kernel("/dev/null", O_RDWR);
     sigset_t none;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody else waits for it */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* the child ends with its parent */
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     for (int sig = 1; sig < NSIG; sig++)
@@ -105,7 +105,8 @@ static int ask_await(const struct hth_asking *a)
     return n > 0;
 }
 
-/* Whoever waits for any child of this process may have had the status: then it is 0. */
+/* Returns the child's status; 0 if another thread of this process, which waits for any child, has
+ * taken it. */
 static int ask_reap(struct hth_asking *a, int kill_it)
 {
     int status = 0;

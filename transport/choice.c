@@ -25,7 +25,7 @@ static const char *rdma_address(const struct hth_machine *m, char out[64])
     return out;
 }
 
-/* What the machine and the library have against the provider, on this address. */
+/* Why this machine or the library cannot use the provider on this address; out "": it can. */
 static int choice_refused_here(const struct hth_network *network, const struct hth_machine *machine,
         const struct hth_library *library, char *out, size_t len)
 {
@@ -115,7 +115,8 @@ static void candidate_look(const struct hth_network *network, const struct hth_m
     own.provider = f->provider;
     candidate_rate(machine, network->bind, offer, out->rate);
     out->untrusted = offer && !offer->against[0] && hth_listener_check(&own, NULL);
-    /* What the library has not is said before what the network would not allow. */
+    /* A provider that the library lacks is reported as such first; that the network would not allow
+     * it comes second. */
     if (library && !library->answered)
         snprintf(out->against, sizeof(out->against), "%.600s", library->why);
     else if (offer && !offer->hardware && offer->against[0])
@@ -150,8 +151,8 @@ static const char *own_against(const struct hth_candidates *c)
     return against;
 }
 
-/* What a setting mends: Ethernet or loopback, called hostile, where our own sockets are not
- * installed. */
+/* 1: a setting would help: Ethernet or loopback is called hostile, and the tcp transport, which
+ * checks keys, is not installed. */
 static int why_hostile(const struct hth_candidates *c, const struct hth_network *network,
         const struct hth_machine *machine, char *out, size_t len)
 {
@@ -168,8 +169,8 @@ static int why_hostile(const struct hth_candidates *c, const struct hth_network 
     return 1;
 }
 
-/* Most machines have no hardware, and nobody can set it: what is said is why the others are not
- * taken, each reason once. */
+/* Most machines have no fabric hardware, and no setting adds it. So the text has only the reasons
+ * of the default providers, each reason once. */
 void hth_candidates_why(const struct hth_candidates *c, const struct hth_network *network,
         const struct hth_machine *machine, char *out, size_t len)
 {

@@ -57,9 +57,10 @@ struct hth_transport_opts {
             *also;       /* other providers that may be opened later in this process, in place of
                               * this one; ends with NULL. NULL: none */
     const char *library; /* full path of the backend's library; NULL: the loader's */
-    int trusted;         /* 1: a listener that obeys anybody is fine, and what a key
-                          * has proved is not encrypted; all alike */
-    int strong; /* 1: payload is proved by a SHA-256, so that nobody on the way changes it */
+    /* 1: a listener may obey any peer, and what a key has proved is not encrypted; the same on all
+     * nodes */
+    int trusted;
+    int strong; /* 1: payload is proved by a SHA-256, so that no node on the way can change it */
     const struct hth_key
             *key;        /* the job's, of a backend that proves and seals by itself (tcp); may be
                           * reloaded; borrowed until close. NULL: none */
@@ -70,7 +71,7 @@ struct hth_transport_opts {
 
 struct hth_transport_events {
     void *self;
-    /* A peer has connected. Nothing is known of it yet; its first message says who it is. */
+    /* A peer has connected. Nothing is known of it yet; its first message names it. */
     void (*on_accept)(void *self, hth_conn conn);
     /* A dialled connection stands: messages may be sent. */
     void (*on_up)(void *self, hth_conn conn);
@@ -79,7 +80,7 @@ struct hth_transport_events {
     void (*on_down)(void *self, hth_conn conn, int code, const char *detail);
     void (*on_message)(
             void *self, hth_conn conn, const void *bytes, size_t len); /* valid during the call */
-    void (*on_writable)(void *self, hth_conn conn); /* after send() said HEARTH_EBUSY */
+    void (*on_writable)(void *self, hth_conn conn); /* after send() returned HEARTH_EBUSY */
     void (*on_pull)(
             void *self, uint64_t cookie, int code); /* 0, EPEER, EDENIED, ECANCELED, EPROTO */
 };
@@ -93,8 +94,9 @@ struct hth_transport_ops {
     int (*address)(struct hth_transport *t, unsigned char *out_addr, uint32_t *out_len,
             struct hearth_error *err);
 
-    /* Who may dial us from here on: of the epoch. Copied. For a backend that keeps places for them
-     * when strangers crowd its listener; NULL: it has no use for that. */
+    /* The members of the epoch, which may dial this node from now on. Copied. For a backend that
+     * keeps places for them while strangers crowd its listener; NULL: the backend does not need
+     * it. */
     void (*members)(struct hth_transport *t, const struct hth_member *member, uint32_t count);
 
     /* Errors: HEARTH_EINVAL (no such address blob), HEARTH_EBUSY (no more connections may stand
@@ -102,8 +104,8 @@ struct hth_transport_ops {
     int (*connect)(struct hth_transport *t, const unsigned char *addr, uint32_t len,
             hth_conn *out_conn, struct hearth_error *err);
 
-    /* Cut it: its pulls complete with HEARTH_ECANCELED, then on_down(), in one of the next calls of
-     * progress(). Messages of it are delivered no more. */
+    /* Cuts the connection: its pulls complete with HEARTH_ECANCELED, then on_down() runs, in one of
+     * the next calls of progress(). Messages of it are not delivered any more. */
     void (*drop)(struct hth_transport *t, hth_conn conn);
 
     /* Copied; kept in order; len <= HTH_MESSAGE_MAX. Errors: HEARTH_EBUSY (on_writable() follows),
@@ -171,21 +173,21 @@ struct hth_transport {
     uint32_t conns_max; /* connections that may stand, of both directions; 0: as memory goes */
 };
 
-/* What a backend module (hearth-tcp.so, hearth-ofi.so, hearth-ucx.so) exports as
- * `hth_transport_backend`. */
+/* The symbol `hth_transport_backend` that a backend module (hearth-tcp.so, hearth-ofi.so,
+ * hearth-ucx.so) exports. */
 struct hth_transport_backend {
     uint32_t abi; /* HTH_TRANSPORT_ABI */
     const char *name;
-    /* events: copied. Errors: HEARTH_EINVAL names the unknown interface, provider, address, or
-     * the listener that is not safe there;
-     * HEARTH_EEXIST the port in use. */
+    /* events: copied. Errors: HEARTH_EINVAL names the unknown interface, provider or address, or
+     * the listener that is not safe there; HEARTH_EEXIST the port in use. */
     int (*open)(const struct hth_transport_opts *opts, const struct hth_transport_events *events,
             struct hth_transport **out, struct hearth_error *err);
 };
 #define HTH_TRANSPORT_ABI \
     9u /* 2: reg() comes from any thread, once; 3: conns_max; 4: also; 5: key; 6: members(); 7: pulled_crc(); 8: pulled_ms(); 9: struct hth_machine */
 
-/* Its module, and so that hth_transport_open() reads no file any more. Errors: HEARTH_ENOENT. */
+/* Loads a backend's module now, so that hth_transport_open() reads no file later. Errors:
+ * HEARTH_ENOENT. */
 int hth_transport_preload(const char *name, const char *dir, struct hearth_error *err);
 
 /* dlopen(RTLD_NOW | RTLD_LOCAL) of hearth-<name>.so beside this library or program, in

@@ -47,7 +47,8 @@ void hth_loop_refuse(struct hth_loop_net *net, struct event *arrive)
                 arrive->due.ms + net->latency_ms);
 }
 
-/* To the heap of its node; held while that is silent; freed when nobody listens there. */
+/* Puts the event into the heap of its node. It is held while the node is silent or blocked, and
+ * refused or freed if no transport listens there. */
 static void event_place(struct hth_loop_net *net, struct event *e)
 {
     if ((e->to->silent || e->to->blocked) && event_is_held(net, e)) {
@@ -93,7 +94,7 @@ void hth_loop_leave(struct hth_loop_net *net, struct place *place)
 
     place->loop = NULL;
     while ((due = hth_heap_pop(&place->events)))
-        event_place(net, (struct event *)due); /* nobody is there: refused or freed */
+        event_place(net, (struct event *)due); /* no transport listens: refused or freed */
     hth_loop_reorder(net, place);
 }
 
@@ -108,7 +109,7 @@ static void place_hold(struct hth_loop_net *net, struct place *place)
     hth_loop_reorder(net, place);
 }
 
-/* It is no longer: what was put aside is due now, in its order. */
+/* The node is no longer silent or blocked: held events are due now, in their order. */
 static void place_go_on(struct hth_loop_net *net, struct place *place)
 {
     struct event *e = place->held.first, *next;
@@ -143,7 +144,8 @@ void hth_loop_net_block(struct hth_loop_net *net, uint32_t node, int blocked)
     (blocked ? place_hold : place_go_on)(net, place);
 }
 
-/* What was sent first is due first, however long it has waited: no time is changed here. */
+/* A message that was sent first is due first, however long it has waited: no time is changed
+ * here. */
 int hth_loop_net_mute(struct hth_loop_net *net, uint32_t from, uint32_t to, int muted)
 {
     struct place *place = hth_loop_place(net, to);

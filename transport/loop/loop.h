@@ -62,14 +62,14 @@ void hth_loop_net_silence(struct hth_loop_net *net, uint32_t node, int silent);
  * (hth_loop_net_no_revoke()), and wait elsewhere. */
 void hth_loop_net_block(struct hth_loop_net *net, uint32_t node, int blocked);
 
-/* One way of a pair: what `from` sends waits until `to` hears it again, and comes in the order in
- * which it was sent. Errors: HEARTH_ENOMEM. */
+/* Mutes one way of a pair: messages of `from` wait until the way is unmuted, and then come to `to`
+ * in the order in which they were sent. Errors: HEARTH_ENOMEM. */
 int hth_loop_net_mute(struct hth_loop_net *net, uint32_t from, uint32_t to, int muted);
 
 void hth_loop_net_close(struct hth_loop_net *net); /* after all its transports */
 
-/* `node`: any number no open transport of the net has; its address blob is that number. Closing
- * breaks its connections; peers hear on_down(HEARTH_EPEER) one latency later. */
+/* `node`: any number that no open transport of the net has; its address blob is that number.
+ * Closing breaks its connections; peers get on_down(HEARTH_EPEER) one latency later. */
 int hth_loop_open(struct hth_loop_net *net, uint32_t node,
         const struct hth_transport_events *events, struct hth_transport **out,
         struct hearth_error *err);

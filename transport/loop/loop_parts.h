@@ -15,7 +15,7 @@
 #include <stdatomic.h>
 
 enum event_kind {
-    EVENT_ARRIVE, /* somebody dials us */
+    EVENT_ARRIVE, /* a peer dials this node */
     EVENT_UP,     /* our dial was answered */
     EVENT_MESSAGE,
     EVENT_WRITABLE,
@@ -47,7 +47,7 @@ struct held {
 /* A node of the net. Stays for the net's life, whichever transports open and close there. */
 struct place {
     uint32_t node;
-    struct loop *loop; /* NULL: nobody listens */
+    struct loop *loop; /* NULL: no transport listens */
     int silent, blocked;
     struct hth_due *events; /* heap */
     struct held held;
@@ -142,16 +142,18 @@ void hth_loop_post(struct hth_loop_net *net, struct event *e, struct place *from
         uint64_t due_ms);
 /* The next event that is due at the place and not newer than last_seq; the caller's. */
 struct event *hth_loop_take(struct hth_loop_net *net, struct place *place, uint64_t last_seq);
-void hth_loop_leave(struct hth_loop_net *net, struct place *place); /* nobody listens there now */
-/* What the end sends now is due then; only with `late` may it overtake what it sent before. */
+/* no transport listens there now */
+void hth_loop_leave(struct hth_loop_net *net, struct place *place);
+/* When a message that the end sends now is due. Only with `late` may it overtake earlier
+ * messages. */
 uint64_t hth_loop_sent_due_ms(struct loop *loop, struct end *end, uint64_t delay_ms, int late);
-/* The end hears of the break at `due_ms`; `spare` is the event for it, used at most once. */
+/* The end gets EVENT_DOWN at `due_ms`; `spare` is the event for it, used at most once. */
 void hth_loop_post_down(struct loop *loop, struct end *end, struct event **spare,
         struct place *from, int code, uint64_t due_ms);
 void hth_loop_break(struct loop *loop, struct end *end, int code); /* both sides */
 /* The other side alone, if it is connected with this end. */
 void hth_loop_break_peer(struct loop *loop, struct end *end);
-/* Nobody takes the dial at arrive->to: the dialler hears of it. */
+/* No transport accepts the dial at arrive->to: the dialler gets EVENT_DOWN. */
 void hth_loop_refuse(struct hth_loop_net *net, struct event *arrive);
 
 /* pull.c */

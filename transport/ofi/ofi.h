@@ -252,7 +252,7 @@ void hth_ofi_list_push(struct hth_ofi_list *list, struct hth_ofi_link *c);
 void hth_ofi_list_take(struct hth_ofi_list *list, struct hth_ofi_link *c);
 /* The connection gets an id and a deadline. 0: as many stand as may, or no memory. */
 int hth_ofi_link_add(struct hth_ofi *o, struct hth_ofi_link *c, enum hth_ofi_state state);
-void hth_ofi_link_up(struct hth_ofi_link *c); /* and the owner is told */
+void hth_ofi_link_up(struct hth_ofi_link *c); /* and on_up() runs */
 void hth_ofi_link_note(struct hth_ofi_link *c, const char *peer, int code, const char *why);
 void hth_ofi_link_stuck(struct hth_ofi_link *c, int stuck);
 /* DOOMED: its callbacks come at the next hth_ofi_finish(). */
@@ -335,8 +335,7 @@ static inline struct hth_ofi_conn *hth_ofi_conn_get(const struct hth_ofi *o, hth
     return hth_ids_get(&o->conns, id);
 }
 
-/* 1: libfabric's error says that something of this node is used up, not that the peer is at
- * fault. */
+/* 1: libfabric's error means that a resource of this node is used up; the peer is not the cause. */
 static inline int hth_ofi_is_used_up(int rc)
 {
     return rc == -FI_ENOMEM || rc == -FI_ENOSPC || rc == -FI_EMFILE || rc == -ENFILE;
@@ -349,11 +348,12 @@ struct hth_ofi_conn *hth_ofi_conn_new(
 void hth_ofi_drop(struct hth_transport *t, hth_conn conn);
 struct hth_ofi_grants *hth_ofi_conn_grants(struct hth_ofi *o, hth_conn conn);
 void hth_ofi_conn_up(struct hth_ofi_conn *c);
-/* It is over: deliver what has come, wait for the reads that the library has, then doom. */
+/* The connection is over: messages that have come are delivered, reads that the library has end,
+ * then the connection is doomed. */
 void hth_ofi_conn_leave(struct hth_ofi_conn *c, int code, const char *why);
-/* We end it: deliver nothing more. */
+/* This node ends the connection: nothing more is delivered. */
 void hth_ofi_conn_cut(struct hth_ofi_conn *c, const char *why);
-/* Close the endpoint now: from here on nothing of its pulls is written. */
+/* Closes the endpoint now: from here on the library writes nothing for its pulls. */
 void hth_ofi_conn_doom(struct hth_ofi_conn *c, int code, const char *why);
 /* 1: the library's queues have room for one more operation of it, a receive or another. */
 int hth_ofi_conn_has_room(const struct hth_ofi_conn *c, enum hth_ofi_kind kind);

@@ -34,7 +34,7 @@ enum fi_ep_type hth_ofi_provider_type(const char *provider, char out_name[HTH_OF
     return FI_EP_RDM;
 }
 
-/* What is asked of the library. */
+/* A request to the library for providers. */
 struct question {
     const struct hth_transport_opts *opts;
     const char *provider; /* NULL: any */
@@ -45,7 +45,7 @@ struct question {
 static void hints_fill(struct fi_info *hints, const struct hth_ofi *o, const struct question *q)
 {
     hints->caps = FI_MSG | FI_SEND | FI_RECV | FI_RMA | FI_READ | FI_REMOTE_READ;
-    /* Verbs asks for the last one; nobody writes to us, so it costs nothing. */
+    /* Verbs requires the last one; it costs nothing, since no peer writes to this node. */
     hints->mode = FI_CONTEXT | FI_CONTEXT2 | FI_RX_CQ_DATA;
     hints->ep_attr->type = q->type;
     if (q->by_ip)

@@ -38,12 +38,12 @@ struct hth_ofi_provider {
 /* The best first: what a node with several of them should use. Ends with name NULL. */
 extern const struct hth_ofi_provider hth_ofi_providers[];
 
-/* NULL: none of this name. A provider below another, "verbs;ofi_rxm", is a row of its own; what
- * stands behind a slash, "verbs/msg", is not the name's. */
+/* NULL: none of this name. A provider below another, "verbs;ofi_rxm", is a row of its own; a part
+ * after a slash, as in "verbs/msg", does not belong to the name. */
 const struct hth_ofi_provider *hth_ofi_provider_find(const char *name);
-/* FI_PROVIDER: the providers that the library starts with for the sake of this one, and of those
- * which may be opened in its place (NULL: none; else NULL ends them). Starting them all costs
- * time, and takes in adapters that nobody asked for. */
+/* FI_PROVIDER: the providers that the library must start for `name` and for those that may be
+ * opened in its place (`also`; NULL: none, else NULL ends it). To start all providers costs time,
+ * and opens adapters that the user has not chosen. */
 void hth_ofi_provider_filter(const char *name, const char *const *also, char *out, size_t len);
 
 #define HTH_OFI_UVERBS    "/dev/infiniband/uverbs*" /* device files of adapters of all makes */
@@ -52,17 +52,17 @@ void hth_ofi_provider_filter(const char *name, const char *const *also, char *ou
 /* What this backend opens today. */
 #define HTH_OFI_SHAPES    (HTH_OFI_CONNECTED | HTH_OFI_RDM)
 
-/* What could be learnt of a provider and this machine. */
+/* Facts about a provider that a look at this machine has found. */
 struct hth_ofi_look {
-    int shapes;             /* enum hth_ofi_shape: what this backend works with */
-    int built;              /* the library lists it; -1: not known */
-    int hardware;           /* 1: it is here, 0: it is not, -1: none is needed */
-    int files;              /* its device files: 1 there, 0 none, -1 there, and not ours to open */
-    int is_rdma;            /* the interface of `bind` is an adapter's */
-    int has_vni;            /* Slingshot: the launcher has given one */
-    uint64_t memlock_bytes; /* UINT64_MAX: as much as one likes */
-    char bind[64];          /* empty: no address was asked for */
-    char interface[32];     /* that has it; empty: not known */
+    int shapes;   /* enum hth_ofi_shape: what this backend works with */
+    int built;    /* the library lists it; -1: not known */
+    int hardware; /* 1: it is here, 0: it is not, -1: none is needed */
+    int files; /* its device files: 1 there, 0 none, -1 there, but this process may not open them */
+    int is_rdma;                      /* the interface of `bind` is an adapter's */
+    int has_vni;                      /* Slingshot: the launcher has given one */
+    uint64_t memlock_bytes;           /* UINT64_MAX: no limit */
+    char bind[64];                    /* empty: no address was asked for */
+    char interface[32];               /* that has it; empty: not known */
     char adapters[HTH_OFI_LOOK_TEXT]; /* "ib0 10.0.0.1; ib1": interfaces of adapters */
     char library[HTH_OFI_LOOK_TEXT];  /* "libfabric 1.17" */
 };

@@ -131,13 +131,14 @@ struct hth_rdm_end {
     uint32_t orphans;      /* READ whose connection is over */
     uint64_t orphan_bytes; /* of them */
     uint64_t retired_ms;   /* no new reads since */
-    uint64_t ending_ms;    /* its sockets are ended since; 0: not yet */
-    int kept;              /* the library did not close it, and that was said */
+    uint64_t ending_ms;    /* its sockets were shut down then; 0: not yet */
+    int kept;              /* the library did not close it, and that was logged */
 };
 
 int hth_rdm_home_open(struct hth_rdm *r, struct hearth_error *err);
 int hth_rdm_pull_end_open(struct hth_rdm *r, struct hth_rdm_end *e, struct hearth_error *err);
-/* From here on nothing of it is written. 0, or the library keeps it: -fi_errno. */
+/* Closes the endpoint: from here on the library writes nothing for it. 0, or -fi_errno: the library
+ * did not close it. */
 int hth_rdm_end_close(struct hth_rdm_end *e);
 struct hth_rdm_op *hth_rdm_op_take(
         struct hth_rdm_end *e, struct hth_rdm_peer *peer, hth_conn conn, uint32_t index);
@@ -187,7 +188,8 @@ struct hth_rdm_conn {
     uint32_t whole_len;
 
     uint64_t told_ms;
-    uint32_t end_told, end_ok; /* number of the pull endpoint that the peer was told of, and took */
+    /* number of the pull endpoint that was sent to the peer, and that it accepted */
+    uint32_t end_told, end_ok;
     struct hth_rdm_peer *reader[2]; /* the peer's pull endpoints: the newest and the one before */
     uint32_t reader_last;
 };
@@ -201,8 +203,8 @@ struct hth_rdm_bye {
 struct hth_rdm {
     struct hth_ofi o; /* first, so that one pointer is both; conns: struct hth_rdm_conn */
     struct fi_info *pull_info;
-    /* An operation is over: 0 or -fi_errno's number. Set once, so that an endpoint knows of nothing
-     * above it. */
+    /* An operation has ended: 0 or the number of -fi_errno. Set once, so that an endpoint does not
+     * depend on the files above it. */
     void (*ended)(struct hth_rdm_op *op, size_t len, int fi_err);
     struct hth_rdm_end home;
     struct hth_rdm_end *pull; /* NULL: made when it is needed */
@@ -277,19 +279,19 @@ void hth_rdm_stream_fini(struct hth_rdm_conn *c);
 void hth_rdm_pull_post(struct hth_ofi_link *c, uint32_t index);
 void hth_rdm_pulls_post(struct hth_rdm_conn *c);
 void hth_rdm_pulled(struct hth_rdm_conn *c, uint32_t index, int fi_err);
-/* The peer has heard who we read by. 0 or HEARTH_EPROTO. */
+/* The peer has accepted this node's pull endpoint. 0 or HEARTH_EPROTO. */
 int hth_rdm_reader_taken(struct hth_rdm_conn *c, const unsigned char *bytes, size_t len);
-/* An endpoint is closed: its orphans are over, the others wait for the next one. */
+/* An endpoint is closed: its orphans have ended, its other pulls wait for the next endpoint. */
 void hth_rdm_pulls_return(struct hth_rdm *r, const struct hth_rdm_end *e);
 
 /* ---- rdm_pull_end.c: the pull endpoint, and who knows it ---- */
 
 struct hth_rdm_end *hth_rdm_pull_end(struct hth_rdm *r); /* NULL: not now */
-/* The peer tells us who will read. 0 or HEARTH_EPROTO. */
+/* The peer has sent the pull endpoint by which it will read. 0 or HEARTH_EPROTO. */
 int hth_rdm_reader_told(struct hth_rdm_conn *c, const unsigned char *bytes, size_t len);
-/* 1: the peer knows the endpoint; else it has been told now. */
+/* 1: the peer has accepted the endpoint; 0: it was sent to the peer now. */
 int hth_rdm_peer_knows(struct hth_rdm_conn *c, const struct hth_rdm_end *e);
-/* Where the peer is for that endpoint. 0 or -fi_errno. */
+/* *out: the peer's address for that endpoint. 0 or -fi_errno. */
 int hth_rdm_peer_at(struct hth_rdm_conn *c, struct hth_rdm_end *e, fi_addr_t *out);
 
 /* ---- rdm_renew.c: pull endpoints, one after the other ---- */

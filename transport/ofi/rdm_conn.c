@@ -95,7 +95,8 @@ static int half_open_make_room(struct hth_rdm *r)
     return 1;
 }
 
-/* Anybody's: it costs one place among the half-open. */
+/* A hello may come from any program on the network: it costs one place among the half-open
+ * connections. */
 void hth_rdm_greeted(struct hth_rdm *r, const unsigned char *bytes, size_t len)
 {
     struct hth_rdm_hello theirs, ours = { .packet = r->packet };

@@ -109,8 +109,8 @@ static int end_ops(struct hth_rdm_end *e, uint32_t receives, uint32_t others, in
     return 0;
 }
 
-/* What the endpoint takes at once may be less than its description says. Libfabric 2.0 tells; these
- * are its numbers, which an older one does not know. */
+/* An endpoint may accept less at once than its description has as the maximum. Libfabric 2.0
+ * reports it by these options; an older libfabric does not have them. */
 #define OPT_MAX_MSG_SIZE 12
 #define OPT_MAX_RMA_SIZE 14
 

@@ -15,8 +15,8 @@ static int link_has_proved_nothing(const struct hth_session *s, const struct lin
            !(s->transport->ops->caps(s->transport) & HTH_CAP_PROVES);
 }
 
-/* All members may come at once when a job starts again, and each is a stranger until its hello
- * is heard. */
+/* All members may connect at once when a job starts again, and each is a stranger until its hello
+ * has been received. */
 static uint32_t strangers_most(const struct hth_session *s)
 {
     uint32_t members = s->epoch ? s->epoch->nodes : 0;

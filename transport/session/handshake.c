@@ -95,7 +95,7 @@ static enum hearth_log_level refusal_level(int code)
     return code == HEARTH_ESTATE || code == HEARTH_EBUSY ? HEARTH_LOG_DEBUG : HEARTH_LOG_WARN;
 }
 
-/* `text` is what the peer's owner hears if the peer is given up before another attempt fails. */
+/* The peer's owner gets `text` if the peer is given up before another attempt fails. */
 static void handshake_cut(struct hth_session *s, struct link *link, int code, const char *text)
 {
     struct peer *peer = link->peer;

@@ -262,7 +262,7 @@ void hth_peer_opened(struct hth_session *s, struct peer *peer, struct link *link
     if (peer->up)
         return;
     peer->up = 1;
-    if (peer->at) /* its owner hears its messages */
+    if (peer->at) /* an engine outside of the epoch: its owner sees it by its messages */
         return;
     hth_say(&s->log, peer->rested ? HEARTH_LOG_DEBUG : HEARTH_LOG_INFO, "peer-up",
             "node %" PRIu32 " (%s)", peer->node, s->epoch->member[peer->node].node);
@@ -278,8 +278,8 @@ static void peer_back_off(struct hth_session *s, struct peer *peer)
         peer->backoff_ms = BACKOFF_LAST_MS;
 }
 
-/* Both sides were through with its last link. What came up meanwhile, or whoever is watched, has it
- * dialled again at once. */
+/* Both sides had ended the use of its last link. If messages were queued meanwhile, or the peer is
+ * watched or outside of the epoch, it is dialled again at once. */
 static void peer_rest(struct hth_session *s, struct peer *peer)
 {
     peer->dial_ms = 0;
@@ -401,7 +401,7 @@ void hth_peer_look(struct hth_session *s, struct peer *peer)
     peer_look_soon(s, peer);
 }
 
-/* The look found nobody. No owner had asked for this peer, so none is told. */
+/* The look got no answer. No owner had asked for this peer, so on_peer_down() does not run. */
 static void peer_end_look(struct hth_session *s, struct peer *peer)
 {
     peer->look = 0;

@@ -79,8 +79,8 @@ void hth_session_times(
 
 void hth_session_attach(struct hth_session *s, struct hth_transport *transport)
 {
-    uint32_t most =
-            transport->conns_max / 4 * 3; /* the rest is for who comes: half-open, not heard yet */
+    /* A quarter stays for peers that connect: half-open, without a hello yet. */
+    uint32_t most = transport->conns_max / 4 * 3;
 
     s->transport = transport;
     s->opts.links_max = most && s->links_asked > most ? most : s->links_asked;
@@ -92,7 +92,8 @@ void hth_session_join(struct hth_session *s, const struct hth_epoch *epoch)
         if (l->outside)
             continue;
         l->peer = NULL;
-        if (l->state != LINK_ACCEPTED) /* nobody has said anything there: it may be for this one */
+        /* A link on which no hello has come yet stays: its hello may be for this epoch. */
+        if (l->state != LINK_ACCEPTED)
             hth_peer_drop_link(s, l, HEARTH_ECANCELED);
     }
     hth_peers_leave_epoch(s);
@@ -305,7 +306,8 @@ static void session_move_alive(
     *alive_ms = is_older ? *alive_ms + late_ms : now;
 }
 
-/* This machine stood still: nobody is to blame for what happened meanwhile. */
+/* This machine stood still, so no peer is judged by the time that has passed: all deadlines
+ * move. */
 static void session_rearm(struct hth_session *s, uint64_t now, uint64_t late_ms)
 {
     hth_say(&s->log, HEARTH_LOG_WARN, "paused",

@@ -41,14 +41,14 @@ struct hth_session_opts {
     uint32_t idle_ms;    /* 0: 60000 */
     uint32_t renew_ms;   /* 0: 3600000; a connection this old is made anew, over another exchange */
     uint32_t links_max;  /* connections that may stand; 0: 1024; 3/4 of the transport's at most */
-    uint8_t version_low, version_high; /* 0: what we speak; tests say something else */
-    int no_fence;              /* simulator: hear other epochs too, to see that somebody notices */
-    int all_alive;             /* likewise: a late tick marks all peers as alive */
+    uint8_t version_low, version_high; /* 0: the versions of this build; tests set others */
+    int no_fence;  /* simulator: accept other epochs too, to test that a property then fails */
+    int all_alive; /* likewise: a late tick marks all peers as alive */
     const struct hth_key *key; /* borrowed until hth_session_close(); NULL: none */
     /* CPU time that the thread which ticks has used so far; NULL: not known, and counted as
      * none. */
     uint64_t (*busy_ms)(void);
-    uint64_t store; /* of our memory, as peers outside of an epoch know us */
+    uint64_t store; /* of this node's memory; identifies it to peers outside of an epoch */
     char job[HTH_NAME_MAX + 1];
 };
 
@@ -56,16 +56,17 @@ struct hth_session_events {
     void *self;
     void (*on_message)(
             void *self, uint32_t node, uint16_t type, const unsigned char *body, size_t len);
-    /* Somebody we have talked to, or tried to, is there again / is gone: connection lost and not
-     * back within dead_ms, silent, unreachable, or refuses. text names the node and says why.
-     * code HEARTH_ESTATE: no connection has stood, and it answers that it is not in this epoch. */
+    /* A peer that this node is connected with, or has dialled, is up or down. Down: the connection
+     * is lost and not back within dead_ms, or the peer is silent, unreachable, or refuses. text
+     * names the node and the reason. code HEARTH_ESTATE: no connection has stood, and the peer
+     * answers that it is not in this epoch. */
     void (*on_peer_up)(void *self, uint32_t node);
     void (*on_peer_down)(void *self, uint32_t node, int code, const char *text);
-    /* 1: the owner is to hear of this peer's end also while nothing is said: its connection stays.
-     * NULL: so it is with all. */
+    /* 1: the owner must be notified of this peer's end even if no messages are exchanged: its
+     * connection stays. NULL: all peers are watched so. */
     int (*is_watched)(void *self, uint32_t node);
-    /* A pull of `len` bytes from the peer has come (code 0), or stalled: HEARTH_ETIMEOUT, though
-     * the peer may be heard. Before its `done`. NULL: the owner does not ask. */
+    /* A pull of `len` bytes from the peer has completed (code 0) or stalled (HEARTH_ETIMEOUT), even
+     * if messages of the peer still come. Runs before the pull's `done`. NULL: no call. */
     void (*on_pulled)(void *self, uint32_t node, uint64_t len, int code);
 };
 
@@ -73,7 +74,7 @@ struct hth_session_events {
 struct hth_session_pull {
     void (*done)(struct hth_session_pull *pull, int code); /* HEARTH_ETIMEOUT after a stall too */
     uint64_t due_ms;
-    uint64_t most_ms; /* then it is given up although bytes of others come */
+    uint64_t most_ms; /* it is given up then, even if bytes of other pulls come */
     uint64_t cookie;
     hth_conn conn;
     uint32_t node;
@@ -99,9 +100,9 @@ int hth_session_open(const struct hth_session_opts *opts, const struct hth_sessi
 void hth_session_times(
         struct hth_session *s, uint32_t heartbeat_ms, uint32_t dead_ms, uint32_t stall_ms);
 
-/* The keys at opts.key are others now, or in another order. What a key that has gone had proved
- * is renewed: such a connection is closed when nothing is under way on it, at the latest after a
- * while, and made again, and its peer is not down meanwhile. How many there are. */
+/* The keys at opts.key have changed, or their order has. Connections that were proved with a
+ * removed key are renewed: each is closed when nothing is under way on it, at the latest after a
+ * while, and made again; its peer is not reported down meanwhile. Returns how many there are. */
 uint32_t hth_session_rekeyed(struct hth_session *s);
 
 /* The events the transport is to be opened with; then the transport itself (borrowed until
@@ -113,10 +114,10 @@ void hth_session_attach(struct hth_session *s, struct hth_transport *transport);
  * The members are borrowed until the next join. */
 void hth_session_join(struct hth_session *s, const struct hth_epoch *epoch);
 
-/* An engine of the job, in no epoch: its node, store and address. *out_node is its index for
- * hth_session_send(), on_message() and on_peer_down(), and is forgotten after on_peer_down(). An
- * engine that visits us gets an index likewise, when it has proved the job key.
- * Errors: HEARTH_ENOMEM, HEARTH_ESTATE no transport. */
+/* Dials an engine of the job outside of an epoch, by its node, store and address. *out_node is its
+ * index for hth_session_send(), on_message() and on_peer_down(), and is forgotten after
+ * on_peer_down(). An engine that visits this one gets an index in the same way, when it has proved
+ * the job key. Errors: HEARTH_ENOMEM, HEARTH_ESTATE no transport. */
 int hth_session_visit(struct hth_session *s, const struct hth_member *at, uint32_t *out_node);
 /* It is not needed any more: its connection is dropped, and on_peer_down() does not come. */
 void hth_session_leave(struct hth_session *s, uint32_t node);
@@ -131,15 +132,15 @@ int hth_session_send(
 void hth_session_versions(const struct hth_session *s, uint32_t *low, uint32_t *high);
 
 int hth_session_is_up(const struct hth_session *s, uint32_t node);
-/* There is a connection with it now, and nothing waits for another. */
+/* 1: there is a connection with the peer now, and no message waits for another. */
 int hth_session_is_connected(const struct hth_session *s, uint32_t node);
 uint64_t hth_session_messages(
-        const struct hth_session *s); /* heard so far, but for the session's own */
+        const struct hth_session *s); /* received so far, without the session's own */
 uint64_t hth_session_heard_ms(const struct hth_session *s, uint32_t node); /* last; 0: never */
 uint32_t hth_session_connections(const struct hth_session *s);
 
-/* How often a tick came late by more than dead_ms / 3: because this machine stood still, so that
- * all deadlines were re-armed; or because this thread was busy, and nothing was. */
+/* How often a tick came late by more than dead_ms / 3. out_still: this machine stood still, and all
+ * deadlines were re-armed. out_busy: this thread was busy, and no deadline was re-armed. */
 void hth_session_late(const struct hth_session *s, uint32_t *out_still, uint32_t *out_busy);
 
 /* Memory for grants and pulls: registered once, kept for its life. Takes seconds where pages are
@@ -161,19 +162,20 @@ void hth_session_ungrant(struct hth_session *s, const struct hth_grant *grant);
 void hth_session_revoke(struct hth_session *s, const struct hth_grant *grant);
 int hth_session_revokes(const struct hth_session *s);
 
-/* On the connection that the grant's message came by (the latest heard). Errors: HEARTH_EPEER,
- * HEARTH_EBUSY. `done` exactly once for an accepted one, never inside this call. A pull with no
- * completion within stall_ms drops the connection; `done` comes once the range is safe. */
+/* Pulls on the connection by which the grant's message came (the connection that received last).
+ * Errors: HEARTH_EPEER, HEARTH_EBUSY. `done` runs exactly once for an accepted pull, never inside
+ * this call. A pull with no completion within stall_ms drops the connection; `done` runs once the
+ * range is safe. */
 int hth_session_pull(struct hth_session *s, uint32_t node, const struct hth_grant *grant,
         uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
         struct hth_session_pull *pull);
 
-/* Cut all connections with the peer (and dial again when there is something to say). */
+/* Cuts all connections with the peer (and dials again when a message is queued for it). */
 void hth_session_drop(struct hth_session *s, uint32_t node);
 
-/* Time has passed: pings, deadlines, dials. Call it in every round of the loop. A tick that
- * comes late by more than dead_ms / 3, not counting what this thread worked meanwhile (a paused
- * machine), re-arms every deadline before anybody is judged. */
+/* Time has passed: pings, deadlines, dials. Call it in every round of the loop. If a tick comes
+ * late by more than dead_ms / 3, not counting the time that this thread worked (a paused machine),
+ * every deadline is re-armed before any peer is judged. */
 void hth_session_tick(struct hth_session *s);
 uint64_t hth_session_due_ms(const struct hth_session *s);
 

@@ -44,18 +44,19 @@ struct link {
     int dialled;
     int outside;       /* in no epoch */
     uint64_t store;    /* accepted, outside: what it says its store is */
-    uint32_t node;     /* what an accepted one says it is; believed once OPEN */
+    uint32_t node;     /* the node that an accepted link claims to be; proved once OPEN */
     struct peer *peer; /* NULL: not known, or no longer the peer's */
     uint8_t version;
-    unsigned char key_out[HTH_KEY], key_in[HTH_KEY]; /* OPEN: of what we say, and what we hear */
-    unsigned char transcript[2 * HTH_HELLO_BODY];    /* both hellos */
-    uint32_t key_id;                                 /* of the job key that it proves */
-    uint64_t opened_ms;                              /* OPEN since */
-    int stale;                                       /* OPEN: that key is gone, or it is old */
-    uint64_t renew_ms;                               /* stale: ask again */
-    uint64_t cut_ms;                                 /* stale: be through with it */
+    /* OPEN: keys of sent and of received messages */
+    unsigned char key_out[HTH_KEY], key_in[HTH_KEY];
+    unsigned char transcript[2 * HTH_HELLO_BODY]; /* both hellos */
+    uint32_t key_id;                              /* of the job key that it proves */
+    uint64_t opened_ms;                           /* OPEN since */
+    int stale;                                    /* OPEN: that key is gone, or it is old */
+    uint64_t renew_ms;                            /* stale: ask again */
+    uint64_t cut_ms;                              /* stale: closed then at the latest */
     uint64_t seq_out, seq_in;
-    uint64_t alive_ms;        /* OPEN: last heard, or re-armed */
+    uint64_t alive_ms;        /* OPEN: last received, or re-armed */
     uint64_t sent_ms;         /* OPEN */
     uint64_t deadline_ms;     /* not OPEN */
     enum link_rest rest;      /* OPEN */
@@ -80,11 +81,11 @@ struct peer {
     struct message *queue, **queue_end;
     uint32_t queued;
     uint64_t heard_ms;   /* 0: never */
-    uint64_t alive_ms;   /* up: last heard, or re-armed */
-    uint64_t give_up_ms; /* not up: until when we try; HTH_NEVER: we do not */
+    uint64_t alive_ms;   /* up: last received, or re-armed */
+    uint64_t give_up_ms; /* not up: dialled until then; HTH_NEVER: it is not dialled */
     uint64_t dial_ms;    /* not before */
     uint32_t backoff_ms;
-    int look; /* dialled with nothing to say, after a refused hello in its name */
+    int look; /* dialled without a message to send, after a refused hello in its name */
     uint64_t looked_ms;
     int refused;       /* it refused us for good when last dialled: do not look again */
     int rested;        /* its last connection was closed because it was idle */
@@ -173,12 +174,13 @@ void hth_peer_crowded_out(struct hth_session *s, struct peer *peer, const char *
 void hth_peer_opened(struct hth_session *s, struct peer *peer, struct link *link);
 /* Cut a connection, whether its peer is known or not. */
 void hth_peer_drop_link(struct hth_session *s, struct link *link, int why);
-/* The link is no longer its peer's, if it had one: `text` says why, for the day the peer is given
- * up. */
+/* The link is no longer its peer's, if it had one. `text` is the reason, for on_peer_down() if the
+ * peer is given up. */
 void hth_peer_lost(struct hth_session *s, struct link *link, const char *text);
-/* Somebody claimed to be it and was refused: dial it. Reported only if it answers, or refuses. */
+/* A connection in the peer's name was refused: dials the peer. The outcome is reported only if the
+ * peer answers or refuses. */
 void hth_peer_look(struct hth_session *s, struct peer *peer);
-/* It will not talk to us: given up at once, if nothing else stands. */
+/* The peer refuses this node: it is given up at once, unless another link stands. */
 void hth_peer_refused(struct hth_session *s, struct peer *peer, int code, const char *text);
 void hth_peer_tick(struct hth_session *s, struct peer *peer, uint64_t now);
 uint64_t hth_peer_due_ms(const struct hth_session *s, const struct peer *peer);

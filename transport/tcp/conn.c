@@ -72,7 +72,8 @@ void hth_tcp_conn_end(struct hth_tcp_conn *c, int code, const char *why)
     t->doomed_end = &c->next;
 }
 
-/* What is used up here, memory or descriptors, is not the peer's doing. */
+/* Ends the connection. A lack of memory or descriptors on this node is HEARTH_EBUSY: the peer is
+ * not the cause. */
 void hth_tcp_conn_errno(struct hth_tcp_conn *c, int error)
 {
     int here = error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS ||

@@ -16,12 +16,13 @@ struct hth_tcp_crew;
 /* Threads for a machine with so many processors: none below four. */
 unsigned hth_tcp_crew_size(unsigned processors);
 
-/* Its threads start with the first work. NULL: no memory, or `threads` is 0; that is a crew, too:
- * of nobody. */
+/* The threads start with the first work. NULL: no memory, or `threads` is 0. NULL is a valid crew
+ * without threads. */
 struct hth_tcp_crew *hth_tcp_crew_new(unsigned threads);
 
-/* run(arg, part, who) for each part of 0..parts-1, by whoever is free: who is 0, the caller, or
- * 1..HTH_TCP_CREW, one part at a time. parts < 65536. By one thread. */
+/* Calls run(arg, part, who) for each part of 0..parts-1, on any free thread. who: 0 is the caller's
+ * thread, 1..HTH_TCP_CREW the others; each runs one part at a time. parts < 65536. Called by one
+ * thread. */
 void hth_tcp_crew_run(struct hth_tcp_crew *crew, unsigned parts,
         void (*run)(void *arg, unsigned part, unsigned who), void *arg);
 

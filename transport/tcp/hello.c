@@ -34,8 +34,8 @@ static int hello_send(struct hth_tcp_greeting *g, const void *bytes, size_t len)
     return send(g->sock.fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)len;
 }
 
-/* What is to come in this stage. 1: whole; 0: not yet; -1: it is none, or the socket is gone
- * (errno, 0: closed). */
+/* Receives the message of this stage. 1: whole; 0: not yet; -1: it is no such message, or the
+ * socket has ended (errno, 0: closed). */
 static int hello_receive(struct hth_tcp_greeting *g)
 {
     uint32_t len = g->stage == HTH_TCP_LISTENS || g->stage == HTH_TCP_AWAITS ? HTH_SEAL_HELLO
@@ -51,7 +51,7 @@ static int hello_receive(struct hth_tcp_greeting *g)
     g->got += (uint32_t)n;
     errno = EPROTO;
     if (len == HTH_SEAL_HELLO && memcmp(g->in, "HTCP", g->got < 4 ? g->got : 4) != 0)
-        return -1; /* what all hellos begin with */
+        return -1; /* all hellos begin with "HTCP" */
     if (g->got < len)
         return 0;
     g->got = 0;
@@ -224,7 +224,7 @@ static struct hth_tcp_greeting *accepted_half(const struct hth_tcp *t, const uns
     return NULL;
 }
 
-/* He hears nothing; whoever looks for the reason finds it here. */
+/* The refused peer gets no answer. The reason goes into this node's log, for an operator. */
 static void accepted_refuse(struct hth_tcp_greeting *g, const struct hearth_error *why)
 {
     struct hth_tcp *t = g->sock.t;
@@ -241,8 +241,8 @@ static void accepted_refuse(struct hth_tcp_greeting *g, const struct hearth_erro
     t->refused = 0;
 }
 
-/* The job key that has made this hello: before anything is computed that takes longer than a
- * hash. NULL: none of ours, and he hears nothing. */
+/* The job key that has made this hello; checked before any computation that takes longer than a
+ * hash. NULL: none of this job's keys, and the peer gets no answer. */
 static const unsigned char *accepted_key(const struct hth_tcp_greeting *g, struct hearth_error *err)
 {
     const struct hth_key *key = g->sock.t->key;
@@ -258,8 +258,8 @@ static const unsigned char *accepted_key(const struct hth_tcp_greeting *g, struc
     return NULL;
 }
 
-/* Our hello to his, who has the key, or a recording: he hears no more before his proof. 0:
- * close. */
+/* Answers the hello of a peer that has the key, or replays a recording: nothing more is sent before
+ * its proof. 0: close. */
 static int accepted_says(struct hth_tcp_greeting *g)
 {
     struct hth_seal_opts opts = hello_opts(g->sock.t, HTH_PURPOSE_MESSAGES);
@@ -365,7 +365,7 @@ static void accepted_event(struct hth_tcp_greeting *g)
     }
     if (whole > 0 && (g->stage == HTH_TCP_LISTENS ? accepted_says(g) : accepted_admits(g)))
         return;
-    hth_tcp_greeting_end(g); /* without a word */
+    hth_tcp_greeting_end(g); /* closed without an answer */
 }
 
 void hth_tcp_greeting_event(struct hth_tcp_greeting *g)

@@ -163,7 +163,7 @@ static void tcp_say_cipher(const struct hth_tcp *t)
             t->suites & HTH_SUITE_AES_256_GCM ? HTH_SUITE_AES_256_GCM : HTH_SUITE_CHACHA20_POLY1305;
 
     if (!t->key->id)
-        return; /* who may listen without a key is said by the engine */
+        return; /* the engine logs that it listens without a key */
     if (t->suites == HTH_SUITE_PROOF)
         hth_say(&t->log, HEARTH_LOG_INFO, "tcp-cipher",
                 "the key proves who connects; what is sent is not encrypted: network = trusted");

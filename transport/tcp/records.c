@@ -20,7 +20,7 @@ struct hth_tcp_crew *hth_tcp_crew_for(const struct hth_tcp *t, uint64_t bytes)
     return bytes >= SHARED ? t->crew : NULL;
 }
 
-/* What is to be sealed at once. */
+/* Records to be sealed together. */
 struct batch {
     struct hth_seal_item item[HTH_SEAL_BATCH];
     unsigned n;

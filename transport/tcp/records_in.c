@@ -56,7 +56,7 @@ static void iovec_add(struct msghdr *m, uint64_t *skip, void *at, size_t len)
     *skip = 0;
 }
 
-/* What has not come of them. */
+/* The parts of the batch that have not come yet. */
 static void batch_room(struct hth_tcp_sealed_in *r, struct msghdr *m)
 {
     uint64_t skip = r->came;
@@ -69,7 +69,7 @@ static void batch_room(struct hth_tcp_sealed_in *r, struct msghdr *m)
     }
 }
 
-/* Opens those that are whole. 0, or -1: nonsense. */
+/* Opens the records that are whole. 0; -1: a record is not valid. */
 static int batch_open(struct hth_tcp_conn *c)
 {
     struct hth_tcp_sealed_in *r = &c->sealed_in;

@@ -160,7 +160,8 @@ static void region_free(struct hth_tcp *t, struct hth_region *region)
     free(region);
 }
 
-/* What was sent from it is copied already, so only our own pulls hold it. */
+/* Bytes that peers pulled were copied when they were sent, so only this node's own pulls hold the
+ * region. */
 int hth_tcp_dereg(struct hth_transport *transport, struct hth_region *region)
 {
     if (!region)

@@ -119,11 +119,11 @@ struct hth_tcp_crew;
 
 /* 1: a dialler with this job key has written it, now or before. Two hashes. */
 int hth_seal_knows(const unsigned char job_key[HTH_KEY], const unsigned char hello[HTH_SEAL_HELLO]);
-/* 1: its version has no mac: an older Hearth's. Unproved. */
+/* 1: the hello's version has no mac, so it is an older Hearth's. Not proved. */
 int hth_seal_is_older(const unsigned char hello[HTH_SEAL_HELLO]);
 
-/* What a dialler's hello asks for, unproved: to find the bond. Errors: HEARTH_EPROTO for whatever
- * no dialler writes. */
+/* The fields of a dialler's hello, not proved: with them the acceptor finds the bond. Errors:
+ * HEARTH_EPROTO for values that no dialler writes. */
 struct hth_seal_asked {
     enum hth_purpose purpose;
     uint32_t suites;
@@ -132,13 +132,13 @@ struct hth_seal_asked {
 int hth_seal_asks(const unsigned char hello[HTH_SEAL_HELLO], struct hth_seal_asked *out,
         struct hearth_error *err);
 
-/* Dialler: our hello. Errors: HEARTH_EINVAL. */
+/* Dialler: writes the hello. Errors: HEARTH_EINVAL. */
 int hth_seal_dial(struct hth_seal_hand *h, const struct hth_seal_opts *opts,
         unsigned char out[HTH_SEAL_HELLO], struct hearth_error *err);
 
-/* Acceptor: our hello to his. Errors: HEARTH_EAUTH, not of our job key, and HEARTH_EPROTO, not a
- * hello that we know: close; HEARTH_EUNSUPPORTED, no suite or version in common: `out` says so,
- * send it and close. */
+/* Acceptor: writes the hello that answers the dialler's. Errors: HEARTH_EAUTH, not of this job's
+ * key, and HEARTH_EPROTO, not a known hello: close; HEARTH_EUNSUPPORTED, no suite or version in
+ * common: `out` has that, send it and close. */
 int hth_seal_accept(struct hth_seal_hand *h, const struct hth_seal_opts *opts,
         const unsigned char hello[HTH_SEAL_HELLO], unsigned char out[HTH_SEAL_HELLO],
         struct hearth_error *err);
@@ -148,16 +148,17 @@ int hth_seal_accept(struct hth_seal_hand *h, const struct hth_seal_opts *opts,
 int hth_seal_answer(struct hth_seal_hand *h, const unsigned char hello[HTH_SEAL_HELLO],
         unsigned char out[HTH_SEAL_PROOF], struct hearth_error *err);
 
-/* Acceptor: is it proved, and then our proof. Errors: HEARTH_EAUTH, close without a word;
- * HEARTH_ENOMEM. */
+/* Acceptor: checks the dialler's proof, then writes its own. Errors: HEARTH_EAUTH, close without an
+ * answer; HEARTH_ENOMEM. */
 int hth_seal_admit(struct hth_seal_hand *h, const unsigned char proof[HTH_SEAL_PROOF],
         unsigned char out[HTH_SEAL_PROOF], struct hth_seal **out_seal, struct hearth_error *err);
 
-/* Dialler: is it proved. Errors: HEARTH_EAUTH, HEARTH_ENOMEM. */
+/* Dialler: checks the acceptor's proof. Errors: HEARTH_EAUTH, HEARTH_ENOMEM. */
 int hth_seal_finish(struct hth_seal_hand *h, const unsigned char proof[HTH_SEAL_PROOF],
         struct hth_seal **out_seal, struct hearth_error *err);
 
-/* Wipes it, at whatever stage; zeros too. Always, also after admit and finish. */
+/* Wipes the hand, at any stage, also one that is all zeros. Always call it, also after admit and
+ * finish. */
 void hth_seal_drop(struct hth_seal_hand *h);
 
 /* ---- records: each direction by one thread at a time, the two at once by two threads ---- */

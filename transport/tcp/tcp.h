@@ -94,7 +94,7 @@ void hth_tcp_greeting_event(struct hth_tcp_greeting *g);
 void hth_tcp_stranger_list(struct hth_tcp_greeting *g);
 void hth_tcp_greeting_end(struct hth_tcp_greeting *g); /* its socket too, if it still has it */
 
-/* ---- places.c: who is let go ---- */
+/* ---- places.c: which stranger is dropped ---- */
 
 void hth_tcp_members(struct hth_transport *t, const struct hth_member *member, uint32_t count);
 void hth_tcp_place_take(struct hth_tcp_greeting *g);
@@ -107,7 +107,7 @@ struct hth_tcp_greeting *hth_tcp_place_least(const struct hth_tcp *t); /* NULL: 
 int hth_tcp_listen_open(struct hth_tcp *t, struct hearth_error *err);
 void hth_tcp_strangers_turn(struct hth_tcp *t);
 int hth_tcp_strangers_expire(struct hth_tcp *t, uint64_t now);
-/* When strangers or a listener at rest want the next turn. */
+/* When the next turn of strangers, or of a listener at rest, is due. */
 uint64_t hth_tcp_strangers_due(const struct hth_tcp *t);
 void hth_tcp_listen_close(struct hth_tcp *t);
 

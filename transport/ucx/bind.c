@@ -149,9 +149,9 @@ static int bind_parse(const struct hth_transport_opts *opts, struct sockaddr_sto
 }
 
 /*
- * UCX carries data on the first address of an interface and dials the listener's address for it,
- * so both must be the same. On the loopback interface, where nobody else can dial, we take that
- * one (127.0.0.1) for each of its addresses; elsewhere the user has to know.
+ * UCX carries data on the first address of an interface and dials the listener's address for it, so
+ * both must be the same. On the loopback interface, where no other machine can dial, this function
+ * takes 127.0.0.1 for each of its addresses; elsewhere the user has to set the first address.
  */
 int hth_ucx_bind(const struct hth_transport_opts *opts, struct sockaddr_storage *out,
         char device[IF_NAMESIZE], struct hearth_error *err)

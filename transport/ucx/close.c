@@ -19,7 +19,7 @@ static int close_must_wait(struct hth_ucx *t, const struct hth_ucx_conn *c)
     return t->settles && c->ep && !c->settled && !t->closed && hth_now_ms(&t->clock) < c->due_ms;
 }
 
-/* Nothing else was begun on it: its user may hear of its end now. */
+/* Nothing else was begun on the connection: its on_down() may run now. */
 static void close_leave(struct hth_ucx *t, struct hth_ucx_conn *c)
 {
     c->state = HTH_UCX_LEAVING;
@@ -27,7 +27,7 @@ static void close_leave(struct hth_ucx *t, struct hth_ucx_conn *c)
     hth_ucx_note(t, &c->down, HTH_UCX_DOWN);
 }
 
-/* Forced: waits for nobody, cuts what is under way. */
+/* Closes by force: waits for no peer, and cuts what is under way. */
 static void close_begin(struct hth_ucx *t, struct hth_ucx_conn *c)
 {
     ucp_request_param_t param = { .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
@@ -42,7 +42,7 @@ static void close_begin(struct hth_ucx *t, struct hth_ucx_conn *c)
     c->close = UCS_PTR_IS_PTR(request) ? request : NULL;
 }
 
-/* Closed, and every destination given back: that comes a little after the close. */
+/* 1: closed, and every destination is given back, which happens a little after the close. */
 static int close_is_done(struct hth_ucx *t, struct hth_ucx_conn *c)
 {
     for (int i = 0; (c->close || c->receiving) && i < CLOSE_ROUNDS; i++) {

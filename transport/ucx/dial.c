@@ -77,7 +77,8 @@ int hth_ucx_connect(struct hth_transport *base, const unsigned char *addr, uint3
     return 0;
 }
 
-/* Who finds no room is refused; where UCX cannot bear that, when he has come in (close.c). */
+/* A dialler for which there is no room is refused. If this UCX cannot bear a refusal during the
+ * handshake, the connection is ended when it stands (close.c). */
 void hth_ucx_conn_accept(struct hth_ucx *t, ucp_conn_request_h request)
 {
     ucp_ep_params_t params = { .field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST,

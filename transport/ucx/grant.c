@@ -85,8 +85,8 @@ int hth_ucx_grant(struct hth_transport *base, struct hth_region *region, uint64_
     return 0;
 }
 
-/* The card asks nobody: there the holder waits for the peer's word, or drops it (no
- * HTH_CAP_REVOKES). */
+/* A network card reads without asking this node. There a grant cannot be revoked (no
+ * HTH_CAP_REVOKES): the holder waits for the peer's message, or drops the connection. */
 void hth_ucx_revoke(struct hth_transport *base, const unsigned char *desc, uint32_t len)
 {
     struct hth_ucx *t = (struct hth_ucx *)(void *)base;

@@ -51,7 +51,7 @@ struct hth_ucx_desc hth_ucx_key_grant(
     return d;
 }
 
-/* The region goes: whoever has its key is told. */
+/* The region goes: each peer that has its key is notified. */
 void hth_ucx_key_end(struct hth_ucx *t, const struct hth_region *r)
 {
     unsigned char header[HTH_UCX_KEY];

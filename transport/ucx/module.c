@@ -26,18 +26,19 @@ static const struct {
     const char *name, *value;
     int forced; /* a site's other choice would be unsafe */
 } setting[] = {
-    { "UCX_HANDLE_ERRORS", "none", 1 },     /* no signal handlers, no debugger at a crash */
-    { "UCX_TCP_PUT_ENABLE", "n", 1 },       /* peers could write anywhere, and abort us by dying */
-    { "UCX_TCP_CONN_NB", "y", 1 },          /* else dialling a dead node blocks for 134 s */
-    { "UCX_POSIX_ERROR_HANDLING", "y", 1 }, /* else no death is told on shared memory */
-    { "UCX_TCP_CM_REUSEADDR", "y", 0 },     /* a new engine on the old one's port */
-    { "UCX_TCP_TX_SEG_SIZE", "512K", 0 },   /* each is a system call; the default is 8K */
+    /* else a peer's death is not reported on shared memory */
+    { "UCX_HANDLE_ERRORS", "none", 1 }, /* no signal handlers, no debugger at a crash */
+    { "UCX_TCP_PUT_ENABLE", "n", 1 },   /* peers could write anywhere, and abort us by dying */
+    { "UCX_TCP_CONN_NB", "y", 1 },      /* else dialling a dead node blocks for 134 s */
+    { "UCX_POSIX_ERROR_HANDLING", "y", 1 },
+    { "UCX_TCP_CM_REUSEADDR", "y", 0 },   /* a new engine on the old one's port */
+    { "UCX_TCP_TX_SEG_SIZE", "512K", 0 }, /* each is a system call; the default is 8K */
     { "UCX_TCP_RX_SEG_SIZE", "512K", 0 },
     { "UCX_TCP_KEEPIDLE", "2s", 0 },
     { "UCX_TCP_KEEPINTVL", "1s", 0 },
     { "UCX_TCP_KEEPCNT", "3", 0 },
     { "UCX_WARN_UNUSED_ENV_VARS", "n", 0 },
-    { "UCX_LOG_LEVEL", "fatal", 0 }, /* what fails is told to us; a library prints nothing */
+    { "UCX_LOG_LEVEL", "fatal", 0 }, /* failures come as return codes; a library prints nothing */
     { "UCX_MEM_MMAP_HOOK_MODE", "none", 0 }, /* our providers cache no registrations */
     { "UCX_VFS_ENABLE", "n", 0 },
 };
@@ -54,7 +55,8 @@ struct environment {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct hth_transport_backend *implementation; /* by lock; loaded once, for good */
 static void *implementation_so;                            /* by lock: likewise */
-static int shared;                 /* by lock: UCX was here before us, its settings are not ours */
+/* by lock: UCX was loaded before this module, its settings are not this module's */
+static int shared;
 static char loaded_from[PATH_MAX]; /* by lock: of UCX; empty: where the loader found it */
 
 /* The whole process's signal handlers and this thread's mask, to be put back. */
@@ -86,7 +88,7 @@ static void signals_restore(const struct signals *s)
     pthread_sigmask(SIG_SETMASK, &s->mask, NULL);
 }
 
-/* Somebody else in this process uses UCX and has read the settings already. */
+/* Another part of this process uses UCX, which has read the settings already. */
 static int environment_share(const struct hth_log *log, struct hearth_error *err)
 {
     const char *put = getenv("UCX_TCP_PUT_ENABLE");

@@ -125,7 +125,7 @@ static int ucx_wait_open(struct hth_ucx *t, struct hearth_error *err)
     return 0;
 }
 
-/* Somebody dials; whether we take it is decided outside of UCX. */
+/* A peer dials; whether it is accepted is decided outside of UCX's callback. */
 static void listener_on_request(ucp_conn_request_h request, void *arg)
 {
     struct hth_ucx *t = arg;

@@ -87,7 +87,8 @@ int hth_ucx_reg(struct hth_transport *base, void *at, uint64_t len, struct hth_r
     return 0;
 }
 
-/* Now, or, so that nobody waits for those who pin, when they are through. */
+/* Frees the region now. If other threads are registering memory, it is freed when they have ended,
+ * so that no caller waits for them. */
 void hth_ucx_region_free(struct hth_ucx *t, struct hth_region *r)
 {
     int later;

@@ -90,7 +90,7 @@ enum hth_ucx_state {
     HTH_UCX_CALLED,  /* they dialled; no hello yet */
     HTH_UCX_UP,
     HTH_UCX_FAILED,  /* to be closed in the next progress() */
-    HTH_UCX_LEAVING, /* the user is told; closed when its handshake has ended */
+    HTH_UCX_LEAVING, /* on_down() is due; closed when its handshake has ended */
     HTH_UCX_CLOSING, /* UCX is closing it */
     HTH_UCX_GONE     /* on_down() is noted */
 };
@@ -100,11 +100,12 @@ struct hth_ucx_conn {
     hth_conn id;
     enum hth_ucx_state state;
     int accepted;  /* they dialled */
-    int announced; /* the user knows it: one on_down() is owed */
-    int muted;     /* we dropped it: its messages are not delivered any more */
-    int settled;   /* its handshake has ended, well or not: UCX's own thread wants no more of it */
-    ucp_ep_h ep;   /* NULL from CLOSING */
-    void *close;   /* UCX's request to close it; NULL: none, or done */
+    int announced; /* the user has its id: one on_down() must follow */
+    int muted;     /* this node dropped it: its messages are not delivered any more */
+    /* its handshake has ended, well or not: UCX's own thread does not use it any more */
+    int settled;
+    ucp_ep_h ep;     /* NULL from CLOSING */
+    void *close;     /* UCX's request to close it; NULL: none, or done */
     uint64_t due_ms; /* to stand by then */
     int code;        /* why it failed */
     char detail[192];
@@ -183,7 +184,7 @@ struct hth_ucx {
     struct hth_region *regions; /* registered */
     struct hth_region *over;    /* done with while `mapping`: by `next`, to be unmapped */
     uint64_t serial;            /* of the last region */
-    uint32_t mapping;           /* calls of reg() inside UCX, which lets nobody unmap meanwhile */
+    uint32_t mapping;           /* calls of reg() inside UCX; no thread may unmap meanwhile */
     struct hth_ucx_packet *packets;
     struct hth_ucx_event *noted, **noted_end;
     struct sockaddr_storage bound;
@@ -234,7 +235,7 @@ int hth_ucx_reg(struct hth_transport *base, void *at, uint64_t len, struct hth_r
 void hth_ucx_region_free(struct hth_ucx *t, struct hth_region *r);
 void hth_ucx_region_put(struct hth_ucx *t, struct hth_region *r);
 
-/* grant.c: who may read it */
+/* grant.c: which peers may read it */
 int hth_ucx_dereg(struct hth_transport *base, struct hth_region *region);
 void hth_ucx_regions_fini(struct hth_ucx *t);
 int hth_ucx_grant(struct hth_transport *base, struct hth_region *region, uint64_t off, uint64_t len,
