@@ -536,7 +536,7 @@ static const char *driver_end_reason(struct hth_driver *d)
     return NULL;
 }
 
-/* Its ranks hear it, and the engine ends. */
+/* The ranks are notified, and the engine ends. */
 static int driver_give_up(struct hth_driver *d, const struct hearth_error *why, const char *event,
         struct hearth_error *err)
 {
@@ -547,8 +547,8 @@ static int driver_give_up(struct hth_driver *d, const struct hearth_error *why, 
     return why->code;
 }
 
-/* `rm .hearth/lock` of a job that looked dead. Not at once: `rm -rf` of the job's directory takes
- * the lock first, too. */
+/* An operator has run `rm .hearth/lock` for a job that looked dead. The engine does not end at
+ * once, because `rm -rf` of the job's directory also removes the lock first. */
 static int driver_look_at_lock(struct hth_driver *d, struct hearth_error *err)
 {
     uint64_t now = hth_now_ms(&d->clock);
@@ -577,8 +577,8 @@ static int driver_look_at_lock(struct hth_driver *d, struct hearth_error *err)
     return driver_give_up(d, &why, "lock-lost", err);
 }
 
-/* `rm -rf` of the job's directory, by a script or a person: nobody can attach any more, and
- * what is saved is in no directory. Its ranks hear it; the next open starts an engine in a new
+/* A script or an operator has run `rm -rf` on the job's directory: no rank can attach any more, and
+ * the saves are in no directory. The ranks are notified; the next open starts an engine in a new
  * directory. */
 static int driver_look(struct hth_driver *d, struct hearth_error *err)
 {
@@ -595,7 +595,7 @@ static int driver_look(struct hth_driver *d, struct hearth_error *err)
     return driver_give_up(d, &why, "directory-removed", err);
 }
 
-/* Its file holds other keys than it did. */
+/* The key file has other keys than before. */
 static void driver_rekey(struct hth_driver *d)
 {
     const struct hth_key *key = hth_key_watched(d->key);

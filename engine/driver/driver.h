@@ -21,17 +21,18 @@ int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_dri
 /* The folder of the engine's records, where its log lies; the driver's. */
 int hth_driver_records(const struct hth_driver *d);
 
-/* Returns when stopped, dropped, or nobody came for the linger time. HEARTH_EIO: the system
- * refused to wait. HEARTH_EENGINE: somebody has removed the job's directory. */
+/* Returns when the engine is stopped, the job is dropped, or no client has come for the linger
+ * time. HEARTH_EIO: the system refused to wait. HEARTH_EENGINE: another program has removed the
+ * job's directory. */
 int hth_driver_run(struct hth_driver *d, struct hearth_error *err);
-/* After it: 1: only to be opened again, with the same command line. */
+/* After hth_driver_run(). 1: it ended only to be opened again, with the same command line. */
 int hth_driver_comes_back(const struct hth_driver *d);
 /* 1: this thread is confined, so that only another process can open another fabric. */
 int hth_driver_confined(const struct hth_driver *d);
 void hth_driver_stop(struct hth_driver *d); /* any thread, signal handlers too */
 
-/* On the thread that ran it. The socket goes; files stay, unless the job was dropped. NULL:
- * nothing. */
+/* Call it on the thread that called hth_driver_run(). The socket is removed; files stay, unless the
+ * job was dropped. NULL: nothing. */
 void hth_driver_close(struct hth_driver *d);
 
 #endif

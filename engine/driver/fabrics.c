@@ -121,7 +121,7 @@ void hth_fabrics_close(struct hth_fabrics *f)
 {
     if (!f)
         return;
-    for (size_t i = 0; i < ASKED; i++) /* an engine that ended before it heard them */
+    for (size_t i = 0; i < ASKED; i++) /* the engine may have ended before the answers came */
         hth_offers_drop(&f->asked[i]);
     hth_machine_fini(&f->machine);
     free(f);

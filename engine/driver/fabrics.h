@@ -18,9 +18,9 @@ typedef struct hth_transport *hth_fabric_open_fn(void *self, const struct hth_fa
  * NULL: no memory. */
 struct hth_fabrics *hth_fabrics_ask(
         const struct hth_config *config, hth_fabric_open_fn *open, void *self);
-/* Waits for the answers, once, and opens what was open last, or the best that opens. What is
- * left out is in the log with its reason. offers: `last` is read, offered and opened are
- * written. Errors: HEARTH_EINVAL: nothing can be taken, and why. */
+/* Waits for the answers, once, and opens the fabric that was open last, or else the best that
+ * opens. The log has each fabric that is left out, with the reason. offers: `last` is read, offered
+ * and opened are written. Errors: HEARTH_EINVAL: no fabric can be opened, and why. */
 struct hth_transport *hth_fabrics_open(struct hth_fabrics *f, struct hth_node_fabrics *offers,
         const struct hth_transport_events *events, const struct hth_log *log,
         struct hearth_error *err);

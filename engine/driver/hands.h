@@ -33,8 +33,8 @@ void hth_pool_stop(struct hth_pool *pool);  /* ends the work that runs; of what 
                                                nor done will be called, and nothing is touched */
 void hth_pool_close(struct hth_pool *pool); /* NULL: nothing */
 
-/* `log` in a folder: one line each, `time level event text`, at most two files of 4 MiB (log,
- * log.1). What is said before the folder is there waits, up to 4 KiB. */
+/* The file `log` in a folder: a line for each event, `time level event text`, at most two files of
+ * 4 MiB (log, log.1). Lines that are logged before the folder is there wait, up to 4 KiB. */
 struct hth_log_file;
 
 int hth_log_file_make(struct hth_log_file **out, enum hearth_log_level level, int also_stderr,

@@ -14,7 +14,7 @@
 #define LOOK_MS 2000u
 #define SAY_MS  60000u /* between two lines of one cause */
 
-/* What is not the same of a file that was replaced or written. */
+/* Properties of a file that change if it is replaced or written. */
 struct mark {
     uint64_t device, inode, size;
     int64_t changed_s, changed_ns;
@@ -23,8 +23,9 @@ struct mark {
 struct hth_key_watch {
     struct hth_key key;
     struct hth_key_opener opener; /* open NULL: by its name */
-    struct mark read, seen;       /* of what was read; as it was at the last look */
-    struct hearth_error why; /* as last said of a file that cannot be read; empty: it was read */
+    struct mark read, seen;       /* read: of the file as it was read; seen: at the last look */
+    /* why the file could not be read, as last logged; empty: it was read */
+    struct hearth_error why;
     uint64_t look_ms, said_ms;
     char path[];
 };

@@ -125,8 +125,8 @@ static void log_file_tell_lost(struct hth_log_file *log)
     log_file_write(log, line, log_file_format(line, HEARTH_LOG_WARN, "log-lost", text));
 }
 
-/* 1: a line of `len` bytes can be written. A file without a name is in nobody's way, and nobody
- * reads it. */
+/* 1: a line of `len` bytes can be written. If the file's name was removed, no reader can find it,
+ * so a new file is opened. */
 static int log_file_ready(struct hth_log_file *log, size_t len)
 {
     struct stat st;

@@ -84,7 +84,7 @@ static int inside_life(struct inside *in)
         return 0;
     hth_driver_run(d, NULL);
     pthread_mutex_lock(&in->lock);
-    in->over = 1; /* nobody may wake it any more */
+    in->over = 1; /* no thread may wake it any more */
     again = !in->stop && hth_driver_comes_back(d);
     pthread_cond_broadcast(&in->changed);
     pthread_mutex_unlock(&in->lock);

@@ -163,8 +163,8 @@ static void server_read_packets(struct hth_server *s, struct connection *c, int 
     }
 }
 
-/* What the process sent before its end is read; what a child that it forked goes on sending is
- * not. */
+/* Reads the packets that the process sent before its end. Packets that a forked child still sends
+ * are not read. */
 static void server_process_ended(struct hth_server *s, struct connection *c)
 {
     server_read_packets(s, c, LAST_PACKETS);

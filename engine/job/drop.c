@@ -34,13 +34,13 @@ struct drop {
     uint8_t *rank;  /* [world] 1: a local rank, and it has dropped */
     uint32_t ranks; /* how many have */
     uint64_t due_ms, wait_ms;
-    int over;     /* nothing is left to say */
+    int over;     /* no message is left to send */
     int answered; /* no record of it is needed here any more */
     int finished; /* another engine's drop, of which nothing is left */
     /* The coordinator's. */
-    uint8_t *from; /* [nodes] the furthest state heard from each */
+    uint8_t *from; /* [nodes] the furthest state that each node has sent */
     int decided;
-    uint64_t enough_ms; /* who has not answered by then is not waited for */
+    uint64_t enough_ms; /* a node that has not answered by then is not waited for */
 };
 
 int drop_open(struct hth_node *n, struct hearth_error *err)

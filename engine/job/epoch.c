@@ -42,7 +42,7 @@ static void epoch_take_times(struct hth_node *n)
     hth_session_times(n->ctx.session, o->heartbeat_ms, o->dead_ms, o->stall_ms);
 }
 
-/* What a rank said, or what holds where it said nothing. */
+/* The option as a rank has set it; 0: the default. */
 static uint32_t epoch_or_default(uint32_t said, enum hth_option_row row)
 {
     return said ? said : hth_option_none(row);
@@ -118,7 +118,8 @@ static int epoch_write(struct hth_node *n, const struct hth_epoch *e, struct hea
     return rc;
 }
 
-/* This node is a member and cannot take part: all ranks of the job are to hear why. */
+/* This node is a member and cannot take part: sends the reason, so that all ranks of the job get
+ * it. */
 static void epoch_refuse(struct hth_node *n, int code, const char *why)
 {
     hth_fail(&n->failure, code, 0, "node %s cannot take part in epoch %" PRIu64 ": %s", n->env.node,
@@ -127,8 +128,8 @@ static void epoch_refuse(struct hth_node *n, int code, const char *why)
     hth_recover_refuse(n->recover, &n->failure);
 }
 
-/* The epoch is joined even where this node cannot take part in it: the other members hear so in
- * it. */
+/* The node joins the epoch even if it cannot take part: it sends its refusal to the other members
+ * within the epoch. */
 static void epoch_switch(struct hth_node *n, struct hth_epoch *next, const struct hth_local_join *m,
         const unsigned char *table)
 {
@@ -311,7 +312,8 @@ static int epoch_read(struct hth_node *n, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-/* GO was said, so heads were; or there is a record of heads, and of which epoch is not known. */
+/* GO was sent in this epoch, so heads were sent too; or there is a record of heads, and its epoch
+ * is not known. */
 static void epoch_note_forgotten(struct hth_node *n, int go)
 {
     if (n->epoch.self != 0 || hth_commit_knows(n->commit, &n->epoch) ||
@@ -321,10 +323,11 @@ static void epoch_note_forgotten(struct hth_node *n, int go)
     n->forgot_nonce = n->epoch.nonce;
 }
 
-/* An engine that died comes back under its ranks: same memory, same address, same epoch. Had
- * recovery ended, the job goes on; saves that nobody finishes are cancelled by their deadline. A
- * running record of another version may say that GO was said in this epoch: to recover once more in
- * it could choose another save, and would write over the record. No engine starts on it. */
+/* An engine that died is started again under its ranks: same memory, same address, same epoch. If
+ * recovery had ended, the job continues; saves that no rank finishes are cancelled at their
+ * deadline. A running record of another version may mean that GO was sent in this epoch: another
+ * recovery in it could choose another save, and would write over the record. So no engine starts on
+ * such a record. */
 int epoch_resume(struct hth_node *n, struct hearth_error *err)
 {
     struct hth_running running;

@@ -48,7 +48,8 @@ static uint32_t rank_seen_pid(const struct hth_node *n, uint32_t client, uint32_
     return n->env.pid_of ? n->env.pid_of(n->env.reply_self, client) : said;
 }
 
-/* A pid is said only where both count alike: in a pod each first process is 1. */
+/* The error names a pid only if both processes are in one pid namespace: in each pod the first
+ * process is 1. */
 static int rank_is_open(const struct hth_node *n, const struct client *c,
         const struct hth_local_attach *m, const struct client *first, struct hearth_error *err)
 {
@@ -63,7 +64,8 @@ static int rank_is_open(const struct hth_node *n, const struct client *c,
             who);
 }
 
-/* Another rank's error has it, so letters, digits and what else host names have. */
+/* The host's name goes into another rank's error, so only letters, digits and other characters of
+ * host names are kept. */
 static void rank_host(const struct hth_local_attach *m, char out[HTH_LOCAL_HOST])
 {
     const char *at = (const char *)(m + 1);

@@ -26,7 +26,7 @@
 #include "engine/state/reply.h"
 #include "request.h"
 
-/* What a rank does with a save of its own. */
+/* Serves the requests of a rank about a save of its own. */
 static void serve_save(struct hth_node *n, struct client *c, const struct hth_local_head *head,
         struct hth_content **content)
 {
@@ -128,7 +128,7 @@ static void serve_dispatch(struct hth_node *n, struct client *c, const struct ht
     }
 }
 
-/* What is only asked for in an epoch that goes well. */
+/* 1: the request is valid only in an epoch that has not failed. */
 static int serve_needs_epoch(uint32_t type)
 {
     return type == HTH_LOCAL_RECOVER || type == HTH_LOCAL_BEGIN || type == HTH_LOCAL_SET_STEP ||
@@ -141,7 +141,7 @@ void serve_request(struct hth_node *n, uint32_t client, const void *bytes, size_
     const struct hth_local_head *head = bytes;
     struct client *c;
 
-    if (n->ends) /* its connection breaks at once, and whoever may asks the next engine */
+    if (n->ends) /* the connection breaks at once, and the client asks the next engine */
         return;
     if (!request_is_whole(head, len)) {
         reply_refusal(n, client, len < sizeof(*head) ? 0 : head->request, HEARTH_EPROTO,

@@ -10,8 +10,8 @@
 
 struct hth_node;
 
-/* One packet of a client. *content: of the descriptor that came with it; NULL: none. Whoever takes
- * it over sets it to NULL. */
+/* Serves one packet of a client. *content: the content of the descriptor that came with it; NULL:
+ * none. A handler that takes it over sets it to NULL. */
 void serve_request(struct hth_node *n, uint32_t client, const void *bytes, size_t len,
         struct hth_content **content);
 

@@ -140,9 +140,9 @@ void bad_copy_peer(
         hth_say(&n->ctx.log, HEARTH_LOG_WARN, "look-failed", "%s", err.text);
 }
 
-/* What is not here came from another node, which was told when the bytes were found wrong on their
- * way
- * here; if they were right then, there is nothing to look at. */
+/* If the object is not held here, the rank's bytes came from another node. That node was notified
+ * when they were found wrong on their way here; if they were right then, there is nothing to
+ * verify. */
 void bad_copy_ask(struct hth_node *n, struct client *c, const struct hth_local_bad *m)
 {
     struct hth_save_id save = hth_local_save_to(m->save);

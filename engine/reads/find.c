@@ -101,15 +101,15 @@ static int find_fail_undecided(
             id.attempt, id.step, whom[0] ? whom : "this node's ranks");
 }
 
-/* What a recovery has left of older epochs is told to every node with the first decision of this
- * one. */
+/* The saves that recovery has kept of older epochs reach every node with the first decision of this
+ * epoch. */
 static int find_list_is_due(const struct hth_node *n)
 {
     return n->ctx.opts.keep > 1 && n->ctx.keep.epoch != n->epoch.epoch &&
            !hth_save_none(n->chosen) && (!hth_save_foreign(n->chosen) || n->ctx.keep.saves);
 }
 
-/* 1: it is kept, or may be, and this node does not have its manifest yet. */
+/* 1: the save is kept, or may be, and this node does not have its manifest yet. */
 static int find_is_coming(struct hth_node *n, const uint64_t *step, const struct hth_save_id *id)
 {
     if (find_list_is_due(n))
@@ -156,8 +156,8 @@ static int find_by_step(struct hth_node *n, const struct hth_local_find *m, int 
     return HEARTH_OK;
 }
 
-/* It may still be decided: it is of this epoch, and newer than the last decision that is known
- * here. A rank on another node may have heard of it first. */
+/* 1: the save may still be decided: it is of this epoch, and newer than the last decision that this
+ * node has. A rank on another node may have been notified of it earlier. */
 static int find_may_come(const struct hth_node *n, struct hth_save_id id)
 {
     return find_is_of_now(n, id) &&

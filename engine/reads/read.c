@@ -547,7 +547,7 @@ uint64_t read_due_ms(const struct hth_node *n)
     return due_ms;
 }
 
-/* All that wait for an object: who asks first brings it, or is put off again. */
+/* Repeats all requests that wait for an object: the first fetches it, or is put off again. */
 static void read_again(struct hth_node *n, const struct look *due)
 {
     struct hth_held_save about = { .id = hth_local_save_to(due->ask.save) };

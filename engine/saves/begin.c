@@ -89,7 +89,8 @@ static int begin_check_object(
     return HEARTH_OK;
 }
 
-/* While the rank writes, not when it has written. Alone, nobody pulls. */
+/* Registers the slot while the rank writes, not afterwards. In a job of one node no peer pulls, so
+ * the slot is not registered. */
 static void begin_register(struct hth_node *n, struct hth_slot *slot)
 {
     struct hth_region *region;
@@ -245,8 +246,8 @@ static int begin_set_step_now(struct hth_node *n, struct client *c,
 /* ---- now, or later
  * -------------------------------------------------------------------------------- */
 
-/* 1: the rank has begun another save and not handed it over; or given it up, which is still to be
- * heard. */
+/* 1: the rank has begun another save and has not handed it over; or it has given that save up, and
+ * its message has not come yet. */
 static int begin_has_another(
         const struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
 {
@@ -265,7 +266,8 @@ static int begin_may(const struct hth_node *n, const struct client *c,
            (m->step != UINT64_MAX && !hth_commit_room(n->commit, c->rank, m->step, ranks, NULL));
 }
 
-/* Of the object, and of those of other ranks that wait for slots of sizes which nobody has said. */
+/* The sizes of this object and of the objects of other waiting ranks, if these ranks have not sent
+ * their sizes in advance. */
 static size_t begin_sizes(struct hth_node *n, const struct client *c,
         const struct hth_local_begin *m, uint64_t bytes[BEGIN_SIZES])
 {

@@ -8,9 +8,9 @@
 struct hth_node;
 struct loan;
 
-/* COMMIT was heard: on record. 0 when it is. */
+/* Writes to the record that COMMIT has come. 0: it is on record. */
 int committed_note(struct hth_node *n, const struct loan *l);
-/* What the engine before this one had on record. Errors: HEARTH_EUNSUPPORTED. */
+/* Reads what the engine before this one had on record. Errors: HEARTH_EUNSUPPORTED. */
 int committed_read(struct hth_node *n, struct hearth_error *err);
 /* The set of ranks that the record has for the save; NULL: none. */
 const struct hth_ranks *committed_ranks(const struct hth_node *n, struct hth_save_id save);

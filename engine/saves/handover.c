@@ -54,8 +54,8 @@ static int handover_fits(
                    slot->capacity;
 }
 
-/* Fails where the save is decided already or its epoch is over: nobody would keep what is handed
- * over. */
+/* Fails if the save is decided already or its epoch is over, because no node would keep the
+ * object. */
 static int handover_is_over(struct hth_node *n, const struct loan *l, struct hearth_error *err)
 {
     enum hearth_level level;
@@ -70,8 +70,8 @@ static int handover_is_over(struct hth_node *n, const struct loan *l, struct hea
             l->dead ? "its epoch is over" : text);
 }
 
-/* The slot is the holdings' from there on, and sealing has begun. summed: the rank has put the sums
- * of its chunks behind its items. */
+/* From here on the slot belongs to the holdings, and sealing has begun. summed: the rank has put
+ * the checksums of its chunks behind its items. */
 static int handover_start(struct hth_node *n, const struct hth_handed *h, struct hth_slot *slot,
         int summed, struct hearth_error *err)
 {
@@ -238,7 +238,7 @@ void handover_common(struct hth_node *n, struct client *c, const struct hth_loca
     }
 }
 
-/* A rank that has come back hears how far its save is. */
+/* Sends a rank that has reconnected the level of its save. */
 static void handover_tell(struct hth_node *n, const struct loan *l)
 {
     enum hearth_level level = HEARTH_WRITTEN;
@@ -271,7 +271,7 @@ void handover_commit(struct hth_node *n, struct client *c, const struct hth_loca
     loan_give_back(n, l);
     n->lend_ahead_look = 1;
     if (committed_note(n, l))
-        reply_ok(n, c->id, m->request); /* heard, and not on record */
+        reply_ok(n, c->id, m->request); /* received, but not on record */
     else
         loan_answer_id(n, c, l, m->request);
     if (l->dead)

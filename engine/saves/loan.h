@@ -56,14 +56,14 @@ struct loan {
     uint32_t objects;
     size_t object_room;
     uint64_t bytes;   /* handed over */
-    uint64_t look_ms; /* progress.c: when to look again, what was said last */
+    uint64_t look_ms; /* progress.c: when to look again, and what was reported last */
     uint64_t copied;
     uint32_t said;
 };
 
 /* A new one, in the list; its owner fills in the rest. NULL: no memory. */
 struct loan *loan_make(struct hth_node *n, const struct client *c);
-/* Of these ranks alone; NULL: of all. HEARTH_ENOMEM. */
+/* The save is of these ranks alone; NULL: of all. Errors: HEARTH_ENOMEM. */
 int loan_name(struct loan *l, const struct hth_ranks *ranks, struct hearth_error *err);
 /* The set that follows a message's fixed part; NULL: none, so all ranks. The packet is whole
  * (request.c). */
@@ -71,29 +71,30 @@ const struct hth_ranks *loan_ranks(
         const struct hth_local_head *m, size_t fixed, struct hth_ranks *out);
 /* The place of its next object, all zeros, which counts once `objects` does. NULL: no memory. */
 struct lent *loan_next(struct loan *l);
-/* Gives back what slots it has. */
+/* Gives its slots back and frees it. */
 void loan_free(struct hth_node *n, struct loan *l);
-/* Slots that were lent for it and not handed over: nobody writes into them any more. */
+/* Gives back the slots that were lent and not handed over: the rank does not write into them any
+ * more. */
 void loan_give_back(struct hth_node *n, struct loan *l);
-/* The same where the rank's connection has ended: its process may live, and write on. */
-/* The ranks that are here, all but that of `but`, unmap this slot when they next hear the
- * engine. */
+/* All ranks of this node, except that of `but`, unmap this slot at the engine's next message. */
 void loan_let_go(struct hth_node *n, const struct loan *but, uint64_t slot);
+/* The same if the rank's connection has ended. Its process may live and still write into the slots,
+ * so they are abandoned. */
 void loan_abandon(struct hth_node *n, struct loan *l);
 void loan_close(struct hth_node *n); /* frees all */
 
-/* This connection's; NULL: none, or given to another process. */
+/* The connection's loan; NULL: none, or given to another process. */
 struct loan *loan_find(struct hth_node *n, const struct client *c, uint64_t token);
-/* This connection's, which waits for a process to take it. */
+/* The connection's loan that waits for another process to take it. */
 struct loan *loan_given(struct hth_node *n, const struct client *c, uint64_t token);
-/* One that may still grow: begun, and not handed over by COMMIT. */
+/* A loan that may still grow: begun, and not handed over by COMMIT. */
 struct loan *loan_open(struct hth_node *n, const struct client *c, uint64_t token);
 /* The rank writes it, and has not named its step. */
 static inline int loan_is_staged(const struct loan *l, uint32_t rank)
 {
     return l->rank == rank && !l->has_id && !l->dead && !l->ahead;
 }
-/* One that was lent ahead and is not begun: BEGIN alone makes a save of it. */
+/* A loan that was lent ahead and is not begun: only BEGIN makes a save of it. */
 struct loan *loan_ahead(struct hth_node *n, const struct client *c, uint64_t token);
 /* The error for a token that loan_find() and loan_open() do not know: HEARTH_ESTATE. */
 int loan_unknown(struct hearth_error *err);

@@ -41,7 +41,8 @@ static int regain_is_here(struct hth_node *n, struct hth_save_id save, uint64_t 
     return s && hth_held_find(s, object);
 }
 
-/* An object that is here was handed over, and is heard of again. */
+/* Regains one object of the rank. If it is held here, the rank has handed it over to an earlier
+ * engine, and its next SEAL changes nothing. */
 static int regain_object(struct hth_node *n, struct loan *l, const struct hth_local_regain *m,
         struct hearth_error *err)
 {

@@ -49,7 +49,7 @@ uint64_t reserve_said(const struct hth_node *n, uint32_t rank)
     return n->objects && rank < n->epoch.world ? n->objects[rank].bytes[0] : 0;
 }
 
-/* What the rank owns is our rank's, or we hold it. */
+/* 1: the rank's objects belong here: it is a rank of this node, or this node holds its copies. */
 static int reserve_is_here(const struct hth_node *n, uint32_t rank)
 {
     const struct hth_epoch *e = &n->epoch;

@@ -27,11 +27,12 @@ int reserve_look(struct hth_node *n, uint64_t object, struct hearth_error *err);
  * those of its last save count. Errors: HEARTH_ENOSPC with the store's numbers. */
 int reserve_room(struct hth_node *n, uint32_t rank, uint64_t object,
         const struct hth_ranks *const *sets, uint32_t saves, struct hearth_error *err);
-/* Slots for saves to come, as large as those of this one: where ranks have not said their sizes. */
+/* Makes slots for saves to come, as large as those of this save, if ranks have not sent their sizes
+ * in advance. */
 void reserve_ahead(struct hth_node *n, struct hth_save_id save);
-/* What was made for places that other nodes have again is given back. */
+/* Gives back slots that were made for places which have returned to other nodes. */
 void reserve_tick(struct hth_node *n, uint64_t now_ms);
-/* A rank is back, which had slots mapped: others may have been made beside them. */
+/* A rank that had slots mapped is back: other slots may have been made beside them. */
 void reserve_look_again(struct hth_node *n);
 uint64_t reserve_due_ms(const struct hth_node *n);
 void reserve_close(struct hth_node *n);

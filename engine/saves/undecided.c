@@ -131,7 +131,7 @@ int undecided_room(struct hth_node *n, uint32_t rank, const struct hth_ranks *ra
 
     if (undecided_first(&s) || hth_breaks(&n->ctx, HTH_BREAK_CROWD))
         return HEARTH_OK;
-    /* What is decided counts as of all ranks. */
+    /* Decided saves count as saves of all ranks. */
     sets = calloc(decided + undecided_max(&s), sizeof(const struct hth_ranks *));
     if (!sets)
         return hth_fail(err, HEARTH_ENOMEM, 0, "sets of ranks");

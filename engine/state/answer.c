@@ -28,7 +28,7 @@ struct answer {
     struct hth_sweep sweep;
     int fd;   /* -1: none yet */
     int why;  /* errno, where no descriptor could be made or filled */
-    int vain; /* nobody waits for it any more */
+    int vain; /* no client waits for it any more */
 };
 
 /* ---- Who waits ------------------------------------------------------------------------------- */

@@ -24,18 +24,18 @@ struct asker { /* a request that waits for bytes */
 int asker_add(struct asker **list, uint32_t client, uint64_t request, struct hearth_error *err);
 void askers_free(struct asker *list);
 void askers_forget(struct asker **list, uint32_t client); /* which has gone */
-/* Each hears it; freed. */
+/* Sends err to each asker, and frees the list. */
 void askers_refuse(struct hth_node *n, struct asker *list, const struct hearth_error *err);
 
-/* Bytes that nobody changes until let_go(what), on the engine's thread: when they are copied, or
- * nobody waits for them any more. */
+/* Bytes that may not change until let_go(what) runs, on the engine's thread: when they are copied,
+ * or no asker waits for them any more. */
 struct answer_bytes {
     const void *at;
     size_t len;
     void (*let_go)(struct hth_node *n, void *what); /* NULL: nothing */
     void *what;
-    /* When they are copied: were they the right ones all the time? Else the askers get `err`.
-     * NULL: yes. */
+    /* Called when they are copied. 0: the bytes were right all the time. Otherwise the askers get
+     * `err`. NULL: no check. */
     int (*check)(struct hth_node *n, void *what, struct hearth_error *err);
 };
 

@@ -58,25 +58,25 @@ struct hth_node_env {
     /* An answer or event for a client: bytes[len]; fd >= 0: a descriptor to pass on (borrowed
      * during the call). */
     void (*reply)(void *self, uint32_t client, const void *bytes, size_t len, int fd);
-    /* bytes[len] at `off` of a descriptor for reply(), which is made where *fd is -1, and the
-     * caller's to close; last: nobody can change it any more. Any thread, one at a time for a
-     * descriptor. -1 and errno. */
+    /* Writes bytes[len] at `off` of a descriptor for reply(). If *fd is -1, the descriptor is made,
+     * and the caller closes it. last: from now on no process can change it. Any thread, one at a
+     * time for a descriptor. -1 and errno. */
     int (*attach)(void *self, int *fd, const void *bytes, uint64_t off, size_t len, int last);
     /* The client's pid as this process counts it; 0: it has none. NULL: as the client says. */
     uint32_t (*pid_of)(void *self, uint32_t client);
     void *reply_self;
     char node[HTH_NAME_MAX + 1]; /* this node's id */
-    const char *
-            confined; /* whether the process is, a sentence that changes; borrowed; NULL: not said */
-    char log_path[512]; /* told to clients, as are the next three */
+    /* a sentence, which may change, whether the process is confined; borrowed; NULL: none */
+    const char *confined;
+    char log_path[512]; /* sent to clients, as are the next three */
     char provider[32];
     char bind[64];
     char device[32];
-    int trusted;           /* network = trusted; ranks must say the same */
+    int trusted;           /* network = trusted; ranks must have the same */
     int strong;            /* integrity = strong, likewise */
-    uint32_t linger_s;     /* until ranks say another; 0: the default of linger_s */
+    uint32_t linger_s;     /* until ranks set another; 0: the default of linger_s */
     uint32_t retry_ms;     /* 0: 500 */
-    uint32_t foreign_last; /* containers of others are recovered only while no save was PROTECTED */
+    uint32_t foreign_last; /* foreign containers are recovered only while no save was PROTECTED */
     uint32_t tree_degree;  /* 0: HTH_TREE_DEGREE; less in tests */
     uint64_t breaks;       /* enum hth_break, tests */
 };
@@ -85,16 +85,16 @@ struct hth_node_env {
  * under living ranks), listens to that epoch again and goes on with it. */
 int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct hearth_error *err);
 
-/* One packet of a client (any number > 0 that the server chose); content: of the descriptor that
- * came with it, NULL: none; taken over. What is large of it is read by the workers, later. */
+/* Serves one packet of a client (any number > 0 that the server chose); content: of the descriptor
+ * that came with it, NULL: none; taken over. Workers read large contents later. */
 void hth_node_request(struct hth_node *node, uint32_t client, const void *bytes, size_t len,
         struct hth_content *content);
 
 /* Its connection ended or its process died: leases and loans of it end. */
 void hth_node_client_gone(struct hth_node *node, uint32_t client);
 
-/* What the ranks' meeting says. The packed table of this gather; it is kept for other engines, too,
- * until the next one. */
+/* The meeting of the ranks delivers the packed table of this gather; it is kept for other engines,
+ * too, until the next table. */
 void hth_node_table(struct hth_node *node, uint32_t round, struct hth_buf *table);
 /* Another engine has the table: env.meeting.fetched() is called, maybe inside. */
 void hth_node_ticket(
@@ -110,10 +110,10 @@ int hth_node_ends(const struct hth_node *node);
 void hth_node_tick(struct hth_node *node);
 uint64_t hth_node_due_ms(struct hth_node *node); /* store's background work included */
 
-/* This engine ends, though the job does not: whoever waits for an answer hears why, and so does
- * whoever asks from now on. */
-/* env.session.key is another one now: how many connections are made anew for it. */
+/* env.session.key has changed. Returns how many connections are made anew for it. */
 uint32_t hth_node_rekeyed(struct hth_node *node);
+/* This engine ends, though the job does not. Clients that wait for an answer get `why`, and so do
+ * clients that send a request from now on. */
 void hth_node_fail(struct hth_node *node, const struct hearth_error *why);
 
 uint32_t hth_node_clients(const struct hth_node *node); /* attached now */
@@ -124,7 +124,7 @@ int hth_node_done(const struct hth_node *node);
 /* What its memory is left for when the engine ends. */
 enum hth_leftover {
     HTH_LEAVE_ALL,     /* the job goes on, or may */
-    HTH_LEAVE_RECORDS, /* it was dropped, and not every node is known to have heard */
+    HTH_LEAVE_RECORDS, /* it was dropped, and some nodes may not have learned it */
     HTH_LEAVE_NOTHING
 };
 enum hth_leftover hth_node_leftover(const struct hth_node *node);

@@ -80,7 +80,7 @@ struct hth_node {
     uint64_t give_back_ms; /* HTH_NEVER: nothing is given back */
 
     /* node.c alone */
-    uint64_t made_ms; /* when the store wants to be worked on again; HTH_NEVER: nothing was left */
+    uint64_t made_ms; /* when the store's background work is due; HTH_NEVER: nothing was left */
     uint64_t rest_ms; /* when slots are unmapped next, if memory is short; HTH_NEVER: never */
 };
 
