@@ -14,8 +14,8 @@ struct hth_recover;
 
 struct hth_recover_events {
     void *self;
-    /* GO was heard (code 0; info is filled, save epoch 0: nothing to recover), or this epoch has
-     * failed. Once per epoch; a failure also before anybody here has asked. */
+    /* GO has come (code 0; info is filled, save epoch 0: nothing to recover), or this epoch has
+     * failed. Once per epoch; a failure also before a rank of this node has asked. */
     void (*on_end)(void *self, int code, const struct hearth_error *err, struct hth_save_id save,
             const struct hearth_recovery *info);
 };
@@ -26,11 +26,11 @@ int hth_recover_open(struct hth_ctx *ctx, const struct hth_recover_events *event
 /* A new epoch: what was under way ends with HEARTH_ECANCELED. */
 void hth_recover_join(struct hth_recover *r);
 
-/* Of a foreign container every node needs the file of this name too; until the next join. */
+/* Every node also needs the file of this name of a foreign container; until the next join. */
 void hth_recover_common(struct hth_recover *r, const char *name);
 
-/* Where everything is beyond redundancy, begin with nothing instead of HEARTH_ELOST; until the next
- * join. */
+/* If all saves are beyond redundancy, the job begins with nothing instead of HEARTH_ELOST; until
+ * the next join. */
 void hth_recover_accept_loss(struct hth_recover *r);
 
 /* The ranks have recovered in an epoch before: the job that did has not ended. Until the next join;
@@ -44,12 +44,12 @@ void hth_recover_want(struct hth_recover *r, struct hth_save_id save);
 /* The first local rank asks. Errors: HEARTH_ESTATE (running already, or ended). */
 int hth_recover_start(struct hth_recover *r, uint32_t deadline_ms, struct hearth_error *err);
 
-/* This node cannot take part in the epoch that was just joined: all members are told. */
+/* This node cannot take part in the epoch that it has just joined: all members are notified. */
 void hth_recover_refuse(struct hth_recover *r, const struct hearth_error *why);
 
-/* An engine that comes back after GO: this epoch's recovery ended well before this process began.
- * Whoever has not heard GO is told. Errors: HEARTH_EUNSUPPORTED: the coordinator's record of plans
- * is of another version. */
+/* An engine was restarted after GO: this epoch's recovery ended well before this process began. The
+ * coordinator sends GO again to nodes that have not received it. Errors: HEARTH_EUNSUPPORTED: the
+ * coordinator's record of plans is of another version. */
 int hth_recover_resume(struct hth_recover *r, struct hearth_error *err);
 
 /* Holders of an object of the chosen save as the plan knew them; for resharded reads. */
@@ -60,7 +60,7 @@ uint32_t hth_recover_sources(
  * well. */
 const char *hth_recover_ruled_out(const struct hth_recover *r);
 
-/* Pulls that wait for a slot to be made; UINT_MAX: this node does not pull, now. */
+/* How many pulls wait for a slot to be made; UINT_MAX: this node does not pull now. */
 unsigned hth_recover_put_off(const struct hth_recover *r);
 
 void hth_recover_deliver(struct hth_recover *r, uint32_t origin, uint16_t kind,

@@ -22,7 +22,7 @@ struct background {
     struct hth_work work;
     struct hth_choice *co;
     struct background *next; /* co->backgrounds */
-    int left;                /* nobody waits for it any more: from and candidate[] are its own */
+    int left; /* the choice has given it up: from and candidate[] are this work's own */
     struct gathered *from;
     uint32_t nodes;
     struct candidate *candidate; /* all of them */
@@ -145,7 +145,7 @@ static void background_unlink(struct background *s)
         s->co->background = NULL;
 }
 
-/* It is asked for again, later: who has given it may not be the only one that has it. */
+/* The manifest is requested again later: other nodes may have it too. */
 static void look_bad(struct hth_choice *co, struct candidate *c)
 {
     hth_say(&co->ctx->log, HEARTH_LOG_WARN, "manifest-bad", HTH_SAVE, HTH_SAVE_ARGS(c->id));

@@ -43,8 +43,8 @@ struct candidate *candidate_find(struct hth_choice *co, struct hth_save_id id)
     return NULL;
 }
 
-/* All ranks have dropped it; the node that still lists it has not heard of that, or not freed it
- * yet. */
+/* 1: all ranks have dropped the save. A node that still lists it has not received that, or has not
+ * freed it yet. */
 static int candidate_is_dropped(const struct hth_choice *co, struct hth_save_id id)
 {
     return !hth_save_foreign(id) && id.epoch <= co->ctx->keep.dropped;

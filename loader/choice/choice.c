@@ -24,14 +24,15 @@
 /* ---- Choice
  * ------------------------------------------------------------------------------------ */
 
-/* What the choice waited for is there: a `.metadata` has been fetched or read, a worker has
+/* A wait of the choice has ended: a `.metadata` has been fetched or read, or a worker has
  * looked. */
 static void choice_again(struct hth_choice *co)
 {
     hth_choice_tick(co, hth_now_ms(&co->ctx->clock));
 }
 
-/* Older than what is chosen, and on no list: nobody needs to know whether it is whole. */
+/* 1: the choice does not look whether the save is whole: it is older than the watermark and not on
+ * the keep list, or it is foreign. */
 static int choice_passes_over(const struct hth_choice *co, struct hth_save_id id)
 {
     return hth_save_foreign(id) ||
@@ -45,8 +46,8 @@ static int choice_is_eligible(const struct hth_choice *co, struct hth_save_id id
     return !co->wants || (w->epoch ? hth_save_cmp(id, *w) == 0 : id.step == w->step);
 }
 
-/* 1: it is known whether it is whole; 0: its manifest, its `.metadata` or a worker is waited
- * for. */
+/* 1: it is known whether the candidate is whole; 0: the choice waits for its manifest, its
+ * `.metadata` or a worker. */
 static int choice_look_at(struct hth_choice *co, struct candidate *c, uint64_t now_ms)
 {
     if (c->lost || c->whole)
@@ -59,8 +60,8 @@ static int choice_look_at(struct hth_choice *co, struct candidate *c, uint64_t n
     return c->lost;
 }
 
-/* From the newest down to the first whole candidate, and on to the watermark; of what is older
- * those that are kept. 0: a manifest, a `.metadata` or a worker is waited for. */
+/* Looks at the candidates from the newest down to the first whole one, then down to the watermark;
+ * of older saves only at kept ones. 0: a manifest, a `.metadata` or a worker is waited for. */
 static int choice_look_at_all(struct hth_choice *co, uint64_t now_ms, struct candidate **out_chosen)
 {
     int settled = 0; /* nothing older is chosen instead */
@@ -90,8 +91,8 @@ static int choice_has_foreign(const struct hth_choice *co)
     return 0;
 }
 
-/* No candidate is whole. 1: that is an error, since a protected save or a container is lost; which,
- * in `out`. */
+/* No candidate is whole. 1: that is an error, since a PROTECTED save or a container is lost; out
+ * names it. */
 static int choice_is_loss(const struct hth_choice *co, char *out, size_t len)
 {
     if (!hth_save_none(co->watermark)) {
@@ -113,7 +114,7 @@ static int choice_is_loss(const struct hth_choice *co, char *out, size_t len)
     return 1;
 }
 
-/* What was asked for is not among the whole saves: those that are. */
+/* The requested step is not whole on the nodes: writes the steps that are. */
 static void choice_cannot_give(const struct hth_choice *co, char *out, size_t len)
 {
     int n = snprintf(out, len,
@@ -130,7 +131,7 @@ static void choice_cannot_give(const struct hth_choice *co, char *out, size_t le
         snprintf(out + n, len - (size_t)n, " none");
 }
 
-/* A container that Hearth did not write is chosen over saves of ours: ranks are told of both. */
+/* A foreign container is chosen before saves of Hearth: the ranks get the steps of both. */
 static void choice_say_foreign(struct hth_choice *co, const struct candidate *chosen)
 {
     const struct candidate *end = co->candidate + co->candidates, *own = chosen + 1;
@@ -371,14 +372,14 @@ static void choice_on_vote(
         }
         co->gone = 1;
         ruled_out_tell(co, HTH_NODE_NONE);
-        hth_restore_go(co->restore, serial); /* on record here before anybody hears of it */
+        hth_restore_go(co->restore, serial); /* GO is on record here before it is sent */
         hth_point(&co->ctx->points, "go");
         send_go(co, HTH_NODE_NONE);
     }
 }
 
-/* A node cannot take part. After GO that is an engine that was started again and cannot join: its
- * ranks know why, and the epoch goes on without it. */
+/* A node cannot take part. After GO, the node's engine was restarted and cannot join: its ranks
+ * have the reason, and the epoch continues without it. */
 static void choice_on_refused(
         struct hth_choice *co, uint32_t origin, const unsigned char *bytes, size_t len)
 {

@@ -22,17 +22,17 @@ void hth_choice_join(struct hth_choice *co); /* a new epoch: all of the old one 
 void hth_choice_accept_loss(struct hth_choice *co);
 void hth_choice_same_job(struct hth_choice *co);
 
-/* This save and no other; epoch 0: the newest attempt at its step; until the next join. */
+/* Only this save may be chosen; epoch 0: the newest attempt at its step; until the next join. */
 void hth_choice_want(struct hth_choice *co, struct hth_save_id save);
 
-/* GO was said before this process began. Whoever has not heard it is told. Errors:
- * HEARTH_EUNSUPPORTED: the record of plans is of another version. */
+/* GO was sent before this process began. It is sent again to nodes that have not received it.
+ * Errors: HEARTH_EUNSUPPORTED: the record of plans is of another version. */
 int hth_choice_resume(struct hth_choice *co, struct hearth_error *err);
 
-/* All are told that the epoch has failed. The first reason stays; none counts after GO. */
+/* Sends all nodes that the epoch has failed. The first reason stays; none counts after GO. */
 void hth_choice_fail(struct hth_choice *co, int code, const char *text);
 void hth_choice_late(
-        struct hth_choice *co); /* as above: the deadline has passed, and who is missing */
+        struct hth_choice *co); /* as above: the deadline has passed, and which nodes are missing */
 
 void hth_choice_deliver(struct hth_choice *co, uint32_t origin, uint16_t kind,
         const unsigned char *bytes, size_t len);

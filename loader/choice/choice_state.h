@@ -42,9 +42,10 @@ struct candidate {
     struct hth_manifest manifest;
     unsigned char *bytes; /* of the manifest; NULL: they have not come */
     size_t len;
-    struct hth_sources *sources; /* [manifest.objects] who has each of them; NULL: not looked at */
+    /* [manifest.objects] the nodes that have each; NULL: not looked at */
+    struct hth_sources *sources;
     uint64_t asked_ms;
-    uint32_t refused; /* plans for it that somebody could not carry out */
+    uint32_t refused; /* plans for it that a node could not carry out */
     int metadata;     /* foreign: 1 its `.metadata` is being fetched, negative: it cannot be had */
     struct hth_foreign_look *look; /* foreign: [manifest.objects] what is in them */
     struct names *names;           /* foreign: NULL: its `.metadata` is not being read yet */
@@ -76,10 +77,10 @@ struct hth_choice {
     int same_job; /* the ranks that recover have recovered before: no job has ended */
     uint32_t
             tries; /* jobs that ended, for which one of `passed` is marked bad; 0: none is for that */
-    int gone;      /* GO was said */
-    /* EPOCH_FAILED as it was said, for a member that did not hear it. The first reason stays. */
+    int gone;      /* GO was sent */
+    /* EPOCH_FAILED as it was sent, for a member that missed it. The first reason stays. */
     unsigned char failed[4 + HEARTH_ERROR_TEXT];
-    size_t failed_len; /* 0: it was not */
+    size_t failed_len; /* 0: it was not sent */
     struct hth_save_id chosen;
     char lost_text[200];
     char ruled_out[HTH_RULED_OUT]; /* lines, each with its end */
@@ -145,14 +146,15 @@ void rule_out(struct hth_choice *co, const char *event, const char *fmt, ...)
         __attribute__((format(printf, 3, 4)));
 void ruled_out_tell(struct hth_choice *co, uint32_t node); /* HTH_NODE_NONE: to all */
 
-/* fail.c: 1: the epoch has failed, and the node is told again */
+/* fail.c: 1: the epoch has failed, and EPOCH_FAILED is sent to the node again */
 int fail_again(struct hth_choice *co, uint32_t node);
 
 /* background.c: what a worker does. One at a time: while co->background is set the choice waits. */
 typedef void background_done_fn(struct hth_choice *co);
-/* Is it whole or lost? `done` runs when that is known, or its manifest was no good. */
+/* A worker finds whether the candidate is whole or lost. `done` runs when that is known, or if its
+ * manifest is damaged. */
 void background_check(struct hth_choice *co, struct candidate *c, background_done_fn *done);
-struct made { /* a plan; `done` may take what it wants of it, and leaves NULL or zeros there */
+struct made { /* a plan; `done` may take parts of it over, and leaves NULL or zeros there */
     struct hth_plan plan;
     unsigned char *bytes; /* as it goes down */
     size_t len;
@@ -161,7 +163,8 @@ struct made { /* a plan; `done` may take what it wants of it, and leaves NULL or
     size_t record_len;
 };
 typedef void made_fn(struct hth_choice *co, struct made *made);
-/* `plan` has all but who has the objects, which is c's. NULL: no save is chosen. */
+/* `plan` has everything but the nodes that have the objects, which come from c. NULL: no save is
+ * chosen. */
 void background_plan(
         struct hth_choice *co, const struct hth_plan *plan, struct candidate *c, made_fn *done);
 void background_abandon(
@@ -184,10 +187,10 @@ int foreign_waits(const struct hth_choice *co, char *out, size_t len);
 int names_start(struct hth_choice *co, struct candidate *c, const struct hth_held *held,
         foreign_done_fn *done);
 const struct names_found *names_found(const struct names *n); /* NULL: it is still being read */
-void names_leave(struct names *n);       /* nobody waits for it any more; NULL: nothing */
+void names_leave(struct names *n);       /* the choice does not wait any more; NULL: nothing */
 void names_close(struct hth_choice *co); /* the workers have ended */
 
-/* foreign_match.c, on a worker. *out_file: one whose items are not what md says, or UINT32_MAX. */
+/* foreign_match.c, on a worker. *out_file: a file whose items differ from md, or UINT32_MAX. */
 int names_match(struct hearth_metadata *md, const struct hth_manifest *files,
         const struct hth_foreign_look *look, uint32_t *out_file);
 

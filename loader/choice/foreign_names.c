@@ -24,7 +24,7 @@ struct names {
     struct names *next; /* co->reading */
     struct hth_work work;
     foreign_done_fn *done;
-    int left;              /* nobody waits for it any more */
+    int left;              /* the choice does not wait for it any more */
     int ended;             /* 0: a worker uses all below */
     struct hth_slot *slot; /* leased */
     size_t len;

@@ -189,7 +189,8 @@ void send_go(struct hth_choice *co, uint32_t node)
         hth_tree_to(co->ctx, node, HTH_KIND_GO, body, sizeof(body));
 }
 
-/* The plan that GO was said for, for a member whose engine was killed together with this one. */
+/* Serves the plan of the GO that was sent, for a member whose engine was killed together with this
+ * engine. */
 int hth_choice_resume(struct hth_choice *co, struct hearth_error *err)
 {
     struct hearth_error cause;

@@ -149,7 +149,8 @@ int hth_seen_make(struct hth_seen_save *s, uint32_t objects)
     return s->object && (!foreign || (s->file && s->look)) ? HEARTH_OK : HEARTH_ENOMEM;
 }
 
-/* Rising and apart, so that no object is said twice, and one list has one form. */
+/* Reads the runs. They must rise without touching, so that no object is listed twice, and one list
+ * has one form. */
 static int inventory_read_runs(
         struct hth_reader *r, struct hth_seen_save *s, uint32_t runs, struct hearth_error *err)
 {

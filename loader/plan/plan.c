@@ -60,8 +60,8 @@ static void sources_add_runs(const struct hth_seen_save *s, uint32_t node,
             sources_add(&out[s->run[k].first + i], node);
 }
 
-/* Both lists are in order of id. What a node has are a few runs of the manifest: the next object
- * is mostly the manifest's next one, and else searched for. */
+/* Both lists are in order of id. A node mostly has a few runs of the manifest: its next object is
+ * mostly the manifest's next, and is searched for otherwise. */
 static void sources_add_node(const struct hth_seen_save *s, uint32_t node,
         const struct hth_manifest *m, struct hth_sources *out)
 {

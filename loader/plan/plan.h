@@ -60,10 +60,10 @@ const struct hth_seen_save *hth_inventory_find(
 int hth_inventory_has(
         const struct hth_inventory *inv, struct hth_save_id save, const struct hth_object *o);
 
-/* Where each object of `m` is: out[m->objects]. Returns how many objects nobody has; the first
- * of them in out_lost (may be NULL). inventory[nodes]. rank_node[world] as in the epoch: objects
- * that their rank's node lacks will be pulled, and their holders are put in such an order that,
- * taken first holder first, no node serves much more than its fair share. */
+/* Finds the nodes that have each object of `m`: out[m->objects]. Returns how many objects no node
+ * has, the first of them in out_lost (may be NULL). inventory[nodes]. rank_node[world] as in the
+ * epoch: objects that their rank's node lacks will be pulled. Their holders are in such an order
+ * that, if the first holder is taken first, no node serves much more than its fair share. */
 uint32_t hth_sources_find(const struct hth_inventory *inventory, uint32_t nodes,
         const uint32_t *rank_node, uint32_t world, const struct hth_manifest *m,
         struct hth_sources *out, const struct hth_object **out_lost);
@@ -72,13 +72,14 @@ struct hth_plan {
     uint32_t serial;
     struct hth_save_id chosen; /* epoch 0: nothing, start from scratch */
     uint32_t beyond;           /* newer saves that were beyond redundancy */
-    uint32_t passed;           /* newer ones that are whole and marked bad */
+    uint32_t passed;           /* newer saves that are whole and marked bad */
     uint32_t tries;            /* jobs that ended without a save, for which one of them is;
                                   0: a user has marked them */
     uint32_t keeps;
     struct hth_save_id keep[HTH_PLAN_KEEP]; /* every node frees the rest */
-    unsigned char manifest[HTH_DIGEST]; /* the chosen one's own digest: who lacks it fetches it */
-    struct hth_runs from;               /* who has its objects */
+    /* the chosen save's manifest digest: a node that lacks it fetches it */
+    unsigned char manifest[HTH_DIGEST];
+    struct hth_runs from; /* the nodes that have its objects */
 };
 
 size_t hth_plan_bytes(const struct hth_plan *p);

@@ -16,8 +16,9 @@ static int carry_is_needed(const struct hth_epoch *epoch, const struct hth_objec
     return o->kind == HTH_OBJECT_RAW || epoch->rank_node[o->owner % epoch->world] == epoch->self;
 }
 
-/* Slots for all that will be pulled, after the rest was freed: what does not fit is said before the
- * first byte is pulled. What readers of the old epoch still have is waited for. */
+/* Makes slots for all objects that will be pulled, after the other saves were freed: a lack of room
+ * is reported before the first byte is pulled. The engine waits for slots that readers of the old
+ * epoch still use. */
 static int carry_room(struct hth_restore *r, struct hth_held_save *s, struct hearth_error *err)
 {
     const struct hth_manifest *m = &s->manifest;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What was chosen and which nodes gave it, as text. */
+/* Writes the chosen save and the nodes that gave its objects, as text. */
 static void end_sources(struct hth_restore *r, struct hearth_recovery *info)
 {
     const struct hth_epoch *e = r->ctx->epoch;

@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* 1: a save that was PROTECTED here comes before it, since its step is not lower, or since it was
- * told so. As long as there was none, a foreign one may be all there is: an unprotected save is
- * lost with the first node. */
+/* 1: a save that was PROTECTED here comes before the container, because the container's step is not
+ * higher or the option foreign_last is set. If no save was PROTECTED, a foreign container may be
+ * all there is: an unprotected save is lost with the first node. */
 static int foreign_unwanted(const struct hth_ctx *ctx, struct hth_save_id id)
 {
     const struct hth_keep *k = &ctx->keep;

@@ -54,8 +54,8 @@ static const unsigned char *manifest_came(struct hth_restore *r, size_t *out_len
     return NULL;
 }
 
-/* The blob is asked for again by itself, so it is said here once, and once more where somebody else
- * is asked. */
+/* Requests the manifest's blob. The blob repeats the request by itself, so this function requests
+ * it once, and again only to ask another node. */
 static void manifest_ask(struct hth_restore *r)
 {
     uint64_t now_ms = hth_now_ms(&r->ctx->clock);
@@ -68,7 +68,7 @@ static void manifest_ask(struct hth_restore *r)
     (void)hth_blob_fetch(r->ctx, &id, late || r->manifest_bad ? 0 : HTH_NODE_NONE, NULL);
 }
 
-/* What has come is read. 0: it has been, or there is no memory for that. */
+/* Reads the manifest that has come. 0: it has been read, or there is no memory for that. */
 static int manifest_is_read(struct hth_restore *r, hth_draft_fn *read)
 {
     struct hth_blob_id id = manifest_blob(r);
@@ -95,7 +95,7 @@ int manifest_lacks(struct hth_restore *r, hth_draft_fn *read)
     return 1;
 }
 
-/* What has come and was read, as the manifest of s. */
+/* Keeps the manifest that has come and was read as the manifest of s. */
 static int manifest_take(struct hth_restore *r, struct hth_held_save *s, struct hearth_error *err)
 {
     size_t len;

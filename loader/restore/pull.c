@@ -122,7 +122,8 @@ static int pull_nobody_has(struct hth_restore *r, const struct hth_object *o)
     return err.code;
 }
 
-/* NULL, and a no: the manifest is not held any more, since somebody has removed the save. */
+/* NULL, and this node votes no: it does not hold the manifest any more, because the save was
+ * removed from outside. */
 static const struct hth_object *pull_which(struct hth_restore *r, uint32_t index)
 {
     const struct hth_manifest *m = restore_manifest(r);

@@ -36,7 +36,7 @@ void hth_restore_join(struct hth_restore *r)
     manifest_leave(r);
     free(r->inventory);
     r->inventory = NULL;
-    r->inventory_len = 0; /* 0 parts are said while foreign files are being digested */
+    r->inventory_len = 0; /* 0 parts are sent while foreign files are being digested */
     r->commons = 0;
     r->digesting = 0;
     r->has_plan = 0;
@@ -115,10 +115,10 @@ struct hth_blob_id hth_restore_plan_id(const struct hth_ctx *ctx, uint32_t seria
     return (struct hth_blob_id){ HTH_BLOB_PLAN, { e->epoch, e->nonce, serial, 0 }, 0 };
 }
 
-/* There is a plan, and it has not come. Our parent has it or will have: it is asked, and nobody
- * else, so that the coordinator need not talk to everybody. A parent whose engine was killed
- * after GO has none and needs none: where it does not come for long, the coordinator is asked
- * after all. */
+/* There is a plan that has not come. The parent has it or will have it: this node asks only the
+ * parent, so that the coordinator need not serve all nodes. A parent whose engine was killed after
+ * GO has no plan and needs none: if the plan does not come for long, this node asks the
+ * coordinator. */
 static void restore_ask_for_plan(struct hth_restore *r, const unsigned char *bytes, size_t len)
 {
     uint64_t now_ms = hth_now_ms(&r->ctx->clock);
@@ -137,11 +137,12 @@ static void restore_ask_for_plan(struct hth_restore *r, const unsigned char *byt
     (void)hth_blob_fetch(r->ctx, &id, from, NULL);
 }
 
-/* 0: it is for later, or for nobody. */
+/* 0: the plan is for later, or is not needed. */
 static int restore_wants_plan(struct hth_restore *r, const struct hth_blob_id *id)
 {
+    /* given to the engine before this one; this node's ranks have not asked yet */
     if (r->state == IDLE && id->save.step > r->early.save.step)
-        r->early = *id; /* given to the engine before this one; our ranks have not asked yet */
+        r->early = *id;
     return r->state == TOLD || r->state == VOTED || r->state == PULLING;
 }
 
@@ -231,7 +232,7 @@ void hth_restore_go(struct hth_restore *r, uint32_t serial)
     restore_end(r, r->failed_code, r->failed_code ? &err : NULL);
 }
 
-/* May come before our ranks have asked to recover; they are told when they do. */
+/* May come before this node's ranks have asked to recover; they get the failure when they ask. */
 static void restore_on_epoch_failed(struct hth_restore *r, const unsigned char *bytes, size_t len)
 {
     struct hearth_error err;

@@ -13,8 +13,8 @@
 
 struct hth_restore;
 
-/* GO was heard (code 0; info is filled, save epoch 0: nothing to recover), or this epoch has
- * failed. Once per epoch; a failure also before anybody here has asked. */
+/* GO has come (code 0; info is filled, save epoch 0: nothing to recover), or this epoch has failed.
+ * Once per epoch; a failure also before a rank of this node has asked. */
 typedef void hth_restore_end_fn(void *self, int code, const struct hearth_error *err,
         struct hth_save_id save, const struct hearth_recovery *info);
 
@@ -27,21 +27,23 @@ void hth_restore_join(struct hth_restore *r);
 #define HTH_RESTORE_COMMON 32u
 #define HTH_RULED_OUT      2048u /* bytes of all reasons, NUL included */
 
-/* Of a foreign container every node needs the file of this name too; until the next join. */
+/* Every node also needs the file of this name of a foreign container; until the next join. */
 void hth_restore_common(struct hth_restore *r, const char *name);
 
 /* The first local rank asks. Errors: HEARTH_ESTATE (running already, or ended). */
 int hth_restore_start(struct hth_restore *r, uint32_t deadline_ms, struct hearth_error *err);
 
-/* This node cannot take part: the coordinator, another node, is told. */
+/* This node cannot take part: the coordinator, which is another node, is notified. */
 void hth_restore_refuse(struct hth_restore *r, const struct hearth_error *why);
 
-int hth_restore_begun(const struct hth_restore *r);   /* 0: nobody here has asked in this epoch */
-int hth_restore_running(const struct hth_restore *r); /* 1: inventory said, and not ended */
+/* 0: no rank of this node has asked in this epoch */
+int hth_restore_begun(const struct hth_restore *r);
+int hth_restore_running(const struct hth_restore *r); /* 1: inventory sent, and not ended */
 int hth_restore_ended(const struct hth_restore *r);
 int hth_restore_late(const struct hth_restore *r, uint64_t now_ms); /* 1: past its deadline */
 uint32_t hth_restore_left_ms(const struct hth_restore *r);          /* at least 1 */
-void hth_restore_give_up(struct hth_restore *r); /* it is late, and the coordinator another node */
+/* the deadline has passed, and the coordinator is another node */
+void hth_restore_give_up(struct hth_restore *r);
 
 /* `code`: why the connection to `node` ended; HEARTH_EPEER: it may come back; HEARTH_ESTATE: it
  * answers, and has not joined the epoch yet. */
@@ -64,12 +66,12 @@ void hth_restore_go(struct hth_restore *r, uint32_t serial);
  * Until the next join. */
 const char *hth_restore_ruled_out(const struct hth_restore *r);
 
-/* After GO, in an engine that came back: the plan that GO was said for. Errors: as
+/* After GO, in an engine that was restarted: takes the plan of the GO that was sent. Errors: as
  * hth_plan_decode(). */
 int hth_restore_resume(
         struct hth_restore *r, const unsigned char *bytes, size_t len, struct hearth_error *err);
 
-/* Pulls that wait for a slot to be made; UINT_MAX: this node does not pull, now. */
+/* How many pulls wait for a slot to be made; UINT_MAX: this node does not pull now. */
 unsigned hth_restore_put_off(const struct hth_restore *r);
 
 /* A raw object has come, or (err) cannot be written. */

@@ -36,10 +36,10 @@ struct hth_restore {
     struct hth_blob_id early; /* a plan that came before we were asked to recover; epoch 0: none */
     uint64_t asked_ms;        /* for a plan that has not come, first; 0: not yet */
     uint32_t least;  /* plans up to this serial are void: the engine that gave them is gone */
-    int plan_waits;  /* for the manifest, or for the old epoch's last pull to end */
+    int plan_waits;  /* the plan waits for the manifest, or for the old epoch's last pull */
     int failed_code; /* of this plan on this node */
     char failed[HEARTH_ERROR_TEXT];
-    struct hearth_error refused; /* REFUSED: what is said upwards */
+    struct hearth_error refused; /* REFUSED: the reason that is sent up */
     char ruled_out[HTH_RULED_OUT];
     char absent[HEARTH_ERROR_TEXT]; /* the coordinator's node has not joined; "": not known */
     uint64_t pulled_before;
@@ -68,22 +68,23 @@ void restore_rule_out(struct hth_restore *r, const unsigned char *text, size_t l
 void restore_end(struct hth_restore *r, int code, const struct hearth_error *err);
 
 /* tell.c: what a member holds */
-int tell_look(struct hth_restore *r); /* 1: the inventory is told when all was looked at */
+int tell_look(struct hth_restore *r); /* 1: the inventory is sent when all was looked at */
 int tell_make(struct hth_restore *r, struct hearth_error *err); /* r->inventory */
-void tell_inventory(struct hth_restore *r);                     /* r->inventory goes up */
-/* The coordinator asks for the inventory: its engine is a new one, to which the plan we may have is
- * void. */
+void tell_inventory(struct hth_restore *r);                     /* sends r->inventory up */
+/* The coordinator asks for the inventory again: its engine is a new one, which has voided the plan
+ * that this node may have. */
 void tell_again(struct hth_restore *r, const unsigned char *bytes, size_t len);
 
 /* manifest.c: the manifest of the plan's save */
-/* NULL: none is held that has the plan's digest. Of a save that is freed later it is gone. */
+/* NULL: this node holds no manifest with the plan's digest. It goes when its save is freed. */
 const struct hth_manifest *restore_manifest(const struct hth_restore *r);
-/* 1: neither held nor come, and asked for; or being read: `read` runs then, with r. */
+/* 1: the manifest is neither held nor here, and was requested; or it is being read: then `read`
+ * runs later, with r. */
 int manifest_lacks(struct hth_restore *r, hth_draft_fn *read);
-/* Holds it. Errors: HEARTH_ENOMEM, HEARTH_ECORRUPT, HEARTH_EPROTO (not what the plan says), the
- * store's. */
+/* Makes this node hold it. Errors: HEARTH_ENOMEM, HEARTH_ECORRUPT, HEARTH_EPROTO (not what the plan
+ * names), the store's. */
 int manifest_hold(struct hth_restore *r, struct hth_held_save *s, struct hearth_error *err);
-void manifest_leave(struct hth_restore *r); /* nobody wants what is being read */
+void manifest_leave(struct hth_restore *r); /* gives up the manifest that is being read */
 
 /* carry.c: a member and the plan */
 void carry_out(struct hth_restore *r);
@@ -94,7 +95,7 @@ void pull_begin(
 int pull_object(struct hth_restore *r, uint32_t index);
 void pull_raw(struct hth_restore *r, uint32_t index);
 void pull_verify(struct hth_restore *r, struct hth_held_save *s, struct hth_held *h);
-void pull_ended(struct hth_restore *r); /* one less is waited for; the vote after the last */
+void pull_ended(struct hth_restore *r); /* one wait has ended; the node votes after the last */
 void pull_tick(struct hth_restore *r, uint64_t now_ms); /* what could not begin */
 uint64_t pull_due_ms(const struct hth_restore *r);
 /* A raw object is here, or cannot be written. */
