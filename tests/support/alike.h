@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What thousands of engines in one process have alike, kept once: bytes by digest, what is decoded
- * of equal bytes, and the members of an epoch. A program that is linked with these wraps
- * (tests/sim/sim.cmake) calls engines that know nothing of it. A pull into bytes that are there
+ * Data that thousands of engines in one process have alike, kept once: bytes by digest, the decoded
+ * form of equal bytes, and the members of an epoch. A program that is linked with these wraps
+ * (tests/sim/sim.cmake) calls engines that do not notice them. A pull into bytes that are there
  * already copies them onto themselves, so nothing may be damaged on the way. For one thread.
  */
 #ifndef HEARTH_TESTS_ALIKE_H

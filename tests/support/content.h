@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comes with a request, from plain memory. */
+/* The content that comes with a request, from plain memory. */
 #ifndef HEARTH_TESTS_CONTENT_H
 #define HEARTH_TESTS_CONTENT_H
 

@@ -17,8 +17,8 @@ int engines_find(const char *dir, const char *node, pid_t *pid, int max);
  * still. -1: one has not in 10 s. */
 int engines_signal(const char *dir, const char *node, int sig);
 
-/* How many of them stand still, all their threads. One that stops itself says so a moment before,
- * and a SIGCONT in between would be lost. */
+/* How many of them stand still, all their threads. An engine that stops itself reports it a moment
+ * before, and a SIGCONT in between would be lost. */
 int engines_stopped(const char *dir, const char *node);
 
 /* Until they have done all that they can do now, however busy the machine is: all their threads

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The forgery of an attacker who knows how a CRC32C is made. */
+/* The forgery of an attacker, with knowledge of how a CRC32C is made. */
 #ifndef FORGE_H
 #define FORGE_H
 

@@ -68,7 +68,7 @@ size_t hth_store_mem_foreseen(struct hth_store *s);
 /* Bytes counted against the limit. */
 uint64_t hth_store_mem_used(struct hth_store *s);
 
-/* What scan() reports, without its effect on leases and held slots: for checks in the middle of
+/* Reports as scan() does, without its effect on leases and held slots: for checks in the middle of
  * an engine's life, and to flip bits in a slot. */
 void hth_store_mem_each(
         struct hth_store *s, void (*found)(void *arg, const struct hth_store_found *f), void *arg);

@@ -22,7 +22,7 @@ static int descending(const void *a, const void *b)
 
 enum which { ALL, FREE_ONES, READERS_TOO };
 
-/* What returning ranks have mapped counts as free. */
+/* Slots that returning ranks have mapped count as free. */
 static int is_counted(const struct mem *m, const struct slot *s, enum which which)
 {
     return which == ALL || s->state == FREE ||

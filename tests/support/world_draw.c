@@ -132,7 +132,7 @@ static void draw_kinds(struct world_opts *o)
     d = dice_of(o, D_ROOM);
     if (o->kinds & WORLD_BIT(ROOM) && !o->room)
         o->room = log_between(&d, o->kinds & MOVES && !o->breaks ? 400 : 100, 1600);
-    if (o->room) /* who stands alone in a rack owes more than his part */
+    if (o->room) /* a node alone in a rack owes more than its part */
         o->racks = 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What goes wrong for a time: each has its end, below dead_ms or well above. Some are half so long
- * as to be noticed by some and not by others.
+ * The faults that last for a time: each has its end, below dead_ms or well above. Some last so long
+ * that some nodes notice them and others do not.
  */
 #include "world_parts.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The machines: their engines, what those are handed (clock, random numbers, workers, transport,
- * log), and what is asked of one that stands still. */
+/* The machines: the clock, random numbers, workers, transport and log that their engines are
+ * handed, and the requests to an engine that stands still. */
 #include "world_parts.h"
 
 #include "content.h"

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes wrong between machines: messages and pulls, one by one, and memory that is
- * registered. */
+/* The faults between machines: messages and pulls, one by one, and memory that is registered. */
 #include "world_parts.h"
 
 #define SMALL 1000u /* bytes of a pull that passes where packets above that are lost */
 
-/* An engine that has come to the point where it dies says nothing more. */
+/* An engine that has come to the point where it dies sends nothing more. */
 static int is_dying(const struct world *w, uint32_t port)
 {
     for (uint32_t m = 0; w->dies && m < w->machines; m++)

@@ -398,7 +398,7 @@ static void send_begin(struct rank_state *r)
 
 enum trick { T_NONE, T_GIVE_UP, T_TWICE, T_CANCEL, T_ABORT, T_AHEAD, T_CUT, T_FLIP };
 
-/* What it does otherwise this time. */
+/* The trick that the rank does with this save; T_NONE: none. */
 static enum trick trick_of(struct rank_state *r)
 {
     struct world *w = r->world;
@@ -475,7 +475,7 @@ static void do_begin(struct rank_state *r)
     }
 }
 
-/* One rank of each step has something for everybody. */
+/* One rank of each step hands over the common object. */
 static void do_common(struct rank_state *r, uint64_t token, uint64_t tag)
 {
     unsigned char bytes[WORLD_COMMON_MAX];
@@ -686,7 +686,7 @@ static void hear_recovered(struct rank_state *r, const struct hth_local_recovere
     next_save(r, world_roll(w, 50));
 }
 
-/* What became of the save that it had handed over to the engine before. */
+/* Asks for the result of the save that it had handed over to the engine before. */
 static void do_follow(struct rank_state *r)
 {
     struct hth_local_follow m = { .head = { sizeof(m), HTH_LOCAL_FOLLOW, ++r->request, 0 },

@@ -322,7 +322,8 @@ static void ask_any(struct world *w, struct reader *d)
 
 /* ---- Hearing --------------------------------------------------------------------------------- */
 
-/* After what has rotted the reader says so, as the library does, and reads no further. */
+/* Wrong bytes. If bytes have rotted, the reader reports them, as the library does, and reads no
+ * further. */
 static void wrong(struct world *w, struct reader *d, const char *what)
 {
     if (!w->hits[WORLD_KIND_ROT]) {

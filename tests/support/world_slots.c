@@ -56,7 +56,8 @@ static int has_open(const struct rank_state *r, uint32_t m, uint64_t slot, uint6
     return 0;
 }
 
-/* The ranks of a machine follow each other; those of one that was replaced alive are apart. */
+/* The ranks of a machine follow each other; those of a machine that was replaced alive are
+ * apart. */
 int slots_elsewhere(void *machine, uint64_t slot, uint64_t opened)
 {
     const struct machine *x = machine;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * For units under AddressSanitizer. Criterion forks while a thread of its own may be within the
- * allocator, and the runtime of gcc 12 does not take that one's locks over a fork: the child waited
- * for ever in its first malloc(), in one fork of some thousands. Here calls are counted, and fork()
- * waits until none is under way.
+ * allocator, and the runtime of gcc 12 does not take the locks of that thread over a fork: the
+ * child waited for ever in its first malloc(), in one fork of some thousands. Here calls are
+ * counted, and fork() waits until none is under way.
  */
 #include <dlfcn.h>
 #include <malloc.h>
