@@ -101,7 +101,7 @@ static void flaps(struct world *w)
     must_have(w, 2, "after two nodes flapped 75 times each");
 }
 
-/* More has moved than a message can say. */
+/* More copies have moved than a message has room for. */
 static void many(struct world *w)
 {
     must_save(w, 1, "at first");
@@ -216,8 +216,8 @@ static void crowded(struct world *w)
     must_have(w, 2, "after the coordinator's node was silent twice");
 }
 
-/* Copies move to who is out of reach too, and is not lost yet: whoever had them is back, and keeps
- * them. */
+/* Copies are to move to a node that is out of reach too, and is not lost yet. The node that had
+ * them is back, and keeps them. */
 static void unsettled(struct world *w)
 {
     must_save(w, 1, "at first");
@@ -501,7 +501,7 @@ static int run(const struct row *row, uint64_t breaks, int loud)
     opts.room = row->room;
     opts.keep = row->run == both_open ? 3 : 0; /* room for two that are open */
     opts.breaks = breaks;
-    opts.deaf = breaks != 0; /* what comes of it is to be noticed */
+    opts.deaf = breaks != 0; /* its consequences are to be noticed */
     opts.loud = loud;
     script_open(&w, &opts);
     if (!w.why[0])

@@ -72,7 +72,7 @@ static void on_watch(uint32_t machine, int runs, int worker)
         spent.longest_ns = ns;
 }
 
-/* What it took since the last look, which this one is. */
+/* The time and messages that the coordinator's engine took since the last call. */
 static struct spent look_at_coordinator(struct world *w)
 {
     static uint64_t heard;

@@ -429,12 +429,12 @@ static int back(const struct args *a)
     }
     printf("and at %u named points\n", at);
 #ifdef HEARTH_POINTS
-    bad |= at < 5 * runs; /* not everybody frees or says GO */
+    bad |= at < 5 * runs; /* not every engine frees or sends GO */
 #endif
     return bad;
 }
 
-/* 1: of something there was too little to say that it was tried. */
+/* 1: some event or fault happened too seldom to count as tried. */
 static int say_tally(const struct args *a, const struct tally *t)
 {
     int many = a->seeds >= 1000 && !a->rule, few = 0;

@@ -197,7 +197,7 @@ static void join_send(struct world *w)
     }
 }
 
-/* With all that the host says to nodes. */
+/* Counts all that the host sends to the nodes, too. */
 static void join_judge(struct world *w, uint64_t ms)
 {
     uint64_t most = 0, messages = 0, host;
