@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Large things that everybody needs, down the tree. */
+/* Large blobs that every node needs, down the tree. */
 #include "check.h"
 #include "core/base/bytes.h"
 #include "pair.h"

@@ -78,7 +78,8 @@ Test(commit, a_failure_that_is_said_again_has_the_same_reason)
     }
 }
 
-/* The coordinator's ranks begin a save; the other node is lost before it said what it has. */
+/* The coordinator's ranks begin a save; the other node is lost before it has reported what it
+ * holds. */
 static void lose_a_member(void)
 {
     struct hth_save_id id;

@@ -55,7 +55,7 @@ static void done_of(uint32_t origin, uint32_t objects)
     }
 }
 
-/* All have said what they hold, and the coordinator has looked at it. */
+/* All nodes have sent DONE, and the coordinator has looked at it. */
 static void all_done(uint32_t objects)
 {
     for (uint32_t n = 0; n < NODES; n++)

@@ -181,7 +181,7 @@ Test(kept, a_manifest_is_made_when_all_have_said_what_they_hold)
     cr_assert(eq(int, has_manifest(), 1));
 }
 
-/* 1: COMPLETE was the last that the coordinator said to this node, its own. */
+/* 1: COMPLETE was the last fact that the coordinator sent to this node, its own. */
 static int said_complete(void)
 {
     int said = p->node[0].kind == HTH_KIND_COMPLETE;
@@ -256,7 +256,7 @@ Test(kept, with_each_heartbeat_it_says_which_head_is_the_newest)
     }
 }
 
-/* Its members have said something of it, and none of this node's ranks. */
+/* Another node has sent a fact about the save, and none of this node's ranks has begun it. */
 Test(kept, a_save_that_takes_too_long_fails_whoever_has_begun_it)
 {
     say_held(1);

@@ -88,7 +88,7 @@ static const char *waits_for(void)
     return at ? at + strlen("waits for ") : text;
 }
 
-/* Its holder says so with HELD, for as long as it is so. */
+/* The holder repeats the reason in HELD, for as long as there is no room. */
 Test(log, a_save_that_waits_for_a_copy_without_room_says_so)
 {
     static const char why[] = "no room for a copy: 900 bytes do not fit";

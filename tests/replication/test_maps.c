@@ -335,7 +335,7 @@ static void hear(void)
     hth_commit_tick(commit);
 }
 
-/* Node 1 needs node 2, and says it for as long as it takes. */
+/* Node 1 needs node 2, and reports that for as long as it cannot reach it. */
 static void part(void)
 {
     report(1, 2, 1);

@@ -222,7 +222,7 @@ Test(member, takes_a_manifest_that_came_before_its_save_was_known_to_be_kept)
     cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 1));
 }
 
-/* ---- Whom it tells that it is there ---------------------------------------------------------- */
+/* ---- The nodes to which it reports that it is there ------------------------------------------ */
 
 Test(member, who_is_called_lost_says_that_it_is_there)
 {
@@ -462,7 +462,8 @@ Test(member, does_not_say_held_without_each_common_object)
     cr_assert(zero(u32, said[HTH_KIND_PROMISE]));
 }
 
-/* Rank 1 hands its object over; who holds its copy would say this to the offer. */
+/* Rank 1 hands its object over; `wanted` is the answer of the node that holds its copy to the
+ * offer. */
 static void hand_over(int wanted)
 {
     struct hth_save_id id;

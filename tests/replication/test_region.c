@@ -123,7 +123,7 @@ Test(region, an_offer_and_a_fetch_wait_for_it_and_heartbeats_go_on)
     nobody_was_lost();
 }
 
-/* What an engine before this one sealed is registered when it is wanted. */
+/* An object that an engine before this one sealed is registered when a node asks for it. */
 Test(region, who_wants_an_adopted_object_hears_that_it_is_not_ready_and_then_gets_it)
 {
     struct hth_held *held = two(5 * MIB);

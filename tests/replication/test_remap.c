@@ -88,7 +88,7 @@ static int share_rack(uint32_t a, uint32_t b)
     return a / 2 == b / 2;
 }
 
-/* Nothing is with who is lost; copies share no rack with each other and with their owner. */
+/* No place is at a node that is lost; copies share no rack with each other and with their owner. */
 static void must_be_apart(void)
 {
     for (uint32_t r = 0; r < NODES; r++)
@@ -245,7 +245,7 @@ Test(remap, a_copy_goes_home_when_its_home_is_well_and_not_before)
             cr_assert(eq(u32, at(r, p), home_of(r, p)));
 }
 
-/* Two losses before anybody has settled a map: the bytes are still where they were at first. */
+/* Two losses before any node has settled a map: the bytes are still where they were at first. */
 Test(remap, says_who_had_the_bytes_when_a_map_was_settled_last)
 {
     uint32_t first = home_of(0, 0), second;
@@ -401,7 +401,8 @@ static int may_have(uint32_t rank, uint32_t place, uint32_t node)
            (place || racks[node] != racks[rank / EACH]);
 }
 
-/* Of all who are well and may have it, the first with the least load: by looking at everybody. */
+/* Of all nodes that are well and may have it, the first with the least load: by looking at each of
+ * them. */
 static uint32_t least_of_all(uint32_t rank, uint32_t place)
 {
     uint32_t best = MANY;

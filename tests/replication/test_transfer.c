@@ -26,7 +26,7 @@ Test(transfer, an_offer_ends_as_a_sealed_verified_copy_and_a_receipt)
     cr_assert(eq(u64, hth_transfer_due_ms(&p->node[1].ctx), HTH_NEVER), "nothing is repeated");
 }
 
-/* Whose node that is decides what to do; who offers goes on offering. */
+/* The node that has no slot decides what to do; the node that offers goes on offering. */
 Test(transfer, an_offer_for_which_there_is_no_slot_is_told_here_and_there_until_there_is_one)
 {
     hth_store_mem_room(p->node[0].store, MIB);

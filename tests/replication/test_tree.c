@@ -18,7 +18,7 @@ static void begin(void)
 
 TestSuite(tree, .init = begin);
 
-/* A ctx that only knows a number of nodes and who is lost. */
+/* A ctx that has only a number of nodes and a list of those that are lost. */
 static struct hth_ctx bare(struct hth_epoch *e, uint32_t nodes, uint32_t *down)
 {
     *e = (struct hth_epoch){ .nodes = nodes };
@@ -102,7 +102,7 @@ Test(tree, up_goes_round_a_parent_that_is_lost)
     pair_close(p);
 }
 
-/* Before the map knows: alone, in what it says itself. */
+/* Before the map has it: only the facts that the child itself sends go another way. */
 Test(tree, up_goes_round_a_parent_that_its_child_cannot_reach)
 {
     p = pair_open(70);
