@@ -64,7 +64,7 @@ Test(begin, who_can_wait_is_lent_a_slot_when_one_is_there)
     cr_assert(lt(u64, w.now_ms - began_ms, WAIT_MS));
 }
 
-/* What workers are making: `made` after so many looks. */
+/* The slot that workers are making: `made` after so many looks. */
 static int looks, making;
 
 static int lend_made(struct hth_store *s, uint64_t bytes, uint32_t rank, struct hth_slot **out,

@@ -72,7 +72,7 @@ Test(follow, a_save_that_a_process_of_the_rank_still_writes_goes_on)
     cr_assert(zero(int, heard.event.code), "%s", heard.event.text);
 }
 
-/* Nothing more would be said of it, and who follows it would wait. */
+/* The engine would report nothing more about such a save, and a rank that follows it would wait. */
 Test(follow, what_was_decided_before_this_engine_and_is_not_kept_is_unknown)
 {
     const uint64_t step = w.newest.id.step;

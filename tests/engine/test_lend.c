@@ -89,7 +89,7 @@ Test(lend, a_slot_whose_writer_is_cut_off_is_let_go_by_all_others)
     cr_assert(eq(ptr, hth_node_lent(node, lent.slot), NULL));
 }
 
-/* The ranks of the world say no sizes when they join: what was saved says them. */
+/* The ranks of the world give no sizes when they join: their first save shows them. */
 Test(lend, slots_for_saves_to_come_are_asked_for_as_soon_as_one_has_shown_their_sizes)
 {
     for (uint32_t m = 0; m < 2; m++) /* its own and a copy, for keep + 1 saves */

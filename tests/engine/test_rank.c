@@ -321,7 +321,7 @@ Test(rank, a_helper_does_not_recover_before_its_rank)
             ne(ptr, strstr(heard.error.text, "before its rank has"), NULL), "%s", heard.error.text);
 }
 
-/* By a rank that gave up waiting for the answer; one that has counted on since means another
+/* By a rank that gave up waiting for the answer; a rank that has counted on since means another
  * save. */
 Test(rank, a_step_that_is_set_again_is_the_same_save)
 {

@@ -90,7 +90,7 @@ Test(recovery, a_member_with_another_key_is_an_error_that_says_so)
     all_hear(another_key, HEARTH_EAUTH, says);
 }
 
-/* The word that all is over gets lost on its way to everybody. */
+/* EPOCH_FAILED gets lost on its way to every node. */
 static struct hth_loop_verdict unheard(void *arg, enum hth_loop_kind kind, uint32_t from,
         uint32_t to, const void *bytes, size_t len)
 {

@@ -233,7 +233,7 @@ Test(resume, without_a_whole_running_record_its_ranks_recover_again)
     cr_assert(eq(u64, w.rank[BACK].attached.epoch, 0));
 }
 
-/* What it has promised and obeyed is not known any more. */
+/* The engine no longer knows which promises it has made and which heads it has obeyed. */
 Test(resume, without_the_head_of_its_log_its_ranks_recover_again)
 {
     struct hth_store *s = store_of(BACK);
@@ -295,7 +295,8 @@ static void damage(uint32_t machine, const char *name)
     record_set(machine, name, (const unsigned char *)"damaged", 7);
 }
 
-/* Others drop what an engine says that counts less than one before it. */
+/* Other engines drop messages of an engine whose `life` is lower than one that they have
+ * received. */
 Test(resume, a_life_that_cannot_be_read_is_later_than_all_before_it)
 {
     uint64_t first = hth_node_ctx(w.machine[BACK].node)->life, second;
