@@ -130,7 +130,7 @@ Test(kept, pinned_released_marked_and_gone_back_to)
     load(2, 2);
 }
 
-/* What `hearth` says to these arguments; exit status in *out_status. */
+/* The output of `hearth` with these arguments; exit status in *out_status. */
 static const char *command(const char *arguments, int *out_status)
 {
     static char out[4096];

@@ -152,7 +152,7 @@ Test(network, one_that_is_trusted_is_used_and_each_thing_left_out_is_said)
     }
 }
 
-/* Any user of the machine reaches a port there: of UCX's he writes the engine's memory. */
+/* Any user of the machine reaches a port there, and by UCX's can write the engine's memory. */
 Test(network, a_librarys_listener_is_refused_on_loopback_with_a_key_and_without)
 {
     for (size_t i = 0; i < 8; i++) {

@@ -233,7 +233,7 @@ Test(strangers, a_rank_that_does_not_read_its_table_keeps_it_from_no_other)
         close(two.fd);
         close(three.fd);
     }
-    join_up(0, 1); /* who waits for rank 1 to have it, and says who has not */
+    join_up(0, 1); /* it waits for rank 1 to have it, and names the ranks that have not */
     cr_assert(eq(int, ranks[0].rc, HEARTH_EPEER));
     cr_assert(ne(ptr, strstr(ranks[0].err.text, "rank 1 left before it had the table"), NULL), "%s",
             ranks[0].err.text);

@@ -205,7 +205,8 @@ Test(view, checkpoints_of_one_save_and_their_views_share_an_object)
     rank_end(&r);
 }
 
-/* The engine had no lease for what a view still reads; it has one for who opens it now. */
+/* The engine had no lease for the bytes that a view still reads; it has one for the rank that opens
+ * it now. */
 Test(view, a_lease_that_was_lost_is_replaced_when_the_object_is_opened_again)
 {
     struct hearth_checkpoint *c = start(), *again = NULL;
