@@ -352,7 +352,7 @@ void conform_death(const struct conform_backend *backend)
     puller_dies_asking(backend);
 }
 
-/* Group 5: tells us to stop the owner, waits in vain, cuts, looks that nothing comes later. */
+/* Group 5: asks us to stop the owner, waits in vain, cuts, checks that no byte comes later. */
 static void puller_of_stopped(const struct conform_backend *backend, const struct link_pipe *p)
 {
     struct puller u = puller_open(backend, p);

@@ -59,7 +59,8 @@ static void edges(struct world *w, struct conn_record *a, struct conn_record *b)
     CHECK(B->t->ops->send(B->t, b->conn, bytes, HTH_MESSAGE_MAX + 1) == HEARTH_EINVAL);
 }
 
-/* Without anybody reading, it says EBUSY some time, and on_writable() when there is room. */
+/* While the other side does not read, send() returns EBUSY some time, and on_writable() comes when
+ * there is room. */
 static void full(struct world *w, struct conn_record *a, struct conn_record *b)
 {
     unsigned char bytes[HTH_MESSAGE_MAX] = { 0 };

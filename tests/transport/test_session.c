@@ -410,7 +410,7 @@ Test(session, an_idle_connection_is_closed_and_opened_again_when_needed)
         cr_assert(eq(int, w->node[0].messages[2], (int)i));
     }
     nobody_is_lost(w);
-    net_node_close(w, 1); /* is noticed by who has something to say, as ever */
+    net_node_close(w, 1); /* a node that has a message for it notices, as ever */
     must(net_send(w, 0, 1, 1000));
     net_run(w, 6000);
     cr_assert(eq(int, w->node[0].downs[1], 1));
@@ -488,7 +488,7 @@ Test(session, an_agreement_that_is_not_heard_costs_nothing)
     net_world_close(w);
 }
 
-/* Of what two say that would close their connection, one question arrives, late. */
+/* Of the messages of two nodes that would close their connection, one question arrives, late. */
 static struct hth_loop_verdict answers_are_lost(void *self, enum hth_loop_kind kind, uint32_t from,
         uint32_t to, const void *bytes, size_t len)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Members of the transport tcp who ask for what they may not, say nonsense, or do not read. */
+/* Members of the transport tcp that ask for bytes they may not have, send nonsense, or do not
+ * read. */
 #include "tcp_side.h"
 
 #include "core/base/crc.h"

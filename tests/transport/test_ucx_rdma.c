@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which providers of the transport ucx want a network card, and which card is behind an
+/* Which providers of the transport ucx need a network card, and which card is behind an
  * interface. */
 #include "check.h"
 
