@@ -140,7 +140,7 @@ int node_remove(struct world *w, uint32_t k, uint64_t step, int *out_status);
 int node_stopped(const struct world *w, uint32_t k); /* its engine stands at its point */
 int node_log_has(struct world *w, uint32_t k, const char *text); /* 1: a line of its engine's log */
 int node_log_wait(struct world *w, uint32_t k, const char *text, unsigned ms);
-/* What engines that crashed said last: "" where none did. */
+/* The last lines of engines that crashed: "" where none did. */
 void node_last_words(const struct world *w, char *out, size_t len);
 void node_path(const struct world *w, uint32_t k, const char *rest, char *out, size_t len);
 

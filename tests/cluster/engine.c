@@ -19,7 +19,7 @@ pid_t node_engine(const struct world *w, uint32_t k)
     return pid;
 }
 
-/* All that are there now: one that only finds the other's lock is an engine too. */
+/* All engines that are there now; an engine that only finds the other's lock counts too. */
 int node_engine_signal(struct world *w, uint32_t k, int sig)
 {
     int count = engines_signal(w->dir, w->node[k].name, sig);

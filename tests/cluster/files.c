@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lies in a machine's memory: found, compared, damaged, and filled up. */
+/* The files in a machine's memory: found, compared, damaged, and filled up. */
 #include "cluster.h"
 
 #include "core/format/block.h"

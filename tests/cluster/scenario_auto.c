@@ -56,7 +56,7 @@ static int engine_without_tcp(struct world *w)
     return copy_program(from, to) ? lost(w, "cannot copy %s", from) : 0;
 }
 
-/* Each engine that there is now says that it listens on it. */
+/* Each engine that there is now logs that it listens on it. */
 static int all_are_on(struct world *w, const char *line, int times)
 {
     for (uint32_t k = 0; k < w->nodes; k++)
@@ -82,7 +82,8 @@ static int alike(struct world *w, const char *arg)
     return all_are_on(w, " fabric tcp: ", 1);
 }
 
-/* With a key, on a network that is called hostile: what would listen to anybody is left out. */
+/* With a key, on a network that is called hostile: a fabric that would accept any connection is
+ * left out. */
 static int alike_among_strangers(struct world *w, const char *arg)
 {
     (void)arg;

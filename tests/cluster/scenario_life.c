@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What happens to a job that lives on: steps again, restarts, stale machines, processes stopped. */
+/* A job that lives on: steps again, restarts, stale machines, processes stopped. */
 #include "cluster.h"
 
 #include <signal.h>

@@ -32,7 +32,7 @@ static int every_single(struct world *w, const char *arg)
     return 0;
 }
 
-/* What every node has is larger than any object, and was once more than could be. */
+/* The objects that every node has are larger than any other, and were once too large. */
 static int large_common(struct world *w, const char *arg)
 {
     w->common_kib = 96 * 1024;

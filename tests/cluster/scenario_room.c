@@ -145,8 +145,8 @@ static int full_after_open(struct world *w, const char *arg)
     return world_save(w, w->newest + 1);
 }
 
-/* The objects have their slots, and what every node gets has no room on one: said at once, not when
- * the save's time is over. */
+/* The objects have their slots, and one node has no room for what every node gets: the ranks learn
+ * it at once, not when the save's time is over. */
 static int full_for_common(struct world *w, const char *arg)
 {
     int rc;

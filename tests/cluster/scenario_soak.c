@@ -402,7 +402,7 @@ static int save_on(struct world *w)
     return 0;
 }
 
-/* A save of all ranks, whatever comes of it: 1: it is PROTECTED. */
+/* A save of all ranks, whether it succeeds or not. 1: it is PROTECTED. */
 static int try_to_save(struct world *w)
 {
     char line[64];
