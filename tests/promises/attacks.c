@@ -34,7 +34,7 @@ static struct party p;
 static char key[128];
 static uint16_t port[2];
 static pid_t engine[2];
-static unsigned files[2], kib[2]; /* before anybody came */
+static unsigned files[2], kib[2]; /* before the first attacker came */
 
 static void keyed(const struct party *q, struct me *me)
 {
@@ -419,7 +419,7 @@ static void try_the_engine(uint32_t k)
     opened += !kill(engine[k], SIGTERM) || errno != EPERM;
 }
 
-/* He knows every name, and the directories above the job's let him in. */
+/* The attacker has every name, and the directories above the job's let him in. */
 static void another_user(void)
 {
     static struct names names;

@@ -37,7 +37,7 @@ static void stop_and_try(const struct party *q, struct me *me)
     }
 }
 
-/* What came of it: an errno. The engine goes on. */
+/* The result: an errno. The engine goes on. */
 static int heard_at_the_point(void)
 {
     char path[160], text[64] = "", name[32] = "";
