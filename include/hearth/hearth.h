@@ -58,8 +58,8 @@ HEARTH_BEGIN
  *
  * Errors   HEARTH_EINVAL    an option, with its name; or ranks that disagree, with both
  *          HEARTH_ENOSPC    the store cannot hold keep + 1 saves: the three limits and what to do
- *          HEARTH_ETIMEOUT  not all ranks came: names who is missing
- *          HEARTH_EENGINE   the engine does not start: where its log is; another rank's: its word for it
+ *          HEARTH_ETIMEOUT  not all ranks came: names those that are missing
+ *          HEARTH_EENGINE   the engine does not start: where its log is; another rank's: its error
  *          HEARTH_EUNSUPPORTED, HEARTH_EAUTH, HEARTH_EPROTO as they say
  * Threads  any
  * Cost     start of a process, one all-gather of 512 bytes a rank
@@ -67,9 +67,10 @@ HEARTH_BEGIN
 HEARTH_API int hearth_open(
         const struct hearth_opts *opts, struct hearth **out_h, struct hearth_error *err);
 
-/* How to leave the node's memory. Handles, saves, checkpoints and views must be closed before;
- * NULL is fine. HEARTH_DROP frees everything, the memory of slots too, once all ranks have said so,
- * and ends the engines; one that keeps, or dies without a word, keeps all. */
+/* End the membership. Handles, saves, checkpoints and views must be closed before; NULL is fine.
+ * With HEARTH_DROP all memory of the job is freed, the slots' too, and the engines end, once all
+ * ranks have closed so. If one rank closes with HEARTH_KEEP, or ends without this call, everything
+ * is kept. */
 HEARTH_API void hearth_close(struct hearth *h, enum hearth_leave leave);
 
 /*
@@ -113,15 +114,15 @@ HEARTH_API int hearth_load(struct hearth_checkpoint *ckpt, const struct hearth_p
 
 /*
  * Begin to write this rank's part of `step`. All ranks save the same steps in the same order, or
- * those that opts->ranks names; steps never go down within an epoch. HEARTH_STEP_LATER: it is said
- * later (<hearth/save.h>).
+ * those that opts->ranks names; steps never go down within an epoch. HEARTH_STEP_LATER: the step is
+ * set later (<hearth/save.h>).
  *
  * bytes     Of the payloads to come: the sum of all data, plus 4096 per piece is always enough
- *           (hearth_save_bytes() says exactly).
+ *           (hearth_save_bytes() returns it exactly).
  * opts      NULL: defaults.
  *
  * Errors    HEARTH_EINVAL  HEARTH_STEP_NEWEST, which is for reading; opts->ranks, and which rank of it is wrong
- *           HEARTH_EBUSY   no room because an older save is undecided: names it and whom it waits for;
+ *           HEARTH_EBUSY   no room, an older save is undecided: names it and what it waits for;
  *                          or, without a step, how many are undecided or staged and what one more
  *                          lacks; or the engine did not answer; or, mostly at a job's first saves,
  *                          the slot's memory is still being made, which wait_ms waits for
@@ -150,29 +151,29 @@ HEARTH_API int hearth_save_add(struct hearth_save *save, const struct hearth_pie
 HEARTH_API int hearth_save_add_bytes(struct hearth_save *save, const struct hearth_bytes *items,
         size_t count, struct hearth_error *err);
 
-/* Hand the object over to the engine, which checksums, seals and replicates it. Waits for nobody:
- * what the engine refuses the handle says, and should the engine die, the one after it is told
- * again. The save is gone afterwards, also on error. out_handle: hearth_handle_close() (which does
- * not cancel).
- * Errors: HEARTH_ESTATE without a step; HEARTH_EFAILED where it is known already that it has
- * failed. */
+/* Hand the save over to the engine, which checksums, seals and replicates its objects. Does not
+ * wait. If the engine refuses the save, the handle has the reason; if the engine dies, the library
+ * hands the save to the next engine. The save is gone afterwards, also on error. out_handle:
+ * hearth_handle_close() (which does not cancel).
+ * Errors: HEARTH_ESTATE without a step; HEARTH_EFAILED if the library has received already that the
+ * save failed. */
 HEARTH_API int hearth_save_commit(
         struct hearth_save *save, struct hearth_handle **out_handle, struct hearth_error *err);
 
 /* Give the save up: the attempt is cancelled on all ranks. NULL is fine. */
 HEARTH_API void hearth_save_abort(struct hearth_save *save);
 
-/* Wait until the save has reached `level` on this rank's account, or failed. It ends when this
- * node's engine knows; others may hear of PROTECTED a moment later. Once every rank has waited for
- * it, every node knows.
+/* Wait until the save has reached `level`, as this node's engine has it, or has failed. Other
+ * nodes may receive a moment later that the save is PROTECTED. Once every rank has waited for it,
+ * every node has received it.
  * Errors: HEARTH_ETIMEOUT after deadline_ms (1 .. 86400000), naming what it waits for;
  * HEARTH_EFAILED why it failed; HEARTH_ENOSPC a node has no room for its part or its copy: which,
  * bytes, limit and options; HEARTH_EUNKNOWN the coordinator is silent. */
 HEARTH_API int hearth_wait(struct hearth_handle *handle, enum hearth_level level,
         uint32_t deadline_ms, struct hearth_error *err);
 
-/* Where it stands now. Never blocks. out->code is HEARTH_EUNKNOWN while this node's engine is gone,
- * until hearth_wait() or another call has looked for it. */
+/* The state of the save now. Never blocks. out->code is HEARTH_EUNKNOWN while this node's engine is
+ * gone, until hearth_wait() or another call that waits has looked for it. */
 HEARTH_API int hearth_test(
         struct hearth_handle *handle, struct hearth_status *out, struct hearth_error *err);
 
@@ -180,8 +181,8 @@ HEARTH_API int hearth_test(
 HEARTH_API int hearth_handle_id(
         struct hearth_handle *handle, struct hearth_save_id *out, struct hearth_error *err);
 
-/* Ask for the save to be cancelled on all ranks; the handle then fails unless PROTECTED came first.
- * Does not wait. */
+/* Request that the save be cancelled on all ranks; the handle then fails unless PROTECTED came
+ * first. Does not wait. */
 HEARTH_API int hearth_cancel(struct hearth_handle *handle, struct hearth_error *err);
 HEARTH_API void hearth_handle_close(struct hearth_handle *handle);
 

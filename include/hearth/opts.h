@@ -23,22 +23,21 @@ enum hearth_start {
 enum hearth_network {
     HEARTH_NETWORK_HOSTILE = 0, /* off loopback a key is needed; a library's TCP does not listen */
     HEARTH_NETWORK_TRUSTED =
-            10, /* no stranger reaches it: both may be left out, and open says so */
+            10, /* no stranger reaches it: both may be left out, and open logs it */
 };
 
-/* What proves each 4 MiB of a checkpoint, at rest and on its way. A CRC32C finds accidents. Who
- * can change
- * bytes on their way can make the CRC fit: a SHA-256 beside it finds that too, where the fabric
- * does not
- * encrypt, and takes a processor 0.5 to 3 s for each GB, at sealing and at each look. */
+/* The checksums of each 4 MiB of a checkpoint, at rest and on its way. A CRC32C finds accidents. A
+ * program that can change bytes on their way can make the CRC fit: a SHA-256 beside the CRC finds
+ * that too, where the fabric does not encrypt. SHA-256 takes a processor 0.5 to 3 s for each GB, at
+ * sealing and at each look. */
 enum hearth_integrity {
     HEARTH_INTEGRITY_CRC32C = 0,
     HEARTH_INTEGRITY_STRONG = 10, /* and SHA-256; the engine needs OpenSSL's libcrypto 3 */
 };
 
-/* node, transport, provider, bind, device, key_file and port are those the node's engine is started
- * with. One that runs already has its own: unset means whatever that has, another value is
- * HEARTH_EINVAL at open, and so is another `network` or `integrity`. */
+/* The node's engine is started with node, transport, provider, bind, device, key_file and port. An
+ * engine that runs already has its own values: unset means those; another value is HEARTH_EINVAL at
+ * open, and so is another `network` or `integrity`. */
 struct hearth_opts {
     size_t struct_size;
     const char *root; /* a tmpfs of Hearth's own, the same path on every node */
@@ -55,7 +54,7 @@ struct hearth_opts {
     size_t domain_count;        /* at most 4 */
 
     const uint64_t *object_bytes; /* [object_count] payload bytes of one save of this rank */
-    size_t object_count;          /* 0: the first save makes the memory, slowly, and says so */
+    size_t object_count;          /* 0: the first save makes the memory, slowly; the log has it */
 
     uint32_t start;        /* enum hearth_start */
     uint32_t helper;       /* 1: a second process of this rank; may save and read, not recover */
@@ -94,23 +93,22 @@ struct hearth_opts {
     /* path of the libucp.so.0 that it loads, likewise */
     const char *ucx_library;
 
-    /* a step that so many jobs have recovered, one after the other, and that ended before a save of
-     * theirs was decided is marked bad, as by hearth_keep_mark_bad(); 0: none is. The same on all
-     * ranks */
+    /* a step that so many jobs have recovered, one after the other, each of which ended before a
+     * save of its own was decided, is marked bad, as by hearth_keep_mark_bad(); 0: none is. The
+     * same on all ranks */
     uint32_t bad_after;
     uint32_t integrity; /* enum hearth_integrity, the same on all ranks */
 
-    /* what the node runs on, 1 to 255 bytes: nodes of one machine are one failure domain. NULL: the
-     * boot id of its kernel */
+    /* the machine of the node, 1 to 255 bytes: nodes of one machine are one failure domain. NULL:
+     * the boot id of its kernel */
     const char *machine;
 };
 HEARTH_SIZED(hearth_opts);
 #define HEARTH_OPTS_INIT HEARTH_INIT(hearth_opts)
 
 /* The same options from HEARTH_* variables for programs and adapters: fills what is 0 or NULL.
- * `hearth ls --env` prints the table. Variables of options that an older caller's struct has not
- * are
- * left alone. Strings live until exit. Errors: HEARTH_EINVAL with the variable's name. */
+ * `hearth ls --env` prints the table. Variables of options that are not in an older caller's struct
+ * are left alone. Strings live until exit. Errors: HEARTH_EINVAL with the variable's name. */
 HEARTH_API int hearth_opts_from_env(struct hearth_opts *opts, struct hearth_error *err);
 
 struct hearth_begin_opts {
@@ -119,7 +117,7 @@ struct hearth_begin_opts {
             name; /* of the object; NULL: __<rank>__<n>_src<rank>.distcp as ml-flashpoint names it */
     uint32_t wait_ms;    /* for room; 0: HEARTH_EBUSY at once, or after 5 s and 5 ms for each MiB
                             where the engine makes it */
-    uint32_t cancel_old; /* 1: ask for the undecided save to be cancelled */
+    uint32_t cancel_old; /* 1: request that the undecided save be cancelled */
 
     /* [rank_count] rising, the caller among them: these take part in the save, each begins with the
      * same set, and no other rank calls anything. NULL: all ranks. Copied. Read only with the first

@@ -13,10 +13,10 @@ HEARTH_BEGIN
 
 /*
  * A checkpoint stays readable until a newer save is PROTECTED and its own is freed. From then on
- * what was opened goes on (views, descriptors, objects of this node that were read); what is not
- * here yet is HEARTH_ELOST or HEARTH_ENOENT. Load before the second save of the new epoch, or keep
- * 2. Close it before saving: each object of this node whose items were listed, found or read is
- * leased until then, and its slot is not recycled.
+ * views, descriptors, and objects of this node that were read already go on; anything else is
+ * HEARTH_ELOST or HEARTH_ENOENT. Load before the second save of the new epoch, or keep 2. Close it
+ * before saving: each object of this node whose items were listed, found or read is leased until
+ * then, and its slot is not recycled.
  */
 HEARTH_API int hearth_checkpoint_info(const struct hearth_checkpoint *ckpt,
         struct hearth_recovery *out, struct hearth_error *err);
@@ -43,8 +43,8 @@ HEARTH_API void hearth_checkpoint_close(struct hearth_checkpoint *ckpt); /* view
  * Errors   HEARTH_EINVAL   HEARTH_STEP_LATER, which is for saving
  *          HEARTH_ENOENT   no such step, or not PROTECTED; which steps there are
  *          HEARTH_ESTATE   hearth_recover() has not ended in this epoch
- *          HEARTH_ETIMEOUT a newer attempt is undecided after wait_ms: which, and whom it waits for
- *          HEARTH_EUNKNOWN nobody will decide it in this epoch
+ *          HEARTH_ETIMEOUT a newer attempt is undecided after wait_ms: which, and what it waits for
+ *          HEARTH_EUNKNOWN no engine will decide it in this epoch
  *          HEARTH_EFAILED  the save of this id has failed: why
  */
 #define HEARTH_STEP_NEWEST (UINT64_MAX - 1) /* no step; for these two calls alone */
@@ -75,7 +75,7 @@ struct hearth_item {
     const void *key;
     size_t key_len;
     const char *object; /* its name */
-    uint32_t owner;     /* rank; UINT32_MAX: nobody's, in a container of others */
+    uint32_t owner;     /* rank; UINT32_MAX: unknown, in a container of another program */
     uint32_t kind;      /* 10 tensor, 20 bytes */
     uint32_t dtype;
     uint32_t ndim;
@@ -83,8 +83,8 @@ struct hearth_item {
     uint64_t offset;     /* of the item, from byte 4096 of the object */
     uint64_t bytes;      /* of the payload */
     uint32_t local;      /* 1: this node holds the object */
-    uint32_t checkpoint; /* which it was taken from, and */
-    uint64_t handle;     /* which it is there: for the calls below */
+    uint32_t checkpoint; /* the checkpoint that it came from, and */
+    uint64_t handle;     /* its number there: for the calls below */
 };
 HEARTH_SIZED(hearth_item);
 #define HEARTH_ITEM_INIT HEARTH_INIT(hearth_item)
@@ -102,11 +102,11 @@ HEARTH_API int hearth_item_at(struct hearth_checkpoint *ckpt, int all, size_t in
 HEARTH_API int hearth_item_find(struct hearth_checkpoint *ckpt, const void *key, size_t key_len,
         struct hearth_item *out, size_t cap, size_t *out_count, struct hearth_error *err);
 
-/* A view of a local item's payload without a copy, to read: what writes there ends with SIGSEGV. It
- * stays valid and unchanged until hearth_view_close(), whatever is saved meanwhile, also after its
- * checkpoint is closed, and must be closed before hearth_close(). Any thread may close it, once; a
- * copy of the struct is the same view. A fork inherits it, and may read it until this process
- * closes it. Of a file that another program wrote it is a copy.
+/* A view of a local item's payload without a copy, to read: a write there ends the process with
+ * SIGSEGV. It stays valid and unchanged until hearth_view_close(), whatever is saved meanwhile,
+ * also after its checkpoint is closed, and must be closed before hearth_close(). Any thread may
+ * close it, once; a copy of the struct is the same view. A fork inherits it, and may read it until
+ * this process closes it. Of a file that another program wrote it is a copy.
  * Cost: a count. A process maps and leases an object once, for all checkpoints and views of it, and
  * until the last of them is closed. */
 struct hearth_view {
@@ -152,9 +152,9 @@ HEARTH_SIZED(hearth_box);
 HEARTH_API int hearth_read_boxes(struct hearth_checkpoint *ckpt, const struct hearth_box *boxes,
         size_t count, struct hearth_error *err);
 
-/* Bytes [offset, offset + len) of an object's data, whatever lies there: items that only
- * `.metadata` knows. offset counts from byte 4096, or from 0 in a file without a block. Checked
- * and copied as hearth_read_boxes() does. HEARTH_EINVAL: reaches past the data. */
+/* Bytes [offset, offset + len) of an object's data, whatever lies there: for items that only
+ * `.metadata` has. offset counts from byte 4096, or from 0 in a file without a block. Checked and
+ * copied as hearth_read_boxes() does. HEARTH_EINVAL: reaches past the data. */
 struct hearth_range {
     size_t struct_size;
     const char *object;
@@ -166,9 +166,9 @@ HEARTH_SIZED(hearth_range);
 HEARTH_API int hearth_read_ranges(struct hearth_checkpoint *ckpt, const struct hearth_range *ranges,
         size_t count, struct hearth_error *err);
 
-/* Bring near what these boxes touch, as hearth_prefetch() does and with its limits: of each remote
- * object the first bytes that are read. dst may be NULL. Waits for the table of an object that was
- * not opened before, and for nothing else. */
+/* Fetch ahead the bytes that these boxes touch, as hearth_prefetch() does and with its limits: of
+ * each remote object the first bytes that are read. dst may be NULL. Waits for the table of an
+ * object that was not opened before, and for nothing else. */
 HEARTH_API int hearth_prefetch_boxes(struct hearth_checkpoint *ckpt, const struct hearth_box *boxes,
         size_t count, struct hearth_error *err);
 
@@ -187,13 +187,13 @@ HEARTH_API void hearth_free(void *memory);
 HEARTH_API int hearth_object_fd(struct hearth_checkpoint *ckpt, const char *object, int *out_fd,
         uint64_t *out_offset, uint64_t *out_bytes, struct hearth_error *err);
 
-/* Bring these objects' bytes near: what a later read touches is here then. Returns at once. A hint:
- * at most 32 objects and 64 MiB of each are on their way for a checkpoint, some 512 MiB in all;
- * what is beyond that is fetched when it is read. */
+/* Fetch these objects' bytes to this node ahead of a later read. Returns at once. A hint: at most
+ * 32 objects and 64 MiB of each are on their way for a checkpoint, some 512 MiB in all; bytes
+ * beyond that are fetched when they are read. */
 HEARTH_API int hearth_prefetch(struct hearth_checkpoint *ckpt, const struct hearth_item *items,
         size_t count, struct hearth_error *err);
 
-/* What a partial load missed. */
+/* The keys that a partial load missed: how many, and each by its index. */
 HEARTH_API size_t hearth_report_missing(const struct hearth_report *report);
 HEARTH_API const void *hearth_report_key(
         const struct hearth_report *report, size_t index, size_t *out_len);

@@ -17,19 +17,20 @@ HEARTH_BEGIN
 HEARTH_API uint64_t hearth_save_bytes(const struct hearth_piece *pieces, size_t count,
         const struct hearth_bytes *items, size_t item_count);
 
-/* Places instead of copies: headers are written, out_data[count] says where each payload belongs
- * (C order, contiguous, misaligned as the format has it). The caller fills them before commit. */
+/* Places instead of copies: the call writes the headers, and out_data[count] receives where each
+ * payload belongs (C order, contiguous, misaligned as the format has it). The caller fills them
+ * before commit. */
 HEARTH_API int hearth_save_reserve(struct hearth_save *save, const struct hearth_piece *pieces,
         size_t count, void **out_data, struct hearth_error *err);
 
-/* As hearth_save_add(), and out_data[count] says where each payload lies now: the caller may read
- * and write there until commit, seal, give or abort. */
+/* As hearth_save_add(), and out_data[count] receives where each payload lies now: the caller may
+ * read and write there until commit, seal, give or abort. */
 HEARTH_API int hearth_save_stage(struct hearth_save *save, const struct hearth_piece *pieces,
         size_t count, void **out_data, struct hearth_error *err);
 
 /* A save begun with HEARTH_STEP_LATER belongs to `step` from here on. Waits and fails as begin
- * does, with begin's wait_ms. Where the engine did not answer (HEARTH_EBUSY; HEARTH_ETIMEOUT with a
- * wait_ms; HEARTH_EENGINE) it may know the step already: set the same one again, or abort; another
+ * does, with begin's wait_ms. If the engine did not answer (HEARTH_EBUSY; HEARTH_ETIMEOUT with a
+ * wait_ms; HEARTH_EENGINE), it may have the step already: set the same one again, or abort; another
  * one is HEARTH_ESTATE then. HEARTH_EINVAL: neither of the two constants is a step. */
 HEARTH_API int hearth_save_set_step(
         struct hearth_save *save, uint64_t step, struct hearth_error *err);
@@ -39,8 +40,8 @@ HEARTH_API int hearth_save_set_step(
 HEARTH_API int hearth_save_locate(struct hearth_save *save, const void *const *pointers,
         size_t count, uint64_t *out_offset, struct hearth_error *err);
 
-/* Where the items of the object being written lie, in the order they were added, for whoever
- * writes a `.metadata`: out[cap], *out_count may be larger than cap. */
+/* Where the items of the object being written lie, in the order they were added, for a writer of
+ * `.metadata`: out[cap], *out_count may be larger than cap. */
 struct hearth_place {
     uint64_t offset, length; /* of the item, header included; offset from byte 4096 of the file */
 };
@@ -54,31 +55,31 @@ HEARTH_API int hearth_save_places(struct hearth_save *save, struct hearth_place 
 HEARTH_API int hearth_save_data(
         struct hearth_save *save, void **out_base, uint64_t *out_bytes, struct hearth_error *err);
 
-/* An object of at most 1 GiB that every node gets at commit: `.metadata`, common state. One rank of
- * the job gives it. Copied; this node's engine takes the copy over after the call. Each node needs
- * room for it beside its slots, once per save that is kept and once more; where a node has none the
- * save fails on all ranks; the handle says why. */
+/* An object of at most 1 GiB that every node receives at commit: `.metadata`, common state. One
+ * rank of the job gives it. The bytes are copied; this node's engine takes the copy over after the
+ * call. Each node needs room for it beside its slots, once per save that is kept and once more; if
+ * a node has no room, the save fails on all ranks, and the handle has the reason. */
 HEARTH_API int hearth_save_put_common(struct hearth_save *save, const char *name, const void *data,
         size_t len, struct hearth_error *err);
 
 /* Hand all objects of this rank over now: they are checksummed, sealed and copied to peers while
- * the caller still makes up what every node gets. Of the calls that write only
+ * the caller makes up what every node receives. Of the calls that write only
  * hearth_save_put_common() and commit (or abort) may follow; hearth_save_places() and
- * hearth_save_locate() answer on. Waits for nobody.
- * Errors: HEARTH_ESTATE without a step; HEARTH_EFAILED where it is known already that the save
- * failed. */
+ * hearth_save_locate() still answer. Does not wait.
+ * Errors: HEARTH_ESTATE without a step; HEARTH_EFAILED if the library has received already that the
+ * save failed. */
 HEARTH_API int hearth_save_seal(struct hearth_save *save, struct hearth_error *err);
 
 /*
- * A save passes from one process of a rank to another (opts.helper): the giver's is gone
- * afterwards, also on error; the bytes stay where they are, and are not to be written by the giver
+ * A save passes from one process of a rank to another (opts.helper): the giver's save is gone
+ * afterwards, also on error; the bytes stay where they are, and the giver must not write to them
  * any more. The ticket is plain memory, good once, on this node and for this rank, until the
  * giver's connection ends or its engine is restarted. Taken, the save is the taker's as if it had
- * begun it. Under the kill switch it is empty. Both wait for this node's engine, two seconds and as
- * long as begin was told (wait_ms).
+ * begun it. Under the kill switch it is empty. Both wait for this node's engine, up to begin's
+ * wait_ms + 2 seconds.
  *
  * Errors   HEARTH_ESTATE   (give) it is sealed, has several objects, or common ones and no step
- *          HEARTH_ENOENT   (take) no such save waits: taken already, or gone with its giver
+ *          HEARTH_ENOENT   (take) no such save waits: it was taken already, or its giver ended
  */
 struct hearth_ticket {
     unsigned char bytes[512];

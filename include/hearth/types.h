@@ -70,8 +70,8 @@ struct hearth_bytes {
 HEARTH_SIZED(hearth_bytes);
 #define HEARTH_BYTES_INIT HEARTH_INIT(hearth_bytes)
 
-/* One save and no other, whatever was saved under its step again: plain memory, which ranks may
- * hand on to each other. All zeros under the kill switch. */
+/* One save and no other, also if its step is saved again: plain memory, which ranks may pass to
+ * each other. All zeros under the kill switch. */
 struct hearth_save_id {
     uint64_t epoch, nonce, step;
     uint32_t attempt, reserved;
@@ -85,8 +85,8 @@ struct hearth_status {
     int32_t code;      /* 0; HEARTH_EFAILED; HEARTH_ENOSPC; HEARTH_EUNKNOWN */
     uint32_t attempt;
     uint64_t bytes;  /* of this rank's objects */
-    uint64_t copied; /* bytes that others have pulled so far, all copies together */
-    char text[256];  /* why it failed, or whom it waits for */
+    uint64_t copied; /* bytes that other nodes have pulled so far, all copies together */
+    char text[256];  /* why it failed, or what it waits for */
 };
 HEARTH_SIZED(hearth_status);
 #define HEARTH_STATUS_INIT HEARTH_INIT(hearth_status)
@@ -97,9 +97,9 @@ struct hearth_recovery {
     uint64_t now_epoch;   /* the one begun by this recovery */
     uint32_t degraded;    /* 1: copies are being brought back */
     uint32_t beyond;      /* saves newer than this one that were beyond redundancy */
-    /* ms, this node: joining; saying what is here until the plan comes; making room by it; from
-     * then on, side by side, until the last object was pulled, and until the last that was here
-     * already was verified; voting */
+    /* ms, this node: joining; from sending what is here until the plan comes; making room by it;
+     * from then on, side by side, until the last object was pulled, and until the last that was
+     * here already was verified; voting */
     uint32_t join_ms, inventory_ms, plan_ms, pull_ms, verify_ms, vote_ms;
     uint64_t pulled_bytes; /* to this node */
     uint32_t sources;      /* nodes pulled from */
