@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each `.metadata` named holds, a line of JSON each; or null, and why it was refused behind
- * it. For metadata_differential.py. */
+/* Prints the content of each `.metadata` named, a line of JSON each; or null, and behind it why it
+ * was refused. For metadata_differential.py. */
 #include "metadata_json.h"
 
 #include <stdio.h>

@@ -42,8 +42,8 @@ Test(adopt, a_second_engine_is_kept_out_and_told_by_whom)
     must(open_store(NULL));
 }
 
-/* As in another pod, which counts pids for itself. 0: it has the job's store, and tells so through
- * the pipe. */
+/* As in another pod, which counts pids for itself. 0: it has the job's store, and reports that
+ * through the pipe. */
 static int hold_elsewhere(int told)
 {
     struct hth_store *own;
@@ -404,7 +404,7 @@ Test(adopt, a_chmod_of_somebody_elses_loses_no_object)
     free(bytes);
 }
 
-/* The manifest says what it is. */
+/* Only the manifest has its kind. */
 Test(adopt, a_raw_object_of_a_slots_size_that_became_writable_is_still_a_raw_object)
 {
     struct hth_object object = {

@@ -52,7 +52,7 @@ Test(adopt_foreign, a_foreign_container_is_found_with_what_it_may_show)
     cr_assert(ne(int, access(at("step-5_ckpt/__0__0_src0.distcp"), F_OK), 0));
     cr_assert(ne(int, access(at(name), F_OK), 0));
     cr_assert(eq(int, scan().count, 1));
-    cr_assert(zero(int, memcmp(slot->base, "BUFFER", 6))); /* for who reads it still */
+    cr_assert(zero(int, memcmp(slot->base, "BUFFER", 6))); /* for a rank that still reads it */
     s->ops->unlease(s, slot);
 }
 

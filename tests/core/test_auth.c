@@ -462,7 +462,7 @@ Test(auth, a_key_is_locked_and_neither_dumped_nor_inherited, .init = setup, .fin
     cr_assert(ne(int, mincore((void *)page, 4096, &there), 0));
 }
 
-/* Only who may not lock as much as he likes can be kept from it. */
+/* Only a process with a limit on locked memory can fail to lock it. */
 Test(auth, a_key_that_cannot_be_locked_is_used_and_says_so, .init = setup, .fini = teardown)
 {
 #ifdef __SANITIZE_ADDRESS__

@@ -179,7 +179,7 @@ Test(fabric, own_sockets_are_better_than_either_librarys_tcp)
     chosen("ofi psm2 is the best that any node has, and all have it");
 }
 
-/* An engine that has been in an epoch says only what it is on. */
+/* The row of an engine that has been in an epoch names only the fabric that it is on. */
 Test(fabric, the_first_epochs_fabric_is_named_also_where_nothing_is_common)
 {
     for (uint32_t i = 0; i < 2; i++) {

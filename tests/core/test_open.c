@@ -173,7 +173,8 @@ Test(open, the_same_where_a_sandbox_refuses_openat2)
     each_row();
 }
 
-/* As Linux says it of a file that another process moves out of the directory during the look-up. */
+/* The errno of Linux for a file that another process moves out of the directory during the
+ * look-up. */
 Test(open, what_is_moved_out_during_the_look_up_is_not_there)
 {
     refuse_openat2(EXDEV);

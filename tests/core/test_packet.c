@@ -39,7 +39,8 @@ static int open_files(void)
     return n;
 }
 
-/* A packet of `sent` bytes that says it has `says`, with the first `fds` of fd[]. */
+/* A packet of `sent` bytes whose header gives `says` as its length, with the first `fds` of
+ * fd[]. */
 static void send_raw(size_t sent, size_t says, const int *fd, size_t fds)
 {
     static _Alignas(8) unsigned char bytes[HTH_LOCAL_MAX + 1];

@@ -205,7 +205,7 @@ Test(pickle, integers_are_written_as_they_are_read)
     }
 }
 
-/* What values have, headers have not. */
+/* Values may have these, headers may not. */
 Test(pickle, opcodes_of_values_are_for_values)
 {
     static const char *const all[] = { "\x80\4G00000000.", "\x80\4C\1a.", "\x80\4)Q." };

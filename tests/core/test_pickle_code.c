@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What stands behind an opcode: each form of an argument, whole and a byte short. */
+/* The bytes behind an opcode: each form of an argument, whole and a byte short. */
 #include "check.h"
 
 #include "core/torch/pickle_code.h"

@@ -674,7 +674,7 @@ Test(pool, sizes_that_no_machine_has_are_refused)
     teardown();
 }
 
-/* What others were promised and do not have yet is no room either. */
+/* Room that other objects were promised and do not have yet is not free either. */
 Test(pool, a_raw_object_that_does_not_fit_is_refused_before_its_first_byte)
 {
     struct hth_raw *one = NULL, *two = NULL;
@@ -722,7 +722,7 @@ Test(pool, files_and_directories_are_for_their_owner_alone)
     teardown();
 }
 
-/* KiB of it that one entry of a page table maps two MiB of; skipped where no huge page is free. */
+/* KiB of the slot that are mapped as huge pages of 2 MiB; skipped where no huge page is free. */
 static long huge_kib(const struct hth_slot *slot)
 {
     long kib = smaps_kib(slot, "ShmemPmdMapped");

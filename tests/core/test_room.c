@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What fits is the least of mount, cgroups and memory, whatever version of cgroups there is. */
+/* The room is the least of mount, cgroups and memory, whatever version of cgroups there is. */
 #include "check.h"
 #include "tmp_root.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Roots that another user may exchange are refused in words; links of root's and of one's own
- * are followed. */
+/* Roots that another user may exchange are refused with a sentence; links of root's and of one's
+ * own are followed. */
 #include "check.h"
 
 #include "core/base/root.h"

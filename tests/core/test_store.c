@@ -80,7 +80,7 @@ static struct hth_slot *take(uint64_t bytes)
     return slot;
 }
 
-/* An object that can be told from others: its block, and one byte value after it. */
+/* An object that differs from all others: its block, and one byte value after it. */
 static void fill(struct hth_slot *slot, struct hth_save_id save, const char *name, int value)
 {
     struct hth_block block = { .data_len = slot->capacity - HTH_BLOCK - 4096,
@@ -115,7 +115,7 @@ static int holds(const struct hth_slot *slot, int value)
     return 1;
 }
 
-/* What scan() said, as sorted lines "step.attempt dir name[.tmp] [slot]". */
+/* The reports of scan(), as sorted lines "step.attempt dir name[.tmp] [slot]". */
 struct seen {
     char line[32][200];
     struct hth_slot *slot[32];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Items that no honest program writes: tensors that reach out of their storage, storages of another
- * size, pickles that want something run. Also every prefix and every small change of what torch
- * wrote.
+ * size, pickles that would run a program. Also every prefix and every small change of a file that
+ * torch wrote.
  */
 #include "vectors.h"
 #include "zipper.h"
