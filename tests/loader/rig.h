@@ -71,7 +71,7 @@ static inline void rig_close(void)
 /* Plans up to it are void to the members that tell: they have received all that there were. */
 static uint32_t rig_void = UINT32_MAX;
 
-/* `node` tells the coordinator in one part that it holds this record and these saves. */
+/* `node` reports to the coordinator in one part that it holds this record and these saves. */
 static inline void rig_tell(
         uint32_t node, const struct hth_keep *keep, struct hth_seen_save *seen, uint32_t saves)
 {

@@ -80,7 +80,7 @@ static void manifest_here(
 static int newer_is_lost, older_is_lost; /* its object is another one everywhere */
 static uint32_t tries;                   /* jobs that have recovered NEWER */
 
-/* Every node says that it holds both saves, and has this record. */
+/* Every node reports that it holds both saves, and has this record. */
 static void say_both(const struct hth_keep *keep)
 {
     struct hth_object object[2];
@@ -583,8 +583,8 @@ Test(choice, an_engine_that_is_new_asks_for_the_inventories)
 /* ---- A manifest that is here
  * ---------------------------------------------------------------------- */
 
-/* Node 2 says by runs what it has, of another manifest than the others': whatever that means, it is
- * asked. */
+/* Node 2 reports its objects by runs, of another manifest than the others': the coordinator asks it
+ * for lists. */
 Test(choice, a_node_with_another_manifest_is_asked_for_lists)
 {
     struct hth_keep keep = { .epoch = 4, .serial = 1, .saves = 1, .save = { save_of(NEWER) } };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What names and bytes of foreign containers mean, and how a node tells of them. */
+/* The meaning of names and bytes of foreign containers, and how a node reports them. */
 #include "check.h"
 
 #include "core/foreign/foreign.h"

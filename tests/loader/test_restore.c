@@ -400,7 +400,7 @@ Test(restore, a_raw_object_that_nobody_has_or_that_cannot_be_written_is_a_no)
     cr_assert(memmem(p->node[0].fact, p->node[0].len, full.text, strlen(full.text)) != NULL);
 }
 
-/* The one that it came for was replaced meanwhile; the next plan has another vote. */
+/* The plan that it came for was replaced meanwhile; the next plan has another vote. */
 Test(restore, what_comes_for_an_older_plan_is_no_vote_for_the_next_one)
 {
     struct hth_object object = raw_there();

@@ -22,7 +22,7 @@ static void say_keep(uint32_t node, const struct hth_keep *keep)
 /* ---- Loss
  * ------------------------------------------------------------------------------------------ */
 
-/* What node 0 has said to all; 1: that the epoch has failed. */
+/* 1: the last fact that node 0 has sent to all is that the epoch has failed. */
 static int has_failed(void)
 {
     return p->node[0].kind == HTH_KIND_EPOCH_FAILED;
@@ -94,7 +94,7 @@ Test(votes, a_part_of_an_inventory_that_comes_twice_is_one)
     free(all);
 }
 
-/* Its bytes have changed on their way. The node says it again. */
+/* The inventory's bytes have changed on their way. The node sends it again. */
 Test(votes, an_inventory_that_cannot_be_read_does_not_count)
 {
     const unsigned char wrong[HTH_INVENTORY_HEAD + 4] = { [4] = 1 }; /* one part */
@@ -491,7 +491,7 @@ Test(votes, a_node_that_cannot_take_part_fails_the_epoch_and_is_told_again)
     cr_assert(pair_until(p, told, 2, 1000));
 }
 
-/* Its members have been told so, and some begin anew already. */
+/* The coordinator has told its members of the failure, and some begin anew already. */
 Test(votes, go_is_not_said_in_an_epoch_that_has_failed)
 {
     const uint32_t *told = &p->node[1].heard[HTH_KIND_EPOCH_FAILED];
