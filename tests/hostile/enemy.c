@@ -183,7 +183,7 @@ static void enemy_pulled(struct hth_session_pull *pull, int code)
     free(pull);
 }
 
-/* What it was granted, and what it was not. */
+/* Pulls bytes within its grant, and beyond. */
 static void enemy_pulls(struct side *s)
 {
     struct hth_session_pull *pull = calloc(1, sizeof(*pull));
@@ -251,7 +251,7 @@ static void enemy_slice(struct side *s)
     }
 }
 
-/* The queue of what was to be said goes out, or is lost with its connection. */
+/* The queue of messages goes out, or is lost with its connection. */
 static void enemy_rests(struct side *s)
 {
     for (uint64_t until = side_now_ms() + 100; side_now_ms() < until; usleep(200))

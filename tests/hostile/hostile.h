@@ -23,7 +23,7 @@ struct hostile_opts {
     int dials; /* connections are made and cut, and nothing else is done */
 };
 
-/* Ends the process with a line that says what was not so, and how to see it again. */
+/* Ends the process with a line that has the failed check, and how to repeat it. */
 #define CHECK(condition, ...)                                \
     do {                                                     \
         if (!(condition))                                    \

@@ -36,7 +36,7 @@ static void liar_hears(struct world *world, const struct letter *l)
     answers += l->client == STRANGER && head.type == HTH_LOCAL_BYTES;
 }
 
-/* Whatever any engine says is on its record, for the liar. */
+/* Keeps the messages of all engines for the liar. */
 static int tap_send(struct hth_transport *t, hth_conn conn, const void *bytes, size_t len)
 {
     const struct hth_transport_ops *ops = NULL;
