@@ -71,7 +71,7 @@ static pid_t start(const char *program_name, const char *const *more)
     return pid;
 }
 
-/* `hearth` with these arguments: its exit status; out and err_text are what it said. */
+/* Runs `hearth` with these arguments. Returns its exit status; out and err_text are its output. */
 static int hearth_args(const char *const *args)
 {
     pid_t pid = start("hearth", args);

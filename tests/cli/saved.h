@@ -54,7 +54,7 @@ static inline uint64_t put_tensor(
 
 static uint32_t strong; /* the integrity of what is built */
 
-/* Fill a slot with an object of two tensors; what the manifest says of it. */
+/* Fills a slot with an object of two tensors; returns its row of the manifest. */
 static inline struct hth_object build(unsigned char *base, const char *name)
 {
     uint64_t first = hth_item_bytes(1, (uint32_t)strlen(key_saved));

@@ -100,8 +100,8 @@ Test(doctor, interfaces_have_link_speed_mtu_numa_node_and_addresses)
     must_print("lo unknown - 65536 - - 127.0.0.1, ::1\n");
 }
 
-/* A CNI's interfaces come before the one that counts, which has many addresses; the last is
- * bound to. */
+/* A CNI's interfaces come before the interface that counts, which has many addresses; the test
+ * binds to its last. */
 Test(doctor, all_interfaces_and_addresses_are_looked_at_and_compared_as_addresses)
 {
     static const char *const forms[] = { "10.55.0.1", "FD00::AB", "fd00:0:0:0:0:0:0:ab" };
@@ -353,7 +353,7 @@ static const struct {
     { "HEARTH_NODE", "no de", NULL, NULL },
 };
 
-/* What hearth_open() says of these variables, after "open: ". */
+/* The error of hearth_open() with these variables, after "open: ". */
 static const char *said_at_open(struct hearth_error *err)
 {
     struct hearth_opts opts = HEARTH_OPTS_INIT;

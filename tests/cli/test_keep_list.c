@@ -277,7 +277,8 @@ static pid_t answer_status(const char *text)
     return pid;
 }
 
-/* It has all its copies, and no recovery takes it: a row that says both would be two answers. */
+/* The save has all its copies, and no recovery takes it: a row with both states would be two
+ * answers. */
 Test(keep_list, a_save_that_is_marked_bad_has_that_one_word_as_its_state)
 {
     char text[300], id[HTH_SAVE_TEXT];

@@ -128,7 +128,8 @@ static void fill_container(void)
     }
 }
 
-/* What an engine leaves beside a save: its lock, and whose the directory is. */
+/* The files that an engine leaves beside a save: its lock, and the record of whose the directory
+ * is. */
 static void mark_job(void)
 {
     char name[80], line[64];
@@ -264,7 +265,7 @@ static void give_to(const char *name, uid_t uid)
     cr_assert(zero(int, lchown(below(name), uid, uid)), "%s: %s", name, strerror(errno));
 }
 
-/* Refused, naming what; and all is where it was. */
+/* The command is refused, with a sentence that has `says`; and no file has moved or gone. */
 static void must_refuse(int status, const char *says)
 {
     cr_assert(eq(int, hearth("clean", "--root", root, JOB), status), "%s", err_text);
