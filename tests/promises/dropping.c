@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs whose ranks have all said that they are over: the memory comes back, what is not Hearth's
- * stays, and the next job of that name begins. One case each. */
+/* Jobs that all ranks have closed with HEARTH_DROP: the memory comes back, files that are not
+ * Hearth's stay, and the next job of that name begins. One case each. */
 #include "party.h"
 
 #include <errno.h>
@@ -130,7 +130,7 @@ static void one_that_keeps_keeps_all(void)
     party_recover(&p, 2, 2);
 }
 
-/* The new job's ranks are others: what the old ones say does not count for it. */
+/* The new job has other ranks: a close by the old ones does not count for it. */
 static void one_that_died_keeps_all(void)
 {
     start(2, 4);

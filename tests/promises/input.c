@@ -399,7 +399,8 @@ static void spoil(uint32_t k, struct wanted w, int cut)
         damage_flip(found_path, st.st_size / 2);
 }
 
-/* Whose memory it is cannot be told any more: the node says so, and is a fresh one afterwards. */
+/* The job of that memory can no longer be determined: open reports it, and the node is a fresh one
+ * afterwards. */
 static void say_damaged_store(uint32_t k)
 {
     uint16_t port = port_keep();
@@ -589,7 +590,8 @@ static void come_as_rank_1(uint16_t port, uint64_t highest)
     close(fd);
 }
 
-/* Without a key whoever is first has the seat. What he brings may end this launch, and no more. */
+/* Without a key, the first process that comes for a rank has its place. A stranger's row may end
+ * this launch, and no more. */
 static void stranger_at_the_rendezvous(void)
 {
     static const uint64_t numbers[] = { UINT64_MAX, INT64_MAX, UINT64_C(1) << 62 };

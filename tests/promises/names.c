@@ -109,7 +109,7 @@ static void victims_must_be_whole(void)
     }
 }
 
-/* The program in its own words, on whatever lies there: it ends, and in time. */
+/* The command-line program ends, and in time, whatever lies there. */
 static void command_must_end(const char *const *args)
 {
     uint64_t until = now_ms() + 10000;
@@ -263,7 +263,7 @@ static void devices(void)
     at_each_name(DEVICE);
 }
 
-/* What lies below, with sizes and times, as one number. */
+/* The files below, with sizes and times, as one number. */
 static void print_add(const char *path, void *arg)
 {
     uint64_t *print = arg;

@@ -87,7 +87,7 @@ static int kill_children(void)
     return killed;
 }
 
-/* The runner knows it, too: a case that is killed cleans nothing up. */
+/* The runner has the same rule: a case that is killed cleans nothing up. */
 static void base_of(int mounts, pid_t pid, char *out, size_t len)
 {
     snprintf(out, len, "%s/hearth-promise-%ld", mounts ? "/tmp" : "/dev/shm", (long)pid);

@@ -137,7 +137,7 @@ void party_all(struct party *p, deed *f, uint64_t a, uint64_t b, uint64_t c)
     }
 }
 
-/* One sentence that says what is wrong and has these words in it. */
+/* One sentence that names the fault and has these words in it. */
 void party_must_fail(const struct answer *a, int code, const char *part, const char *part2)
 {
     CHECK(a->rc == code, "%d (%s) was due, but it is %d: %s", code, hearth_strerror(code), a->rc,

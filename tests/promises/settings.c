@@ -221,7 +221,7 @@ static void what_the_command_line_says(void)
     must_open(&o, "dead_ms 3333,");
 }
 
-/* Not of the engine's own: the last job's word counts. */
+/* This setting is not the engine's own: the value of the last job counts. */
 static void another_linger(void)
 {
     struct hearth_opts o;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What Hearth says of itself is so: on every node, after a loss, after a restart, and of a job that
- * is well nothing bad. */
+/* Hearth's reports about itself are true: on every node, after a loss, after a restart; and nothing
+ * bad is reported of a job that is well. */
 #include "party.h"
 
 #include <errno.h>
@@ -75,7 +75,7 @@ static void a_healthy_job_complains_of_nothing(void)
 /* ---- what is kept
  * ------------------------------------------------------------------------------ */
 
-/* What `hearth ls --json` says of the job on a node; static. */
+/* The output of `hearth ls --json` for the job on a node; static. */
 static const char *told(uint32_t node)
 {
     static char text[65536];
