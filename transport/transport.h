@@ -124,35 +124,37 @@ struct hth_transport_ops {
      * granted again meanwhile. */
     int (*dereg)(struct hth_transport *t, struct hth_region *region);
 
-    /* Let the peer of `conn` pull [off, off + len) of the region. Registers nothing, so it is
+    /* Lets the peer of `conn` pull [off, off + len) of the region. Registers nothing, so it is
      * cheap; there may be any number of grants of one region. out_desc[HTH_DESC_MAX] goes to the
      * peer in a message on `conn`, after the call; the same bytes revoke. A grant ends with its
      * connection. */
     int (*grant)(struct hth_transport *t, struct hth_region *region, uint64_t off, uint64_t len,
             hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err);
-    /* That grant alone is over; other grants, and pulls under them, go on. A pull under it that
-     * runs ends with HEARTH_EDENIED where we serve it (HTH_CAP_REVOKES); elsewhere the bytes are to
-     * be left as they are until the peer has said that it is through, or its connection is down. */
+    /* Ends this grant alone; other grants, and pulls under them, continue. A pull that runs under
+     * it ends with HEARTH_EDENIED if this process serves it (HTH_CAP_REVOKES). Otherwise the bytes
+     * must stay unchanged until the peer has reported that it does not read them any more, or its
+     * connection is down. */
     void (*revoke)(struct hth_transport *t, const unsigned char *desc, uint32_t len);
 
-    /* Bring bytes [roff, roff + len) of the grant (counted from the grant's start) to
-     * [doff, doff + len) of our region. 0: accepted, on_pull(cookie) follows, never inside this
-     * call. HEARTH_EBUSY: too many at once, try after an on_pull(). HEARTH_EPEER, HEARTH_EINVAL. */
+    /* Copies bytes [roff, roff + len) of the grant (counted from the grant's start) to [doff, doff
+     * + len) of this node's region. 0: accepted, on_pull(cookie) follows, never inside this call.
+     * HEARTH_EBUSY: too many at once, try after an on_pull(). HEARTH_EPEER, HEARTH_EINVAL. */
     int (*pull)(struct hth_transport *t, hth_conn conn, const unsigned char *desc,
             uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff,
             uint64_t len, uint64_t cookie);
 
-    /* Inside on_pull(cookie, 0): 1 and the CRC32C of what that pull has brought, computed from
-     * its destination as it came, while the processor's cache had it; 0: it was not. NULL: it
-     * never is. */
+    /* Inside on_pull(cookie, 0). 1: *out is the CRC32C of the bytes that the pull has copied,
+     * computed from the destination as they came, while the processor's cache had them; 0: it was
+     * not computed. NULL: it never is. */
     int (*pulled_crc)(struct hth_transport *t, uint32_t *out);
 
-    /* When bytes of a pull of ours came on this connection last, in ms of the transport's clock;
-     * 0: never. Of pulls that have not ended, too. NULL: the backend learns of a pull's end
-     * alone. */
+    /* When bytes for a pull of this node last came on this connection, in ms of the transport's
+     * clock, also for pulls that have not ended; 0: never. NULL: the backend notices only the end
+     * of a pull. */
     uint64_t (*pulled_ms)(struct hth_transport *t, hth_conn conn);
 
-    /* Move what can be moved and run callbacks. Returns how much was done; 0: nothing. */
+    /* Sends and receives what can be moved, and runs callbacks. Returns how much was done; 0:
+     * nothing. */
     int (*progress)(struct hth_transport *t);
 
     /* Before sleeping: 1 and a readable-when-there-is-work descriptor (-1: none) with the latest
@@ -164,7 +166,7 @@ struct hth_transport_ops {
     /* Any thread: makes the descriptor readable. */
     void (*wake)(struct hth_transport *t);
 
-    /* Downs every connection, then frees. Regions and grants are gone. No reg() is under way. */
+    /* Ends every connection, then frees. Regions and grants are gone. No reg() may be under way. */
     void (*close)(struct hth_transport *t);
 };
 

@@ -110,8 +110,8 @@ uint32_t hth_session_rekeyed(struct hth_session *s);
 struct hth_transport_events hth_session_events_for(struct hth_session *s);
 void hth_session_attach(struct hth_session *s, struct hth_transport *transport);
 
-/* Leave the old epoch (its connections are dropped, its pulls fail) and listen to this one.
- * The members are borrowed until the next join. */
+/* Leaves the old epoch (its connections are dropped, its pulls fail) and enters this one. The
+ * members are borrowed until the next join. */
 void hth_session_join(struct hth_session *s, const struct hth_epoch *epoch);
 
 /* Dials an engine of the job outside of an epoch, by its node, store and address. *out_node is its
@@ -119,16 +119,18 @@ void hth_session_join(struct hth_session *s, const struct hth_epoch *epoch);
  * on_peer_down(). An engine that visits this one gets an index in the same way, when it has proved
  * the job key. Errors: HEARTH_ENOMEM, HEARTH_ESTATE no transport. */
 int hth_session_visit(struct hth_session *s, const struct hth_member *at, uint32_t *out_node);
-/* It is not needed any more: its connection is dropped, and on_peer_down() does not come. */
+/* The caller does not need the peer any more: its connection is dropped, and on_peer_down() does
+ * not run. */
 void hth_session_leave(struct hth_session *s, uint32_t node);
 
-/* Queue for the peer, connecting where needed. Order is kept while the connection lives; what
- * was queued when a peer goes down is lost (callers repeat it: docs/design/protocol.md).
- * Errors: HEARTH_EBUSY queue full, HEARTH_EINVAL too long or not a member (or ourselves). */
+/* Queues a message for the peer, and connects if needed. Order is kept while the connection lives;
+ * messages that are queued when a peer goes down are lost (callers repeat them:
+ * docs/design/protocol.md). Errors: HEARTH_EBUSY queue full, HEARTH_EINVAL too long, or the node is
+ * not a member or is this node. */
 int hth_session_send(
         struct hth_session *s, uint32_t node, uint16_t type, const void *body, size_t len);
 
-/* Protocols that are spoken here. */
+/* The protocol versions of this build. */
 void hth_session_versions(const struct hth_session *s, uint32_t *low, uint32_t *high);
 
 int hth_session_is_up(const struct hth_session *s, uint32_t node);
@@ -149,16 +151,18 @@ int hth_session_reg(struct hth_session *s, void *base, uint64_t len, struct hth_
         struct hearth_error *err);
 int hth_session_dereg(struct hth_session *s, struct hth_region *region);
 
-/* For the peer's present connection; gone when that goes. Errors: HEARTH_EPEER not up. */
+/* Makes a grant for the peer's present connection; it ends with that connection. Errors:
+ * HEARTH_EPEER not up. */
 int hth_session_grant(struct hth_session *s, uint32_t node, struct hth_region *region, uint64_t off,
         uint64_t len, struct hth_grant *out, struct hearth_error *err);
-/* 1: a new one would be for the same connection. */
+/* 1: a new grant would be for the same connection. */
 int hth_session_granted(const struct hth_session *s, uint32_t node, const struct hth_grant *grant);
 int hth_session_stands(
         const struct hth_session *s, const struct hth_grant *grant); /* its connection */
-/* The peer is through with it. */
+/* Ends a grant that the peer does not use any more. */
 void hth_session_ungrant(struct hth_session *s, const struct hth_grant *grant);
-/* Whatever the peer does: it alone where revokes() says 1, else its connection is cut with it. */
+/* Ends a grant even if the peer still uses it. If hth_session_revokes() returns 1, only the grant
+ * ends; otherwise its connection is cut with it. */
 void hth_session_revoke(struct hth_session *s, const struct hth_grant *grant);
 int hth_session_revokes(const struct hth_session *s);
 
