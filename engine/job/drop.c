@@ -107,7 +107,8 @@ void drop_rank(struct hth_node *n, const struct client *c)
 
 /* ---- Freeing --------------------------------------------------------------------------------- */
 
-/* On record before anything is freed: should this engine be killed, the next one finishes. */
+/* The drop is on record before anything is freed: if this engine is killed, the next engine
+ * finishes it. */
 static void drop_record(struct hth_node *n)
 {
     unsigned char bytes[HTH_KEEP_BYTES];

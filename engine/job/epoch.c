@@ -26,7 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The engine's command line comes first, then what the ranks say. */
+/* The engine's command line comes before the ranks' settings. */
 static void epoch_take_times(struct hth_node *n)
 {
     const struct hth_session_opts *own = &n->env.session;
@@ -75,7 +75,8 @@ static void epoch_take_opts(struct hth_node *n, const struct hth_local_opts *o)
     epoch_take_times(n);
 }
 
-/* The parts forget the old session; ctx->epoch is the new one already. */
+/* Enters the epoch: all parts of the engine drop the old epoch's state. Before they do so,
+ * ctx->epoch is the new epoch. */
 static int epoch_enter(struct hth_node *n, struct hearth_error *err)
 {
     uint32_t *down = calloc(n->epoch.nodes, sizeof(*down));
@@ -161,8 +162,8 @@ static void epoch_switch(struct hth_node *n, struct hth_epoch *next, const struc
             n->ctx.opts.min_copies, n->ctx.opts.keep);
 }
 
-/* Is it the epoch that this node is in, or one that may come after it? The higher number wins;
- * where two launches chose the same number, the higher nonce. */
+/* Whether `next` is the epoch that this node is in, or may come after it. The higher number wins;
+ * if two launches chose the same number, the higher nonce. */
 static int epoch_may_follow(
         struct hth_node *n, const struct hth_epoch *next, struct hearth_error *err)
 {
@@ -245,7 +246,7 @@ static int epoch_is_joined(
            !content->read(content, 0, row, sizeof(row)) && !memcmp(row, n->first_row, sizeof(row));
 }
 
-/* A rank after the first of its node. */
+/* Joins a rank after the first of its node. */
 static void epoch_join_also(struct hth_node *n, struct client *c, const struct hth_local_join *m)
 {
     struct hearth_error err;
@@ -282,7 +283,7 @@ void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_joi
 /* ---- After a restart under living ranks
  * --------------------------------------------------------- */
 
-/* The other members reach this node where it is now. */
+/* 1: the epoch has this node's present address and store, so the other members reach it. */
 static int epoch_knows_us(const struct hth_node *n)
 {
     const struct hth_member *me = &n->epoch.member[n->epoch.self];
@@ -294,7 +295,7 @@ static int epoch_knows_us(const struct hth_node *n)
            me->store == n->env.store->ops->id(n->env.store);
 }
 
-/* No nodes: there is none, or it is damaged, which is logged. */
+/* n->epoch.nodes 0: there is no record of an epoch, or it is damaged, which is logged. */
 static int epoch_read(struct hth_node *n, struct hearth_error *err)
 {
     void *bytes = NULL;

@@ -78,7 +78,8 @@ const char *fabric_provider(const struct hth_node *n)
     return f ? f->provider : n->env.provider;
 }
 
-/* If the record cannot be written the next engine would not know: this node does without `to`. */
+/* If the record cannot be written, the next engine would not find the choice: then this node stays
+ * on its fabric, and no longer offers `to`. */
 static void fabric_leave(struct hth_node *n, const struct hth_fabric *to)
 {
     struct hth_node_fabrics *f = n->env.fabrics;

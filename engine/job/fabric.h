@@ -8,9 +8,10 @@
 struct client;
 struct hth_node;
 
-/* Before a transport is opened. One that is damaged is left out. Errors: HEARTH_EUNSUPPORTED. */
+/* Call it before a transport is opened. A damaged record is ignored. Errors:
+ * HEARTH_EUNSUPPORTED. */
 int fabric_load(struct hth_node *n, struct hearth_error *err);
-/* An epoch was joined, or is gone on with, on what is open now. */
+/* An epoch was joined, or continues, on the fabric that is open now. */
 void fabric_keep(struct hth_node *n);
 const char *fabric_provider(const struct hth_node *n);
 

@@ -37,7 +37,7 @@ struct fetch {
     uint64_t until_ms;
     struct hth_buf *buf;
     size_t got, asked;           /* bytes */
-    char node[HTH_NAME_MAX + 1]; /* that it comes from */
+    char node[HTH_NAME_MAX + 1]; /* the node that the table comes from */
 };
 
 /* ---- the engine that has the table ----------------------------------------------------------- */
@@ -101,7 +101,8 @@ static int fetch_get(struct hth_node *n, struct fetch *f, size_t off)
     return hth_session_send(n->ctx.session, f->peer, HTH_MSG_TABLE_GET, body, sizeof(body));
 }
 
-/* A request for which there is no memory is sent with the next part, or the time ends it. */
+/* A request for which there is no memory is sent with the next part, or the deadline ends the
+ * fetch. */
 static void fetch_more(struct hth_node *n)
 {
     struct fetch *f = n->fetch;
@@ -185,7 +186,7 @@ static int fetch_begin(
     return HEARTH_OK;
 }
 
-/* The newest ticket counts: the host writes another one where the first came to nothing. */
+/* The newest ticket counts: the host writes another ticket if the first has led to nothing. */
 void fetch_ticket(struct hth_node *n, uint32_t round, uint32_t wait_ms, const struct hth_ticket *t)
 {
     int rc;

@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-/* Where it is damaged the clock is more than any number of starts. */
+/* If the record is damaged, the clock's value is used: it is more than any number of starts. */
 static int life_read(struct hth_node *n, uint64_t *out, struct hearth_error *err)
 {
     struct hearth_error cause;

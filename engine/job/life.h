@@ -7,9 +7,9 @@
 
 struct hth_node;
 
-/* Sets ctx.life, on record before this engine says anything; where there is no room for that it
- * goes on, since only how soon it is found after a loss hangs on it. Errors:
- * HEARTH_EUNSUPPORTED. */
+/* Sets ctx.life, on record before this engine sends anything. If there is no room for the record,
+ * the engine goes on: the record only affects how soon the coordinator finds it after a loss.
+ * Errors: HEARTH_EUNSUPPORTED. */
 int life_begin(struct hth_node *n, struct hearth_error *err);
 
 #endif

@@ -21,7 +21,7 @@ struct meeting { /* a rank that waits */
     struct meeting *next;
     struct asker *asker; /* one */
     uint32_t client, rank;
-    int done; /* it is to have the table that is here */
+    int done; /* the rank is to get the table that is here */
 };
 
 static void meeting_drop(struct meeting **at)
@@ -89,7 +89,7 @@ void meet_ask(struct hth_node *n, struct client *c, const struct hth_local_meet 
 
 void meet_table(struct hth_node *n, uint32_t round, struct hth_buf *table)
 {
-    meet_tick(n); /* those of the table before */
+    meet_tick(n); /* ranks that still wait for the table before */
     hth_buf_get(table);
     hth_buf_put(n->table);
     n->table = table;
@@ -166,7 +166,7 @@ void meet_gone(struct hth_node *n, uint32_t client)
 {
     int is_rank_0 = meet_is_rank_0(n, client);
 
-    if (is_rank_0) /* its engine may serve other nodes still */
+    if (is_rank_0) /* its engine may still serve other nodes */
         meet_say_gone(n, 0);
     for (struct meeting **at = &n->meetings; *at;) {
         struct meeting *w = *at;

@@ -99,7 +99,7 @@ static int rank_check(const struct hth_node *n, const struct client *c,
     if (c->attached)
         return hth_fail(
                 err, HEARTH_ESTATE, 0, "this connection is rank %" PRIu32 "'s already", c->rank);
-    if (m->helper && n->failure.code) { /* its rank has no epoch to save in */
+    if (m->helper && n->failure.code) { /* the helper's rank has no epoch in which to save */
         *err = n->failure;
         return n->failure.code;
     }

@@ -9,7 +9,7 @@ struct client;
 struct hth_node;
 
 void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_attach *m);
-/* Does it join as what it is? Errors: HEARTH_EINVAL, HEARTH_ESTATE. */
+/* Whether the connection may join as this rank. Errors: HEARTH_EINVAL, HEARTH_ESTATE. */
 int rank_may_join(const struct client *c, const struct hth_local_join *m, struct hearth_error *err);
 /* The store makes no slots in place of those that ranks of the engine before this one have
  * mapped, until all ranks of this node are attached, or some of them have stayed away for
@@ -17,7 +17,7 @@ int rank_may_join(const struct client *c, const struct hth_local_join *m, struct
 void rank_expect(struct hth_node *n);
 void rank_tick(struct hth_node *n, uint64_t now_ms);
 uint64_t rank_due_ms(const struct hth_node *n);
-void rank_is_here(struct hth_node *n); /* one has attached, or joined */
+void rank_is_here(struct hth_node *n); /* a rank has attached or joined */
 void rank_close(struct hth_node *n, struct client *c, const struct hth_local_close *m);
 
 #endif

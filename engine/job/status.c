@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Saves on the keep list, with what is known of them now; out[KEPT_JSON]. */
+/* Saves on the keep list, with their present state; out[KEPT_JSON]. */
 #define KEPT_JSON (HTH_KEEP_MAX * (HTH_SAVE_TEXT + 136) + 4)
 static void status_kept_json(const struct hth_node *n, char *out)
 {

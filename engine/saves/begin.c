@@ -28,7 +28,7 @@
 
 #define BEGIN_SIZES 64u
 #define SOON_MS     20000u /* less than a rank waits for the answer, however large the slot */
-#define LOOK_MS     100u   /* the kernel does not tell when another process unmaps a slot */
+#define LOOK_MS     100u   /* the kernel does not report when another process unmaps a slot */
 
 union start {
     struct hth_local_head head;
@@ -121,8 +121,8 @@ static int begin_take_slot(struct hth_node *n, struct loan *l, const struct hth_
     return HEARTH_OK;
 }
 
-/* This save fits, and the next ones will not: said while something can be done about it. Bytes
- * of text. */
+/* Warns that this save fits and the next saves will not, while the user can still do something
+ * about it. Returns the bytes of text. */
 static uint32_t begin_warning(struct hth_node *n, const struct client *c, const struct loan *l,
         char text[HTH_LOCAL_WARNING])
 {
@@ -195,7 +195,7 @@ static int begin_now(struct hth_node *n, struct client *c, const struct hth_loca
     if (!rc)
         rc = begin_take_slot(n, l, m, err);
     if (rc && m->head.token)
-        return rc; /* the rank goes on with what it has */
+        return rc; /* the rank continues with the slots that it has */
     if (rc) {
         if (l->has_id)
             hth_commit_fail(n->commit, l->save, rc, err ? err->text : hearth_strerror(rc));
@@ -211,8 +211,8 @@ static int begin_now(struct hth_node *n, struct client *c, const struct hth_loca
 /* ---- SET_STEP
  * ------------------------------------------------------------------------------------- */
 
-/* Said again by a rank that gave up waiting for the answer. One that counted on means another
- * attempt. */
+/* A rank that gave up waiting for the answer repeats SET_STEP. If the rank has counted on, it means
+ * another attempt. */
 static int begin_set_step_again(struct hth_node *n, const struct client *c, const struct loan *l,
         const struct hth_local_set_step *m, struct hearth_error *err)
 {
@@ -306,7 +306,7 @@ static int begin_foresee(struct hth_node *n, const struct client *c,
     return rc == HEARTH_EBUSY;
 }
 
-/* Could the rank be lent a slot now? HEARTH_EBUSY: not yet. */
+/* 0: the rank could be lent a slot now. HEARTH_EBUSY: not yet. */
 static int begin_try(struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
 {
     struct hth_store *store = n->env.store;
@@ -318,7 +318,7 @@ static int begin_try(struct hth_node *n, const struct client *c, const struct ht
     return rc;
 }
 
-/* Whether a request is better kept than refused: older saves are undecided, or its slot is being
+/* 1: the request waits instead of being refused: older saves are undecided, or its slot is being
  * made. */
 static int begin_must_wait(struct hth_node *n, const struct client *c, const union start *m,
         const struct hth_ranks *ranks)
@@ -356,7 +356,7 @@ static uint32_t begin_soon_ms(struct hth_node *n, const struct client *c,
                                    : undecided_room(n, c->rank, ranks, m->bytes, 1, NULL)))
         return 0;
     if (!unmap && !store->ops->ready(store, m->bytes) && !store->ops->soon(store, m->bytes))
-        (void)begin_try(n, c, m); /* it begins one */
+        (void)begin_try(n, c, m); /* the call begins to make a slot */
     if (!unmap && !store->ops->soon(store, m->bytes))
         return 0;
     return ms < SOON_MS ? (uint32_t)ms : SOON_MS;
@@ -447,7 +447,7 @@ static uint64_t start_step(const union start *m)
     return m->set_step.step;
 }
 
-/* Another process of the rank waits to begin an earlier step, and begins it first. */
+/* 1: another process of the rank waits to begin an earlier step, and must begin it first. */
 static int begin_is_behind(const struct hth_node *n, uint32_t rank, uint64_t step)
 {
     for (const struct pending *p = n->pending; p; p = p->next) {

@@ -10,7 +10,8 @@ struct hth_node;
 
 void begin_ask(struct hth_node *n, struct client *c, const struct hth_local_begin *m);
 void begin_set_step(struct hth_node *n, struct client *c, const struct hth_local_set_step *m);
-void begin_tick(struct hth_node *n, uint64_t now_ms); /* those that wait, and whose time is up */
+/* answers waiting requests that can begin or whose time is up */
+void begin_tick(struct hth_node *n, uint64_t now_ms);
 uint64_t begin_due_ms(const struct hth_node *n);
 void begin_fail_all(struct hth_node *n, const struct hearth_error *why); /* those that wait */
 void begin_gone(struct hth_node *n, uint32_t client); /* what it waits for is forgotten */

@@ -59,7 +59,7 @@ static int committed_write(struct hth_node *n)
     return rc;
 }
 
-/* Rows that no engine needs any more are left out of the next record. */
+/* Drops rows that no engine needs any more from the next record. */
 static void committed_prune(struct hth_node *n)
 {
     size_t kept = 0;

@@ -43,7 +43,7 @@ void follow_ask(struct hth_node *n, struct client *c, const struct hth_local_fol
     l->committed = 1;
     l->save = save;
     if (hth_commit_status(n->commit, save, &level, &degraded, &code, text)) {
-        code = HEARTH_EUNKNOWN; /* nothing more would ever be said of it */
+        code = HEARTH_EUNKNOWN; /* no further event would come for the save */
         snprintf(text, sizeof(text),
                 "it was decided before this engine started, and is not kept any more, or the "
                 "commit record could not be written");

@@ -96,7 +96,7 @@ static int handover_start(struct hth_node *n, const struct hth_handed *h, struct
     return rc;
 }
 
-/* As the commit record will have it. */
+/* Describes the object as the commit record will have it. */
 static void handover_describe(struct loan *l, struct lent *o, const struct hth_local_seal *m)
 {
     o->sealed = (struct hth_handed){ .save = l->save,
@@ -188,7 +188,7 @@ static int handover_put_common(struct hth_node *n, struct loan *l, const struct 
     }
     object.id = hth_object_id(l->rank, HANDED_COMMON | l->commons);
     save = hth_holdings_get(&n->ctx, l->save);
-    if (save && hth_held_find(save, object.id)) { /* by a rank that says it again */
+    if (save && hth_held_find(save, object.id)) { /* the rank has sent it again */
         content->end(content);
         l->commons++;
         return HEARTH_OK;
@@ -319,7 +319,7 @@ void handover_gone(struct hth_node *n, uint32_t client)
             continue;
         if (l->has_id && !l->dead && !l->committed)
             hth_commit_fail(n->commit, l->save, HEARTH_EFAILED, "a rank died while it was writing");
-        if (!l->given) /* what was given is written by no process until another takes it */
+        if (!l->given) /* no process writes a given save until another process takes it */
             loan_abandon(n, l);
         loan_free(n, l);
     }
@@ -334,8 +334,8 @@ static struct hth_held *handover_here(struct hth_node *n, const struct hth_hande
     return s ? hth_held_find(s, hth_object_id(row->rank, row->index)) : NULL;
 }
 
-/* This row is the last one of its rank and save, and all that the rank handed over is here:
- * how many objects that are; else 0. */
+/* If this row is the last of its rank and save, and all objects that the rank handed over are here:
+ * the number of these objects; else 0. */
 static uint32_t handover_is_all(struct hth_node *n, size_t at)
 {
     const struct hth_handed *row = &n->committed[at];
@@ -392,7 +392,8 @@ static int handover_take(
     return rc ? rc : handover_start(n, row, slot, 0, err);
 }
 
-/* What ranks handed over to the engine before this one, of saves that are undecided. */
+/* Continues with the objects that ranks handed over to the engine before this one, of undecided
+ * saves. */
 void handover_resume(struct hth_node *n)
 {
     for (size_t i = 0; i < n->committed_rows; i++) {
@@ -411,7 +412,7 @@ void handover_resume(struct hth_node *n)
                 rc     ? err.text
                 : here ? "sealed already"
                        : "sealing goes on");
-        /* A common object that was not whole when the engine ended its rank says again. */
+        /* If a common object was not whole when the engine ended, its rank sends it again. */
         if (rc && rc != HEARTH_EUNKNOWN && rc != HEARTH_EFAILED && !(row->index & HANDED_COMMON))
             hth_commit_fail(n->commit, row->save, rc, err.text);
         if (!rc && (objects = handover_is_all(n, i)))

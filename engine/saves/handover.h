@@ -10,16 +10,16 @@ struct client;
 struct hth_node;
 
 void handover_seal(struct hth_node *n, struct client *c, const struct hth_local_seal *m);
-/* Takes *content over where it needs it, and sets it to NULL. */
+/* If it needs *content, it takes it over and sets it to NULL. */
 void handover_common(struct hth_node *n, struct client *c, const struct hth_local_common *m,
         struct hth_content **content);
 void handover_commit(struct hth_node *n, struct client *c, const struct hth_local_head *m);
 void handover_abort(struct hth_node *n, struct client *c, const struct hth_local_head *m);
 void handover_cancel(struct hth_node *n, struct client *c, const struct hth_local_head *m);
-/* After a restart in an epoch that goes on: what is on record is sealed. */
+/* After a restart in an epoch that continues: seals the objects on record. */
 void handover_resume(struct hth_node *n);
 void handover_gone(struct hth_node *n, uint32_t client);
 void handover_new_epoch(
-        struct hth_node *n); /* what is being written belongs to an epoch that is over */
+        struct hth_node *n); /* saves that are being written belong to an epoch that is over */
 
 #endif

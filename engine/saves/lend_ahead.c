@@ -38,7 +38,7 @@ static uint64_t lend_ahead_bytes(const struct hth_node *n, const struct client *
 {
     uint64_t said = reserve_said(n, c->rank);
 
-    if (said && n->objects[c->rank].count[1]) /* which size comes first shows the first save */
+    if (said && n->objects[c->rank].count[1]) /* the first save shows which size comes first */
         said = 0;
     return c->ahead_bytes ? c->ahead_bytes : said;
 }
@@ -114,7 +114,7 @@ void lend_ahead_withdraw(struct hth_node *n, const struct client *c)
         loan_free(n, l);
 }
 
-/* Its slot stays the rank's, whatever comes of this: it is writing already. */
+/* The rank keeps its slot even if this fails, because it is writing already. */
 static int lend_ahead_name(struct hth_node *n, struct client *c, struct loan *l,
         const struct hth_local_begin *m, const struct hth_ranks *ranks, struct hearth_error *err)
 {

@@ -11,7 +11,7 @@ struct hth_node;
 struct loan;
 
 void lend_ahead_tick(struct hth_node *n);
-/* BEGIN of none: the rank has forgotten the slot that it was lent. */
+/* BEGIN without a loan: the rank has forgotten the slot that it was lent. */
 void lend_ahead_withdraw(struct hth_node *n, const struct client *c);
 /* BEGIN of a loan that was lent ahead. */
 void lend_ahead_begin(struct hth_node *n, struct client *c, struct loan *l,

@@ -43,7 +43,7 @@ struct loan {
     uint32_t client;
     uint32_t rank;
     int has_id; /* its step is known */
-    int dead;   /* its epoch is over: what is still handed over for it is refused */
+    int dead;   /* its epoch is over: further objects for it are refused */
     int committed;
     int ahead; /* lend_ahead.c: lent before it was asked for, and not begun yet */
     int given; /* pass.c: waits for the process of the rank that knows the secret */
@@ -99,13 +99,14 @@ struct loan *loan_ahead(struct hth_node *n, const struct client *c, uint64_t tok
 /* The error for a token that loan_find() and loan_open() do not know: HEARTH_ESTATE. */
 int loan_unknown(struct hearth_error *err);
 
-/* The slot of that number, if it is in a rank's hands; NULL. */
+/* The slot of that number, if it is lent to a rank; NULL. */
 struct hth_slot *loan_slot(const struct hth_node *n, uint64_t slot);
 
 /* SAVE_ID and EVENT to the rank. */
 void loan_answer_id(
         struct hth_node *n, const struct client *c, const struct loan *l, uint64_t request);
-void loan_fail_all(struct hth_node *n, const struct hearth_error *why); /* told; they stay */
+/* notifies the ranks; loans stay */
+void loan_fail_all(struct hth_node *n, const struct hearth_error *why);
 void loan_event(struct hth_node *n, const struct loan *l, enum hearth_level level, int degraded,
         int code, const char *text);
 

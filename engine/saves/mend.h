@@ -5,7 +5,8 @@
 
 struct hth_node;
 
-/* They go, and others are made; a sealed object that was in one is brought back from a peer. */
+/* Condemns these slots and makes others. A sealed object that was in such a slot is fetched again
+ * from a peer. */
 void mend_slots(struct hth_node *n);
 
 #endif
