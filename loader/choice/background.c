@@ -27,7 +27,8 @@ struct background {
     uint32_t nodes;
     struct candidate *candidate; /* all of them */
     uint32_t candidates;
-    struct candidate *c; /* looked at, or planned; NULL: a plan without a save */
+    /* the candidate that is looked at or planned; NULL: a plan without a save */
+    struct candidate *c;
     uint64_t epoch, nonce;
     uint32_t *rank_node; /* [world] */
     uint32_t world;

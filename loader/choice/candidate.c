@@ -80,10 +80,10 @@ static int candidates_of_node(struct hth_choice *co, uint32_t node)
     return HEARTH_OK;
 }
 
-/* The newest keep list of all nodes becomes ours. Lists of that one decision differ where
- * `hearth rm` has taken saves off some of them: what is removed on one node stays with the
- * others, so they are united. The newest save that any list names is the watermark. Saves that
- * were dropped since do not count, whichever node knows of that. */
+/* This node takes over the newest keep list of all nodes. Copies of that list differ if `hearth rm`
+ * has removed saves from some of them: a save that is removed on one node stays with the others, so
+ * the copies are united. The newest save that any list names is the watermark. Saves that were
+ * dropped since do not count, even if only one node has that on record. */
 static void candidates_take_keep(struct hth_choice *co)
 {
     struct hth_keep *ours = &co->ctx->keep;
@@ -136,7 +136,7 @@ void candidates_sort(struct hth_choice *co)
 
 /* ---- Its manifest ---------------------------------------------------------------------------- */
 
-/* A manifest ends with its own digest; whether the bytes have it a worker sees (background.c). */
+/* A manifest ends with its own digest; a worker checks whether the bytes have it (background.c). */
 static int candidate_take_bytes(struct candidate *c, const unsigned char *bytes, size_t len)
 {
     unsigned char *copy = NULL;
@@ -190,7 +190,8 @@ int candidate_has_manifest(struct hth_choice *co, struct candidate *c, uint64_t 
         return 0;
     if (s && s->has_manifest && !candidate_take_bytes(c, s->manifest_bytes, s->manifest_len))
         return 1;
-    /* Asked for by the engine before this one, it may have come before there were candidates. */
+    /* The engine before this one may have requested the manifest, so it may have come before there
+     * were candidates. */
     if ((came = hth_blob_find(co->ctx, &id, &len)) && !candidate_take_bytes(c, came, len))
         return 1;
     if (c->asked_ms || c->holder == co->ctx->epoch->self)
@@ -219,7 +220,7 @@ void candidates_leave(struct hth_choice *co)
     struct hth_keep *k = &co->ctx->keep;
 
     if (hth_save_none(co->chosen))
-        return; /* what is left after an accepted loss stays as it is */
+        return; /* after an accepted loss the remains stay as they are */
     for (uint32_t i = k->saves; i-- > 0;) {
         const struct candidate *c = candidate_find(co, k->save[i]);
 

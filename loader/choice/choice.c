@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define PLAN_TRIES 3 /* a save that was protected is not given up for one bad cable */
+#define PLAN_TRIES 3 /* a PROTECTED save is not given up because of one bad cable */
 
 /* ---- Choice
  * ------------------------------------------------------------------------------------ */
@@ -64,7 +64,7 @@ static int choice_look_at(struct hth_choice *co, struct candidate *c, uint64_t n
  * of older saves only at kept ones. 0: a manifest, a `.metadata` or a worker is waited for. */
 static int choice_look_at_all(struct hth_choice *co, uint64_t now_ms, struct candidate **out_chosen)
 {
-    int settled = 0; /* nothing older is chosen instead */
+    int settled = 0; /* 1: no older save is chosen instead */
 
     *out_chosen = NULL;
     for (uint32_t i = 0; i < co->candidates; i++) {
@@ -269,7 +269,7 @@ void hth_choice_manifest(
         hth_choice_tick(co, hth_now_ms(&co->ctx->clock));
 }
 
-/* Some node's keep record names it: it was PROTECTED. */
+/* 1: a node's keep record names the save, so it was PROTECTED. */
 static int choice_was_protected(const struct hth_choice *co, struct hth_save_id id)
 {
     for (uint32_t n = 0; n < co->nodes; n++)
@@ -305,8 +305,8 @@ static int choice_no_room(struct hth_choice *co, struct candidate *c, const char
     return 0;
 }
 
-/* A node cannot reach the holder of its objects. If the save was PROTECTED it is not given up,
- * nor freed by the next plan, since it may be whole. 1: failed. */
+/* A node cannot reach the holder of its objects. If the save was PROTECTED, recovery does not give
+ * it up, and the next plan does not free it, since it may be whole. 1: failed. */
 static int choice_out_of_reach(struct hth_choice *co, const struct candidate *c, const char *why)
 {
     char text[HEARTH_ERROR_TEXT];
@@ -366,7 +366,7 @@ static void choice_on_vote(
     if (++co->votes == co->nodes) {
         candidates_leave(co);
         tries_go(co);
-        if (candidates_keep(co, &err)) { /* GO is of a keep list that the next engine knows too */
+        if (candidates_keep(co, &err)) { /* the next engine must read the keep list of this GO */
             hth_choice_fail(co, err.code, err.text);
             return;
         }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The coordinator's part of recovery: gathers what all members hold, chooses a save, gives the
- * plan, counts votes, says GO or that the epoch has failed. All nodes have one; at members it stays
- * empty.
+ * The coordinator's part of recovery: gathers the inventories of all members, chooses a save, gives
+ * the plan, counts votes, and sends GO or that the epoch has failed. All nodes have this object; at
+ * members it stays empty.
  */
 #ifndef HEARTH_LOADER_CHOICE_CHOICE_H
 #define HEARTH_LOADER_CHOICE_CHOICE_H
@@ -17,8 +17,8 @@ int hth_choice_open(struct hth_ctx *ctx, struct hth_restore *restore, struct hth
 
 void hth_choice_join(struct hth_choice *co); /* a new epoch: all of the old one is forgotten */
 
-/* Where everything is beyond redundancy, begin with nothing instead of HEARTH_ELOST; until the next
- * join. */
+/* If all saves are beyond redundancy, the job begins with nothing instead of HEARTH_ELOST; until
+ * the next join. */
 void hth_choice_accept_loss(struct hth_choice *co);
 void hth_choice_same_job(struct hth_choice *co);
 

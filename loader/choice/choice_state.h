@@ -21,13 +21,13 @@ struct gathered {        /* from one member */
     struct parts *parts; /* of its inventory, until all have come; gather.c's own */
     struct hth_inventory inventory;
     int complete;
-    uint32_t voted; /* serial it said yes to */
+    uint32_t voted; /* the serial for which it voted yes */
 };
 
 struct names_found {             /* in a `.metadata` */
     struct hth_manifest files;   /* a copy of the candidate's, in which what it names is listed */
-    struct hearth_error unknown; /* code 0: it was understood */
-    int any;                     /* there is a name in it */
+    struct hearth_error unknown; /* code 0: the `.metadata` was understood */
+    int any;                     /* the `.metadata` has a name */
     const char *wrong;           /* followed by `name`; NULL: all files are there */
     char name[HTH_KEY_TEXT];
 };
@@ -37,8 +37,8 @@ struct candidate {
     unsigned char digest[HTH_DIGEST]; /* of its manifest */
     uint32_t holder;                  /* a node that has the manifest; changes when it fails */
     int has_manifest;                 /* manifest below is here: bytes were decoded */
-    int lost;  /* looked at: an object is on no node; or its plan was refused too often */
-    int whole; /* looked at, every object is somewhere */
+    int lost;  /* an object is on no node, or nodes have refused its plan too often */
+    int whole; /* every object is on some node */
     struct hth_manifest manifest;
     unsigned char *bytes; /* of the manifest; NULL: they have not come */
     size_t len;
@@ -62,7 +62,7 @@ struct hth_choice {
     /* of this epoch */
     int wants; /* only `wanted` is chosen */
     struct hth_save_id wanted;
-    int accept_loss; /* begin with nothing where all is lost */
+    int accept_loss; /* begin with nothing if all saves are lost */
     uint32_t nodes;
     struct gathered *from; /* [nodes] */
     uint32_t complete, votes;
@@ -72,7 +72,7 @@ struct hth_choice {
     uint32_t serial;              /* of the plan; 0: none yet */
     uint32_t
             before; /* serial of the last plan of this epoch that an earlier engine of this node gave */
-    uint64_t asked_ms; /* not before then are the members asked for their inventories again */
+    uint64_t asked_ms; /* the members are asked for their inventories again then at the earliest */
     uint32_t beyond, passed;
     int same_job; /* the ranks that recover have recovered before: no job has ended */
     uint32_t
@@ -84,7 +84,7 @@ struct hth_choice {
     struct hth_save_id chosen;
     char lost_text[200];
     char ruled_out[HTH_RULED_OUT]; /* lines, each with its end */
-    int ruled_more;                /* there was no room for all */
+    int ruled_more;                /* there was no room for more lines */
 };
 
 /* serial.c: how many plans were given, kept across a restart of the coordinator's engine */
@@ -93,14 +93,15 @@ struct given {
     unsigned char *plan; /* the caller frees it; NULL: it is not known */
     size_t len;
 };
-/* Errors: HEARTH_EUNSUPPORTED, and then the record is not written over: no plan may be given,
- * since the one that it has may be of this epoch. */
+/* Errors: HEARTH_EUNSUPPORTED: then the record is not written over, and no plan may be given, since
+ * the record's plan may be of this epoch. */
 int serial_read(const struct hth_ctx *ctx, struct given *out, struct hearth_error *err);
-/* record[len]: as core/format/plans.h has it. Where there is no room for that, the serial alone. */
+/* record[len]: as core/format/plans.h has it. If there is no room for it, the serial alone is
+ * written. */
 int serial_write(const struct hth_ctx *ctx, uint32_t serial, const void *record, size_t len,
         struct hearth_error *err);
 
-/* plan_send.c: the coordinator gives the plan, and says GO */
+/* plan_send.c: the coordinator gives the plan, and sends GO */
 void send_plan(struct hth_choice *co, struct candidate *c); /* NULL: nothing to recover */
 void send_plan_again(struct hth_choice *co, struct gathered *g, uint32_t node);
 void send_ask(struct hth_choice *co, uint64_t now_ms);
@@ -109,18 +110,18 @@ void send_go(struct hth_choice *co, uint32_t node); /* HTH_NODE_NONE: to all */
 /* candidate.c */
 struct candidate *candidate_find(struct hth_choice *co, struct hth_save_id id);
 struct candidate *candidate_add(struct hth_choice *co, struct hth_save_id id); /* NULL: no memory */
-/* Adds all of Hearth's own of which some inventory has the manifest. 0 or HEARTH_ENOMEM. */
+/* Adds all saves of Hearth of which an inventory has the manifest. 0 or HEARTH_ENOMEM. */
 int candidates_find(struct hth_choice *co);
 void candidates_sort(struct hth_choice *co); /* newest first */
-/* The keep list that was taken over goes on record. Errors: the store's. */
+/* Writes the keep list that was taken over to the record. Errors: the store's. */
 int candidates_keep(const struct hth_choice *co, struct hearth_error *err);
 /* A manifest has come; 1: it is a candidate's that lacked it. */
 int candidate_manifest(struct hth_choice *co, const struct hth_blob_id *id,
         const unsigned char *bytes, size_t len);
-/* 1 when the bytes of its manifest are here; else it has been asked for. */
+/* 1: the bytes of its manifest are here; 0: they have been requested. */
 int candidate_has_manifest(struct hth_choice *co, struct candidate *c, uint64_t now_ms);
-/* At GO: what the plan has not kept leaves our list; of what is on it we have the manifest, to
- * give it to members that lack it. */
+/* At GO: saves that the plan has not kept leave this node's list. This node keeps the manifests of
+ * the saves on the list, for members that lack them. */
 void candidates_leave(struct hth_choice *co);
 void candidates_free(struct candidate *c, uint32_t count);
 
@@ -141,7 +142,7 @@ int gather_part(struct hth_choice *co, uint32_t origin, uint32_t part, uint32_t 
         const unsigned char *bytes, size_t len);
 void gather_free(struct gathered *from, uint32_t nodes);
 
-/* ruled_out.c: a step is not chosen: to the log, and to be told */
+/* ruled_out.c: a step is not chosen: logged, and stored for ruled_out_tell() */
 void rule_out(struct hth_choice *co, const char *event, const char *fmt, ...)
         __attribute__((format(printf, 3, 4)));
 void ruled_out_tell(struct hth_choice *co, uint32_t node); /* HTH_NODE_NONE: to all */
@@ -175,11 +176,10 @@ void background_close(struct hth_choice *co); /* the workers have ended */
 typedef void foreign_done_fn(struct hth_choice *co);
 
 /* foreign_whole.c: the coordinator */
-/* Is it whole? 0: not known yet, `done` runs when it may be. Else 1, with c->lost and a sentence
- * where it is not. */
+/* Finds whether the foreign step is whole. 0: not known yet, `done` runs when it may be. 1: known;
+ * if it is not whole, c->lost is set, with a sentence. */
 int foreign_look(struct hth_choice *co, struct candidate *c, foreign_done_fn *done);
-/* 1: the choice waits for a `.metadata`; `out` says for which, and whether it is fetched or
- * read. */
+/* 1: the choice waits for a `.metadata`; `out` names it, and whether it is fetched or read. */
 int foreign_waits(const struct hth_choice *co, char *out, size_t len);
 
 /* foreign_names.c: a worker reads a `.metadata` that is held here, into c->names. 0 or

@@ -73,7 +73,7 @@ static uint32_t copies_metadata_node(const struct copies *all)
     return best ? best->node : UINT32_MAX;
 }
 
-/* The lowest grade is taken, 0 is the best. */
+/* The copy with the lowest grade is taken; 0 is the best. */
 static uint32_t copy_grade(const struct hth_epoch *e, const struct copy *c, uint32_t metadata)
 {
     uint32_t owner = c->object->owner;

@@ -32,7 +32,7 @@ struct item_places {
     size_t count;
     struct hearth_metadata *md;
     const struct hth_manifest *files;
-    int some;         /* the .metadata has further items, in entries that are not understood */
+    int some; /* the .metadata has more items, in entries that this code does not understand */
     const char *last; /* path whose file is `file`: neighbours mostly have the same text */
     uint32_t file;
 };
@@ -40,7 +40,8 @@ struct item_places {
 /* ---- All places
  * ----------------------------------------------------------------------------------- */
 
-/* Index of the file, or UINT32_MAX. That each file exists was checked before: foreign_names.c. */
+/* The index of the file, or UINT32_MAX. foreign_names.c has checked before that each file
+ * exists. */
 static uint32_t place_file(struct item_places *p, struct hearth_text path)
 {
     char name[HTH_NAME_MAX + 1];
@@ -128,8 +129,8 @@ static void place_digest_add(
         hth_foreign_item(d, i->at, i->len, NULL, 0);
 }
 
-/* `look`: what the holder of the file saw in it; [first, next): the places in this file. Two names
- * for one place are one item. */
+/* `look`: the items that the file's holder has found in it; [first, next): the places in this file.
+ * Two names for one place are one item. */
 static int file_matches(
         struct item_places *p, size_t first, size_t next, const struct hth_foreign_look *look)
 {

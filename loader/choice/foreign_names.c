@@ -36,7 +36,8 @@ struct names {
 
 /* ---- On a worker ----------------------------------------------------------------------------- */
 
-/* 1: some node has it. A file without a rank in its name is listed because `.metadata` names it. */
+/* 1: a node has the file. A file without a rank in its name is listed because `.metadata` names
+ * it. */
 static int names_see(struct names *n, const char *name)
 {
     const struct hth_object *o = foreign_file_find(&n->found.files, name);
@@ -75,7 +76,7 @@ static void names_see_places(struct names *n, struct hearth_metadata *md)
     }
 }
 
-/* Are the files of the same save as the `.metadata`? */
+/* Checks whether the files are of the same save as the `.metadata`. */
 static void names_see_items(struct names *n, struct hearth_metadata *md)
 {
     uint32_t file;
@@ -138,7 +139,8 @@ static void names_give_back(struct names *n)
     n->ended = 1;
 }
 
-/* The bytes that were read may be neither the old nor the new. */
+/* The file may have changed while it was read; then the bytes are neither the old nor the new
+ * file's. */
 static void names_check(struct names *n)
 {
     struct hth_store *store = n->co->ctx->store;

@@ -93,7 +93,7 @@ static void whole_bring_metadata(struct hth_choice *co, struct candidate *c,
 /* ---- Names
  * -------------------------------------------------------------------------------------- */
 
-/* Where `.metadata` names no file, there must be one of every rank. */
+/* If `.metadata` names no file, there must be a file of every rank. */
 static void whole_look_for_ranks(struct hth_choice *co, struct candidate *c)
 {
     const struct hth_manifest *m = &c->manifest;
@@ -110,7 +110,7 @@ static void whole_look_for_ranks(struct hth_choice *co, struct candidate *c)
     }
 }
 
-/* The manifest made anew, with the files marked that `.metadata` names. */
+/* Makes the manifest again, with marks on the files that `.metadata` names. */
 static void whole_take_listed(
         struct hth_choice *co, struct candidate *c, const struct names_found *found)
 {
@@ -120,7 +120,7 @@ static void whole_take_listed(
         whole_lost(co, c, "no memory for its ", "manifest");
 }
 
-/* Its `.metadata` was read. Called once: c is lost after it, or will be looked at as any other
+/* The `.metadata` of c was read. Called once: afterwards c is lost, or is looked at like any other
  * save. */
 static int whole_look_for_all(
         struct hth_choice *co, struct candidate *c, const struct names_found *n)
@@ -162,8 +162,9 @@ int foreign_look(struct hth_choice *co, struct candidate *c, foreign_done_fn *do
         return whole_lost(co, c, "no node gives its ", HTH_METADATA);
     if (c->metadata)
         return 0;
+    /* the chosen copy is another node's, or the file here has changed */
     if (h)
-        hth_held_drop(co->ctx, s, h); /* the chosen copy is another node's, or ours has changed */
+        hth_held_drop(co->ctx, s, h);
     whole_bring_metadata(co, c, o, done);
     return c->metadata < 0 ? whole_lost(co, c, "no node gives its ", HTH_METADATA) : 0;
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A record of plans that is not for this build: no plan is given in this epoch. */
+/* If the record of plans is of another build, no plan is given in this epoch. */
 static void gather_begin(struct hth_choice *co)
 {
     struct hearth_error err;
@@ -35,7 +35,7 @@ struct parts {
     uint32_t crc; /* of all of it: parts of another inventory of that node are not mixed in */
     uint32_t count, got;
     struct part {
-        unsigned char *bytes; /* NULL: it has not come */
+        unsigned char *bytes; /* NULL: the part has not come */
         size_t len;
     } part[];
 };
@@ -58,7 +58,7 @@ static void parts_free(struct parts *p)
     free(p);
 }
 
-/* All in one; NULL: no memory. */
+/* Joins the parts; NULL: no memory. */
 static unsigned char *parts_join(const struct parts *p, size_t *out_len)
 {
     unsigned char *all;
@@ -76,8 +76,8 @@ static unsigned char *parts_join(const struct parts *p, size_t *out_len)
     return all;
 }
 
-/* The node repeats an inventory whose bytes have changed on their way. One that cannot be read
- * as the node wrote it would come again and again, so the recovery ends with the reason. */
+/* If an inventory's bytes have changed on their way, the node repeats it. An inventory that cannot
+ * be read as the node wrote it would come again and again, so the recovery ends with the reason. */
 static void gather_refuse(
         struct hth_choice *co, uint32_t origin, int as_written, const struct hearth_error *why)
 {

@@ -29,10 +29,9 @@ static void send_add_keep(struct hth_plan *p, struct hth_save_id id)
         p->keep[p->keeps++] = id;
 }
 
-/* Where a loss is accepted, what is left of the lost saves is kept: a node with the rest may come
- * back.
- * The save that was protected comes first; opts.keep of them at most, so that there is room for
- * new saves. */
+/* If a loss is accepted, the remains of the lost saves are kept, because a node with the rest may
+ * return. The save that was PROTECTED comes first; at most opts.keep are kept, so that there is
+ * room for new saves. */
 static void send_keep_lost(struct hth_choice *co, struct hth_plan *p)
 {
     struct hth_save_id newest = co->watermark;
@@ -77,7 +76,8 @@ static void send_fill_keeps(struct hth_choice *co, struct hth_plan *p)
     }
 }
 
-/* Members that lack the manifest ask for it, each its parent; our own node holds it from here. */
+/* Members that lack the manifest request it, each from its parent; from here on this node holds
+ * it. */
 static int send_manifest(struct hth_choice *co, struct hearth_error *err)
 {
     const struct candidate *c = candidate_find(co, co->chosen);
@@ -107,7 +107,7 @@ static int send_plan_bytes(struct hth_choice *co, const struct hth_blob_id *id,
     return rc;
 }
 
-/* A worker has made it. */
+/* A worker has made the plan. */
 static void send_made(struct hth_choice *co, struct made *m)
 {
     struct hth_blob_id id = hth_restore_plan_id(co->ctx, co->serial);
@@ -163,7 +163,7 @@ void send_plan_again(struct hth_choice *co, struct gathered *g, uint32_t node)
     hth_tree_to(co->ctx, node, HTH_KIND_PLAN, body, sizeof(body));
 }
 
-/* Members that have a plan of the engine before this one do not repeat their inventory unless
+/* Members that have a plan of the engine before this one repeat their inventory only if they are
  * asked. */
 void send_ask(struct hth_choice *co, uint64_t now_ms)
 {

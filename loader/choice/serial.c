@@ -30,7 +30,7 @@ int serial_read(const struct hth_ctx *ctx, struct given *out, struct hearth_erro
         hth_fail(err, rc, 0, "node %s: %s", ctx->epoch->member[ctx->epoch->self].node, cause.text);
     } else if (rc) {
         hth_say(&ctx->log, HEARTH_LOG_WARN, "plans-bad", "%s", cause.text);
-        /* seconds since 1970: more than plans were ever given */
+        /* seconds since 1970: a number above the serial of any earlier plan */
         out->serial = (uint32_t)(ctx->clock.wall_ms(ctx->clock.self) / 1000);
         rc = HEARTH_OK;
     } else if (p.epoch == ctx->epoch->epoch && p.nonce == ctx->epoch->nonce) {

@@ -11,7 +11,8 @@
  */
 #include "choice_state.h"
 
-/* So many jobs have ended with it. A job that recovers again has not ended, and is counted. */
+/* 1: opts.bad_after jobs have ended after they recovered the save. A job that recovers again has
+ * not ended, although it is in the count. */
 static int tries_are_enough(const struct hth_choice *co, struct hth_save_id save)
 {
     uint32_t most = co->ctx->opts.bad_after;
@@ -42,7 +43,7 @@ void tries_go(struct hth_choice *co)
     struct hth_keep *k = &co->ctx->keep;
 
     if (!k->epoch)
-        return; /* nothing was PROTECTED yet, and there is no record */
+        return; /* no save was PROTECTED yet, so there is no record */
     if (co->ctx->opts.bad_after && !hth_save_none(co->chosen) && !hth_save_foreign(co->chosen))
         hth_keep_try(k, co->chosen, co->same_job);
     else if (hth_save_none(k->tried))

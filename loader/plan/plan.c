@@ -49,7 +49,7 @@ static void sources_add(struct hth_sources *of, uint32_t node)
         of->node[of->count++] = node;
 }
 
-/* Runs are places in the manifest that the node has itself: in another one they mean nothing. */
+/* Runs are places in the node's own manifest: in another manifest they mean nothing. */
 static void sources_add_runs(const struct hth_seen_save *s, uint32_t node,
         const struct hth_manifest *m, struct hth_sources *out)
 {
@@ -100,8 +100,8 @@ static void sources_put_first(struct hth_sources *s, uint32_t k)
     s->node[0] = node;
 }
 
-/* Move `bytes` from the first holder to the one whose load would be the least with them; 1: it
- * moved. */
+/* Moves `bytes` from the first holder to the holder whose load would then be the least. 1: they
+ * were moved. */
 static int sources_ease(struct hth_sources *s, uint64_t bytes, uint64_t *load)
 {
     uint32_t best = 0;
@@ -125,9 +125,10 @@ static int sources_have(const struct hth_sources *s, uint32_t node)
     return 0;
 }
 
-#define ROUNDS 16 /* of easing; it ends by itself when nothing moves */
+#define ROUNDS 16 /* of sources_ease(); it ends earlier when nothing moves */
 
-/* Large objects first, each to its least loaded holder; then whatever can still be eased. */
+/* Gives each object, large ones first, to its least loaded holder, and then moves objects while
+ * that lowers the load. */
 static void sources_deal(uint32_t nodes, const uint32_t *rank_node, uint32_t world,
         const struct hth_manifest *m, struct hth_sources *out)
 {

@@ -28,7 +28,7 @@ struct hth_seen_save {
     unsigned char manifest[HTH_DIGEST]; /* its own digest */
     uint32_t runs;
     struct hth_seen_run *run;       /* [runs] here just as that manifest has them; rising, apart */
-    uint32_t objects;               /* and these besides */
+    uint32_t objects;               /* objects that are listed one by one */
     struct hth_seen_object *object; /* in order of id */
     struct hth_object *file; /* foreign: [objects] the same ones, with name and length; else NULL */
     struct hth_foreign_look *look; /* foreign: [objects] and what is in them */
