@@ -117,7 +117,7 @@ static void launch(struct world *w)
     check_launched(w);
 }
 
-/* Every rank has attached: the all-gather, and each says so to its engine in its own time. */
+/* If all ranks have attached, they gather, and each rank joins its engine in its own time. */
 static void gather(struct world *w)
 {
     w->gathers = 0;
@@ -198,7 +198,7 @@ static void tick(struct world *w, struct machine *x)
         machine_due(x, w->now_ms + 1); /* not for ever in one instant */
 }
 
-/* Machines first, then ranks, then those of a stale machine. */
+/* Wakes machines first, then ranks, then the ranks of a stale machine. */
 static int step_woken(struct world *w)
 {
     uint32_t i = wake_next(w->wake, 0, w->now_ms), r;
@@ -215,7 +215,7 @@ static int step_woken(struct world *w)
     return did;
 }
 
-/* Everything that is due now; 0: nothing was. */
+/* Does everything that is due now; 0: nothing was. */
 static int step(struct world *w)
 {
     int did = step_net(w);

@@ -116,8 +116,8 @@ void check_record(void *machine, const char *name, const void *bytes, size_t len
 /* ---- P1
  * --------------------------------------------------------------------------------------------- */
 
-/* A save that is newer than the newest PROTECTED one, or that one with `itself`, is whole on the
- * members. */
+/* 1: the members have a whole save that is newer than the newest PROTECTED one; with `itself`, also
+ * if they have that one. */
 static int can_be_had(struct world *w, int itself)
 {
     struct hth_save_id seen[64];
@@ -155,7 +155,8 @@ void check_beyond(struct world *w)
         lost_beyond(w);
 }
 
-/* The newest may still be whole, and so may the one before on memory that is back. */
+/* Machines are back with older memory: the newest save may still be whole, and so may `before`, the
+ * newest on that memory. */
 void check_gone(struct world *w, struct known_save before)
 {
     if (can_be_had(w, 1))
@@ -167,7 +168,7 @@ void check_gone(struct world *w, struct known_save before)
     check_beyond(w);
 }
 
-/* A list that some member has names a save. */
+/* 1: a member's list names a save. */
 static int is_promised(struct world *w)
 {
     struct hth_save_id keep[16];
@@ -178,7 +179,8 @@ static int is_promised(struct world *w)
     return 0;
 }
 
-/* It is true, and the user accepts it: the next launch begins with nothing. */
+/* If the loss that a rank reports is true, the user accepts it: the next launch begins with
+ * nothing. */
 void check_lost(struct world *w, const struct rank_state *r, const char *text)
 {
     if (r->lineage != w->lineage)
@@ -203,7 +205,7 @@ void check_always(struct world *w, const char *when)
                 (unsigned long long)w->newest.id.epoch);
 }
 
-/* How many more machines have this rank's object of that save. */
+/* How many other member machines have this rank's object of that save, whole. */
 static uint32_t elsewhere(struct world *w, const struct machine *x, const struct look_object *o)
 {
     struct look_object other;
@@ -223,7 +225,8 @@ static uint32_t elsewhere(struct world *w, const struct machine *x, const struct
     return count;
 }
 
-/* Where no memory was lost a copy goes only when there are enough without it. */
+/* 1: enough other machines have a copy; or at least one has, and machines were lost, the job
+ * restarts or recovers, or a machine was replaced alive. */
 static int may_be_freed(struct world *w, const struct machine *x, const struct look_object *o)
 {
     uint32_t left = elsewhere(w, x, o);
@@ -457,8 +460,8 @@ void check_no_room(struct world *w, const char *text)
 /* ---- P5: room
  * ------------------------------------------------------------------------------------------ */
 
-/* Of what is being read or looked at it may have been given up already; a foreign container takes
- * no room of saves. */
+/* No save begins beside more than options_keep() older ones. Slots that are read or checked do not
+ * count, for their saves may have been given up already; nor do foreign containers. */
 void check_lent(struct machine *x, struct hth_save_id save)
 {
     struct hth_save_id seen[64];
@@ -530,7 +533,7 @@ static int pool_slots(struct world *w, uint32_t m, const struct hth_save_id *kee
     return !lent;
 }
 
-/* Nothing has moved copies to other nodes than those that had them first. */
+/* 1: no fault of this world moves copies to other nodes than those that had them first. */
 static int pool_stays(const struct world *w)
 {
     const uint64_t stay = WORLD_BIT(CRASH) | WORLD_BIT(CUT) | WORLD_BIT(GIVEUP) | WORLD_BIT(TWICE) |
@@ -542,7 +545,7 @@ static int pool_stays(const struct world *w)
     return !(w->opts.kinds & ~stay) && !w->opts.racks && !w->opts.some;
 }
 
-/* The slots of a machine are those that the job owes, after however many engines. */
+/* The slots of a machine are no larger than the job owes, whatever number of engines it has had. */
 static int pool_size(struct world *w, uint32_t m)
 {
     uint64_t owed = world_slots_owed(w), bytes = 0;
@@ -556,7 +559,7 @@ static int pool_size(struct world *w, uint32_t m)
     return 0;
 }
 
-/* Each object of what was saved last as often as it should be, no more. */
+/* Each object of the save has as many copies as it should have, no more. */
 static int pool_copies(struct world *w, struct hth_save_id id)
 {
     uint32_t objects = 0, ranks = 0, least = look_copies(w, id, UINT32_MAX);
@@ -578,8 +581,8 @@ static int pool_copies(struct world *w, struct hth_save_id id)
     return 0;
 }
 
-/* Each older one that is kept is as safe as when it was PROTECTED; bytes that changed there are
- * found when they are read, and not before. */
+/* Each older save that is kept is as safe as when it was PROTECTED. Bytes that changed there are
+ * found only when they are read, so worlds with such changes are left out. */
 static int pool_older(struct world *w, const struct hth_save_id *keep, uint32_t saves)
 {
     uint32_t least;

@@ -160,8 +160,8 @@ static void ill_groups(struct world *w, const struct world_ill *l, int on)
                 world_mute(w, a, b, on);
 }
 
-/* At most three nodes a side, and none of them the coordinator, which calls lost what it cannot
- * reach. */
+/* At most three nodes a side, and none of them the coordinator, which calls a node lost that it
+ * cannot reach. */
 static int ill_begin_groups(struct world *w, struct world_ill *l)
 {
     uint32_t nodes = w->opts.nodes, sides[2] = { 1 + fault_roll(w, 3), 1 + fault_roll(w, 3) };
@@ -209,7 +209,8 @@ int ill_stalls(const struct world *w, uint32_t puller, uint32_t owner)
     return 0;
 }
 
-/* The coordinator calls lost whom it cannot reach, so it is none of them. One pair at a time. */
+/* The coordinator calls a node lost that it cannot reach, so it is neither of the two. One pair at
+ * a time. */
 static int ill_begin_apart(struct world *w, struct world_ill *l)
 {
     uint32_t nodes = w->opts.nodes, a, b;
@@ -376,7 +377,7 @@ static void ill_ends(struct world *w, struct world_ill *l)
     }
 }
 
-/* A silence that comes again: 1 when this was not its last half. */
+/* Begins the next half of a flap; 0: that was its last, or it is another fault. */
 static int ill_goes_on(struct world *w, struct world_ill *l)
 {
     if (l->kind != WORLD_KIND_FLAP || l->times == 0)

@@ -178,7 +178,7 @@ int look_part(const struct world *w, const struct look_object *o, uint32_t rank)
            some_have(rank_tag_lineage(o->tag), o->save.step, look_ranks(w, o), rank);
 }
 
-/* Of count machines, those that hold what is common to the save's ranks, as its launch wrote it. */
+/* Of `count` machines, those that hold the common object of the save, as its launch wrote it. */
 static uint32_t count_commons(struct world *w, struct hth_save_id save, uint64_t tag,
         const uint32_t *machine, uint32_t count)
 {
@@ -194,8 +194,9 @@ static uint32_t count_commons(struct world *w, struct hth_save_id save, uint64_t
     return have;
 }
 
-/* have[ranks_max]: of count machines, those that hold each rank's object (UINT32_MAX: it took no
- * part), and what is common; returns of how many ranks the save's launch was. */
+/* have[ranks_max]: of `count` machines, the number that holds each rank's object (UINT32_MAX: the
+ * rank took no part), and the number that holds the common object. Returns the number of ranks of
+ * the save's launch; 0: no machine has its manifest. */
 static uint32_t count_copies(struct world *w, struct hth_save_id save, const uint32_t *machine,
         uint32_t count, uint32_t *have, uint32_t *out_commons)
 {
@@ -226,7 +227,7 @@ static uint32_t count_copies(struct world *w, struct hth_save_id save, const uin
     return manifests ? ranks : 0;
 }
 
-/* *out_rank: whose object is on fewest of them; UINT32_MAX: what is common is. */
+/* *out_rank: the rank whose object is on fewest machines; UINT32_MAX: the common object is. */
 static uint32_t least_copies(struct world *w, struct hth_save_id save, const uint32_t *machine,
         uint32_t count, uint32_t *out_rank)
 {

@@ -92,7 +92,8 @@ static struct hth_loop_verdict script(void *arg, enum hth_loop_kind kind, uint32
     return v;
 }
 
-/* Asked of each registration. On an engine's thread everything stands still meanwhile. */
+/* Called for each registration. Only workers may register: on an engine's thread everything stands
+ * still meanwhile. */
 static int on_reg(void *self, uint32_t node, const void *base, uint64_t len)
 {
     struct world *w = self;

@@ -37,8 +37,8 @@ void rank_due(struct rank_state *r, uint64_t ms)
     wake_at(w->wake, w->machines + i, ms);
 }
 
-/* It has asked for something that it is owed by then, however fast its engine's clock goes, and not
- * counting the time for which that stood still. */
+/* The rank has asked its engine for something that it is owed by then, however fast the engine's
+ * clock goes, and not counting the time for which the engine stood still. */
 void rank_wait(struct rank_state *r, uint64_t ms)
 {
     rank_due(r, r->world->now_ms + ms + ms / 8 + 3000);
@@ -305,7 +305,7 @@ static void do_attach(struct rank_state *r)
     rank_send(r, &m, sizeof(m), NULL, 0);
 }
 
-/* All bring the same table, which is made once a launch. */
+/* All ranks gather the same table, which is made once a launch. */
 static const unsigned char *gathered(struct world *w)
 {
     unsigned char *table;
@@ -515,7 +515,7 @@ static void hand_over(struct rank_state *r, uint64_t tag)
     }
 }
 
-/* It came too late: the rank has given that up. */
+/* The slot came too late: the rank has given that save up. */
 static void give_back(struct rank_state *r, uint64_t token)
 {
     struct hth_local_head m = { sizeof(m), HTH_LOCAL_ABORT, ++r->request, token };
@@ -524,7 +524,7 @@ static void give_back(struct rank_state *r, uint64_t token)
         rank_send(r, &m, sizeof(m), NULL, 0);
 }
 
-/* The slot is in our hands: write, seal, commit. */
+/* The rank has the slot: it writes, seals and commits. */
 static void do_write(struct rank_state *r, const struct hth_local_lent *lent)
 {
     struct world *w = r->world;
@@ -566,7 +566,7 @@ static void do_write(struct rank_state *r, const struct hth_local_lent *lent)
     hand_over(r, tag);
 }
 
-/* The same step once more, with other bytes, or the next one: all ranks think alike. */
+/* The same step once more, with other bytes, or the next one: all ranks choose alike. */
 static void after_failure(struct rank_state *r)
 {
     if ((r->next * 7 + r->lineage) % 2 && r->tried != r->next) {
@@ -577,7 +577,8 @@ static void after_failure(struct rank_state *r)
     }
 }
 
-/* Its connection has ended: it gives its save up, and looks for its engine, which may be away. */
+/* The rank notices that its connection has ended: it gives its save up, and looks for its engine,
+ * which may be away. */
 static void do_notice(struct rank_state *r)
 {
     slots_end(r);

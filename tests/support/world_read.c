@@ -271,7 +271,7 @@ static void ask_bad(struct world *w, struct reader *d)
     ask(w, d, &m, sizeof(m), HTH_LOCAL_BAD);
 }
 
-/* The connection that had the lease may have ended; then the process lets go by itself. */
+/* The connection that had the lease may have ended; then the process unmaps without a request. */
 static void ask_unmap(struct world *w, struct reader *d)
 {
     struct mapped map = d->map[--d->maps];
@@ -409,7 +409,7 @@ static void hear_bytes(struct world *w, struct reader *d, const unsigned char *b
         wrong(w, d, "what is common");
 }
 
-/* Bytes that change on their way, and records that do, are no copy's fault. */
+/* BAD may put a right copy aside only in worlds in which bytes or records change. */
 static void judge_bad(struct world *w, const struct reader *d)
 {
     const struct machine *x = &w->machine[d->machine];

@@ -49,7 +49,8 @@ void returns_begin(struct world *w)
     w->back.next_ms = w->now_ms + 1;
 }
 
-/* All run, and what they have is as safe as it should be. */
+/* All ranks run, a save is PROTECTED, none is lost beyond redundancy, and no machine was replaced
+ * alive. */
 static int is_well(const struct world *w)
 {
     return w->recovered == w->ranks && w->restart_ms == HTH_NEVER && !w->beyond && !w->gone &&
@@ -57,7 +58,7 @@ static int is_well(const struct world *w)
            w->opts.nodes > w->back.count;
 }
 
-/* Its memory stays as it is. */
+/* Replaces the next machine of the row; its memory stays as it is. */
 static void put_aside(struct world *w)
 {
     uint32_t node = (w->back.first + w->back.done) % w->opts.nodes, old = w->member[node];
@@ -78,8 +79,8 @@ static void put_aside(struct world *w)
     w->back.pauses = w->back.count && w->back.done < w->back.count;
 }
 
-/* Each replacement is the member that it was made, and those that were put aside have been left
- * alone. A replacement may be lost since and stand for another node. */
+/* 1: each replacement is still the member that it replaced, and no fault has used the machines that
+ * were put aside. A replacement may be lost since and stand for another node. */
 static int are_there(const struct world *w)
 {
     for (uint32_t i = 0; i < w->back.count; i++)

@@ -148,7 +148,7 @@ int world_parse(const char *text, struct world_opts *o)
 /* ---- Less
  * ------------------------------------------------------------------------------------------- */
 
-/* Which promise: as much of the sentence as says so. */
+/* 1: both sentences begin with the same promise. */
 static int same_promise(const char *a, const char *b)
 {
     return strncmp(a, b, a[0] == 'P' ? 2 : 12) == 0;

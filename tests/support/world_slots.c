@@ -113,7 +113,8 @@ void slots_cut(struct rank_state *r, uint64_t slot)
     machine_ask(&w->machine[r->machine], client, NULL, 0, NULL, 0);
 }
 
-/* The last that it writes. An engine that has begun to use the slot for another object is wrong. */
+/* The process ends its writing. If an engine has begun to use the slot for another object, there
+ * were two writers. */
 void slots_end(struct rank_state *r)
 {
     struct world *w = r->world;
