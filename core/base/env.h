@@ -24,8 +24,8 @@ struct hth_random {
     void *self;
 };
 
-/* Work too long for the engine's thread. Embedded in its owner, who does not touch it from submit()
- * until `done`. */
+/* Work that takes too long for the engine's thread. It is embedded in its owner, which must not
+ * touch it from submit() until `done`. */
 struct hth_work {
     void (*run)(struct hth_work *work);  /* on any thread */
     void (*done)(struct hth_work *work); /* on the engine's, never inside submit() */

@@ -181,7 +181,7 @@ int hth_key_fd(const char *path)
     return *end || fd > INT_MAX ? -1 : (int)fd;
 }
 
-/* A descriptor of ours, whoever owns the one that a name names. */
+/* A new descriptor of this process; for "fd:N" a duplicate, so that N stays open. */
 static int key_file_open(const struct hth_key_opener *opener, const char *path)
 {
     int fd = hth_key_fd(path);

@@ -30,7 +30,8 @@ int hth_open_named(const char *path, int flags);
 /* One part of such a name, as the kernel takes it; with O_PATH | O_NOFOLLOW a link itself. */
 int hth_open_part(int dir, const char *part, int flags);
 
-/* A file of the kernel: in /proc or /sys, or /dev/null. The two below return NULL instead of -1. */
+/* A file of the kernel: below /proc or /sys, or /dev/null. The two below return NULL instead of
+ * -1. */
 int hth_open_kernel(const char *path, int flags);
 FILE *hth_open_kernel_text(const char *path);
 DIR *hth_open_kernel_list(const char *path);

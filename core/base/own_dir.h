@@ -6,8 +6,8 @@
 
 #include <stddef.h>
 
-/* An absolute path. It never depends on the current directory, where anybody's files may lie.
- * Errors: HEARTH_ENOENT: the system does not say it, or it does not fit. Any thread. */
+/* An absolute path. It never depends on the current directory, where files of any user may lie.
+ * Errors: HEARTH_ENOENT: the system does not report the path, or it does not fit. Any thread. */
 int hth_own_dir(char *out, size_t len);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Part by part, so that the owner of each link is seen: a user who may write to a directory on the
- * way, such as /tmp, can make a link there that leads anywhere, and point it elsewhere while a job
- * runs.
+ * The path is opened part by part, so that the owner of each link is checked: a user who may write
+ * to a directory on the way, such as /tmp, can make a link there that leads anywhere, and point it
+ * elsewhere while a job runs.
  *
  *     part ─► a directory ─► the next part                  rest = "mem/../h"
  *        └──► a link of root's or ours ─► its text before the rest
@@ -81,7 +81,7 @@ static int root_splice(struct root_way *w, const char *text)
     return *text == '/' ? root_step(w, hth_open_named("/", O_PATH | O_DIRECTORY)) : 0;
 }
 
-/* Links in /proc lead to what is open, whatever their text says. */
+/* Follows a link. A link in /proc leads to an open file, not to the path in its text. */
 static int root_follow(struct root_way *w, int link)
 {
     char text[PATH_MAX];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A hash set of numbers, for an owner who has what they stand for in an array: the set keeps a
- * number and 32 bits of a hash, and the owner compares.
+ * A hash set of numbers, for an owner that has the elements of these numbers in an array: the set
+ * keeps a number and 32 bits of a hash, and the owner compares the elements.
  *
  *     slot[]   | number + 1, hash | -- | number + 1, hash | ...     linear probing, at most 3/4 full
  *

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All bytes of a foreign file looked at once, where they lie: is it whole, and which items are in
- * it? A list of items is long, so others get a digest of it:
+ * Reads all bytes of a foreign file once, where they lie: is it whole, and which items are in it? A
+ * list of items is long, so other nodes receive a digest of it:
  *
  *     MLF_TENS         tensors, up to the first byte item, which does not say where it ends
  *     all others       zips of torch.save, one behind the other
  *     `.metadata`      none; but is it a whole pickle, and one that we understand?
  *
- * A zip of which it cannot be said whether there is a tensor in it leaves all shapes out.
+ * If a zip may or may not hold a tensor, the digest leaves all shapes out.
  */
 #include "core/base/bytes.h"
 #include "core/torch/pickle.h"

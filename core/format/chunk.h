@@ -17,13 +17,13 @@
 #define HTH_CHUNK     (UINT64_C(4) << 20) /* bytes */
 #define HTH_CHUNKS(n) (((n) + HTH_CHUNK - 1) / HTH_CHUNK)
 
-/* What proves one chunk. */
+/* The checksums of one chunk. */
 struct hth_proof {
     uint32_t crc;                     /* CRC32C */
     unsigned char sha256[HTH_SHA256]; /* strong */
 };
 
-/* What proves all chunks of an object, where its table has them. */
+/* The checksums of all chunks of an object, where its table has them. */
 struct hth_proofs {
     uint64_t data_len;
     const uint32_t *crc;         /* [HTH_CHUNKS(data_len)] */
@@ -41,7 +41,7 @@ static inline uint64_t hth_chunk_len(uint64_t data_len, uint32_t chunk)
 /* bytes[len] of one chunk. It takes a while: on a worker. */
 void hth_chunk_prove(struct hth_proof *out, const void *bytes, uint64_t len, uint32_t strong);
 
-/* 1: bytes[hth_chunk_len()] are those of that chunk, by all that proves it. */
+/* 1: bytes[hth_chunk_len()] match all checksums of that chunk. */
 int hth_chunk_is(const struct hth_proofs *proofs, uint32_t chunk, const void *bytes);
 
 #endif

@@ -393,7 +393,7 @@ static int job_agrees(const struct hth_gather *a, const struct hth_gather *b, ui
     return options_agree(a, b, rank, err);
 }
 
-/* What all ranks of a node say the same; `a` is of its lowest rank. */
+/* Checks the facts that must be the same on all ranks of a node; `a` is of its lowest rank. */
 static int node_agrees(const struct hth_gather *a, uint32_t lowest, const struct hth_gather *b,
         uint32_t rank, struct hearth_error *err)
 {

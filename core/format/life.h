@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `.hearth/life`: how many engines have started on this store. A newer engine's facts are so told
- * from an older one's.
+ * `.hearth/life`: how many engines have started on this store. So nodes can tell the facts of a
+ * newer engine from those of an older one.
  *
  *     0 "HTHLIFES"   8 u32 version   12 u32 zero   16 u64 starts   24 digest
  */

@@ -24,7 +24,7 @@
 struct hth_running {
     uint64_t epoch, nonce;
     struct hth_save_id chosen; /* what the recovery ended with; epoch 0: nothing */
-    /* The options in effect, as the ranks and the engine's command line said them. */
+    /* The options in effect, as set by the ranks and the engine's command line. */
     uint32_t copies, min_copies, keep, allow_degraded;
     uint32_t recover_ms, save_ms, heartbeat_ms, dead_ms, stall_ms, linger_s, inflight_mib,
             bad_after;

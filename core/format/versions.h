@@ -44,8 +44,8 @@ struct hth_versions {
     uint32_t oldest, newest;
 };
 
-/* Our row, and the version in it that encoders write. Decoders take a row as an argument,
- * `..._as()`, for whoever has another one. */
+/* Our row, and the version in it that encoders write. Decoders named `..._as()` take a row as an
+ * argument, for a caller that has another one. */
 const struct hth_versions *hth_versions_of(enum hth_format format);
 uint32_t hth_version_written(enum hth_format format);
 

@@ -65,7 +65,7 @@ void hth_account_unlock(struct hth_tmpfs *t)
         (void)account_lock_is(t->account_fd, F_OFD_SETLK, F_UNLCK, account_at(ACCOUNT_ENTRIES), 1);
 }
 
-/* Ours alone, and no link: anybody may make files there. */
+/* Opens the account only if it is ours alone and no link: any user may make files there. */
 static int account_open_file(int dir)
 {
     char name[64];

@@ -242,7 +242,7 @@ static void own_entry(void *arg, const char *name)
         hth_pool_give(&p->t->base, &slot->pub);
 }
 
-/* A file of a foreign container, or what its link into the buffers stands for. */
+/* A file of a foreign container, or the buffer that its link stands for. */
 static void foreign_entry(void *arg, const char *name)
 {
     struct pass *p = arg;
@@ -316,7 +316,7 @@ static void put_right(struct hth_tmpfs *t, struct tmpfs_dir *dir)
         adopt_skip(t, HTH_RECORDS_DIR, own, "its .dir record cannot be written");
 }
 
-/* A directory that is what it should be: on the store's own mount, ours, or, to be read, root's. */
+/* Opens a directory only if it is on the store's own mount, and is ours or, to be read, root's. */
 static int open_adopted(struct pass *p, int parent, const char *name, struct stat *st)
 {
     const char *dir = parent == p->t->own_fd ? HTH_RECORDS_DIR : ".";
@@ -343,7 +343,8 @@ static int known_dir(const struct hth_tmpfs *t, ino_t ino)
     return 0;
 }
 
-/* What Hearth wrote has one name. */
+/* 1: a save of Hearth's in the job's directory has a name that Hearth does not give: it is left
+ * out. */
 static int is_renamed(const struct hth_tmpfs *t, int parent, const char *name)
 {
     uint64_t step;

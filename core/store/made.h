@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which entries of a job's directory Hearth made: by their names below `.hearth/`, in a save's
- * directory also by what they hold. All else is foreign, whoever put it there. */
+ * directory also by what they hold. Every other entry is foreign, whichever program or user put it
+ * there. */
 /* For this folder alone. */
 #ifndef CORE_MADE_H
 #define CORE_MADE_H

@@ -21,7 +21,7 @@
 
 /* Of a slot for a file of so many bytes. */
 uint64_t hth_need_slot(uint64_t bytes);
-/* What slots leave free of a mount of so many bytes; UINT64_MAX: it has no limit. */
+/* Bytes that slots leave free of a mount of so many bytes; UINT64_MAX: it has no limit. */
 uint64_t hth_need_reserve(uint64_t mount);
 /* The least mount on which slots of so many bytes altogether fit. */
 uint64_t hth_need_mount(uint64_t slots);

@@ -47,7 +47,7 @@ static int is_better(
     if (fits && taker_strangeness(s, taker) != taker_strangeness(best, taker))
         return taker_strangeness(s, taker) < taker_strangeness(best, taker);
     if (fits && hth_save_none(s->half) != hth_save_none(best->half))
-        return hth_save_none(s->half); /* what came may still be wanted: hth_pool_resume() */
+        return hth_save_none(s->half); /* hth_pool_resume() may still use such bytes */
     return s->pub.capacity < best->pub.capacity;
 }
 

@@ -138,7 +138,8 @@ static int removal_files(const struct hth_removal *r, int dir, const char *where
 
 /* ---- directories ----------------------------------------------------------------------------- */
 
-/* Open, if it is a directory of the job's; else -1 and why it is foreign, NULL: errno says it. */
+/* Opens it if it is a directory of the job's. Else -1, and *why it is foreign; *why NULL: errno has
+ * the reason. */
 static int removal_enter(const struct hth_removal *r, int dir, const char *name, const char **why)
 {
     int fd = hth_open_below(dir, name, O_RDONLY | O_DIRECTORY, 0), e = errno;
@@ -210,7 +211,7 @@ static int removal_folder(const struct hth_removal *r, int dir, const char *wher
     if (fd < 0 || (is_save && !hth_made_of(r->records_fd, fd, dir == r->records_fd ? name : NULL,
                                       r->job, &save))) {
         rc = HEARTH_OK;
-        if (errno == EMFILE || errno == ENFILE) /* what proves that it is Hearth's was not read */
+        if (errno == EMFILE || errno == ENFILE) /* the proof that it is Hearth's was not read */
             rc = removal_failed(r, name, err);
         else
             removal_leave(r, where, name, why ? why : "is not Hearth's");

@@ -15,7 +15,7 @@ static uint64_t reserve_margin(const struct hth_tmpfs *t, const struct hth_room 
     return t->opts.margin_bytes ? t->opts.margin_bytes : hth_need_reserve(room->size);
 }
 
-/* The reserve is there for small files: what those have of it is not left free once more, up to
+/* The reserve is for small files. So bytes that small files use of it count as part of it, up to
  * its half. */
 static uint64_t reserve_taken(
         const struct hth_tmpfs *t, const struct hth_room *room, uint64_t margin)
@@ -228,8 +228,8 @@ static int make_all(
     return rc;
 }
 
-/* LOOK: they would fit. MAKE: what is missing is made. MAKE_WAY: others make way for them, too;
- * SOME: as few as have to, and what ranks have mapped is waited for. */
+/* LOOK: would they fit? MAKE: missing slots are made. MAKE_WAY: and others are dropped for them;
+ * MAKE_SOME_WAY: as few as must be, and slots that ranks have mapped are waited for. */
 enum make { LOOK, MAKE, MAKE_SOME_WAY, MAKE_WAY };
 
 /* Slots of these sizes. */

@@ -3,8 +3,8 @@
  * One slot: a file of the pool, mapped whole, and counted leases on it.
  *
  * A slot that another process has open is not FREE when it is given back: an engine that died had
- * lent it to ranks who may still write or read it, and a program may be reading an object by its
- * path. The kernel says so: it gives a write lease on a file only to its one opener.
+ * lent it to ranks that may still write or read it, and a program may be reading an object by its
+ * path. The kernel shows that: it gives a write lease on a file only to its one opener.
  *
  * The ranks of an engine that lives share its open file, which the kernel does not tell from the
  * engine. A slot whose rank is cut off before it handed the slot back is therefore opened and
@@ -188,8 +188,8 @@ static int slot_open(struct hth_tmpfs *t, const struct tmpfs_slot *slot)
     return -1;
 }
 
-/* Same address, same pages: what is registered with a transport stays so. Later, when a worker
- * has it. */
+/* Address and pages stay the same, and so does a registration with a transport. -1 while a worker
+ * has the slot: the caller tries again later. */
 static int slot_part(struct hth_tmpfs *t, struct tmpfs_slot *slot)
 {
     int fd = slot->busy ? -1 : slot_open(t, slot);

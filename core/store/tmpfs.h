@@ -163,14 +163,15 @@ int hth_sys_fail(
 /* Each entry but `.` and `..`; the caller's fd stays open and its position is its own. */
 int hth_sys_each(int dir, void (*entry)(void *arg, const char *name), void *arg);
 
-/* By an open file description that is not fd's: 1, 0, or -1: the kernel does not say. */
+/* Is the file open by another open file description than fd's? 1, 0, or -1: the kernel does not
+ * report it. */
 int hth_sys_open_elsewhere(int fd);
-/* `base` shows this file of `len` bytes from now on; -1: what it shows is not known. */
+/* Maps this file of `len` bytes at `base`; -1: it is not known what is mapped there. */
 int hth_sys_map_over(void *base, int fd, uint64_t len);
 
-/* account.c: what engines of this machine have promised and not made yet. say: ours, in bytes.
- * others: theirs, taken off what is free. Between lock and unlock no other engine looks and
- * promises. */
+/* account.c: the bytes that engines of this machine have promised and not made yet. say: records
+ * ours. others: subtracts theirs from the free bytes. Between lock and unlock no other engine looks
+ * and promises. */
 void hth_account_open(struct hth_tmpfs *t);
 void hth_account_close(struct hth_tmpfs *t);
 void hth_account_lock(struct hth_tmpfs *t);
