@@ -26,8 +26,8 @@ struct hth_tcp {
 /* NULL: a bootstrap of another kind, or the caller's own. */
 struct hth_tcp *hth_tcp_of(const struct hearth_bootstrap *bootstrap);
 
-/* What hearth_open() knows of who may take part: it is proved from here on. A bootstrap of the
- * caller's own is left alone. */
+/* Gives the bootstrap the keys with which ranks prove, from here on, that they may take part. A
+ * bootstrap of the caller's own is left alone. */
 void hth_bootstrap_tell(
         const struct hearth_bootstrap *bootstrap, const struct hth_meeting_keys *keys);
 /* For tests, whose jobs have no table that is so large. */

@@ -137,7 +137,7 @@ static void join_own_row(struct hearth *h, unsigned char out[HTH_GATHER])
     g.machine = h->opts.machine ? join_name_hash(h->opts.machine) : 0;
     g.loopback = join_loopback(h, a);
     join_sizes(h, &g.objects);
-    if (h->joining->rounds) { /* what attach said is of the round before */
+    if (h->joining->rounds) { /* the facts that attach returned are of the round before */
         g.wall_ms = join_wall_ms();
         hth_random_bytes(&g.random, sizeof(g.random));
         seen = hth_epoch_seen(h->epoch, h->nonce, &g.random);
@@ -318,8 +318,8 @@ static int join_meet_once(struct hearth *h, unsigned char *table, struct hth_fab
     return rc ? rc : hth_fabric_choose(table, h->opts.world, out, err);
 }
 
-/* Until all nodes listen on what was chosen: once where they are alike. Each further meeting
- * follows from the table of the one before, so that all ranks come to it. */
+/* Meets until all nodes listen on the fabric that was chosen: once, if they are alike. Each further
+ * meeting follows from the table of the one before, so all ranks come to it. */
 static int join_meet(struct hearth *h, unsigned char *table, struct hearth_error *err)
 {
     struct hth_fabric_choice c = { 0 };

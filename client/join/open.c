@@ -57,7 +57,7 @@ static int member_make(
     return rc;
 }
 
-/* A helper takes part in what its rank has joined. */
+/* A helper takes part in the epoch that its rank has joined. */
 static int member_join_as_helper(struct hearth *h, struct hearth_error *err)
 {
     if (!h->attached.epoch)

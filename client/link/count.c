@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank's begins of a step, counted here: all ranks that save together count theirs, refused ones
- * too, and so agree on which attempt a save is without asking anybody. An engine that was started
- * again has no count of its own.
+ * A rank counts its begins of a step here. All ranks that save together count theirs, refused ones
+ * too, and so agree on the attempt of a save without a message. An engine that was started again
+ * has no count of its own.
  */
 #include "link.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Events that the engine sends unasked: the progress of saves, and lines of its log. The thread
- * that reads the socket takes them in. They come under the token of the connection that the save
- * was begun on; a save that was followed to a restarted engine is known by its id, until the new
- * token is. Where a save has come as far as SEALED nothing of it has to be said again.
+ * Events that the engine sends without a request: the progress of saves, and lines of its log. The
+ * thread that reads the socket handles them. An event has the token that its save has on this
+ * connection; after a restart of the engine a save that is followed is recognised by its id, until
+ * its new token is known. Once a save is SEALED, none of its messages has to be sent again.
  */
 #include "events.h"
 
@@ -48,7 +48,7 @@ static void events_unlink_locked(struct hearth_handle *s)
     hth_kept_free_locked(s);
 }
 
-/* No event is to come that anybody here would need. */
+/* 1: no further event of the save matters to this rank. */
 static int event_is_over(const struct hearth_handle *s)
 {
     return !s->committed || s->status.code || s->status.level >= HEARTH_PROTECTED;

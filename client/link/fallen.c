@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A limit or a sandbox may end each engine at the first request that it serves. Another one would
- * end there, too, so engines that end within seconds are counted: the second of them in a row is
- * replaced at once, the next ones after pauses, and after the fourth the caller gets an error that
- * says how it ended. A minute later one more is tried.
+ * A limit or a sandbox may end each engine at the first request that it serves. The next engine
+ * would end there, too, so engines that end within seconds are counted: the second of them in a row
+ * is replaced at once, the next ones after pauses, and after the fourth the caller gets an error
+ * with the way in which it ended. A minute later one more engine is tried.
  */
 #include "fallen.h"
 

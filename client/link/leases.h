@@ -26,11 +26,12 @@ int hth_leases_add(struct hearth *h, const struct hth_lease *lease, uint64_t inc
 /* Forgotten, and given back to the engine. */
 void hth_leases_drop(struct hearth *h, struct hth_lease *lease);
 
-/* With h->lock held: one that the engine of this connection has not been asked for, which counts as
- * asked for from now on; NULL: none. The lock may be let go of while the engine is asked. */
+/* With h->lock held: the next lease that the engine of this connection was not asked for; from then
+ * on it counts as asked for. NULL: none. The caller may release the lock while it asks the
+ * engine. */
 struct hth_lease *hth_leases_renew_locked(struct hearth *h);
-/* With h->lock held: what the engine answered for it, 0: nothing. If it was dropped meanwhile, the
- * new lease goes back. */
+/* With h->lock held: enters the engine's answer for that lease; 0: the engine gave none. If the
+ * lease was dropped meanwhile, the new one goes back. */
 void hth_leases_renewed_locked(struct hearth *h, uint64_t id);
 
 #endif

@@ -45,7 +45,7 @@ void hth_slots_fini(struct hearth *h);
  * hth_slots_unmap() without the lock. */
 struct hth_slot_map *hth_slots_old_locked(struct hearth *h);
 void hth_slots_unmap(struct hth_slot_map *list);
-/* With h->lock held: the engine wants this slot unmapped; it may want any of them. */
+/* With h->lock held: the engine requires that this slot be unmapped; _all: perhaps any slot. */
 void hth_slot_let_go_locked(struct hearth *h, uint64_t slot);
 void hth_slots_let_go_all_locked(struct hearth *h);
 

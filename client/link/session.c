@@ -23,8 +23,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* By its socket the kernel says the pid that it has here; in another pod that is none. Before it
- * answers, so that an error names an engine that does not. */
+/* Names the engine by the pid that the kernel reports for its socket; an engine in another pod has
+ * none here. Called before the engine answers, so that an error can name an engine that does
+ * not. */
 static void session_name_engine(struct hearth *h, int fd)
 {
     struct hth_lock_holder holder = { 0 };

@@ -8,7 +8,7 @@
 #include "client/base/member.h"
 
 int hth_attach_locked(struct hearth *h, int fd, uint64_t until, struct hearth_error *err);
-/* Take up what was ours at the engine before. */
+/* Restores at this engine the state that this rank had at the engine before. */
 int hth_restore_locked(struct hearth *h, int fd, uint64_t until, struct hearth_error *err);
 
 #endif

@@ -2,9 +2,9 @@
 /*
  * An engine of our own, as a process. It must not be the trainer's child: a trainer that waits for
  * "any child" would find it, and a launcher that ends a process group would end it. So hearthd is
- * started in a process group of its own, goes into the background itself, tells its pid there
- * through a pipe and is gone; the pid's descriptor says whether it lives, and what it prints goes
- * to a memfd, for a sentence if it ends at once.
+ * started in a process group of its own, goes into the background itself, sends its pid there
+ * through a pipe, and the first process ends. A descriptor of that pid shows whether hearthd lives,
+ * and its output goes to a memfd, for a sentence if it ends at once.
  *
  *     rank --posix_spawn, setpgid--> hearthd --detach --fork--> hearthd (orphan)       pid ->| pipe |-> rank
  *
@@ -68,7 +68,7 @@ static int spawn_start(
     return e;
 }
 
-/* The pid that hearthd told; 0: it ended without, and -1: nothing came in time. */
+/* The pid that hearthd has sent; 0: it ended and sent none; -1: nothing came in time. */
 static pid_t spawn_read_pid(int fd, uint64_t until)
 {
     char text[32] = "";

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The caller's options, checked and copied. Each wrong value is one sentence that names the
- * option, says what it is and what it may be; single values are checked by the table of options.
+ * The caller's options, checked and copied. For each wrong value there is one sentence with the
+ * option, its value and the values that it may have; single values are checked by the table of
+ * options.
  */
 #include "check.h"
 
@@ -87,7 +88,7 @@ static int check_each(struct hearth_opts *o, struct hearth_error *err)
     return rc;
 }
 
-/* They are added up, with what stands around them. */
+/* The sizes are added up, with other bytes around them: no sum may overflow. */
 static int check_sizes(const struct hearth_opts *o, struct hearth_error *err)
 {
     for (size_t i = 0; i < o->object_count; i++)
@@ -98,7 +99,7 @@ static int check_sizes(const struct hearth_opts *o, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-/* A launcher says these of each rank. */
+/* Checks the options that a launcher sets for each rank. */
 static int check_place(const struct hearth_opts *o, struct hearth_error *err)
 {
     if (o->rank >= o->world)

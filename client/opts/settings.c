@@ -76,7 +76,7 @@ static int text_agrees(const struct hearth *h, const struct hth_option *option, 
     int same = !asked || (option->kind == HTH_OPTION_ADDRESS ? same_address(asked, has)
                                                              : !strcmp(asked, has));
 
-    /* What it has chosen, or was given, is what it was left to choose. */
+    /* `auto` left the choice to the engine, so any transport of the engine agrees with it. */
     if (option == &hth_options[HTH_AT_transport] && asked && !strcmp(asked, HTH_TRANSPORT_AUTO))
         same = 1;
 

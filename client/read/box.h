@@ -15,14 +15,15 @@ struct hth_box { /* [ndim] used */
 int hth_box_meet(
         uint32_t ndim, const struct hth_box *a, const struct hth_box *b, struct hth_box *out);
 
-/* What of a box is still to be had. */
+/* The parts of a box that are still missing. */
 struct hth_rest {
     uint32_t ndim;
     struct hth_box *box;
     size_t count, room;
 };
 int hth_rest_init(struct hth_rest *rest, uint32_t ndim, const struct hth_box *whole);
-/* Take `cut` out of box i, which it lies in; what remains of it is appended, box i goes. */
+/* Takes `cut` out of box i, in which it lies: the rest of the box is appended, and box i is
+ * removed. */
 int hth_rest_cut(struct hth_rest *rest, size_t i, const struct hth_box *cut);
 void hth_rest_fini(struct hth_rest *rest);
 

@@ -15,9 +15,9 @@ struct hth_ask hth_range_ask(struct hth_local_map *m, struct hth_local_bytes *a,
 int hth_range(struct hearth *h, struct hth_save_id save, uint64_t object, uint64_t off,
         uint64_t len, int *out_fd, struct hearth_error *err);
 
-/* Tell the engine that what it gave is wrong; chunk HTH_BAD_TABLE: the table, or a common object.
- * It looks at its copy before this returns, so that what is asked for next is another one's, or
- * right. */
+/* Reports to the engine that bytes it gave are wrong; chunk HTH_BAD_TABLE: the table, or a common
+ * object. The engine checks its copy before this returns, so the next request is answered from
+ * another copy, or with right bytes. */
 void hth_tell_bad(struct hearth *h, struct hth_save_id save, uint64_t object, uint64_t chunk);
 
 /* A descriptor the engine sent, mapped and closed; at least `len` long. */

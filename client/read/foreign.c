@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Objects of another program's container. They have no table and no checksums of parts, so one that
- * is not here is brought here whole by the engine; then its items are walked once and written down
- * as a table of ours would have them. What no item says: its key. It is `<object>@<offset>`, the
- * offset that `.metadata` speaks of.
+ * Objects of another program's container. They have no table and no checksums of parts, so the
+ * engine fetches an object that is not here as a whole; then its items are walked once and recorded
+ * as a table of ours would have them. An item does not carry its key. The key is
+ * `<object>@<offset>`, with the offset that `.metadata` has.
  *
  *     MLF_TENS           tensors, then what is left as one byte string
  *     TORCH___, no block one byte string
  *
  * A file of another program that lies here is mapped as it is. That program may write it again, so
- * the engine is asked once more when bytes of it were read, whether it is what it was.
+ * after a read the rank asks the engine whether the file has changed.
  */
 #include "foreign.h"
 
@@ -24,7 +24,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* One byte is asked for; the engine answers when all of the object is here. */
+/* Requests one byte; the engine answers when all of the object is here. */
 static int foreign_bring(
         struct hearth_checkpoint *c, const struct hth_object *o, struct hearth_error *err)
 {

@@ -6,14 +6,15 @@
 
 #include "checkpoint.h"
 
-/* Map it and list its items, which say themselves what they are. */
+/* Maps the object and lists its items, which carry their kind. */
 int hth_source_open_foreign(
         struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err);
 
-/* After each call that has read: are the files of other programs that it has read from what they
- * were? Asks the engine about each. Errors: HEARTH_ELOST by name; what was read may be anything. */
+/* After each call that has read: are the files of other programs that it has read still as they
+ * were? Asks the engine about each. Errors: HEARTH_ELOST by name; the bytes that were read may be
+ * wrong. */
 int hth_sources_same(struct hearth_checkpoint *c, struct hearth_error *err);
-/* The same of one. */
+/* The same for one file. */
 int hth_source_same(struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err);
 
 #endif

@@ -75,7 +75,7 @@ static int recover_ask(struct hearth *h, struct recover_msg *m, struct hth_local
     return hth_ask(h, &ask, err);
 }
 
-/* The choice is made for the job, by what the ranks of the first node said. */
+/* The coordinator chooses for the whole job, by the options of the first node's ranks. */
 static int recover_check_wanted(const struct hearth_save_id *wanted,
         const struct hth_local_recovered *a, struct hearth_error *err)
 {

@@ -10,8 +10,8 @@ struct hth_lease;
 
 /* Map the object or fetch its table. */
 int hth_source_open(struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err);
-/* The halves of that, by the engine's answer; each takes fd, and the lease. What fails may be
- * opened again. */
+/* The halves of that, by the engine's answer; each takes fd, and the lease. After a failure the
+ * source may be opened again. */
 int hth_source_mapped(struct hearth_checkpoint *c, struct hth_source *s,
         const struct hth_local_mapped *m, int fd, struct hth_lease *lease,
         struct hearth_error *err);

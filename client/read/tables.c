@@ -6,8 +6,8 @@
  *     object --MAP--> here: mapped and leased
  *               '---> not here --RANGE, behind the others--> its table
  *
- * Nothing fails here for one object's sake: one that cannot be opened is left as it was, and
- * index.c opens it once more by itself and says why it cannot.
+ * An object that cannot be opened ends nothing here: it is left as it was. index.c opens it once
+ * more by itself and returns the error.
  */
 #include "tables.h"
 

@@ -69,7 +69,8 @@ static int add_note_copy(
     return HEARTH_OK;
 }
 
-/* Header, record, the copy noted where there is one, the place told where it is asked for. */
+/* Writes the header and the record. Notes the copy, if there is a list, and returns the place of
+ * the payload, if out_data is set. */
 static int add_piece(struct hearth_save *s, const struct hth_laid *laid, struct hth_copies *list,
         void **out_data, struct hearth_error *err)
 {

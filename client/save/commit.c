@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The end of a save: each object's table records are put where its table will be, the slots go back
- * to the engine one by one (SEAL), and COMMIT says that there are no more. The handle shows the
- * further progress at the engine. The first part may be done ahead of the second
+ * to the engine one by one (SEAL), and COMMIT tells the engine that there are no more. The handle
+ * shows the further progress at the engine. The first part may be done ahead of the second
  * (hearth_save_seal), so that copies travel while the caller still makes up a `.metadata`. Nothing
  * here waits for the engine. Requests that it has not received yet are kept, and sent again to the
  * engine that replaces it (client/link/kept.c).

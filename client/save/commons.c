@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Common objects: small, and every node gets them. Each is a memfd, said to the engine as soon as
- * the step of its save is known, and kept for as long as it may have to be said again.
+ * Common objects: small, and every node receives them. Each is a memfd, sent to the engine as soon
+ * as the step of its save is known, and kept for as long as it may have to be sent again.
  */
 #include "client/base/memfd.h"
 #include "client/link/kept.h"

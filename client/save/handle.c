@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A save handed over. Its engine sends an event whenever the save moves; they are taken in by
- * whoever reads the socket, so a handle only looks at its own fields.
+ * A save that was handed over. Its engine sends an event whenever the save's state changes. The
+ * thread that reads the socket enters events into the handle, so a call on a handle only reads its
+ * fields.
  *
  *     WRITTEN -> SEALED -> COPIED -> COMPLETE -> PROTECTED       a code in between: it failed
  */

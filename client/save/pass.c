@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A save from one process of a rank to another. The bytes stay in the slot, the table's records
- * are put behind them, and the engine remembers how far the object is written; the ticket only
- * says which save, and proves that its holder was meant to have it:
+ * A save from one process of a rank to another. The bytes stay in the slot, the table's records are
+ * put behind them, and the engine remembers how far the object is written. The ticket only names
+ * the save, and proves that its holder may take it:
  *
  *     ticket | "HTHTICKT" | u64 token | u64 secret[2] | u64 store | u64 room | u32 wait_ms | zeros
  *            0            8           16              32          40         48            52
@@ -146,8 +146,8 @@ static int pass_take_ranks(struct hearth_save *s, const struct hth_local_taken *
     return HEARTH_OK;
 }
 
-/* Whatever is wrong with it, the engine says it is ours: the handle has its token, to give it
- * back. */
+/* Once the engine has answered TAKEN, the save is ours, also if a later step fails here. The handle
+ * then has its token, so that the caller can give it back. */
 static int pass_take(struct hearth_save *s, const struct hearth_ticket *t, struct hearth_error *err)
 {
     struct hth_local_take m = { .secret = { hth_get64(t->bytes + 16), hth_get64(t->bytes + 24) } };

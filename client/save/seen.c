@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which pieces a rank's save has already: places of table records, and a hash set of them, since
- * whoever loads a key takes the first piece that covers a box and never sees another of the same
- * box.
+ * The pieces that a rank's save has already: places of table records, and a hash set of them. They
+ * are needed because a rank that loads a key takes the first piece that covers a box, and never any
+ * other of the same box.
  *
- * Records are taken in after they were written and before anything is copied. Those of a call that
+ * Records are entered after they were written and before anything is copied. Those of a call that
  * is refused are the last ones, and are cut off again.
  */
 #include "seen.h"
