@@ -25,7 +25,7 @@ static int all_rest(const struct world *w)
     return 1;
 }
 
-/* A millisecond at a time, so that who comes to rest stays there. */
+/* A millisecond at a time, so that a rank that comes to rest stays there. */
 static int run_to_rest(struct world *w, uint64_t ms)
 {
     uint64_t until_ms = w->now_ms + ms;
@@ -54,8 +54,8 @@ void script_rest(struct world *w)
         world_broken(w, "the job has not recovered");
 }
 
-/* No memory is ever lost here, so at every instant what is PROTECTED has the copies that this
- * means. */
+/* No memory is ever lost here, so at every instant a save that is PROTECTED has as many copies as
+ * that requires. */
 void script_run(struct world *w, uint64_t ms)
 {
     uint64_t until_ms = w->now_ms + ms;

@@ -366,7 +366,7 @@ int mem_file_new(struct mem *m, size_t len, struct file **out, struct hearth_err
     return file_new(m, len, len, out, err);
 }
 
-/* In place of what has the name. */
+/* Replaces the file that has this name. */
 void mem_file_name(struct mem *m, struct file *f, struct dir *dir, const char *name)
 {
     struct file **at = mem_file_find(m, dir, name);

@@ -24,8 +24,8 @@ void hth_store_mem_destroy(struct hth_store *s);
  * Allocating: a slot made, a directory made, raw_make, raw_back, raw_seal, publish, record_put. */
 void hth_store_mem_fail_at(struct hth_store *s, uint64_t n);
 
-/* From now on so much is there, as if a stranger had taken the rest or given it back: what is used
- * already stays. 0: without bound. */
+/* From now on the memory has this size, as if a stranger had taken the rest or given it back: slots
+ * and records that are there stay. 0: without bound. */
 void hth_store_mem_room(struct hth_store *s, uint64_t limit_bytes);
 
 /* No record can be written while it is on. */
@@ -34,9 +34,9 @@ void hth_store_mem_no_records(struct hth_store *s, int on);
 /* From now on each record remembers what it was before it was written last. */
 void hth_store_mem_remember(struct hth_store *s);
 
-/* One of the records changes, while no engine uses the store: which, and whether a bit of it
- * changes, it loses its end, or what it was before is back, is by `die`. Writes which, and how;
- * 0: there is none that can. */
+/* Changes one of the records, while no engine uses the store: `die` decides which, and whether a
+ * bit of it changes, it loses its end, or its version before is back. Writes which, and how; 0:
+ * there is no record that can change. */
 int hth_store_mem_spoil(struct hth_store *s, uint64_t die, char out[240]);
 
 /* From now on large records of all stores of this process are kept once where they are alike; one

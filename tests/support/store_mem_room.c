@@ -57,7 +57,7 @@ static uint64_t match(
     return missing;
 }
 
-/* Free slots that no size asked for make way, as far as needed. */
+/* Frees free slots that match no requested size, as far as needed. */
 static void make_way(struct mem *m, uint64_t missing, const unsigned char *taken)
 {
     struct slot *next;
@@ -140,7 +140,7 @@ static int have_slots(struct mem *m, const uint64_t *bytes, size_t count, enum w
     return rc;
 }
 
-/* Sizes as in have_slots(): what matches none of them, and is free, goes. */
+/* Sizes as in have_slots(): a free slot that matches none of them is freed. */
 void mem_keep_only(struct hth_store *s, const uint64_t *bytes, size_t count)
 {
     struct mem *m = mem_of(s);
@@ -167,7 +167,7 @@ void mem_keep_only(struct hth_store *s, const uint64_t *bytes, size_t count)
     free(sizes);
 }
 
-/* Of the last mem_keep_only(). */
+/* A free slot that matched no size of the last mem_keep_only(), and has a `user`; NULL: none. */
 struct hth_slot *mem_surplus(struct hth_store *s)
 {
     for (struct slot *slot = mem_of(s)->slots; slot; slot = slot->next)

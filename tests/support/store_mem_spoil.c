@@ -41,8 +41,8 @@ static void older_back(struct mem *m, struct file *f)
     f->older = NULL;
 }
 
-/* An engine does not survive that a head which it has already sent is not on its record:
- * tests/sim/README.md. */
+/* Any record but `head`: a coordinator cannot notice that it has sent a newer head than the one on
+ * record (tests/sim/README.md). */
 static int older_may_be_back(const struct file *f)
 {
     return f->older && strcmp(f->name, "head") != 0;
