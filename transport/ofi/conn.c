@@ -69,7 +69,8 @@ void hth_ofi_conn_up(struct hth_ofi_conn *c)
 
 /* ---- ending ---- */
 
-/* The library has reads of it. Without sockets (verbs) closing the endpoint takes them back. */
+/* 1: the library still has reads of the connection. Without sockets (verbs) closing the endpoint
+ * takes them back. */
 static int conn_must_wait(const struct hth_ofi_conn *c)
 {
     return c->link.o->sockets && c->link.reading;

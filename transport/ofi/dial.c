@@ -32,7 +32,8 @@ static struct fi_info *dial_info(struct hth_ofi *o, const union hth_addr *peer)
     return info;
 }
 
-/* If endpoints or descriptors are used up here, that is not the peer's fault. */
+/* A lack of endpoints or descriptors on this node gets another code, since the peer is not the
+ * cause. */
 static int dial_code(int rc)
 {
     return hth_ofi_is_used_up(rc) ? HEARTH_EBUSY : HEARTH_EPEER;

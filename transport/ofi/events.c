@@ -48,7 +48,8 @@ static void event_refuse(struct hth_ofi *o, struct hth_ofi_event *e)
     o->lib->freeinfo(e->info);
 }
 
-/* Without memory for it: a request is refused, and the rest shows by deadlines. */
+/* Keeps the event for its turn. If there is no memory, a request is refused, and other events show
+ * by deadlines. */
 static void event_keep(struct hth_ofi *o, const struct hth_ofi_event *e)
 {
     struct hth_ofi_event *kept = malloc(sizeof(*kept)), **end = &o->kept;

@@ -58,7 +58,7 @@ static int wait_watch(struct hth_ofi *o, int fd)
     return epoll_ctl(o->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
 }
 
-/* One descriptor for all there is to wait for. */
+/* Opens one descriptor for all events that the transport waits for. */
 static int wait_open(struct hth_ofi *o, struct hearth_error *err)
 {
     int eq_fd = -1, cq_fd = -1;

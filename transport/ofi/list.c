@@ -78,7 +78,7 @@ static int list_is_of(const struct fi_info *info, const struct hth_ofi_provider 
     return info->ep_attr->type == type && hth_ofi_info_is(info, p->name);
 }
 
-/* "eth0, lo": each once, as many as there is room for. */
+/* Adds a device to a list like "eth0, lo": each once, as many as there is room for. */
 static void list_add_device(const char *domain, char *out, size_t len)
 {
     char with[160], all[200];

@@ -17,7 +17,7 @@ static void look_adapter(const struct hth_interface *i, struct hth_ofi_look *out
                 first ? " " : "", first, i->addresses);
 }
 
-/* Adapters of all makes have the same device files; the driver tells EFA's from others'. */
+/* Adapters of all makes have the same device files; the driver shows which are EFA adapters. */
 static int look_adapter_of(const struct hth_machine *m, const struct hth_ofi_provider *p)
 {
     for (unsigned i = 0; i < m->ports; i++)

@@ -55,7 +55,7 @@ void hth_ofi_message_fini(struct hth_ofi_conn *c)
     free(c->bytes);
 }
 
-/* Before the connection stands, too: the peer may send at once. */
+/* Called before the connection stands, too, because the peer may send at once. */
 void hth_ofi_receives_post(struct hth_ofi_conn *c)
 {
     while (c->unposted) {

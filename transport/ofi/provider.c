@@ -99,7 +99,7 @@ static void provider_list(const struct hth_ofi *o, struct question q, char *out,
     o->lib->freeinfo(all);
 }
 
-/* Without an address to listen on, one with IP addresses would listen on all. */
+/* Without an address to listen on, a provider with IP addresses would listen on all addresses. */
 static int provider_fits(const struct question *q, const struct fi_info *i)
 {
     int ip = i->addr_format == FI_SOCKADDR_IN || i->addr_format == FI_SOCKADDR_IN6 ||
@@ -121,7 +121,8 @@ static int provider_find(struct hth_ofi *o, const struct question *q)
     return rc;
 }
 
-/* Before anything listens, and for the provider that was found, whatever was asked for. */
+/* Checks the provider that was found, which may differ from the requested name, before anything
+ * listens. */
 static int provider_check(
         const struct hth_ofi *o, const struct question *q, struct hearth_error *err)
 {
@@ -141,7 +142,8 @@ static int provider_check(
     return hth_listener_check(&network, err);
 }
 
-/* Why there is none: what this machine lacks, or at least what the library has instead. */
+/* The error if there is no such provider: what this machine lacks, or else what the library has
+ * instead. */
 static int provider_refused(
         const struct hth_ofi *o, const struct question *q, int rc, struct hearth_error *err)
 {

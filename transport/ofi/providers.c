@@ -88,7 +88,7 @@ const struct hth_ofi_provider *hth_ofi_provider_find(const char *name)
     return NULL;
 }
 
-/* The parts of "a;b" that are missing. */
+/* Adds the parts of "a;b" that are missing. */
 static void filter_add(const char *name, char *out, size_t len)
 {
     const struct hth_ofi_provider *p = hth_ofi_provider_find(name);
@@ -105,7 +105,7 @@ static void filter_add(const char *name, char *out, size_t len)
     }
 }
 
-/* "tcp,net,verbs" and what else there is to be. */
+/* Writes a list like "tcp,net,verbs". */
 void hth_ofi_provider_filter(const char *name, const char *const *also, char *out, size_t len)
 {
     snprintf(out, len, "tcp,net,verbs");
@@ -159,7 +159,7 @@ static int reason_files(const struct reason *r)
             r->p->files, r->p->hardware);
 }
 
-/* A provider that finds nothing to work with leaves the library's list, as one that is not
+/* A provider that finds no hardware is missing from the library's list, like a provider that is not
  * built. */
 static int reason_not_built(const struct reason *r)
 {
@@ -186,7 +186,7 @@ static int reason_memlock(const struct reason *r)
             (unsigned)(r->look->memlock_bytes >> 10), r->p->name);
 }
 
-/* "ib0; ib1 10.0.0.1": one of them has something behind its name. */
+/* 1: an adapter of a list like "ib0; ib1 10.0.0.1" has an address. */
 static int adapter_has_address(const char *adapters)
 {
     while (*adapters) {

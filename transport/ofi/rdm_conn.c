@@ -151,15 +151,15 @@ void hth_rdm_drop(struct hth_transport *t, hth_conn conn)
         hth_rdm_conn_leave(c, HEARTH_ECANCELED, "dropped by us", 1);
 }
 
-/* Nothing of it was taken for as long as a connection may take to stand: the library says "again"
- * for ever where a peer is gone. */
+/* 1: the library has accepted nothing of it for as long as a connection may take to stand. If a
+ * peer is gone, the library returns "again" for ever. */
 static int conn_is_stuck_for_good(const struct hth_rdm_conn *c, uint64_t now)
 {
     return c->link.stuck && c->stuck_ms && !c->sends && !c->link.reading &&
            now - c->stuck_ms >= c->r->o.connect_ms;
 }
 
-/* 1: it is over. */
+/* 1: the connection is over. */
 static int conn_expire(struct hth_rdm_conn *c, uint64_t now)
 {
     uint32_t patience = c->r->o.connect_ms;

@@ -32,7 +32,7 @@ static uint32_t end_least(size_t offered, uint32_t most)
     return !offered || offered > most ? most : (uint32_t)offered;
 }
 
-/* Its size, too: less than asked for where the provider has no queues as long. 0 or -fi_errno. */
+/* *size: less than requested if the provider has no queues of that length. 0 or -fi_errno. */
 static int end_queue_open(struct hth_rdm_end *e, uint32_t *size)
 {
     struct fi_cq_attr attr = { .format = FI_CQ_FORMAT_MSG,
@@ -130,7 +130,7 @@ static int end_refused(const struct hth_rdm *r, int rc, const char *what, struct
             r->o.lib->strerror(-rc));
 }
 
-/* Our buffers, not longer than a message may be. */
+/* The length of this transport's buffers: at most that of a message. */
 static int home_packet(struct hth_rdm *r, struct hearth_error *err)
 {
     size_t most = end_limit(&r->home, OPT_MAX_MSG_SIZE);
@@ -210,7 +210,8 @@ static void end_fid_close(struct hth_rdm_end *e, struct fid *fid)
                 e->r->o.lib->strerror(-rc));
 }
 
-/* A registration that is bound to an endpoint goes before it, any other after all that used it. */
+/* A registration that is bound to an endpoint is closed before the endpoint, any other after all
+ * endpoints that used it. */
 int hth_rdm_end_close(struct hth_rdm_end *e)
 {
     int rc;

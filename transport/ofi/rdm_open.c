@@ -100,7 +100,7 @@ static int descriptor_misleads(const char *provider)
     return strcmp(provider, "cxi") == 0 || strcmp(provider, "net") == 0;
 }
 
-/* The pull endpoint has no port of its own that anybody knows. */
+/* The pull endpoint has no port of its own that peers would have to know. */
 static int pull_info_make(struct hth_rdm *r, struct hearth_error *err)
 {
     struct fi_info *info = r->o.lib->dupinfo(r->o.info);

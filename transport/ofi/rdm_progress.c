@@ -88,7 +88,7 @@ static int is_under_way(const struct hth_rdm *r)
     return r->home.busy || reads_under_way(r) || r->byes;
 }
 
-/* 0: there is something in a queue. */
+/* 0: a queue has an entry. */
 static int queues_are_empty(struct hth_rdm *r)
 {
     struct fid *queues[3] = { &r->home.cq->fid };
@@ -101,7 +101,7 @@ static int queues_are_empty(struct hth_rdm *r)
     return r->polls || fi_trywait(r->o.fabric, queues, n) == FI_SUCCESS;
 }
 
-/* That it rang before is forgotten with it. 0: it does not ring. */
+/* Sets the timer, which also clears an earlier ring. us 0: it does not ring. */
 static void timer_set(const struct hth_rdm *r, uint64_t us)
 {
     const struct itimerspec at = { .it_value.tv_nsec = (long)us * 1000 };

@@ -14,7 +14,7 @@
 
 #include "core/base/bytes.h"
 
-/* A raw key becomes one that the library takes, for as long as the pull needs it. */
+/* Maps a raw key to a key that the library accepts, for as long as the pull needs it. */
 static int pull_map_key(struct hth_rdm *r, struct hth_ofi_pull *p)
 {
     uint64_t key;

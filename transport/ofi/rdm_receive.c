@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A message of several packets, one more of them. */
+/* Adds a packet to a message of several packets. */
 static int message_grow(
         struct hth_rdm_conn *c, const struct hth_rdm_head *h, const unsigned char *bytes)
 {
@@ -39,7 +39,7 @@ static int message_take(
     return HEARTH_OK;
 }
 
-/* A packet whose turn it is. */
+/* Takes the packet whose turn it is. */
 static void packet_take(
         struct hth_rdm_conn *c, const struct hth_rdm_head *h, const unsigned char *bytes)
 {

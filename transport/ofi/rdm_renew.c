@@ -14,7 +14,7 @@
 #define ORPHAN_BYTES (UINT64_C(1) << 30)
 #define ENDING_MS    1000u
 
-/* 0: the library keeps it, and its reads. */
+/* 0: the library did not close it, and keeps its reads. */
 static int pull_end_close(struct hth_rdm *r, struct hth_rdm_end **at)
 {
     struct hth_rdm_end *e = *at;
@@ -33,7 +33,7 @@ static int pull_end_is_over(const struct hth_rdm *r, const struct hth_rdm_end *e
            hth_rdm_now(r) - e->retired_ms >= PATIENCE_MS;
 }
 
-/* The sockets of the reads under way, or of the orphans among them. */
+/* Shuts down the sockets of all reads under way, or only of the orphans among them. */
 static void sockets_end(struct hth_rdm *r, struct hth_rdm_end *e, int all)
 {
     for (uint32_t i = 0; i < e->count; i++) {
@@ -45,8 +45,8 @@ static void sockets_end(struct hth_rdm *r, struct hth_rdm_end *e, int all)
     }
 }
 
-/* Libfabric 1.17 ends the process when an endpoint is closed whose socket has an answer half here;
- * when the socket ends, it gives the reads back. 1: it may be closed. */
+/* 1: the endpoint may be closed. Libfabric 1.17 ends the process if an endpoint is closed while its
+ * socket has half of an answer; when the socket ends, the library gives the reads back. */
 static int reads_are_back(struct hth_rdm *r, struct hth_rdm_end *e)
 {
     uint64_t now = hth_rdm_now(r);

@@ -35,7 +35,7 @@ static int mr_key_random(const struct hth_ofi *o, uint64_t *out)
     return 0;
 }
 
-/* Where registrations belong to an endpoint, it is that with the address peers know. */
+/* If registrations belong to an endpoint, they belong to the endpoint whose address peers have. */
 static int mr_to_endpoint(struct hth_ofi *o, struct fid_mr *mr)
 {
     int rc = fi_mr_bind(mr, &o->home->fid, 0);

@@ -16,7 +16,7 @@
 
 /* ---- in ---- */
 
-/* Of the body first, and of the header behind it. */
+/* Counts n received bytes: first of the body, then of the header behind it. */
 static int frames_take(struct hth_tcp_conn *c, uint64_t n)
 {
     struct hth_tcp_in *in = &c->in;
@@ -42,7 +42,8 @@ static ssize_t frames_receive(struct hth_tcp_conn *c, uint64_t most, uint64_t *o
     return recvmsg(c->bulk.fd, &m, MSG_DONTWAIT);
 }
 
-/* It has ended, or said nonsense: what came by the other socket is delivered first. */
+/* The bulk socket has ended or sent invalid bytes: messages that came by the other socket are
+ * delivered first. */
 static void bulk_broke(struct hth_tcp_conn *c, int code, const char *why)
 {
     for (int i = 0; i < LAST_READS && c->state == HTH_TCP_UP; i++)

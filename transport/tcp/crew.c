@@ -50,7 +50,7 @@ static int work_is_left(uint64_t work)
     return (work & 0xffff) < (work >> 16 & 0xffff);
 }
 
-/* 1: a part was taken and done. */
+/* 1: this thread has taken a part and done it. */
 static int part_do(struct hth_tcp_crew *c, unsigned who)
 {
     uint64_t work = atomic_load(&c->work);
