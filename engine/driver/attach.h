@@ -9,9 +9,9 @@
 
 #define HTH_ATTACH_MAX (UINT64_C(1) << 30) /* bytes of a descriptor's content */
 
-/* The content of a file in memory (a memfd), to be copied by read(): a mapping's pages its sender
- * could take away. Takes fd, whatever happens. Errors: HEARTH_EPROTO (not in memory, too long),
- * HEARTH_ENOMEM. */
+/* Opens the content of a file in memory (a memfd). It is copied by read(), since the sender could
+ * take away the pages of a mapping. Takes fd over, also on failure. Errors: HEARTH_EPROTO (not in
+ * memory, too long), HEARTH_ENOMEM. */
 int hth_attach_open(int fd, struct hth_content **out, struct hearth_error *err);
 
 /* The semantics of struct hth_node_env's attach(): a memfd. */

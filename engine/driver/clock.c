@@ -31,8 +31,8 @@ uint64_t hth_system_busy_ms(void)
     return clock_read_ms(CLOCK_THREAD_CPUTIME_ID);
 }
 
-/* A kernel that refuses getrandom(2) is older than any that this runs on, or filters it: then the
- * clock's nanoseconds still tell two engines apart. */
+/* A kernel that refuses getrandom(2) is older than the supported ones, or filters the call. Then
+ * the clock's nanoseconds still make two engines differ. */
 static uint64_t clock_next_random(void *self)
 {
     struct timespec t = { 0 };

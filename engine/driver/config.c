@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define THREADS_MAX 4 /* that are started unasked */
+#define THREADS_MAX 4 /* that are started by default */
 
 /* Each flag with its place in struct hth_config. */
 static const struct flag {
@@ -244,7 +244,7 @@ static int config_take(struct hth_config *c, const struct flag *flag, const char
     return HEARTH_OK;
 }
 
-/* More than there are cores only stand in the way of the engine's own thread. */
+/* More workers than cores would only take time from the engine's own thread. */
 static uint32_t config_threads(void)
 {
     cpu_set_t cores;

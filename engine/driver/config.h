@@ -15,7 +15,7 @@
  * that it starts.
  */
 struct hth_confining {
-    char against[192];          /* why it is not done, a clause; empty: it is */
+    char against[192];          /* why it is not done, a clause; empty: it is done */
     int done;                   /* 1: before the engine's first thread was started */
     char to[192];               /* "nothing but ...": what a confined thread can open */
     int (*confine)(void *self); /* the calling thread; any thread. 0 or an errno */
@@ -24,21 +24,21 @@ struct hth_confining {
     void *self;
 };
 
-/* What it says, or what holds where it does not. */
+/* The settings of the command line, or their defaults. */
 struct hth_config {
     char root[HTH_PATH_MAX];
     char job[HTH_NAME_MAX + 1];
     char node[HTH_NAME_MAX + 1]; /* default: host name */
     char transport[16];          /* default: auto; ofi where there is a provider */
     char provider[32];           /* empty: the transport's default */
-    char bind[64];               /* the first of those given; default: 127.0.0.1 */
+    char bind[64];               /* the first given address; default: 127.0.0.1 */
     char more_binds[4][64];      /* the others: checked, not used for data yet */
     uint32_t binds;
     char device[32];
     char network[16];                  /* default: hostile */
     char integrity[16];                /* default: crc32c */
     char key_file[HTH_PATH_MAX];       /* empty: none */
-    char module_dir[HTH_PATH_MAX];     /* empty: beside us */
+    char module_dir[HTH_PATH_MAX];     /* empty: beside this program or module */
     char fabric_library[HTH_PATH_MAX]; /* empty: the loader's */
     char ucx_library[HTH_PATH_MAX];    /* the same */
     char log_level[16];
@@ -47,7 +47,7 @@ struct hth_config {
     uint32_t heartbeat_ms, dead_ms, stall_ms, retry_ms; /* 0: defaults, ranks may say at joining */
     uint32_t threads;
     uint32_t any_root, foreground, detach;
-    uint32_t foreign_last;  /* containers of others: only while no save was PROTECTED */
+    uint32_t foreign_last;  /* foreign containers are recovered only while no save was PROTECTED */
     uint32_t unconfined;    /* hearthd: no limits on the files that it opens */
     uint32_t help, version; /* asked for: nothing else was checked */
     /* Borrowed until the engine is closed; NULL: it is in a rank's process. No flag. */

@@ -24,7 +24,8 @@ static void confined_say(struct hth_confined *c, enum hearth_log_level level)
     hth_say(c->log, level, c->is ? "confined" : "unconfined", "%s", c->text);
 }
 
-/* Threads of this process that we have not started, such as a library's that was open before. */
+/* How many threads of this process the engine has not started, such as threads of a library that
+ * was open before. */
 static unsigned confined_others(unsigned own)
 {
     int fd = hth_open_kernel("/proc/self/task", O_RDONLY | O_DIRECTORY);
@@ -39,7 +40,7 @@ static unsigned confined_others(unsigned own)
     return all > own ? all - own : 0;
 }
 
-/* How far it has come, in words. 1: each thread has answered. */
+/* Writes the state of the confinement as text. 1: each thread has answered. */
 static int confined_tell(struct hth_confined *c)
 {
     const struct hth_confining *by = c->config->confining;
@@ -90,7 +91,7 @@ void confined_init(struct hth_confined *c, const struct hth_config *config, stru
     c->is = by && !by->against[0] && by->done;
 }
 
-/* This thread first: what it starts from here on is confined as well. */
+/* Confines this thread first: threads that it starts from here on are confined as well. */
 static void confined_begin(struct hth_confined *c)
 {
     const struct hth_confining *by = c->config->confining;

@@ -20,7 +20,7 @@ struct hth_confined {
     struct hth_pool *pool;
     const struct hth_log *log;
     int is, all;                  /* this thread; all of them */
-    int said, late;               /* in the log: how it ended; that it takes long */
+    int said, late;               /* logged: the result; that it takes long */
     uint64_t since_ms;            /* when workers were asked */
     unsigned others;              /* threads that are neither this one nor workers */
     char text[HTH_CONFINED_TEXT]; /* as it is now */
@@ -32,7 +32,7 @@ void confined_init(struct hth_confined *c, const struct hth_config *config, stru
 /* The fabric that is open stays until the engine ends: `transport` is its. At the first call of
  * tcp this thread is confined, and the workers are asked to. */
 void confined_settle(struct hth_confined *c, const char *transport);
-/* After workers may have answered; says once what came of it. */
+/* Call it after workers may have answered. Logs the result once. */
 void confined_look(struct hth_confined *c);
 
 #endif

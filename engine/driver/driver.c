@@ -48,8 +48,8 @@ enum { TAG_WAKE = 1, TAG_TRANSPORT = 2, TAG_STOP = 3, TAG_MEETS = 4 }; /* the se
 struct hth_driver {
     struct hth_config config;
     char records[HTH_PATH_MAX + HTH_NAME_MAX + 16]; /* path of `.hearth/`, for messages */
-    int records_fd;                                 /* `.hearth/`, ours alone; -1: not open yet */
-    struct hth_points points;                       /* self: ours to free */
+    int records_fd;           /* `.hearth/`, the driver's own; -1: not open yet */
+    struct hth_points points; /* self: the driver frees it */
     struct hth_store_faults faults;
     struct hth_key_watch *key; /* lent to the node's session; NULL: there is none */
     struct hth_log_file *log_file;
@@ -59,7 +59,7 @@ struct hth_driver {
     struct hth_confined confined;
     struct hth_store *store;
     struct hth_fabrics *fabrics;    /* transport = auto; NULL: set by hand */
-    struct hth_node_fabrics offers; /* then: what the node knows of it */
+    struct hth_node_fabrics offers; /* then: the node's part of it */
     struct hth_node *node;
     struct hth_meets meets;
     struct hth_server *server;
@@ -67,9 +67,9 @@ struct hth_driver {
     int transport_fd;     /* in the epoll set; -1: none */
     int meets_fd;         /* likewise */
     int stopping;         /* atomic */
-    int comes_back;       /* it has ended for that */
-    uint64_t lonely_ms;   /* since when no rank is connected */
-    uint64_t unlocked_ms; /* since when the lock is seen to be gone; 0: it is there */
+    int comes_back;       /* it has ended only to be opened again */
+    uint64_t lonely_ms;   /* no rank is connected since then */
+    uint64_t unlocked_ms; /* the lock was seen to be gone then; 0: it is there */
 };
 
 /* ---- what the node calls --------------------------------------------------------------------- */
@@ -95,8 +95,8 @@ static uint32_t driver_pid_of(void *self, uint32_t client)
     return d->server ? (uint32_t)hth_server_pid(d->server, client) : 0;
 }
 
-/* `.hearth/port`: where the last engine listened. Members know us by that address, so one that
- * is started again under living ranks takes it again if it can. */
+/* `.hearth/port`: the port of the last engine. Members have that address, so an engine that is
+ * started again under living ranks listens there again if it can. */
 static uint16_t driver_last_port(struct hth_driver *d)
 {
     unsigned char *bytes = NULL;
@@ -126,7 +126,7 @@ static void driver_keep_port(struct hth_driver *d, struct hth_transport *t)
         hth_say(&d->log, HEARTH_LOG_WARN, "port-not-kept", "%s", err.text);
 }
 
-/* The library is loaded once, with all that it may be asked for. */
+/* The library is loaded once, with all providers that may be opened later. */
 static void driver_also(const struct hth_driver *d, const char *also[HTH_FABRICS_MOST + 1])
 {
     size_t n = 0;
@@ -191,7 +191,7 @@ static void driver_settled(void *self)
     confined_settle(&d->confined, d->config.transport);
 }
 
-/* tcp, where this node has nothing else, stays whatever the other nodes have. */
+/* If this node has only tcp, tcp stays, whatever the other nodes have. */
 static struct hth_transport *driver_open_first(
         void *self, const struct hth_transport_events *events, struct hearth_error *err)
 {
@@ -258,7 +258,8 @@ static int driver_open_waiting(struct hth_driver *d, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-/* After the store was opened and found to be ours: the log is not written into a strange folder. */
+/* Called after the store was opened and belongs to this job: no log is written into another
+ * program's folder. */
 static int driver_open_log(struct hth_driver *d, struct hearth_error *err)
 {
     int rc = HEARTH_OK;
@@ -421,7 +422,7 @@ int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_dri
     if (rc) {
         if (!d->store && d->log_file)
             driver_open_log(d, NULL);
-        /* Ranks that come at once start one each, and the lock lets one in. */
+        /* Ranks that come at the same time start an engine each, and the lock lets one continue. */
         hth_say(&d->log, rc == HEARTH_ELOCKED ? HEARTH_LOG_DEBUG : HEARTH_LOG_ERROR,
                 "engine-not-started", "%s", cause.text);
         hth_driver_close(d);
@@ -439,7 +440,7 @@ int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_dri
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-/* The transport's descriptor is in the set; the set follows when it has another one. */
+/* Keeps the transport's descriptor in the epoll set when the transport has another one. */
 static void driver_follow_fd(struct hth_driver *d, int fd)
 {
     if (fd == d->transport_fd)

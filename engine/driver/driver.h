@@ -11,10 +11,10 @@
 
 struct hth_driver;
 
-/* Take the job's lock, adopt what is there, open the transport, listen. stop_fd: the engine ends
- * when it becomes readable (a signalfd); -1: none; borrowed until close.
- * Errors: those of hth_store_tmpfs_open(), hth_transport_open(), hth_key_open(), HEARTH_EIO. Also
- * the log's last line where its folder can be had. */
+/* Takes the job's lock, adopts the objects that are there, opens the transport and listens.
+ * stop_fd: the engine ends when it becomes readable (a signalfd); -1: none; borrowed until close.
+ * Errors: those of hth_store_tmpfs_open(), hth_transport_open(), hth_key_open(), HEARTH_EIO. The
+ * error is also the log's last line, if the log's folder can be opened. */
 int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_driver **out,
         struct hearth_error *err);
 

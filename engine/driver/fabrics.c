@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fabrics of this node. Loading libfabric takes 0.3 s, and a library that is not well crashes
- * or hangs: so they are asked in processes of their own while the store is opened, and this one
- * loads only what it takes.
+ * The fabrics of this node. Loading libfabric takes 0.3 s, and a faulty library crashes or hangs.
+ * So each library is asked in a process of its own while the store is opened, and this process
+ * loads only the library that it uses.
  */
 #include "fabrics.h"
 

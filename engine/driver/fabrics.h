@@ -13,9 +13,9 @@ struct hth_fabrics;
 typedef struct hth_transport *hth_fabric_open_fn(void *self, const struct hth_fabric *fabric,
         const struct hth_transport_events *events, struct hearth_error *err);
 
-/* Begins to ask the libraries, each in a process of its own: before there are threads. The
- * config is borrowed until hth_fabrics_close(). open: opens one of them, for hth_fabrics_open().
- * NULL: no memory. */
+/* Begins to ask the libraries, each in a process of its own. Call it before there are threads. The
+ * config is borrowed until hth_fabrics_close(). open: opens a fabric, for hth_fabrics_open(). NULL:
+ * no memory. */
 struct hth_fabrics *hth_fabrics_ask(
         const struct hth_config *config, hth_fabric_open_fn *open, void *self);
 /* Waits for the answers, once, and opens the fabric that was open last, or else the best that

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The machine's clock, random numbers, threads, log and stop points, in the shape in which the
- * state machines want them. Simulators have others.
+ * The machine's clock, random numbers, threads, log and stop points, in the form that the state
+ * machines require. Simulators have others.
  */
 #ifndef HEARTH_ENGINE_HANDS_H
 #define HEARTH_ENGINE_HANDS_H
@@ -24,13 +24,14 @@ unsigned hth_pool_deliver(struct hth_pool *pool); /* runs `done` of all that end
  * for a pool; wakes the engine for each. */
 void hth_pool_each(struct hth_pool *pool, int (*call)(void *self), void *self);
 struct hth_each {
-    unsigned threads, done,
-            failed; /* of the pool; those that have called it, with success and without */
-    int why;        /* the errno of one that failed */
+    /* threads of the pool; of these, how many have called it, with success and without */
+    unsigned threads, done, failed;
+    int why; /* the errno of a call that failed */
 };
 struct hth_each hth_pool_each_done(struct hth_pool *pool);
-void hth_pool_stop(struct hth_pool *pool);  /* ends the work that runs; of what waits neither run
-                                               nor done will be called, and nothing is touched */
+/* ends the work that runs; for waiting work neither run nor done is called, and it is not
+ * touched */
+void hth_pool_stop(struct hth_pool *pool);
 void hth_pool_close(struct hth_pool *pool); /* NULL: nothing */
 
 /* The file `log` in a folder: a line for each event, `time level event text`, at most two files of
@@ -39,8 +40,8 @@ struct hth_log_file;
 
 int hth_log_file_make(struct hth_log_file **out, enum hearth_log_level level, int also_stderr,
         struct hearth_error *err);
-/* `dir` is borrowed until return, `path` for sentences. Errors: HEARTH_EIO, also where something
- * else than a file lies there; lines then go on waiting. */
+/* `dir` is borrowed until return, `path` is for error sentences. Errors: HEARTH_EIO, also if
+ * something other than a file lies there; lines then continue to wait. */
 int hth_log_file_open(
         struct hth_log_file *log, int dir, const char *path, struct hearth_error *err);
 struct hth_log hth_log_file_sink(struct hth_log_file *log); /* any thread */

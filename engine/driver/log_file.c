@@ -76,7 +76,7 @@ static size_t log_file_format(
     return (size_t)n + 1;
 }
 
-/* What else may lie there by this name is not written to. */
+/* Opens the log. If something other than a file has this name, nothing is written to it. */
 static int log_file_open(struct hth_log_file *log)
 {
     struct stat st;
@@ -94,7 +94,7 @@ static int log_file_open(struct hth_log_file *log)
     return 0;
 }
 
-/* `log` becomes `log.1`; where it cannot be renamed, it is emptied. */
+/* Renames `log` to `log.1`; if that fails, empties it. */
 static int log_file_turn_over(struct hth_log_file *log)
 {
     if (renameat(log->dir, "log", log->dir, "log.1")) {

@@ -29,11 +29,11 @@ struct inside {
     struct hth_driver *driver; /* the thread's; the waker's: hth_driver_stop() while it runs */
     struct hearth_error err;
     int rc, told;
-    int stop; /* the caller wants its end */
+    int stop; /* the caller has asked the engine to end */
     int over; /* the loop has ended */
 };
 
-/* Where the kernel knows no such call all is shared, and a child inherits it. */
+/* If the kernel has no such call, all descriptors are shared, and a child inherits them. */
 static void inside_own_files(void)
 {
 #ifndef __SANITIZE_THREAD__ /* it takes equal numbers in two tables for one file, and that for a race */
@@ -69,7 +69,7 @@ static int inside_open(struct inside *in, struct hth_driver **out)
             &in->err, HEARTH_EIO, e, "cannot start the engine's thread: %s", strerrordesc_np(e));
 }
 
-/* 1: it comes back, on another fabric. */
+/* 1: the engine is to be opened again, on another fabric. */
 static int inside_life(struct inside *in)
 {
     struct hth_driver *d = NULL;

@@ -50,14 +50,15 @@ struct connection {
     int fd, pidfd; /* pidfd -1: the connection alone decides */
     int is_gone;
     int has_out; /* epoll waits for room to write, too */
-    int is_deaf; /* it has closed: no answer reaches it, and what it sent before is still read */
+    /* it has closed: no answer reaches it, but the packets that it sent before are still read */
+    int is_deaf;
     uint32_t waiting;
     struct answer *first, *last;
 };
 
 struct hth_server {
     int epoll_fd, listen_fd, dir_fd;
-    int spare_fd; /* closed for a moment, where no other is left, to accept a connection and end it */
+    int spare_fd; /* closed for a moment when no other is left, to accept a connection and end it */
     uint32_t last_id, count;
     struct connection *clients;
     struct hth_server_events events;
@@ -106,8 +107,8 @@ static void connection_free(struct connection *c)
     free(c);
 }
 
-/* The client has closed, and what it sent before is still read. Otherwise it lives and waits for
- * its answer, which the kernel does not take (ETOOMANYREFS, ENOBUFS): the library makes another
+/* The client has closed, and its earlier packets are still read; or it lives and waits for an
+ * answer that the kernel does not accept (ETOOMANYREFS, ENOBUFS): then the library makes another
  * connection. */
 static void connection_refused(struct hth_server *s, struct connection *c, int e)
 {
@@ -229,8 +230,8 @@ static void server_welcome(struct hth_server *s, int fd)
         server_process_ended(s, c);
 }
 
-/* No descriptor is left for a connection, and one that waits to be accepted wakes epoll without
- * end. */
+/* No descriptor is left for a connection, and a connection that waits to be accepted would wake
+ * epoll without end. */
 static void server_turn_away(struct hth_server *s)
 {
     int fd;
@@ -391,7 +392,7 @@ uint32_t hth_server_clients(const struct hth_server *s)
     return s->count;
 }
 
-/* In the directory that is open, whatever its path leads to by now. */
+/* Listens in the directory that is open, even if its path leads elsewhere by now. */
 static int server_listen(struct hth_server *s)
 {
     struct sockaddr_un a = { .sun_family = AF_UNIX };

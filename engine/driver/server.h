@@ -25,26 +25,26 @@ struct hth_server_events {
     /* content: of the descriptor that came along; NULL: none. Taken over. */
     void (*request)(void *self, uint32_t client, const void *bytes, size_t len,
             struct hth_content *content);
-    void (*gone)(void *self, uint32_t client); /* once per client that said anything or nothing */
+    void (*gone)(void *self, uint32_t client); /* once per client, even if it has sent nothing */
 };
 
-/* Listen on <dir>/sock, mode 0600, in place of one that was left there: the caller holds the
+/* Listens on <dir>/sock, mode 0600, in place of a socket that was left there: the caller holds the
  * store's lock, and has the folder open as dir_fd, which is borrowed until return. Descriptors are
- * added to epoll_fd with tags that hth_server_event() knows.
- * Errors: HEARTH_EIO. */
+ * added to epoll_fd with tags for hth_server_event(). Errors: HEARTH_EIO. */
 int hth_server_open(int dir_fd, const char *dir, int epoll_fd,
         const struct hth_server_events *events, const struct hth_log *log, struct hth_server **out,
         struct hearth_error *err);
 
-/* An event of epoll_fd: 1: it was the server's (a bounded number of packets was taken), else 0. */
+/* Handles an event of epoll_fd. 1: it was the server's, and a bounded number of packets was read;
+ * else 0. */
 int hth_server_event(struct hth_server *s, uint64_t tag, uint32_t events);
 
-/* Of a client; 0: it is gone, or of a pid namespace that this process does not see. */
+/* The pid of a client; 0: it is gone, or of a pid namespace that this process cannot see. */
 pid_t hth_server_pid(const struct hth_server *s, uint32_t client);
-/* Queue an answer; the semantics of struct hth_node_env's reply(). */
+/* Queues an answer; the semantics of struct hth_node_env's reply(). */
 void hth_server_reply(struct hth_server *s, uint32_t client, const void *bytes, size_t len, int fd);
 
-/* Take away clients found gone; calls `gone`. After each round; returns how many. */
+/* Removes clients that are gone, and calls `gone`. Call it after each round. Returns how many. */
 unsigned hth_server_reap(struct hth_server *s);
 
 uint32_t hth_server_clients(const struct hth_server *s); /* connections */

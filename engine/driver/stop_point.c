@@ -36,7 +36,7 @@ int hth_stop_point_parse(struct hth_stop_point *out, const char *text, struct he
     return HEARTH_OK;
 }
 
-/* The errno of reading that file, 0 where it can be. */
+/* Tries to read that file: 0 or the errno. */
 static int stop_point_tries(const char *path)
 {
     int fd = hth_open_named(path, O_RDONLY), why = errno;

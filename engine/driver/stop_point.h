@@ -19,7 +19,7 @@
 #define HTH_POINT_NAME 32
 
 /* At the count-th arrival at the point `name` the process writes `<root>/<dir>/stopped` ("name
- * pid") and stops itself with SIGSTOP; whoever set it kills it or lets it go on. */
+ * pid") and stops itself with SIGSTOP; the test that set it kills it or lets it continue. */
 struct hth_stop_point {
     char name[HTH_POINT_NAME]; /* empty: nothing stops */
     unsigned count;            /* from 1 */
@@ -32,8 +32,8 @@ struct hth_stop_point {
 int hth_stop_point_parse(struct hth_stop_point *out, const char *text, struct hearth_error *err);
 struct hth_points hth_stop_point_hook(struct hth_stop_point *point); /* borrowed */
 
-/* out_points->self is malloc'ed, NULL where nothing is asked for; it is the caller's to free.
- * *out_fail_at: 0 for none. Errors: HEARTH_EINVAL with the variable's name. */
+/* out_points->self is malloc'ed, NULL if no point is set; the caller frees it. *out_fail_at: 0 for
+ * none. Errors: HEARTH_EINVAL with the variable's name. */
 int hth_test_asks(const char *root, const char *dir, struct hth_points *out_points,
         uint64_t *out_fail_at, struct hearth_error *err);
 

@@ -17,7 +17,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define NICE 5 /* ranks wait for the engine's thread, and train: both go first, here too */
+#define NICE 5 /* the engine's thread, for which ranks wait, and training go first */
 
 struct work_list {
     struct hth_work *first, *last;

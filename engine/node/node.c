@@ -84,7 +84,7 @@ static void node_on_pulled(void *self, uint32_t node, uint64_t len, int code)
     hth_commit_pulled(n->commit, node, len, code);
 }
 
-/* The tree is what losses are noticed by. */
+/* 1: this node and that node are neighbours in the tree, by which losses are noticed. */
 static int node_is_watched(void *self, uint32_t node)
 {
     struct hth_node *n = self;
@@ -261,7 +261,7 @@ static int node_open_parts(struct hth_node *n, struct hearth_error *err)
     return rc;
 }
 
-/* One that is damaged is left out; one of another version is not ours to write over. */
+/* A damaged record is ignored; a record of another version must not be written over. */
 static int node_load_keep(struct hth_node *n, struct hearth_error *err)
 {
     void *bytes = NULL;
@@ -279,7 +279,7 @@ static int node_load_keep(struct hth_node *n, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-/* What holds until an epoch is joined. */
+/* The settings until an epoch is joined. */
 static void node_take_env(struct hth_node *n)
 {
     const struct hth_node_env *env = &n->env;
@@ -399,7 +399,7 @@ static unsigned node_slots(const struct hth_node *n)
     return n->recovering ? hth_recover_put_off(n->recover) : HTH_WORK_ALL;
 }
 
-/* A card reads pinned pages at any time, and its library watches what becomes of the mapping. */
+/* A network card reads pinned pages at any time, and its library watches the mapping. */
 static void node_rest(struct hth_node *n, uint64_t now)
 {
     struct hth_store *store = n->env.store;

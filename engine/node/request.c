@@ -49,7 +49,7 @@ static const struct {
     { HTH_LOCAL_BAD, sizeof(struct hth_local_bad), NO_TEXT },
 };
 
-/* As many names as it says, each in its own place. */
+/* 1: it has as many names as it announces, each within its own field. */
 static int request_names_end(const struct hth_local_recover *m, size_t len)
 {
     const char *name = (const char *)(m + 1);
@@ -62,13 +62,14 @@ static int request_names_end(const struct hth_local_recover *m, size_t len)
     return 1;
 }
 
-/* Where a set of ranks may be; 0: nowhere. */
+/* Where a set of ranks may begin in a request of this type; 0: it may have none. */
 static size_t request_ranks_at(uint32_t type, size_t bytes)
 {
     return type == HTH_LOCAL_BEGIN || type == HTH_LOCAL_REGAIN ? bytes : 0;
 }
 
-/* ATTACH of a later version may have more: it is its version that is refused, by name. */
+/* RECOVER has names behind its fixed part. ATTACH of a later version may be longer: it passes here,
+ * so that it is refused for its version, by name. */
 static int request_is_of_length(uint32_t type, size_t bytes, size_t len, size_t ranks_at)
 {
     if (ranks_at)
