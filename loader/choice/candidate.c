@@ -163,7 +163,7 @@ int candidate_manifest(
     return 1;
 }
 
-/* The next node that has this manifest, after the one that did not give it. */
+/* Takes the next node that has this manifest, after the node that did not give it. */
 static void candidate_next_holder(struct hth_choice *co, struct candidate *c)
 {
     for (uint32_t i = 1; i <= co->nodes; i++) {

@@ -126,7 +126,7 @@ static void names_free(struct names *n)
     free(n);
 }
 
-/* The worker has ended with it. */
+/* The worker has ended its use: gives the slot back. */
 static void names_give_back(struct names *n)
 {
     struct names **at = &n->co->reading;

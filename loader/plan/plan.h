@@ -56,7 +56,7 @@ int hth_inventory_decode(
 void hth_inventory_fini(struct hth_inventory *inv);
 const struct hth_seen_save *hth_inventory_find(
         const struct hth_inventory *inv, struct hth_save_id id);
-/* 1 when its list has this very object: of foreign saves, which have no runs. */
+/* 1: the inventory lists this same object; for foreign saves, which have no runs. */
 int hth_inventory_has(
         const struct hth_inventory *inv, struct hth_save_id save, const struct hth_object *o);
 

@@ -60,7 +60,7 @@ static int runs_add(struct hth_runs *r, const struct hth_run *run, struct hearth
     return HEARTH_OK;
 }
 
-/* Node k comes first. */
+/* Puts node k first. */
 static void run_turn(struct hth_runs *r, uint32_t i, uint32_t k)
 {
     struct hth_run *run = &r->run[i];
@@ -191,7 +191,7 @@ static uint32_t runs_unzigzag(uint32_t v)
     return v >> 1 ^ (v & 1 ? UINT32_MAX : 0);
 }
 
-/* Bits that say which of `count` is asked first. */
+/* How many bits name the holder of `count` that is asked first. */
 static unsigned runs_width(uint32_t count)
 {
     unsigned width = 0;

@@ -35,10 +35,11 @@ struct hth_runs {
 int hth_runs_make(struct hth_runs *out, const struct hth_sources *sources, uint32_t objects,
         struct hearth_error *err);
 void hth_runs_write(struct hth_writer *w, const struct hth_runs *r);
-/* All up to the reader's end; it may be hostile. Errors: HEARTH_EPROTO, HEARTH_ENOMEM. */
+/* Reads all up to the reader's end; the bytes may be hostile. Errors: HEARTH_EPROTO,
+ * HEARTH_ENOMEM. */
 int hth_runs_read(
         struct hth_reader *in, uint32_t objects, struct hth_runs *out, struct hearth_error *err);
-/* Of what is no object: none. */
+/* The holders of an object; none if there is no such object. */
 void hth_runs_get(const struct hth_runs *r, uint32_t object, struct hth_sources *out);
 void hth_runs_fini(struct hth_runs *r);
 
