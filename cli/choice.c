@@ -49,7 +49,7 @@ static void better_add(struct choice *out, const struct hth_offer *offer, const 
         hth_choice_setting(machine, transport, offer, b->text, sizeof(b->text));
 }
 
-/* The best first, up to the one that is taken. */
+/* Adds the offers that are better than the one an engine takes, the best first. */
 static void choice_betters(
         const struct hth_machine *machine, const struct hth_library *ofi, struct choice *out)
 {
@@ -65,8 +65,8 @@ static void choice_betters(
     }
 }
 
-/* The first candidate that can be taken, as the engine does; the other nodes have a say in it,
- * too. */
+/* Takes the first candidate that can be taken, as the engine does. The engine also depends on what
+ * the other nodes have. */
 static void choice_auto(
         const struct hth_network *network, const struct hth_machine *machine, struct choice *out)
 {

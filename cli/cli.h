@@ -98,8 +98,9 @@ int entry_open(const struct place *p, const char *name);
 /* An engine frees and publishes saves while a command reads them. 1: no file with this inode number
  * has that name of `dir` any more. For a link: 1 if the link is gone. */
 int entry_went(int dir, const char *name, uint64_t inode);
-/* The same, waited for: a save that is freed loses its objects and its manifest some milliseconds
- * before its directory. Waits for at most *patience_ms, which is what a whole command may wait. */
+/* The same, but waits for it: a save that is freed loses its objects and its manifest some
+ * milliseconds before its directory. Waits at most *patience_ms, and subtracts the time: a whole
+ * command waits no longer than that. */
 #define PATIENCE_MS 1000
 int entry_goes(int dir, const char *name, uint64_t inode, uint32_t *patience_ms);
 
@@ -139,9 +140,9 @@ struct item {
     struct hth_item own; /* key, where it is known; box of own objects alone */
 };
 
-/* Block and table hold; of a foreign object the block. The payload was not looked at. `fd` is a
- * file's, and still the caller's; `path` is for sentences. Errors: HEARTH_EIO, HEARTH_ECORRUPT,
- * HEARTH_EUNSUPPORTED. */
+/* Opens an object whose block and table are right; of a foreign object the block. The payload is
+ * not checked. `fd` is a file's, and still the caller's; `path` is for sentences. Errors:
+ * HEARTH_EIO, HEARTH_ECORRUPT, HEARTH_EUNSUPPORTED. */
 int object_open(struct object *o, int fd, const char *path, struct hearth_error *err);
 /* The same of a file that the user names. Errors: HEARTH_ENOENT, HEARTH_EINVAL too. */
 int object_open_named(struct object *o, const char *path, struct hearth_error *err);
@@ -149,7 +150,8 @@ void object_close(struct object *o);
 const char *object_format(const struct object *o); /* "MLF_TENS" */
 
 /* From here on the items of a foreign object are those that the `.metadata` beside it names, in
- * order, with their keys; where there is none that fits, they are as they show themselves. */
+ * order, with their keys; without a `.metadata` that fits, they are those that the file itself
+ * shows. */
 void object_name_items(struct object *o);
 
 void object_rewind(struct object *o);
@@ -165,7 +167,7 @@ int object_check(struct object *o, uint64_t off, uint64_t len, struct meter *met
  * checked is what is used. Errors: HEARTH_ECORRUPT. */
 int object_chunk(struct object *o, uint32_t chunk, unsigned char *out, uint64_t *out_len,
         struct hearth_error *err);
-/* All of it, items against their headers too. */
+/* Checks all of the object, and its items against their headers. */
 int object_verify(struct object *o, struct meter *meter, struct hearth_error *err);
 
 /* ---- meter.c: how far long work is, on a terminal ---- */

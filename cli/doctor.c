@@ -33,14 +33,14 @@ static const char *doctor_root(void)
 #endif
 }
 
-/* Where tests have modules of their own. */
+/* The folder in which tests have modules of their own. */
 static const char *doctor_modules(const struct hth_machine *machine, char *out, size_t len)
 {
     snprintf(out, len, "%s/modules", machine->root);
     return machine->root[0] ? out : NULL;
 }
 
-/* All at once: each takes its time to load. */
+/* Asks all libraries at once, since each takes its time to load. */
 static void doctor_ask(struct doctor *d)
 {
     struct hth_asking *asked = calloc(LIBRARIES, sizeof(*asked));

@@ -19,7 +19,7 @@ struct choice {
     char why[DOCTOR_TEXT];     /* auto: why this one; empty */
     char note[DOCTOR_TEXT];    /* what else is to be known of it; empty */
     struct hth_candidates candidates;
-    /* One that is here and better, what to set for it, or what stands against it. */
+    /* A better offer of this machine, with the options to set for it, or the reason against it. */
     struct better {
         const struct hth_offer *offer;
         char text[DOCTOR_TEXT];

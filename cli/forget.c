@@ -23,10 +23,10 @@
 #include <unistd.h>
 
 #define FORGET_NEW \
-    "new" /* as the store's own files on their way: what is left there goes at its next open */
+    "new" /* named as the store's own unfinished files: the store's next open removes a rest */
 
-/* Of the two lists that an engine would take the one that it would: the head is written before the
- * keep record. Damaged ones are none to it, and no list here. */
+/* Reads the keep list that an engine would take, of the keep record's and the head's: the head is
+ * written before the keep record. The engine ignores a damaged list, and so does this. */
 static int forget_read(int records, struct hth_keep *out, struct hearth_error *err)
 {
     struct hth_keep keep = { 0 };

@@ -185,8 +185,8 @@ static int cat_write(const unsigned char *at, uint64_t len, struct hearth_error 
     return HEARTH_OK;
 }
 
-/* By chunks that are copied before they are checked. All were checked before the first is
- * written. */
+/* Writes chunk by chunk: each is copied and then checked. All chunks were checked before the first
+ * is written. */
 static int cat_chunks(struct object *o, uint64_t off, uint64_t len, struct hearth_error *err)
 {
     unsigned char *chunk = malloc(HTH_CHUNK);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* keep: which saves a running job keeps, and what the user wants of them. */
+/* keep: shows which saves a running job keeps, and sends the user's wishes about them. */
 #include "cli.h"
 
 #include "core/local/wish.h"

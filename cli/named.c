@@ -107,7 +107,7 @@ struct seen_files {
     size_t count, room;
 };
 
-/* Neighbours mostly name the same file. */
+/* From the last file on, since neighbours mostly name the same file. */
 static struct seen_file *seen_find(const struct seen_files *l, struct hearth_text name)
 {
     for (size_t i = l->count; i-- > 0;)
@@ -116,8 +116,8 @@ static struct seen_file *seen_find(const struct seen_files *l, struct hearth_tex
     return NULL;
 }
 
-/* len 0: it is not here. If its name cannot be that of a file in a container, no other node has it
- * either. */
+/* Looks the file up: its length is 0 if it is not here. HEARTH_ECORRUPT if no file of a container
+ * can have its name: then no other node has it either. */
 static int seen_look(
         const struct place *p, const char *path, struct seen_file *f, struct hearth_error *err)
 {

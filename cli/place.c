@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How commands open what they look at. A root, a job's directory, a container or a file that the
- * user names is reached as he says it; what lies in there only relative to that, and through no
- * link, but one into the job's `buffer_pool/`, as foreign writers make them.
+ * How commands open files. A root, a job's directory, a container or a file that the user names is
+ * opened by the path that the user gives. Files in there are opened only relative to that, and
+ * through no link but one into the job's `buffer_pool/`, as foreign writers make them.
  */
 #include "cli.h"
 
@@ -53,7 +53,7 @@ int place_below(const char *root, const char *name, int flags, struct hearth_err
     return fd;
 }
 
-/* No job is there under a name that is a link's, a file's or leads out. */
+/* A name that is a link or a file, or leads out of the root, is no job's: HEARTH_ENOENT. */
 int job_open(const char *root, const char *job, int *out_fd, struct hearth_error *err)
 {
     char path[4096];
@@ -122,7 +122,7 @@ int entry_goes(int dir, const char *name, uint64_t inode, uint32_t *patience_ms)
     return 1;
 }
 
-/* Is that one `.hearth`, which this one has? */
+/* 1: `dir` is the `.hearth` of `above`. */
 static int place_is_records(int above, int dir)
 {
     struct stat a, b;

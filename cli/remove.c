@@ -173,7 +173,7 @@ static int remove_promise_of(void *arg, struct hearth_error *err)
     return rc;
 }
 
-/* NULL as the row: without its records. */
+/* row NULL: removes the directory without the save's records. */
 static int remove_row(const struct hth_removal *r, const struct target *t,
         const struct save_row *row, struct hearth_error *err)
 {

@@ -86,7 +86,7 @@ static int saves_has_end(const char *name, const char *end)
     return n > m && !strcmp(name + n - m, end);
 }
 
-/* Count a file in; its block may say which save it is of. */
+/* Counts a file; its block may name the save that it is of. */
 static void saves_add_file(struct save_row *row, const struct place *p, const char *name)
 {
     unsigned char head[HTH_BLOCK];
@@ -148,7 +148,7 @@ static void saves_know(struct looking *l, const char *name)
     l->known[l->count++] = one;
 }
 
-/* All of them are read once, however many containers ask. */
+/* Reads all `<save>.dir` records, once for all containers. */
 static void saves_know_all(struct looking *l)
 {
     char **names = l->records < 0 ? NULL : names_in(l->records, HTH_RECORDS_DIR, NULL);
@@ -179,7 +179,8 @@ static const char *saves_state(const struct save_row *row, const struct hth_keep
     return row->published ? "complete" : "unfinished";
 }
 
-/* From the coordinator's clock at that time and this node's now. */
+/* The time from the coordinator's clock, when the save became PROTECTED, to this node's clock
+ * now. */
 static int64_t saves_age(const struct save_row *row, const struct hth_keep *keep)
 {
     int at = row->own ? hth_keep_at(keep, row->id) : -1;

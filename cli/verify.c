@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * verify: an object, a container, or all of a job, each byte against its checksum. A container is
- * also held against its manifest; what a manifest names and this node does not have is not wrong,
- * because other nodes have it.
+ * also compared with its manifest; an object that the manifest names and this node does not have is
+ * no fault, because other nodes have it.
  */
 #include "named.h"
 
@@ -40,7 +40,7 @@ struct run {
     uint32_t patience_ms;
 };
 
-/* The file that is open was freed since: bytes that were read of it may be another save's. */
+/* 1: the open file was freed since: the bytes that were read of it may be another save's. */
 static int verify_went(const struct run *r)
 {
     if (r->entry)
@@ -80,7 +80,8 @@ static void verify_report(
     grid_add(&r->grid, "%s", name);
 }
 
-/* Damage, or something that kept us from looking: another version of Hearth's, or the system. */
+/* Reports damage; or the reason why the file was not checked: another version of Hearth, or the
+ * system. */
 static void verify_report_failed(struct run *r, const char *path, const struct hearth_error *err)
 {
     int looked = err->code == HEARTH_ECORRUPT;
@@ -140,7 +141,7 @@ static void verify_own(struct run *r, struct object *o)
                 r, o->path, "verified", o->block.data_len, r->manifest ? "as in the manifest" : "");
 }
 
-/* An ordinary file that the manifest has whole. */
+/* Verifies an ordinary file, whose length and digest the manifest has. */
 static void verify_raw(struct run *r, int fd, const char *path, const struct hth_object *in)
 {
     unsigned char digest[HTH_DIGEST];
@@ -209,7 +210,7 @@ static int verify_is_anything(const struct run *r, const char *path)
     return !r->manifest && (len < 7 || strcmp(path + len - 7, ".distcp") != 0);
 }
 
-/* It was an object of Hearth's, whatever became of the rest of its block. */
+/* 1: it was an object of Hearth's, even if the rest of its block is damaged. */
 static int verify_has_magic(int fd)
 {
     char magic[8];
@@ -331,7 +332,7 @@ static void verify_by_metadata(struct run *r, const char *dir, const struct save
         verify_report(r, dir, "wrong", 0, text);
 }
 
-/* Of the container in hand. A save that is freed loses it first. */
+/* The manifest of the container r->container. A save that is freed loses its manifest first. */
 static int verify_manifest(
         struct run *r, const char *dir, const struct save_row *save, struct hth_manifest *out)
 {
@@ -347,7 +348,7 @@ static int verify_manifest(
     return rc;
 }
 
-/* That r->place is. */
+/* Verifies the container r->place. */
 static void verify_container(struct run *r, const char *dir, const struct save_row *save)
 {
     char text[80], name[sizeof(HTH_RECORDS_DIR) + sizeof(save->name)];
@@ -444,7 +445,8 @@ static int verify_job(struct run *r, int job, const char *dir, struct hearth_err
     return HEARTH_OK;
 }
 
-/* A container by itself, which it takes: its job's folder is where it lies, or one further up. */
+/* Verifies a container by itself, and takes its descriptor. The job's folder is the one in which
+ * the container lies, or one further up. */
 static int verify_one_container(struct run *r, int fd, const char *dir, struct hearth_error *err)
 {
     struct save_row *rows = NULL, *s;
