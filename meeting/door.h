@@ -30,7 +30,7 @@ struct hth_door_owner {
     /* A greeting is whole and proved. fd is in the epoll set, and the owner's. */
     void (*admit)(void *self, int fd, int own, const struct hth_greeting *hello,
             const struct hth_proving *proving);
-    /* No descriptor is left, and no guest has one: errno. */
+    /* No descriptor is left, and guests hold none that could be freed. e: errno. */
     void (*full)(void *self, int e);
     void *self;
 };

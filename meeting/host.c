@@ -358,9 +358,9 @@ static void node_leaves(struct node *n)
     free(n);
 }
 
-/* 1: the node is gone. A row that comes while the table is served is of the next gather. A party's
- * goes on: that rank receives a table without its row, and comes again. Another node is to come
- * again. */
+/* 1: the node has left. While the table is served, a row is for the next gather. A party keeps its
+ * connection: its rank receives a table without this row, and comes again. Any other node is
+ * disconnected, and must come again. */
 static int node_row(struct hth_host *h, struct node *n, uint32_t rank, struct hth_buf *body)
 {
     struct seat *s = rank < h->world ? &h->seat[rank] : NULL;
@@ -467,7 +467,7 @@ static void node_replaces(struct hth_host *h, const struct hth_greeting *hello)
     }
 }
 
-/* The party that it is; NONE: none that still waits for the table. */
+/* The party whose node sent `hello`, if it still waits for the table; else NONE. */
 static uint32_t node_find_party(const struct hth_host *h, const struct hth_greeting *hello)
 {
     uint32_t i = 0;
@@ -478,7 +478,8 @@ static uint32_t node_find_party(const struct hth_host *h, const struct hth_greet
     return h->state == HOST_SERVES && i < h->parties ? i : NONE;
 }
 
-/* It may be of another launch of the job: it hangs up, and comes again until its time is over. */
+/* Refuses a node that counts another world. The node may be of another launch of the job: it hangs
+ * up, and comes again until its time is over. */
 static void node_counts_otherwise(struct node *n)
 {
     struct hth_host *h = n->host;
