@@ -47,13 +47,13 @@ int hth_commit_head_bad(const struct hth_commit *c);
  * heads. */
 int hth_commit_join(struct hth_commit *c, struct hearth_error *err);
 
-/* After GO: saves may begin. chosen (epoch 0: none): its missing copies were or are being fetched
- * by the plan; it is protected again first, under its own id, and counts as undecided until then.
- * A foreign container is not: it stays as it is. */
+/* After GO: saves may begin. chosen (epoch 0: none): the plan has fetched its missing copies or is
+ * fetching them. It is protected again first, under its own id, and counts as undecided until then.
+ * A foreign container is not protected again: it stays as it is. */
 void hth_commit_go(struct hth_commit *c, struct hth_save_id chosen);
 
-/* After a restart of this engine in the epoch: saves of it that are here with their manifest and
- * not decided are followed again. After hth_commit_go(). */
+/* After a restart of this engine in the epoch, and after hth_commit_go(): follows the epoch's
+ * undecided saves again whose manifest is here. */
 void hth_commit_resume(struct hth_commit *c);
 
 /* The job is over: nothing is followed, decided or repaired until the next join. */
@@ -69,7 +69,8 @@ int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
 /* `rank` has begun `step` so many times, as it counts itself, with that attempt's set: an engine
  * that was started again, or that missed some, counts on from there. */
 void hth_commit_count(struct hth_commit *c, uint32_t rank, uint64_t step, uint32_t begun);
-/* The attempt that `rank` has begun last, as far as is known here; 0: it has begun nothing. */
+/* The attempt that `rank` has begun last, as far as this engine has received; 0: it has begun
+ * nothing. */
 uint32_t hth_commit_counted(const struct hth_commit *c, uint32_t rank, uint64_t *out_step);
 
 /* `rank` waits for room to begin `step`, and has no earlier save to name: from now on it begins no
@@ -113,7 +114,8 @@ void hth_commit_fail(struct hth_commit *c, struct hth_save_id save, int code, co
 /* An own object is sealed (in the holdings): offer it to its holders. */
 void hth_commit_sealed(struct hth_commit *c, struct hth_held_save *save, struct hth_held *held);
 
-/* A raw object this node's rank put: it is in the holdings as RAW, bytes in the store. */
+/* A rank of this node has put a raw object: it is in the holdings as RAW, its bytes are in the
+ * store. */
 void hth_commit_common(struct hth_commit *c, struct hth_held_save *save, struct hth_held *held);
 
 /* `rank` hands over no more objects; `objects` is how many it has handed over, common ones
@@ -126,7 +128,8 @@ void hth_commit_rank_done(
  * are done. */
 int hth_commit_needs_ranks(struct hth_commit *c, struct hth_save_id save);
 
-/* Where a save stands: for handles after a reconnect. HEARTH_ENOENT: not known any more. */
+/* The level of a save, for handles after a reconnect. HEARTH_ENOENT: the save is not known any
+ * more. */
 int hth_commit_status(struct hth_commit *c, struct hth_save_id save, enum hearth_level *out_level,
         int *out_degraded, int *out_code, char text[256]);
 

@@ -168,7 +168,7 @@ void pairs_tick(struct hth_commit *c)
         pair_look(c, &c->coord.pair[i]);
 }
 
-/* One node of the pair is lost, which explains the reports. */
+/* Drops reports of pairs with this node: the node is lost, which explains them. */
 void pairs_lost(struct hth_commit *c, uint32_t node)
 {
     for (uint32_t i = 0; i < c->coord.pairs; i++)

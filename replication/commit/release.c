@@ -13,7 +13,7 @@
 #include "replication/transfer/transfer.h"
 #include "replication/tree/blob.h"
 
-/* No transfer and no blob uses the save any more when it is freed. */
+/* Ends the save's transfers and blobs before the save is freed. */
 void hth_save_release(struct hth_ctx *ctx, struct hth_held_save *save)
 {
     hth_transfer_forget(ctx, save->id);

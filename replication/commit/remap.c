@@ -92,7 +92,8 @@ static uint32_t remap_sourced(
     return has;
 }
 
-/* With the rule left out: any other holder is a source, though it has none itself. */
+/* Only if a simulator run leaves out the rule that a source must have the bytes or a source: any
+ * other holder counts. */
 static int place_has_any_source(const struct remap *s, uint32_t rank, uint32_t place)
 {
     for (uint32_t p = 0; p < s->places; p++)

@@ -24,8 +24,9 @@ struct hth_held {
     uint32_t copied[HTH_HELD_COPIES];
     int verified; /* payload checked against the table in this process' life */
     int theirs;   /* a file of a foreign container: its slot is never given or put aside */
-    struct hth_foreign_look look; /* foreign: what it says of its items; with `verified` */
-    struct hth_slot *slot;        /* NULL: raw object (in the store's raw files), or dropped */
+    /* foreign: the items that were found in it; set with `verified` */
+    struct hth_foreign_look look;
+    struct hth_slot *slot; /* NULL: raw object (in the store's raw files), or dropped */
     struct hth_slot
             *old;   /* the bad copy that a fetch replaces, until that ends; NULL: there is none, or
                            * another program has removed its file */
@@ -91,7 +92,7 @@ void hth_held_forget_manifest(struct hth_held_save *save);
 
 /* Give one object's slot back and forget it. */
 void hth_held_drop(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held);
-/* The same for a copy that is wrong: its slot is put aside as evidence. */
+/* The same for a copy with wrong bytes: its slot is put aside as evidence. */
 void hth_held_condemn(
         struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held, const char *why);
 void hth_slot_condemn(struct hth_ctx *ctx, struct hth_slot *slot, const char *why);

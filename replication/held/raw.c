@@ -80,7 +80,7 @@ static int raw_put_piece(struct hth_sweep *sweep, uint64_t off, uint64_t len)
 
 static void raw_put_done(struct hth_sweep *sweep);
 
-/* To free a content takes as long as it is large, as everything here. */
+/* To free a content takes time that grows with its size, so a worker does it. */
 static void raw_content_run(struct hth_work *work)
 {
     struct raw_job *j = hth_owner_of(struct raw_job, sweep.work, work);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A slot stays registered for all that it is used for, and a registered one is never removed: until
- * room is short and nothing wants its size any more, as in a world of other shards, or what it was
- * made for has moved on. */
+/* A slot stays registered through all its uses, and a registered slot is not removed. Only if room
+ * is short and its size is not needed any more is it deregistered and removed: for example in a
+ * world with other shards, or after the places for which it was made have moved. */
 #include "slots.h"
 
 #include "region.h"

@@ -76,9 +76,10 @@ struct hth_fetch_want {
  * returns. */
 int hth_fetch_start(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct hth_fetch **out,
         struct hearth_error *err);
-/* More sources for the fetch of the whole object, if one runs and no source grants it anything:
- * each is asked, also again where it had nothing. A fetch knows only the sources of the map
- * under which it began, and two holders that fetch from each other would wait for each other. */
+/* Adds sources to the fetch of the whole object, if one runs and no source has granted it anything.
+ * Each is asked, also again if it had nothing before. Without this call a fetch would have only the
+ * sources of the map under which it began, and two holders that fetch from each other would wait
+ * for each other. */
 void hth_fetch_add_sources(struct hth_ctx *ctx, struct hth_save_id save, uint64_t object,
         const uint32_t *sources, uint32_t count);
 void hth_fetch_cancel(struct hth_fetch *fetch);
