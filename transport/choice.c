@@ -90,7 +90,8 @@ static int is_among(const char *devices, const char *device)
     return 0;
 }
 
-/* Of the adapter's port where it is one, else of the address's interface. */
+/* The rate of the adapter's port, if the address is an adapter's, else of the address's
+ * interface. */
 static void candidate_rate(const struct hth_machine *m, const char *bind,
         const struct hth_offer *offer, char out[HTH_MACHINE_WORD])
 {

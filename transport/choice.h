@@ -10,8 +10,8 @@
 #include "core/base/network.h"
 #include "core/format/fabric.h"
 
-/* What stands against an engine that listens like this, in the order in which it would be found
- * out: 1 and a sentence, 0: nothing that can be seen. library: of network->transport; NULL: not
+/* 1: the first reason, as a sentence, why an engine cannot listen like this, in the order in which
+ * an engine would meet them; 0: no reason is visible. library: of network->transport; NULL: not
  * asked. */
 int hth_choice_refused(const struct hth_network *network, const struct hth_machine *machine,
         const struct hth_library *library, char *out, size_t len);
@@ -20,7 +20,7 @@ int hth_choice_refused(const struct hth_network *network, const struct hth_machi
 void hth_choice_setting(const struct hth_machine *machine, const char *transport,
         const struct hth_offer *offer, char *out, size_t len);
 
-/* What transport = auto has to choose from here, the best first. */
+/* A fabric from which transport = auto can choose on this node, the best first. */
 struct hth_candidate {
     const struct hth_fabric *fabric;
     char rate[HTH_MACHINE_WORD]; /* "400 Gb/sec (4X NDR)", "25000 Mbit/s"; empty: not known */

@@ -150,7 +150,7 @@ static int interface_is_rdma(const struct hth_machine *m, const char *name)
     return is;
 }
 
-/* One more at the end of an array, zeroed; NULL: there is no memory. */
+/* Adds a zeroed element at the end of an array; NULL: there is no memory. */
 static void *machine_more(void *array, unsigned *count, size_t bytes)
 {
     unsigned char *at;
@@ -261,7 +261,8 @@ static void addresses_look(struct hth_machine *m)
 
 /* ---- adapters -------------------------------------------------------------------------------- */
 
-/* An adapter with two ports has two interfaces; which is whose says dev_port. */
+/* An adapter with two ports has two interfaces; dev_port shows which interface belongs to which
+ * port. */
 static void port_find_interface(const struct hth_machine *m, struct hth_rdma_port *port)
 {
     char pattern[128], line[64];
@@ -360,7 +361,7 @@ static void memlock_look(struct hth_machine *m)
     m->memlock_bytes = end == text ? UINT64_MAX : bytes; /* "unlimited" */
     machine_behind(m, "/proc/self/status", "CapEff:", text, sizeof(text));
     m->locks_any = (strtoull(text, NULL, 16) >> CAP_IPC_LOCK_BIT & 1) != 0;
-    /* In a user namespace of its own a capability says nothing to the driver. */
+    /* In a user namespace of its own a capability has no effect for the driver. */
     machine_line(m, text, sizeof(text), "/proc/self/uid_map");
     if (!strstr(text, "4294967295"))
         m->locks_any = 0;

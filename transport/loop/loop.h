@@ -40,17 +40,17 @@ int hth_loop_net_open(const struct hth_clock *clock, uint32_t latency_ms, struct
         struct hearth_error *err);
 void hth_loop_net_script(struct hth_loop_net *net, hth_loop_script *script, void *arg);
 
-/* Told of each registration, on the thread that registers: what it is to fail with, or 0. It
- * may let the net's clock go on, as pinning would. For a test that registers on the net's
- * thread alone. */
+/* Called for each registration, on the thread that registers: returns the code with which it is to
+ * fail, or 0. It may advance the net's clock, as pinning would. For a test that registers on the
+ * net's thread alone. */
 typedef int hth_loop_reg_fn(void *arg, uint32_t node, const void *base, uint64_t len);
 void hth_loop_net_on_reg(struct hth_loop_net *net, hth_loop_reg_fn *on_reg, void *arg);
 
-/* As where network cards serve the pulls: a grant that was revoked can be pulled under until its
- * connection is down or its region deregistered; no HTH_CAP_REVOKES. */
+/* Behaves as if network cards served the pulls: peers can pull under a revoked grant until their
+ * connection is down or the region is deregistered; no HTH_CAP_REVOKES. */
 void hth_loop_net_no_revoke(struct hth_loop_net *net);
 
-/* Each pull comes with the CRC32C of what it has brought, as from `tcp`. */
+/* Each pull completes with the CRC32C of its bytes, as with `tcp`. */
 void hth_loop_net_sums(struct hth_loop_net *net);
 
 /* A node's silence: what it sends and what is sent to it waits (a stopped process, a partition)

@@ -126,7 +126,7 @@ HEARTH_API int hth_transport_list(const char *library, const struct hth_machine 
     snprintf(out->library, sizeof(out->library), "libfabric %u.%u", FI_MAJOR(lib->version()),
             FI_MINOR(lib->version()));
     if (lib->getinfo(API, NULL, NULL, 0, NULL, &all))
-        all = NULL; /* nothing comes up: each says why */
+        all = NULL; /* no provider starts: each row has the reason */
     for (const struct hth_ofi_provider *p = hth_ofi_providers;
             p->name && out->count < HTH_OFFERS_MOST; p++)
         list_offer(lib, all, p, machine, &out->offer[out->count++]);

@@ -98,8 +98,9 @@ void hth_rdm_peer_end_reads(struct hth_rdm *r, struct hth_rdm_peer *peer);
 
 enum hth_rdm_op_kind { HTH_RDM_RECV, HTH_RDM_SEND, HTH_RDM_READ };
 
-/* What travels through the library as an operation's context. It lives as long as its endpoint, and
- * names its connection by id, so that a late completion finds nothing wrong. */
+/* The context of an operation, which the library returns. It lives as long as its endpoint, and
+ * names its connection by id, so that a late completion of an ended connection finds no
+ * connection. */
 struct hth_rdm_op {
     struct fi_context2 context; /* first, so that one pointer is both; the library's */
     enum hth_rdm_op_kind kind;
@@ -242,7 +243,7 @@ static inline uint64_t hth_rdm_now(const struct hth_rdm *r)
     return hth_now_ms(&r->o.clock);
 }
 
-/* Of the time that is slept, whatever r->o.clock says. */
+/* The clock of the time that is slept, which r->o.clock may differ from. */
 static inline uint64_t hth_rdm_real_us(void)
 {
     struct timespec t;

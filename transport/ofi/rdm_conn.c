@@ -136,7 +136,7 @@ int hth_rdm_accepted(struct hth_rdm_conn *c, const unsigned char *bytes, size_t 
     c->peer_token = hello.token;
     if (hello.packet < c->packet)
         c->packet = hello.packet;
-    c->want_ack = 1; /* so that it knows that we have its answer */
+    c->want_ack = 1; /* shows the peer that its answer has come */
     hth_rdm_conn_up(c);
     return HEARTH_OK;
 }

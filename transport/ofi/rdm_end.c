@@ -64,7 +64,7 @@ static int end_wait(struct hth_rdm_end *e)
     return e->fd >= 0 && epoll_ctl(e->r->o.epoll_fd, EPOLL_CTL_ADD, e->fd, &ev) ? -FI_EIO : 0;
 }
 
-/* Its objects, enabled. 0 or -fi_errno. */
+/* Opens and enables its objects. 0 or -fi_errno. */
 static int end_objects(struct hth_rdm_end *e, struct fi_info *info, uint32_t *queue)
 {
     struct fi_av_attr av = { .type = info->domain_attr->av_type, .count = 64 };

@@ -64,7 +64,7 @@ static void rdm_close(struct hth_transport *t)
 
     if (!t)
         return;
-    hth_rdm_end_read(&r->home); /* who has said BYE is not answered */
+    hth_rdm_end_read(&r->home); /* a peer that has sent BYE is not answered */
     r->o.closing = 1;
     rdm_leave_all(r, 1); /* first, while BYE has a place */
     rdm_leave_all(r, 0);

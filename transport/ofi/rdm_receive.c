@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What comes in: from anybody, out of order, twice. Packets of a connection are put in order, and
- * each goes to whom it is for. The window is that of rdm_stream.c.
+ * Incoming packets: from any sender, out of order, twice. The packets of a connection are put in
+ * order, and each goes to its receiver. The window is that of rdm_stream.c.
  */
 #include "rdm.h"
 
@@ -120,7 +120,7 @@ void hth_rdm_received(struct hth_rdm *r, const unsigned char *bytes, size_t len)
     struct hth_rdm_head h;
 
     if (hth_rdm_head_read(bytes, len, &h))
-        return; /* from anybody */
+        return; /* any program may have sent it */
     if (h.kind == HTH_RDM_OPEN) {
         hth_rdm_greeted(r, bytes + HTH_RDM_HEAD, h.len);
         return;

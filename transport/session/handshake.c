@@ -151,7 +151,7 @@ static const char *hello_name(const struct hth_epoch *e, uint32_t node, const ch
     return e && node < e->nodes ? e->member[node].node : otherwise;
 }
 
-/* Of an engine that means no epoch. */
+/* 1: the hello is of an engine outside of all epochs. */
 static int hello_is_outside(const struct hth_frame *frame)
 {
     return !frame->epoch && !frame->nonce && hth_get32(frame->body + AT_FROM) == HTH_NODE_NONE &&
@@ -227,8 +227,8 @@ static void hello_answer(
         hth_peer_drop_link(s, link, HEARTH_EPEER);
 }
 
-/* The refused hello names a member, but anybody could have sent it. So we dial that member
- * ourselves, and believe what it answers. */
+/* The refused hello names a member, but any program could have sent it. So this node dials that
+ * member itself, and relies on the answer. */
 static void hello_look(struct hth_session *s, const struct hth_frame *frame)
 {
     const struct hth_epoch *e = s->epoch;
@@ -281,7 +281,7 @@ static void handshake_on_auth(struct hth_session *s, struct link *link,
 
 /* ---- the dialler ---- */
 
-/* It comes from whom we have dialled. */
+/* 1: the answer comes from the node that this node has dialled. */
 static int ack_names_peer(
         const struct hth_session *s, const struct link *link, const struct hth_frame *frame)
 {

@@ -146,7 +146,7 @@ void hth_peer_leave(struct hth_session *s, struct peer *peer)
         hth_peer_drop_link(s, link, HEARTH_ECANCELED);
 }
 
-/* Its owner may visit others meanwhile, and join an epoch. */
+/* The owner may visit other engines in the call, and join an epoch. */
 void hth_peers_sweep(struct hth_session *s)
 {
     struct peer **at = &s->peers;
@@ -225,7 +225,7 @@ void hth_peer_flush(struct hth_session *s, struct peer *peer)
     }
 }
 
-/* It dialled us again, so for it the connections it dialled before are gone. */
+/* The peer has dialled again, so on its side the connections that it dialled before have ended. */
 static void peer_replace_links(struct hth_session *s, struct peer *peer)
 {
     struct link *link = peer->open, *next;
@@ -334,7 +334,8 @@ void hth_peer_drop_link(struct hth_session *s, struct link *link, int why)
     hth_peer_lost(s, link, hearth_strerror(why));
 }
 
-/* A peer that refuses us is asked again later and later: its answer will hardly be another one. */
+/* A peer that refuses this node is dialled again at growing intervals: its answer will hardly
+ * change. */
 static void peer_give_up(
         struct hth_session *s, struct peer *peer, int code, const char *what, int refused)
 {

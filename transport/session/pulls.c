@@ -13,7 +13,7 @@
 
 #define MOST_STALLS 12u
 
-/* By due time: behind all that are due no later. */
+/* Adds the pull in the order of due times, behind all that are due no later. */
 static void pull_wait_add(struct hth_session *s, struct hth_session_pull *pull)
 {
     struct hth_session_pull *before = s->pull_last;
@@ -69,8 +69,8 @@ int hth_session_pull(struct hth_session *s, uint32_t node, const struct hth_gran
     return HEARTH_OK;
 }
 
-/* Where the owner's own processor must serve a pull, its end shows that it runs; where the
- * hardware does, a stopped process serves as well. */
+/* 1: the end of a pull shows that the owner runs, because the owner's processor serves it. If its
+ * hardware serves pulls, a stopped process serves them as well. */
 static int pull_is_life_sign(const struct hth_session *s)
 {
     return !(s->transport->ops->caps(s->transport) & HTH_CAP_ONE_SIDED);
@@ -104,7 +104,7 @@ void hth_pulls_on_pull(void *self, uint64_t cookie, int code)
     pull->done(pull, code);
 }
 
-/* Bytes have come since: it waits for stall_ms from the last of them. */
+/* 1: bytes have come since, so the pull waits for stall_ms from the last of them. */
 static int pull_goes_on(
         struct hth_session *s, struct hth_session_pull *pull, const struct link *link, uint64_t now)
 {

@@ -74,7 +74,7 @@ static int rest_agrees(const struct hth_session *s, const struct link *link, uin
 
 static void rest_say(struct hth_session *s, struct link *link, unsigned char what)
 {
-    (void)hth_link_send(s, link, HTH_MSG_REST, &what, 1); /* not said: the deadline ends it */
+    (void)hth_link_send(s, link, HTH_MSG_REST, &what, 1); /* not sent: the deadline ends it */
 }
 
 static void rest_begin(struct hth_session *s, struct link *link, enum link_rest rest)
@@ -154,7 +154,7 @@ static void rest_tick_link(struct hth_session *s, struct link *link, uint64_t no
     }
 }
 
-/* As many as wait for a place, less those that are on their way. */
+/* Lets as many connections rest as dials wait for a place, less those that are ending already. */
 static void rest_make_room(struct hth_session *s, uint64_t now)
 {
     uint32_t wanted = s->crowded;

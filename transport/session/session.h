@@ -87,7 +87,7 @@ struct hth_session_pull {
 
 /* A grant to one peer; for revoke. */
 struct hth_grant {
-    hth_conn conn; /* the holder's, which it is good on; not told to the peer */
+    hth_conn conn; /* the holder's connection, on which it is valid; not sent to the peer */
     uint32_t desc_len;
     unsigned char desc[HTH_DESC_MAX];
 };

@@ -32,7 +32,7 @@ enum link_state {
 enum link_rest {
     REST_NONE,
     REST_ASKED,  /* by us */
-    REST_AGREED, /* we have said yes; the peer closes it */
+    REST_AGREED, /* this node has agreed; the peer closes it */
 };
 
 struct message; /* of peer.c */
@@ -43,7 +43,7 @@ struct link {
     enum link_state state;
     int dialled;
     int outside;       /* in no epoch */
-    uint64_t store;    /* accepted, outside: what it says its store is */
+    uint64_t store;    /* accepted, outside: the store that it claims */
     uint32_t node;     /* the node that an accepted link claims to be; proved once OPEN */
     struct peer *peer; /* NULL: not known, or no longer the peer's */
     uint8_t version;

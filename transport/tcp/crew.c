@@ -81,8 +81,8 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* Until there is work, or the time for looking is over. A thread that was woken may stand on the
- * caller's processor: it gives it away at each look. */
+/* Looks until there is work, or the time for looking is over. A thread that was woken may be on the
+ * caller's processor: it yields at each look. */
 static void hand_look(struct hth_tcp_crew *c)
 {
     uint64_t end = now_ns() + LOOKS_NS;
@@ -116,8 +116,9 @@ static void *hand_run(void *arg)
     return NULL;
 }
 
-/* Without signals: they are the process's, but for SIGBUS of a cut file: blocked it ends hearthd,
- * whose handler goes on. Those that do not start are not missed. */
+/* The threads block all signals, which belong to the process, except SIGBUS of a cut file: a
+ * blocked SIGBUS ends hearthd, while hearthd's handler survives it. If a thread does not start, the
+ * others do its parts. */
 static void crew_start(struct hth_tcp_crew *c)
 {
     sigset_t all, old;

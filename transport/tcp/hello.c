@@ -72,13 +72,13 @@ static int dial_socket(struct hth_tcp *t, const union hth_addr *peer, int *out_f
     setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     if (bind(fd, &from.sa, hth_addr_len(&from)))
-        return errno == EADDRNOTAVAIL ? ENXIO : errno; /* of connect() it is a want of ports */
+        return errno == EADDRNOTAVAIL ? ENXIO : errno; /* from connect() it means a lack of ports */
     if (connect(fd, &peer->sa, hth_addr_len(peer)) && errno != EINPROGRESS)
         return errno;
     return 0;
 }
 
-/* One half of the connection. 0 or an errno. */
+/* Dials one half of the connection. 0 or an errno. */
 static int greeting_dial(struct hth_tcp_conn *c, enum hth_purpose purpose)
 {
     struct hth_tcp_greeting *g = calloc(1, sizeof(*g));
@@ -139,7 +139,7 @@ static void dialled_proves(struct hth_tcp_greeting *g)
         g->stage = HTH_TCP_FINISHES;
 }
 
-/* Its proof has come: the other half is next, or the connection stands. */
+/* The listener's proof has come: the other half is next, or the connection stands. */
 static void dialled_finishes(struct hth_tcp_greeting *g)
 {
     struct hth_tcp_conn *c = g->conn;
@@ -295,7 +295,7 @@ static int accepted_says(struct hth_tcp_greeting *g)
     return 1;
 }
 
-/* It waits for its other half. */
+/* Keeps the half until its other half comes. */
 static void accepted_keep(struct hth_tcp_greeting *g)
 {
     struct hth_seal_bond bond;
@@ -330,7 +330,7 @@ static int accepted_join(struct hth_tcp_greeting *g)
     return 1;
 }
 
-/* Its proof has come. 0: close. */
+/* The dialler's proof has come. 0: close. */
 static int accepted_admits(struct hth_tcp_greeting *g)
 {
     unsigned char proof[HTH_SEAL_PROOF];

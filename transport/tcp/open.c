@@ -87,7 +87,7 @@ static const struct hth_transport_ops tcp_ops = {
     .close = tcp_close,
 };
 
-/* Two descriptors each, and the rest of the process wants some. */
+/* A connection takes two descriptors, and the rest of the process needs some. */
 static uint32_t tcp_conns_max(void)
 {
     struct rlimit files;
@@ -129,7 +129,7 @@ static int tcp_poll_open(struct hth_tcp *t, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-/* How many threads seal and open beside this one. In a build for tests HEARTH_TCP_CREW says it. */
+/* How many threads seal and open beside this one. In a build for tests HEARTH_TCP_CREW sets it. */
 static unsigned tcp_crew_size(void)
 {
     cpu_set_t cores;

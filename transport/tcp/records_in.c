@@ -145,7 +145,7 @@ static int small_take(struct hth_tcp_conn *c)
 
 /* ---- both ---- */
 
-/* As much as what is known to come: not a byte of a record whose length is not. */
+/* Receives as much as is known to come: no byte of a record whose length is not known. */
 static ssize_t records_receive(struct hth_tcp_conn *c, uint64_t *out_room)
 {
     struct hth_tcp_sealed_in *r = &c->sealed_in;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which code does the work: libcrypto's where it is there, two to three times as fast, else
- * libsodium's ChaCha20-Poly1305. AES is offered only where the processor does it: by tables it is
- * slow, and tells its key to whoever shares the cache. */
+/* The code that does the work: libcrypto's if it is installed, two to three times as fast, else
+ * libsodium's ChaCha20-Poly1305. AES is offered only if the processor has instructions for it:
+ * computed by tables, it is slow, and shows its key to programs that share the cache. */
 #include "seal_cipher.h"
 
 #include "core/base/libcrypto.h"

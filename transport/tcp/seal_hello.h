@@ -22,7 +22,8 @@ void hth_seal_hello_sign(unsigned char hello[HTH_SEAL_HELLO], const unsigned cha
 int hth_seal_hello_is_of(
         const unsigned char hello[HTH_SEAL_HELLO], const unsigned char job_key[HTH_KEY]);
 
-/* Of the side that the caller expects. Errors: HEARTH_EPROTO for what that side never writes. */
+/* Decodes a hello of the side that the caller expects. Errors: HEARTH_EPROTO for values that this
+ * side never writes. */
 int hth_seal_hello_decode(struct hth_seal_hello *out, const unsigned char bytes[HTH_SEAL_HELLO],
         enum hth_seal_side side, struct hearth_error *err);
 

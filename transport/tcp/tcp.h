@@ -46,7 +46,7 @@ enum hth_tcp_role {
     HTH_TCP_BULK,
 };
 
-/* What epoll watches. Its id, not its address, stands there: an event that comes late finds
+/* A descriptor that epoll watches. The event has its id, not its address: a late event finds
  * nothing. */
 struct hth_tcp_sock {
     struct hth_tcp *t;
@@ -64,7 +64,7 @@ enum hth_tcp_stage {
     HTH_TCP_AWAITS,   /* the listener's hello is to come */
     HTH_TCP_FINISHES, /* its proof */
     HTH_TCP_LISTENS,  /* accepted: the dialler's hello is to come */
-    HTH_TCP_ADMITS,   /* his proof */
+    HTH_TCP_ADMITS,   /* the dialler's proof */
     HTH_TCP_HALF,     /* proved, for messages: its bulk half is to come */
 };
 
@@ -214,7 +214,7 @@ static inline void hth_tcp_head_put(
 
 #define HTH_TCP_ASKS 8u /* requests sent at once */
 
-/* What comes by a bulk socket. */
+/* The incoming side of a bulk socket. */
 struct hth_tcp_in {
     unsigned char head[HTH_TCP_HEAD]; /* of the body that comes */
     unsigned char next[HTH_TCP_HEAD]; /* the one behind it */
@@ -222,10 +222,10 @@ struct hth_tcp_in {
     unsigned char request[HTH_TCP_REQUEST];
     unsigned char *into;       /* the body's next byte */
     uint64_t left;             /* bytes of the body to come */
-    struct hth_tcp_pull *pull; /* whose data it is; NULL: it is a request */
+    struct hth_tcp_pull *pull; /* the pull whose data it is; NULL: it is a request */
 };
 
-/* What leaves by it: headers, bytes of one piece, and what ends its pull. */
+/* The outgoing side: headers, bytes of one piece, and the end of its pull. */
 struct hth_tcp_out {
     unsigned char head[HTH_TCP_ASKS * (HTH_TCP_HEAD + HTH_TCP_REQUEST)];
     uint32_t head_len, head_put;
@@ -233,7 +233,8 @@ struct hth_tcp_out {
     uint64_t grant; /* of the piece */
     uint64_t off;   /* in it */
     uint64_t left;  /* bytes of the piece */
-    int dead; /* the grant has ended, or its memory: zeros take its place, and the end says so */
+    /* the grant or its memory has ended: zeros are sent instead, and the end reports it */
+    int dead;
     unsigned char tail[HTH_TCP_HEAD];
     uint32_t tail_len, tail_put;
 };
@@ -323,8 +324,8 @@ int hth_tcp_frame_data(struct hth_tcp_conn *c, uint64_t n, uint32_t crc);
 /* c->out anew; 0: nothing is to be sent. */
 int hth_tcp_frames_fill(struct hth_tcp_conn *c);
 int hth_tcp_frames_are_out(const struct hth_tcp_out *out);
-/* The next bytes of the piece: from the region while the grant stands, else zeros, and its end then
- * says that they are nothing. */
+/* The next bytes of the piece: from the region while the grant stands, else zeros, which the end of
+ * the pull then reports as void. */
 struct iovec hth_tcp_frame_source(struct hth_tcp_conn *c);
 
 /* ---- records_in.c: the same, sealed, as it comes ---- */
@@ -337,7 +338,7 @@ void hth_tcp_sealed_in_end(struct hth_tcp_conn *c); /* nothing comes any more */
 /* ---- records.c: and as it leaves ---- */
 
 struct hth_tcp_crew *hth_tcp_crew_for(
-        const struct hth_tcp *t, uint64_t bytes); /* NULL: it is not worth one */
+        const struct hth_tcp *t, uint64_t bytes); /* NULL: too few bytes for a crew */
 int hth_tcp_sealed_write(struct hth_tcp_conn *c); /* 1: there is more to send; -1: errno */
 void hth_tcp_sealed_fini(struct hth_tcp_conn *c);
 
@@ -357,7 +358,7 @@ void hth_tcp_pulls_begin(struct hth_tcp_conn *c); /* it is up */
 int hth_tcp_pulls_may_ask(const struct hth_tcp_conn *c);
 /* As many requests as there is room for; returns how many bytes. */
 uint32_t hth_tcp_pulls_ask(struct hth_tcp_conn *c, unsigned char *out, uint32_t room);
-/* Where data of this pull goes; NULL: it is none, or too much. */
+/* The pull to which the data belongs; NULL: there is no such pull, or it is too much. */
 struct hth_tcp_pull *hth_tcp_pull_find(struct hth_tcp_conn *c, uint64_t name, uint32_t len);
 /* 0, or -1: there is no such pull, or it cannot be over. */
 int hth_tcp_pull_ended(struct hth_tcp_conn *c, uint64_t name, unsigned code);

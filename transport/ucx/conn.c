@@ -110,7 +110,7 @@ static int conn_is_young(const struct hth_ucx_conn *c)
     return c && (c->state == HTH_UCX_DIALING || c->state == HTH_UCX_CALLED);
 }
 
-/* When something becomes of it, whatever UCX does. */
+/* When the connection has to change its state, even if UCX does nothing. */
 static uint64_t conn_due_ms(const struct hth_ucx_conn *c, uint64_t now)
 {
     switch (c->state) {

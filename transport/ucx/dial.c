@@ -10,14 +10,14 @@
 
 enum { HELLO = 1, WELCOME = 2 };
 
-/* UCX's word that an endpoint has failed. It stays ours until it is closed. */
+/* UCX reports that an endpoint has failed. The endpoint stays this module's until it is closed. */
 static void dial_on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     (void)ep;
     hth_ucx_conn_broke(arg, status);
 }
 
-/* Both sides watch their peer (UCP_ERR_HANDLING_MODE_PEER): without, a death is never told. */
+/* Both sides watch their peer (UCP_ERR_HANDLING_MODE_PEER): otherwise UCX never reports a death. */
 static void dial_endpoint(struct hth_ucx *t, struct hth_ucx_conn *c, ucp_ep_params_t *params)
 {
     ucs_status_t status;

@@ -28,7 +28,7 @@ static void key_free(struct hth_ucx_key *key)
     free(key);
 }
 
-/* Messages keep their order, so the key is there before any word of the grant. */
+/* Messages keep their order, so the peer has the key before the message with the grant comes. */
 static void key_tell(struct hth_ucx *t, struct hth_ucx_conn *c, const struct hth_region *r)
 {
     unsigned char header[HTH_UCX_KEY];

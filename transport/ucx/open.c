@@ -313,7 +313,7 @@ static int provider_take(struct hth_ucx *t, const char *provider, struct hearth_
             provider);
 }
 
-/* What UCX calls the device behind the interface. */
+/* Finds the name that UCX has for the device behind the interface. */
 static int device_take(const struct hth_ucx *t, const char *provider, const char *interface,
         char out[HTH_UCX_DEVICE], struct hearth_error *err)
 {
@@ -334,7 +334,7 @@ static int bound_is_loopback(const struct hth_ucx *t)
     return t->bound.ss_family == AF_INET && ntohl(in->sin_addr.s_addr) >> 24 == 127;
 }
 
-/* It would listen, and no peer would ever be reached. */
+/* Without this check it would listen, and would never reach a peer. */
 static int loopback_check(const struct hth_ucx *t, struct hearth_error *err)
 {
     if (t->rdma || !bound_is_loopback(t) || !hth_ucx_needs(HTH_UCX_NO_LOOPBACK))
