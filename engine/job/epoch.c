@@ -233,9 +233,9 @@ static void epoch_join_table(struct hth_node *n, struct client *c, const struct 
     epoch_answer(n, c, m);
 }
 
-/* Another rank of this node has brought the table whose epoch we are in: its first row has the
- * number that rank 0 has drawn for this gathering alone. The rest would be read and made an epoch
- * of for each rank. */
+/* 1: another rank of this node has handed in the table of the present epoch: its first row has the
+ * number that rank 0 has drawn for this gathering alone. Otherwise each rank's table would be read
+ * and made into an epoch. */
 static int epoch_is_joined(
         struct hth_node *n, const struct hth_local_join *m, struct hth_content *content)
 {
@@ -351,7 +351,8 @@ int epoch_resume(struct hth_node *n, struct hearth_error *err)
                 "epoch %" PRIu64 " has not recovered yet: its ranks join again", n->epoch.epoch);
         return HEARTH_OK;
     }
-    if (!hth_commit_knows(n->commit, &n->epoch)) { /* nor may it contradict what it has said */
+    /* otherwise it could contradict what it has sent */
+    if (!hth_commit_knows(n->commit, &n->epoch)) {
         hth_say(&n->ctx.log, HEARTH_LOG_INFO, "epoch-over",
                 "what was decided in epoch %" PRIu64 " is not on record here: its ranks join again",
                 n->epoch.epoch);

@@ -11,7 +11,7 @@ struct hth_node;
 
 void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_join *m,
         struct hth_content *content);
-/* After a restart under living ranks: in their epoch again, where it can be. */
+/* After a restart under living ranks: enters their epoch again, if that is possible. */
 int epoch_resume(struct hth_node *n, struct hearth_error *err);
 
 #endif

@@ -39,7 +39,7 @@ static void recovery_answer(struct hth_node *n, struct client *c)
     reply_packet(n, c->id, packet, sizeof(answer) + len);
 }
 
-/* What follows the fixed part. */
+/* Reads the names that follow the fixed part. */
 static void recovery_take_common(struct hth_node *n, const struct hth_local_recover *m)
 {
     const char *name = (const char *)(m + 1);

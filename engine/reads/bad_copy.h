@@ -14,7 +14,7 @@ void bad_copy_ask(struct hth_node *n, struct client *c, const struct hth_local_b
 /* Another node has, of what it pulled from here. */
 void bad_copy_peer(struct hth_node *n, uint32_t from, struct hth_save_id save, uint64_t object,
         uint64_t chunk);
-/* This copy is wrong: it is put aside, and brought back where its save is one that is kept. */
+/* This copy is wrong: it is put aside. If its save is kept, the object is fetched again. */
 void bad_copy_set_aside(struct hth_node *n, struct hth_held_save *save, struct hth_held *held,
         const struct hearth_error *why);
 void bad_copy_tick(struct hth_node *n, uint64_t now_ms);

@@ -200,7 +200,7 @@ static int find_now(struct hth_node *n, const struct hth_local_find *m, int last
                          : find_by_step(n, m, last, out, err);
 }
 
-/* 1: it was answered. The last time it always is. */
+/* 1: the request was answered; the last try always answers. */
 static int find_answer(
         struct hth_node *n, uint32_t client, const struct hth_local_find *m, int last)
 {

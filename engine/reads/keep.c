@@ -68,7 +68,7 @@ void keep_ask(struct hth_node *n, struct client *c, const struct hth_local_wish 
     w->wish = (enum hth_wish)m->wish;
     w->save = hth_local_save_to(m->save);
     w->next = n->wishes;
-    n->wishes = w; /* said by the next tick, which comes at once */
+    n->wishes = w; /* the next tick, which comes at once, sends it */
 }
 
 static void wish_free(struct wish **at)

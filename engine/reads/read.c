@@ -33,11 +33,11 @@ struct lease { /* a sealed object in a reader's hands */
 
 #define READ_AGAIN_MS 5u
 
-struct look { /* a request that waits until its object was looked at, or brought */
+struct look { /* a request that waits until its object is verified or fetched */
     struct look *next;
     uint32_t client;
     struct hth_local_map ask;
-    uint64_t again_ms; /* there was no slot yet to bring it into: tried again then; 0: under way */
+    uint64_t again_ms; /* no slot was there for the fetch: tried again then; 0: under way */
     uint64_t until_ms; /* and not any more then */
 };
 
@@ -251,7 +251,8 @@ void read_unmap(struct hth_node *n, struct client *c, const struct hth_local_unm
 
 /* ---- Ranges of others' ----------------------------------------------------------------------- */
 
-/* A range on its way from a peer, once for all who want it; freed when it has arrived or failed. */
+/* A range that is being pulled from a peer, once for all clients that read it; freed when it has
+ * arrived or failed. */
 struct reading {
     struct hth_node *node;
     struct reading *next;
@@ -599,7 +600,8 @@ static void raw_let_go(struct hth_node *n, void *raw)
     n->env.store->ops->raw_close(n->env.store, raw);
 }
 
-/* The file itself, to read: it is never written to again, and the rank knows its digest. */
+/* The client gets a descriptor of the file itself, to read: the file is never written again, and
+ * the rank has its digest. */
 void read_common(struct hth_node *n, struct client *c, const struct hth_local_common *m)
 {
     struct hth_local_bytes answer = { .head = { sizeof(answer), HTH_LOCAL_BYTES, m->head.request,

@@ -13,9 +13,9 @@ void read_map(struct hth_node *n, struct client *c, const struct hth_local_map *
 void read_unmap(struct hth_node *n, struct client *c, const struct hth_local_unmap *m);
 void read_range(struct hth_node *n, struct client *c, const struct hth_local_map *m);
 void read_common(struct hth_node *n, struct client *c, const struct hth_local_common *m);
-/* Its leases end; what it waits for is forgotten when it comes. */
+/* The client's leases end; an object that it waits for is dropped when it comes. */
 void read_gone(struct hth_node *n, uint32_t client);
-/* What could not be brought yet, since its slot is being made. */
+/* Tries again the fetches that had to wait for a slot. */
 void read_tick(struct hth_node *n, uint64_t now_ms);
 uint64_t read_due_ms(const struct hth_node *n);
 void read_close(struct hth_node *n);

@@ -50,8 +50,8 @@ static void pending_free(struct pending *p)
     free(p);
 }
 
-/* The rank says which object of its save comes next. Slots lent for that one and for later ones
- * were in answers that the rank gave up waiting for: they go back. */
+/* The rank names the object of its save that comes next. Slots that were lent for that object and
+ * for later ones were in answers for which the rank did not wait any more: they are given back. */
 static int begin_rewind(
         struct hth_node *n, struct loan *l, uint32_t index, struct hearth_error *err)
 {

@@ -14,7 +14,7 @@
 
 #define RECORD "handed"
 
-/* The sets of ranks of the saves that rows are of, as the commit knows them. HEARTH_ENOMEM. */
+/* Adds the sets of ranks of the rows' saves, as the commit has them. HEARTH_ENOMEM. */
 static int committed_name_sets(struct hth_node *n, struct hth_handed_record *record)
 {
     record->set = calloc(HTH_HANDED_SETS, sizeof(*record->set));
@@ -86,7 +86,7 @@ static void committed_add(struct hth_node *n, struct hth_handed row, const struc
         n->committed[n->committed_rows++] = row;
 }
 
-/* Its common objects, which the holdings know from COMMON on. */
+/* Adds the rank's common objects, which are in the holdings from COMMON on. */
 static void committed_add_commons(struct hth_node *n, const struct loan *l)
 {
     const struct hth_held_save *s = hth_holdings_find(&n->ctx, l->save);

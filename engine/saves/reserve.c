@@ -86,7 +86,7 @@ static size_t reserve_more(const struct hth_node *n, uint64_t largest, uint64_t 
     return count;
 }
 
-/* One largest for each save, for maps that are not settled. */
+/* Adds a slot of the largest size for each save, for maps that are not settled. */
 static size_t reserve_for_maps(const struct hth_node *n, uint64_t largest, uint64_t *bytes)
 {
     size_t count = 0;
@@ -96,8 +96,8 @@ static size_t reserve_for_maps(const struct hth_node *n, uint64_t largest, uint6
     return count;
 }
 
-/* Slots for keep + 1 saves of one rank's part, object by object: as it said, else one object of
- * `unsaid` bytes. */
+/* Slots for keep + 1 saves of one rank's part, object by object, by the sizes that the rank has
+ * sent; else one object of `unsaid` bytes. */
 static size_t reserve_of(const struct hth_node *n, uint32_t rank, uint64_t unsaid, uint64_t *bytes)
 {
     const struct hth_sizes one = { .bytes = { unsaid }, .count = { unsaid != 0 } };
@@ -110,7 +110,7 @@ static size_t reserve_of(const struct hth_node *n, uint32_t rank, uint64_t unsai
     return count;
 }
 
-/* Of what our ranks own and we hold for others. */
+/* Slots for the objects of this node's ranks, and for the copies that this node holds. */
 static size_t reserve_owed(const struct hth_node *n, uint64_t *bytes, uint64_t *out_largest)
 {
     size_t count = 0;
@@ -131,7 +131,7 @@ int reserve_slots(struct hth_node *n, struct hearth_error *err)
     size_t count;
     int rc;
 
-    if (!n->objects) { /* no rank has said any */
+    if (!n->objects) { /* no rank has sent sizes */
         hth_point(&n->ctx.points, "reserve");
         return HEARTH_OK;
     }
@@ -177,7 +177,7 @@ int reserve_look(struct hth_node *n, uint64_t object, struct hearth_error *err)
     return rc;
 }
 
-/* What BEGIN will ask for again; of copies what their offers will. */
+/* The size that BEGIN will ask for again; of a copy, the size that its offer will ask for. */
 static uint64_t reserve_asked_for(
         const struct hth_node *n, struct hth_save_id save, const struct hth_held *h)
 {
@@ -232,7 +232,8 @@ static size_t reserve_part(const struct hth_node *n, const struct hth_held_save 
     return count ? count : 1;
 }
 
-/* If an object is larger than all of the part, it takes the first one's place: it has grown. */
+/* If an object is larger than all objects of the part, it takes the first one's place: the object
+ * has grown. */
 static void reserve_grow(uint64_t *bytes, size_t count, uint64_t object)
 {
     for (size_t i = 0; i < count; i++)
@@ -241,7 +242,8 @@ static void reserve_grow(uint64_t *bytes, size_t count, uint64_t object)
     bytes[0] = object;
 }
 
-/* What lies here of one save of these ranks; NULL: of all. bytes NULL: only counts. */
+/* The sizes of the objects here of one save of these ranks; NULL: of all ranks. bytes NULL: only
+ * counts. */
 static size_t reserve_save(const struct hth_node *n, const struct hth_held_save *like,
         const struct hth_ranks *ranks, uint32_t rank, uint64_t object, uint64_t *bytes)
 {
@@ -275,7 +277,7 @@ int reserve_room(struct hth_node *n, uint32_t rank, uint64_t object,
         count += reserve_save(n, like, sets[k], rank, object, bytes + count);
     for (size_t i = 0; i < count; i++)
         largest = bytes[i] > largest ? bytes[i] : largest;
-    if (n->epoch.nodes > 1) /* the next map may bring a copy of a kept save */
+    if (n->epoch.nodes > 1) /* the next map may assign a copy of a kept save to this node */
         bytes[count++] = largest;
     rc = n->env.store->ops->enough(n->env.store, bytes, count, err);
     free(bytes);
@@ -329,7 +331,7 @@ static size_t reserve_shown_max(const struct hth_node *n, const struct hth_held_
     return max;
 }
 
-/* All that saves like the newest one want, where this map has their objects. 1: some go later. */
+/* Gives back slots that saves like the newest do not need under this map. 1: some go later. */
 static int reserve_give_back(struct hth_node *n, const struct hth_held_save *s)
 {
     size_t max = reserve_shown_max(n, s), count;

@@ -13,14 +13,14 @@ struct hth_ranks;
 int reserve_sizes(
         struct hth_node *n, const unsigned char *table, uint32_t world, struct hearth_error *err);
 void reserve_no_sizes(struct hth_node *n);
-/* Bytes of its largest object; 0: it has said nothing. */
+/* Bytes of the rank's largest object; 0: the rank has sent no sizes. */
 uint64_t reserve_said(const struct hth_node *n, uint32_t rank);
 
 /* Asks the store for slots of those sizes. Errors: HEARTH_ENOMEM, the store's. */
 int reserve_slots(struct hth_node *n, struct hearth_error *err);
-/* At an epoch's first begin, of an object of so many bytes: is there room for keep + 1 saves, if
- * ranks that have said no sizes have parts like this one? Errors: HEARTH_ENOSPC with the store's
- * numbers; later calls: none. */
+/* At an epoch's first begin, of an object of so many bytes: checks whether there is room for keep +
+ * 1 saves, if ranks that have sent no sizes have parts like this one. Errors: HEARTH_ENOSPC with
+ * the store's numbers; later calls: none. */
 int reserve_look(struct hth_node *n, uint64_t object, struct hearth_error *err);
 /* Is there room for saves of these sets[saves] of ranks (NULL: all), with our ranks' objects and
  * the copies that we hold? `rank` has an object of `object` bytes. If a rank declared no sizes,

@@ -36,7 +36,7 @@ static int loan_counts(const struct loan *l, uint32_t rank)
     return l->rank == rank && !l->has_id && !l->dead;
 }
 
-/* It is the first undecided save of this rank. */
+/* 1: the save would be the first undecided save of this rank. */
 static int undecided_first(const struct staging *s)
 {
     const struct hth_ranks *ranks;

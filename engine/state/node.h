@@ -90,7 +90,7 @@ int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct 
 void hth_node_request(struct hth_node *node, uint32_t client, const void *bytes, size_t len,
         struct hth_content *content);
 
-/* Its connection ended or its process died: leases and loans of it end. */
+/* The client's connection ended or its process died: its leases and loans end. */
 void hth_node_client_gone(struct hth_node *node, uint32_t client);
 
 /* The meeting of the ranks delivers the packed table of this gather; it is kept for other engines,
@@ -106,7 +106,8 @@ struct hth_transport *hth_node_transport(struct hth_node *node); /* for progress
 /* 1: the engine is to end and to begin anew on another fabric. It answers no request any more. */
 int hth_node_ends(const struct hth_node *node);
 
-/* Time, and whatever the transport's progress left to do. Call when due and after any event. */
+/* Time has passed, or the transport's progress has left work. Call it when it is due and after any
+ * event. */
 void hth_node_tick(struct hth_node *node);
 uint64_t hth_node_due_ms(struct hth_node *node); /* store's background work included */
 
@@ -121,7 +122,7 @@ uint32_t hth_node_clients(const struct hth_node *node); /* attached now */
  * end. */
 int hth_node_done(const struct hth_node *node);
 
-/* What its memory is left for when the engine ends. */
+/* Which files stay when the engine ends. */
 enum hth_leftover {
     HTH_LEAVE_ALL,     /* the job goes on, or may */
     HTH_LEAVE_RECORDS, /* it was dropped, and some nodes may not have learned it */

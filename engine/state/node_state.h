@@ -43,7 +43,7 @@ struct hth_node {
     /* The epoch: written by epoch.c. */
     struct hth_epoch epoch; /* ctx.epoch points here once there is one */
     struct hth_local_opts opts;
-    struct hearth_error failure; /* why the epoch came to nothing; code 0: it has not */
+    struct hearth_error failure; /* why the epoch failed; code 0: it has not */
     struct hearth_error over;    /* why this engine ends; code 0: it does not */
     /* Coordinator: an epoch whose decisions were on a record that is gone or damaged. It is not
      * joined again. */
@@ -73,8 +73,8 @@ struct hth_node {
 
     /* reserve.c alone */
     int looked; /* whether there is room for keep + 1 saves, at the first begin of the epoch */
-    struct hth_sizes *objects; /* [world] as the gather said; NULL: no rank has said any */
-    int not_foreseen;          /* there was no room for slots ahead: said once an epoch */
+    struct hth_sizes *objects; /* [world] sizes from the gather; NULL: no rank has sent any */
+    int not_foreseen;          /* there was no room for slots ahead: logged once an epoch */
     uint32_t places;       /* ranks whose objects were here, at most, since slots were given back */
     uint64_t places_map;   /* the map that they were counted by; UINT64_MAX: none yet */
     uint64_t give_back_ms; /* HTH_NEVER: nothing is given back */
