@@ -38,7 +38,8 @@ static int carry_room(struct hth_restore *r, struct hth_held_save *s, struct hea
     return rc == HEARTH_EBUSY ? HEARTH_OK : rc;
 }
 
-/* What our ranks need of the chosen save: their own objects, and every raw one. */
+/* The objects of the chosen save that this node's ranks need: their own objects, and every raw
+ * object. */
 static void carry_needs(struct hth_restore *r, struct hth_held_save *s)
 {
     const struct hth_epoch *epoch = r->ctx->epoch;
@@ -87,7 +88,8 @@ static void carry_free_the_rest(struct hth_restore *r)
         if (s->removed || s->id.epoch == 0 || carry_is_kept(&r->plan, s->id) ||
                 carry_is_new(ctx, s->id))
             continue;
-        if (hth_save_foreign(s->id)) { /* kept until a save is PROTECTED: it may be the only one */
+        /* the container stays until a save is PROTECTED: it may be the only copy */
+        if (hth_save_foreign(s->id)) {
             hth_transfer_forget(ctx, s->id);
             continue;
         }

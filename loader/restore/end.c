@@ -61,7 +61,7 @@ static void end_foreign(const struct hth_restore *r, struct hearth_recovery *inf
     hth_say(&r->ctx->log, HEARTH_LOG_WARN, "unprotected", "%s", info->text);
 }
 
-/* A save is what its manifest says, whatever the ranks have agreed on since. */
+/* A save has the integrity of its manifest, even if the ranks have agreed on another since. */
 static void end_integrity(const struct hth_restore *r, struct hth_save_id save)
 {
     const struct hth_held_save *s = hth_holdings_find(r->ctx, save);

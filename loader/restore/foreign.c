@@ -51,7 +51,7 @@ int foreign_see(const struct hth_held_save *s, struct hth_seen_save *out)
         memcpy(out->object[out->objects].digest, h->object.digest, HTH_DIGEST);
         out->look[out->objects] = h->look;
         out->file[out->objects] = h->object;
-        out->file[out->objects++].listed = 0; /* the next manifest says that */
+        out->file[out->objects++].listed = 0; /* the next manifest sets it */
     }
     return HEARTH_OK;
 }

@@ -28,7 +28,7 @@ struct wait {
     uint32_t index; /* in the manifest; of an object that is put off, or a raw one */
     struct wait *next;
     struct wait *all,
-            **at; /* of r->waits: whoever is asked says nothing more once the engine ends */
+            **at; /* of r->waits: fetches and workers do not call back once the engine ends */
 };
 
 static struct wait *wait_new(struct hth_restore *r)
@@ -223,7 +223,7 @@ uint64_t pull_due_ms(const struct hth_restore *r)
     return r->later ? r->later_ms : HTH_NEVER;
 }
 
-/* A raw object is no slot: it is pulled by blob, into its file. */
+/* A raw object has no slot: it is pulled as a blob, into its file. */
 void pull_raw(struct hth_restore *r, uint32_t index)
 {
     const struct hth_object *o = pull_which(r, index);

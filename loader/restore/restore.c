@@ -243,9 +243,9 @@ static void restore_on_epoch_failed(struct hth_restore *r, const unsigned char *
     restore_end(r, err.code, &err);
 }
 
-/* A parent that refused us, or that we refused, will not be there in a while either: its text goes
- * to the user. A coordinator that has not joined yet is waited for until the deadline, as it waits
- * for members that have not joined: what this node tells it is repeated. */
+/* If a parent has refused this node, or this node the parent, that will not change soon: its text
+ * goes to the user. A coordinator that has not joined yet is waited for until the deadline, as it
+ * waits for members that have not joined: this node repeats its messages to it. */
 void hth_restore_peer_down(struct hth_restore *r, uint32_t node, int code, const char *text)
 {
     struct hearth_error err;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A member's part of recovery, from the question of its ranks to GO: says what it holds, carries
- * out the plan, votes. States are drawn in restore_state.h, the rules are in
- * docs/design/recovery.md.
+ * A member's part of recovery, from its ranks' request to GO: sends what it holds, carries out the
+ * plan, votes. States are drawn in restore_state.h, the rules are in docs/design/recovery.md.
  */
 #ifndef HEARTH_LOADER_RESTORE_RESTORE_H
 #define HEARTH_LOADER_RESTORE_RESTORE_H

@@ -13,7 +13,7 @@
 
 #include <stdlib.h>
 
-/* As the manifest has it, at this place. */
+/* Adds the object at this place of the manifest to the runs. */
 static void tell_see_run(struct hth_seen_save *out, uint32_t place)
 {
     struct hth_seen_run *last = out->runs ? &out->run[out->runs - 1] : NULL;
@@ -255,8 +255,8 @@ void tell_inventory(struct hth_restore *r)
     }
 }
 
-/* The coordinator's engine is a new one and knows nothing of the plan that we may have; or it has
- * another manifest of a save than we, and wants no runs. */
+/* The coordinator's engine is a new one and does not have the plan that this node may have; or it
+ * has another manifest of a save than this node, and accepts no runs. */
 void tell_again(struct hth_restore *r, const unsigned char *bytes, size_t len)
 {
     struct hearth_error err;
