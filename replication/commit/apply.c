@@ -176,7 +176,7 @@ static int apply_has_map(const struct hth_commit *c, const struct hth_head *head
            hth_places_decode(out, bytes, len, NULL) == HEARTH_OK;
 }
 
-/* The head came without its map. The map comes as a blob, or with the head that answers our
+/* The head came without its map. The map comes as a blob, or with the head that answers this node's
  * ALIVE. */
 static void apply_await(struct hth_commit *c, const struct hth_head *head)
 {

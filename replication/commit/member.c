@@ -209,7 +209,7 @@ static int member_has_raws(const struct hth_commit *c, const struct hth_held_sav
     return 1;
 }
 
-/* The first object that is assigned to us and is not here; NULL: all are. */
+/* The first object that is assigned to this node and is not here; NULL: all are here. */
 static const struct hth_object *member_first_missing(struct hth_commit *c, struct hth_held_save *s)
 {
     for (uint32_t i = 0; i < s->manifest.objects; i++) {

@@ -93,8 +93,8 @@ void hth_fetch_release(struct hth_fetch *fetch);
 /* Bytes pulled so far, and in this epoch from each node: out[epoch->nodes]. For tests, reports. */
 void hth_transfer_pulled(struct hth_ctx *ctx, uint64_t *out_total, uint64_t *out_per_node);
 
-/* Whether an offer may be taken (the commit machine decides: assigned to us, save not dead).
- * Returns 0 to take, HEARTH_EBUSY later, HEARTH_EDENIED never. */
+/* Whether this node takes an offer. The commit machine decides: the object is assigned to this
+ * node, and the save is not dead. Returns 0 to take, HEARTH_EBUSY later, HEARTH_EDENIED never. */
 typedef int hth_offer_wanted_fn(
         void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object);
 /* A replica that was offered is sealed here. */

@@ -101,7 +101,7 @@ struct hth_fetch {
     unsigned char *base; /* of slot or scratch; NULL: a range that waits for room */
     uint64_t off, lo, hi, table_at;
     uint32_t chunk0, chunk1;     /* covering chunks: [chunk0, chunk1) */
-    struct hth_slot *slot;       /* leased while we are on it; NULL: a range */
+    struct hth_slot *slot;       /* leased while the fetch uses it; NULL: a range */
     struct hth_scratch *scratch; /* of a range */
     struct hth_region *region;   /* NULL: being registered, nothing is pulled yet */
     struct hth_reg_wait wait;    /* for that */

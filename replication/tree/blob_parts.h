@@ -42,7 +42,7 @@ typedef void hth_blob_ready_fn(struct blob *b, int code, const struct hearth_err
 struct blob {
     struct hth_blob_id id;
     enum state state;
-    int give_on;   /* to our children */
+    int give_on;   /* to this node's children */
     int unasked;   /* an ancestor offered it unsolicited */
     int forgotten; /* freed when pull, work or registration ends */
     int busy;      /* one of them is under way */
