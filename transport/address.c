@@ -59,7 +59,7 @@ static int addr_parse(const char *text, uint16_t port, union hth_addr *out)
     return out->sa.sa_family == AF_INET || out->sa.sa_family == AF_INET6;
 }
 
-/* Does the kernel let us bind it? The port is not tried here. */
+/* Tries whether the kernel allows a bind() to the address, without the port. 0 or an errno. */
 static int addr_bind_errno(const union hth_addr *a)
 {
     union hth_addr any_port = *a;

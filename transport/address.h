@@ -29,7 +29,8 @@ int hth_addr_device(
 /* {u8 1, u8 family 4|6, u16 port, address[4|16]}, little-endian but for the address: 8 or 20
  * bytes. */
 uint32_t hth_addr_pack(const union hth_addr *a, unsigned char *out);
-/* self: where we listen. A peer's must be of its kind. Errors: HEARTH_EINVAL. */
+/* self: the address on which this node listens. A peer's must be of the same kind. Errors:
+ * HEARTH_EINVAL. */
 int hth_addr_unpack(const unsigned char *blob, uint32_t len, const union hth_addr *self,
         union hth_addr *out, struct hearth_error *err);
 

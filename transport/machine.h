@@ -52,7 +52,8 @@ void hth_machine_fini(struct hth_machine *m);
 const struct hth_interface *hth_machine_interface(const struct hth_machine *m, const char *name);
 const struct hth_interface *hth_machine_interface_of(
         const struct hth_machine *m, const char *address);
-/* Device files of this pattern: 1: one may be opened, -1: none of them by us, 0: there is none. */
+/* Device files of this pattern. 1: this process may open one of them; -1: it may open none; 0:
+ * there is none. */
 int hth_machine_files(const struct hth_machine *m, const char *pattern);
 
 #endif

@@ -32,17 +32,18 @@ struct hth_region; /* registered memory; the backend's */
 typedef uint64_t hth_conn;
 
 enum hth_transport_caps {
-    HTH_CAP_ONE_SIDED = 1,       /* a pull needs no owner CPU */
-    HTH_CAP_READ_ONLY = 2,       /* a remote write to granted memory is refused */
-    HTH_CAP_BOUNDS = 4,          /* a pull outside of the grant is refused; without it, one
+    HTH_CAP_ONE_SIDED = 1, /* a pull needs no owner CPU */
+    HTH_CAP_READ_ONLY = 2, /* a remote write to granted memory is refused */
+    HTH_CAP_BOUNDS = 4,    /* a pull outside of the grant is refused; without it, one
                                   * outside of the region */
-    HTH_CAP_PINS = 8,            /* registration pins pages */
-    HTH_CAP_GRANT_PER_CONN = 16, /* a grant is refused on another connection; without it, it is
-                                  * good for whoever knows its bytes and can reach us */
-    HTH_CAP_REVOKES = 32,        /* after revoke() no pull under that grant reads any more; without
+    HTH_CAP_PINS = 8,      /* registration pins pages */
+    /* a grant is refused on another connection; without it, any process that has the grant's bytes
+     * and can reach this node may use it */
+    HTH_CAP_GRANT_PER_CONN = 16,
+    HTH_CAP_REVOKES = 32, /* after revoke() no pull under that grant reads any more; without
                                   * it the peer's network card knows the region's key: only
                                   * drop() ends its reading */
-    HTH_CAP_PROVES = 64,         /* a peer has proved the job key before on_accept() */
+    HTH_CAP_PROVES = 64,  /* a peer has proved the job key before on_accept() */
 };
 
 #define HTH_PROVIDER_DEFAULT "tcp" /* of both backends */
@@ -75,8 +76,9 @@ struct hth_transport_events {
     void (*on_accept)(void *self, hth_conn conn);
     /* A dialled connection stands: messages may be sent. */
     void (*on_up)(void *self, hth_conn conn);
-    /* HEARTH_EPEER, HEARTH_ETIMEOUT (connect), HEARTH_EPROTO, HEARTH_ECANCELED (our own drop or
-     * close), HEARTH_EBUSY (dialled: no more connections may stand here; not the peer's doing). */
+    /* HEARTH_EPEER, HEARTH_ETIMEOUT (connect), HEARTH_EPROTO, HEARTH_ECANCELED (this side's drop or
+     * close), HEARTH_EBUSY (dialled: no more connections may stand here; the peer is not the
+     * cause). */
     void (*on_down)(void *self, hth_conn conn, int code, const char *detail);
     void (*on_message)(
             void *self, hth_conn conn, const void *bytes, size_t len); /* valid during the call */
@@ -118,10 +120,10 @@ struct hth_transport_ops {
      * Errors: HEARTH_ENOMEM, HEARTH_EINVAL, HEARTH_EIO; with the errno where there is one. */
     int (*reg)(struct hth_transport *t, void *base, uint64_t len, struct hth_region **out,
             struct hearth_error *err);
-    /* Grants of it end. HEARTH_EBUSY while pulls go into it or while we are sending from it. If the
-     * fabric cannot tell whether we are sending, HEARTH_EBUSY until its peers have answered that
-     * they no longer read it. After HEARTH_EBUSY only its grants have ended: try again. It may be
-     * granted again meanwhile. */
+    /* Grants of it end. HEARTH_EBUSY while pulls go into it or while this process sends from it. If
+     * the fabric cannot report whether it still sends, HEARTH_EBUSY until the peers have answered
+     * that they no longer read it. After HEARTH_EBUSY only its grants have ended: try again. It may
+     * be granted again meanwhile. */
     int (*dereg)(struct hth_transport *t, struct hth_region *region);
 
     /* Lets the peer of `conn` pull [off, off + len) of the region. Registers nothing, so it is

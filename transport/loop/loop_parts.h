@@ -16,10 +16,10 @@
 
 enum event_kind {
     EVENT_ARRIVE, /* a peer dials this node */
-    EVENT_UP,     /* our dial was answered */
+    EVENT_UP,     /* the peer has answered this node's dial */
     EVENT_MESSAGE,
     EVENT_WRITABLE,
-    EVENT_PULL, /* one of our pulls is due */
+    EVENT_PULL, /* a pull of this node is due */
     EVENT_DOWN,
 };
 

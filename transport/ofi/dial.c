@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How connections begin: dialled by us, or accepted. Both have their receives posted before they
- * are up. The endpoint of a dialled connection is made by dialler.c; then dialling goes on here.
+ * How connections begin: dialled or accepted. Both have their receives posted before they are up.
+ * dialler.c makes the endpoint of a dialled connection; then dialling goes on here.
  */
 #include "ofi.h"
 
@@ -27,7 +27,7 @@ static struct fi_info *dial_info(struct hth_ofi *o, const union hth_addr *peer)
     memcpy(info->dest_addr, peer, len);
     info->dest_addrlen = len;
     *src = o->self;
-    src->in.sin_port = 0; /* from our address, but not from the port we listen on */
+    src->in.sin_port = 0; /* from this node's address, but not from its listening port */
     info->src_addrlen = len;
     return info;
 }
@@ -103,7 +103,8 @@ void hth_ofi_accept(struct hth_ofi *o, struct fi_info *info)
     if (!rc)
         rc = fi_accept(c->ep, NULL, 0);
     if (rc) {
-        /* The request is ours until it is accepted, even if an endpoint was made of it. */
+        /* The request stays this side's until it is accepted, even if an endpoint was made of
+         * it. */
         fi_reject(o->pep, info->handle, NULL, 0);
         hth_say(&o->log, HEARTH_LOG_WARN, "ofi-accept", "a connection was not accepted: %s",
                 o->lib->strerror(-rc));

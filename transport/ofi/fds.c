@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The library's own descriptors, which it does not show: we look for them in /proc/thread-self/fd.
- * Its sockets and epoll descriptors are not close-on-exec, and a child that keeps one hides our
- * death from the peers. At open they are those that were not there before, later the sockets bound
- * to our address. The socket of an endpoint is the one with both its addresses.
+ * The library's own descriptors, which it does not show: this file finds them in
+ * /proc/thread-self/fd. The library's sockets and epoll descriptors are not close-on-exec, and a
+ * child that keeps one hides this process's death from the peers. At open they are the descriptors
+ * that were not there before, later the sockets bound to this node's address. The socket of an
+ * endpoint is the one that has both its addresses.
  */
 #include "ofi.h"
 

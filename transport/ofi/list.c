@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The providers of our table that the library offers here, and the reasons against each. A provider
- * that is built and does not come up is missing from fi_getinfo(), which gives no reason: it is
- * looked for in the machine.
+ * The providers of Hearth's table that the library offers here, and the reasons against each. A
+ * provider that is built and does not start is missing from fi_getinfo(), which gives no reason:
+ * this file looks for the reason in the machine.
  */
 #include "ofi.h"
 

@@ -24,7 +24,7 @@ static const int signals[] = { SIGHUP, SIGINT, SIGQUIT, SIGILL, SIGTRAP, SIGABRT
 
 #define SETTINGS 32u
 
-/* Variables that we set while the library is being loaded. */
+/* Variables that are set while the library is being loaded. */
 struct settings {
     const char *variable[SETTINGS];
     size_t count;

@@ -64,7 +64,8 @@ struct hth_ofi_fds {
  * too. */
 uint32_t hth_ofi_conns_max(void);
 void hth_ofi_fds_note(struct hth_ofi_fds *before); /* until the seal, which frees it */
-/* Close-on-exec for what was not there before; `before` NULL: for sockets on our address. */
+/* Sets close-on-exec for descriptors that were not there before; `before` NULL: for sockets on this
+ * node's address. */
 void hth_ofi_fds_seal(struct hth_ofi_fds *before, const union hth_addr *self);
 /* The endpoint's socket gives what it has received, and then its end. Without one: nothing. */
 void hth_ofi_socket_end(struct fid_ep *ep);
@@ -96,7 +97,8 @@ struct hth_region {
     uint32_t granted_count, granted_cap;
 };
 
-/* Of one connection: the number of our newest grant, and which grants of the peer are over. */
+/* Of one connection: the number of this node's newest grant, and which grants of the peer are
+ * over. */
 struct hth_ofi_grants {
     uint32_t given;
     struct hth_ofi_span *span;
@@ -159,9 +161,11 @@ struct hth_ofi {
      * The grants of a connection. NULL: no pull of it reads any more. */
     struct hth_ofi_grants *(*grants_of)(struct hth_ofi *o, hth_conn conn);
     void (*grants_flush)(struct hth_ofi *o, hth_conn conn);
-    int (*grant_is_read)(struct hth_ofi *o, hth_conn conn, uint32_t number); /* by pulls of ours */
-    void (*pull_post)(struct hth_ofi_link *c, uint32_t index);        /* a new one that WAITS */
-    void (*leave)(struct hth_ofi_link *c, int code, const char *why); /* we end the connection */
+    /* by pulls of this node */
+    int (*grant_is_read)(struct hth_ofi *o, hth_conn conn, uint32_t number);
+    void (*pull_post)(struct hth_ofi_link *c, uint32_t index); /* a new one that WAITS */
+    /* this node ends the connection */
+    void (*leave)(struct hth_ofi_link *c, int code, const char *why);
     void (*conn_free)(struct hth_ofi_link *c);
 
     struct hth_ids conns;        /* struct hth_ofi_link, each the first of its kind's struct */
@@ -214,7 +218,7 @@ struct hth_ofi_pull {
     uint64_t from;   /* remote address */
     uint64_t key;    /* of the region there; where keys are raw, its base until it is mapped */
     uint8_t raw_bytes, raw[HTH_OFI_RAW_KEY];
-    int mapped;              /* key is ours to unmap */
+    int mapped;              /* 1: this pull has mapped the key and unmaps it */
     struct hth_rdm_end *end; /* datagrams, POSTED: by this endpoint, */
     int orphan;              /* and the connection is over */
 };
@@ -436,7 +440,7 @@ struct hth_ofi_desc {
 };
 /* Bytes of a peer. Errors: HEARTH_EINVAL. */
 int hth_ofi_desc_read(const unsigned char *desc, uint32_t len, struct hth_ofi_desc *out);
-/* 1: [roff, roff + len) lies in the grant, and [doff, doff + len) in a region of ours. */
+/* 1: [roff, roff + len) lies in the grant, and [doff, doff + len) in a region of this node. */
 int hth_ofi_desc_fits(const struct hth_ofi_desc *d, uint64_t roff, const struct hth_region *region,
         uint64_t doff, uint64_t len);
 
@@ -471,7 +475,7 @@ void hth_ofi_wake(struct hth_transport *t);
 
 /* 1: it has this provider, whether or not it comes up here. */
 int hth_ofi_built(const struct hth_ofi_lib *lib, const struct hth_ofi_provider *p);
-/* Is it of the provider that is called so by us? */
+/* 1: it is of the provider that Hearth's table calls so. */
 int hth_ofi_info_is(const struct fi_info *info, const char *provider);
 /* What stands against the provider on this machine, for a listener on `bind` (NULL: any): 1, and a
  * sentence; 0: nothing that can be seen. */
@@ -499,9 +503,9 @@ int hth_ofi_listen_open(struct hth_ofi *o, struct hearth_error *err);
 void hth_ofi_fabric_close(struct hth_ofi *o);
 int hth_ofi_fabric_refused(
         const struct hth_ofi *o, int rc, const char *what, struct hearth_error *err);
-/* A new endpoint bound to our queues and enabled. 0 or -fi_errno. */
+/* Makes an endpoint, bound to the transport's queues and enabled. 0 or -fi_errno. */
 int hth_ofi_endpoint(struct hth_ofi *o, struct fi_info *info, struct fid_ep **out);
-/* Binds the endpoint to our queues and enables it; on failure it is closed. */
+/* Binds the endpoint to the transport's queues and enables it; on failure it is closed. */
 int hth_ofi_endpoint_enable(struct hth_ofi *o, struct fid_ep *ep);
 
 #endif

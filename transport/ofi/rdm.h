@@ -19,7 +19,7 @@
 #define HTH_RDM_LEAST   256u /* a packet with a greeting fits in that */
 #define HTH_RDM_WINDOW  32u  /* packets under way to a peer that it has not acknowledged */
 #define HTH_RDM_KEPT    64u  /* messages kept, a connection */
-#define HTH_RDM_HALF    64u  /* connections that have not answered our greeting yet */
+#define HTH_RDM_HALF    64u  /* connections that have not answered this node's greeting yet */
 #define HTH_RDM_OPS     256u /* of each kind with the library, an endpoint */
 #define HTH_RDM_EACH    16u  /* packets with the library, a connection */
 #define HTH_RDM_BYES    512u
@@ -83,9 +83,9 @@ struct hth_rdm_peer {
     char label[HTH_ADDR_LABEL];
 };
 
-/* The blob of an endpoint of ours. 0 or -fi_errno. */
+/* The blob of an endpoint of this node. 0 or -fi_errno. */
 int hth_rdm_blob(struct hth_rdm *r, struct fid_ep *ep, unsigned char *out, uint32_t *out_len);
-/* HEARTH_EINVAL: this is no address for us. */
+/* HEARTH_EINVAL: the blob is not an address for this transport. */
 int hth_rdm_peer_get(struct hth_rdm *r, const unsigned char *blob, uint32_t len,
         struct hth_rdm_peer **out, struct hearth_error *err);
 void hth_rdm_peer_put(struct hth_rdm *r, struct hth_rdm_peer *peer);
@@ -176,7 +176,7 @@ struct hth_rdm_conn {
     struct hth_rdm_out *out, **out_end;
     uint32_t kept;  /* messages in `out` */
     uint32_t sends; /* packets with the library */
-    int greeted;    /* DIALLED: the library has our OPEN */
+    int greeted;    /* DIALLED: the library has the OPEN */
     int want_ack;
     uint32_t owed; /* PULL_OK in `out` */
     int words;     /* GRANTS in `out` */
@@ -214,7 +214,7 @@ struct hth_rdm {
     uint64_t pull_retry_ms; /* one could not be made: not before then */
     int polls;              /* there is nothing to wait on */
     int own_domains;        /* a pull endpoint has a domain of its own, see rdm_end.c */
-    uint32_t packet;        /* bytes of our buffers */
+    uint32_t packet;        /* bytes of this node's buffers */
     unsigned char address[HTH_ADDR_MAX];
     uint32_t address_len;
 

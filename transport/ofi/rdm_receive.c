@@ -132,7 +132,7 @@ void hth_rdm_received(struct hth_rdm *r, const unsigned char *bytes, size_t len)
     if (h.ack > c->out_ack && h.ack <= c->out_seq)
         c->out_ack = h.ack;
     if (c->link.state == HTH_OFI_HALF_OPEN)
-        hth_rdm_conn_up(c); /* it has our answer */
+        hth_rdm_conn_up(c); /* the peer has the answer */
     if (h.kind != HTH_RDM_ACK && (c->link.state == HTH_OFI_UP || c->link.state == HTH_OFI_DIALLED))
         packet_order(c, &h, bytes, len);
     hth_rdm_sent(c);

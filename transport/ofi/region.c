@@ -65,8 +65,8 @@ int hth_ofi_mr_open(
     return rc;
 }
 
-/* Pulls write it by a registration only where the provider says so. Memory that we may not write
- * ourselves cannot be registered for that: it is for peers alone then. */
+/* Pulls write the region by a registration only if the provider requires that. Memory that this
+ * process may not write cannot be registered for it: then only peers read it. */
 static int region_register(struct hth_ofi *o, struct hth_region *region)
 {
     uint64_t access = FI_REMOTE_READ;

@@ -120,7 +120,7 @@ void hth_handshake_greet(struct hth_session *s, struct link *link)
 
 /* ---- the acceptor ---- */
 
-/* The dialler reads why and closes; our own drop could overtake the message. */
+/* The dialler reads the reason and closes; a drop from this side could overtake the message. */
 static void hello_refuse(struct hth_session *s, struct link *link, const struct hearth_error *err)
 {
     unsigned char body[4 + REFUSE_TEXT];
@@ -134,7 +134,7 @@ static void hello_refuse(struct hth_session *s, struct link *link, const struct 
         hth_peer_drop_link(s, link, HEARTH_EPEER);
 }
 
-/* 1: a job key of ours sealed it, which the link proves from here on. */
+/* 1: a job key of this node sealed it, which the link proves from here on. */
 static int hello_key(const struct hth_session *s, struct link *link, const void *bytes, size_t len)
 {
     const struct hth_key *key = s->opts.key;
@@ -158,7 +158,7 @@ static int hello_is_outside(const struct hth_frame *frame)
            hth_get32(frame->body + AT_TO) == HTH_NODE_NONE;
 }
 
-/* Is this hello of a member, and for us? Errors: HEARTH_EAUTH, HEARTH_EPROTO for good,
+/* 0: the hello is of a member, and for this node. Errors: HEARTH_EAUTH, HEARTH_EPROTO for good,
  * HEARTH_ESTATE and HEARTH_EBUSY not yet. */
 static int hello_check(struct hth_session *s, struct link *link, const struct hth_frame *frame,
         const void *bytes, size_t len, struct hearth_error *err)
@@ -352,9 +352,9 @@ static void handshake_on_refuse(
     peer->elsewhere = sealed && code == HEARTH_ESTATE;
     if (sealed && code == HEARTH_EBUSY)
         hth_peer_crowded_out(s, peer, text);
-    /* EAUTH under a mac of our own key: the acceptor has the same key, so our hello was damaged
-     * on its way. Dial again. So do we while keys are changed: we may have the next one in a
-     * moment. */
+    /* EAUTH under a mac of this node's own key: the acceptor has the same key, so the hello was
+     * damaged on its way. Dial again. The same while keys are changed: this node may have the next
+     * key in a moment. */
     if ((code == HEARTH_EAUTH && !sealed && !s->opts.key->other) || code == HEARTH_EPROTO)
         hth_peer_refused(s, peer, code, text);
 }

@@ -93,7 +93,7 @@ void hth_pulls_on_pull(void *self, uint64_t cookie, int code)
             link->pulled_ms = link->used_ms;
     }
     if (code && link && link->state == LINK_ENDING && link->why)
-        code = link->why; /* not "canceled": why we cut it */
+        code = link->why; /* not "canceled": the reason why this node cut it */
     if (!code && link && link->peer && pull_is_life_sign(s))
         link->alive_ms = link->peer->alive_ms = hth_session_now(s);
     pull->code = code;

@@ -108,7 +108,8 @@ void hth_rest_message(struct hth_session *s, struct link *link, const struct hth
 
 void hth_rest_heard(struct hth_session *s, struct link *link)
 {
-    if (link->rest == REST_AGREED) /* it has thought better of it: our yes came late, or never */
+    /* the peer uses it again: this node's agreement came late, or never */
+    if (link->rest == REST_AGREED)
         rest_end(s, link);
 }
 

@@ -31,7 +31,7 @@ enum link_state {
 /* An OPEN link whose end is being agreed on: nothing is sent on it but the agreement. */
 enum link_rest {
     REST_NONE,
-    REST_ASKED,  /* by us */
+    REST_ASKED,  /* by this node */
     REST_AGREED, /* this node has agreed; the peer closes it */
 };
 
@@ -63,7 +63,7 @@ struct link {
     uint64_t rest_ms;         /* rest != REST_NONE: until then */
     uint64_t used_ms;         /* OPEN: last message of an owner, pull or grant */
     uint64_t pulled_ms;       /* a pull of it has ended well; 0: none has */
-    uint32_t busy;            /* pulls under way, and grants that we have given on it */
+    uint32_t busy;            /* pulls under way, and grants that this node has given on it */
     int why;                  /* ENDING: for its pulls */
     struct link *next, *prev; /* of the session, oldest first */
     struct link *open_next;   /* of the peer */
@@ -87,7 +87,7 @@ struct peer {
     uint32_t backoff_ms;
     int look; /* dialled without a message to send, after a refused hello in its name */
     uint64_t looked_ms;
-    int refused;       /* it refused us for good when last dialled: do not look again */
+    int refused;       /* the peer refused this node for good when last dialled: no further look */
     int rested;        /* its last connection was closed because it was idle */
     int elsewhere;     /* the last attempt: it answered that it is not in this epoch */
     char why[160];     /* why the last attempt failed */

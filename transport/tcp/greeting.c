@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Greetings as things: strangers stand in a list, the oldest first; those that we dial belong to
- * their connection. */
+/* Greetings as objects: strangers are in a list, the oldest first; greetings of dialled connections
+ * belong to their connection. */
 #include "tcp.h"
 
 #include <stdlib.h>

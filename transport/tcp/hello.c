@@ -68,7 +68,7 @@ static int dial_socket(struct hth_tcp *t, const union hth_addr *peer, int *out_f
     if (fd < 0)
         return errno;
     *out_fd = fd;
-    from.in.sin_port = 0; /* from our address, but not from the port we listen on */
+    from.in.sin_port = 0; /* from this node's address, but not from its listening port */
     setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     if (bind(fd, &from.sa, hth_addr_len(&from)))

@@ -270,7 +270,7 @@ static int hand_end(struct hth_seal_hand *h, enum hth_seal_side side, struct hth
     return HEARTH_OK;
 }
 
-/* Is it an answer to our hello. */
+/* 0: it is an answer to the dialler's hello. */
 static int answer_check(
         struct hth_seal_hand *h, const struct hth_seal_hello *answer, struct hearth_error *err)
 {

@@ -80,8 +80,8 @@ enum hth_cipher_lib { HTH_CIPHER_ANY, HTH_CIPHER_LIBCRYPTO, HTH_CIPHER_LIBSODIUM
 struct hth_seal_opts {
     const unsigned char *
             key; /* [HTH_KEY] the job's, zeros without one; borrowed until the handshake has ended */
-    uint32_t
-            suites; /* that we offer or would take: hth_seal_suites(), or HTH_SUITE_PROOF, or both */
+    /* that this side offers or accepts: hth_seal_suites(), or HTH_SUITE_PROOF, or both */
+    uint32_t suites;
     enum hth_purpose purpose; /* of the dialler; the acceptor reads it from the hello */
     /* Of bulk: its message connection's; copied. The acceptor's NULL: it has none of that id, and
      * refuses the proof in the same time and words as a wrong one. */
@@ -143,8 +143,8 @@ int hth_seal_accept(struct hth_seal_hand *h, const struct hth_seal_opts *opts,
         const unsigned char hello[HTH_SEAL_HELLO], unsigned char out[HTH_SEAL_HELLO],
         struct hearth_error *err);
 
-/* Dialler: our proof to the acceptor's hello. Errors: HEARTH_EPROTO; HEARTH_EUNSUPPORTED. Neither
- * is proved to come from a member. */
+/* Dialler: writes its proof, which answers the acceptor's hello. Errors: HEARTH_EPROTO;
+ * HEARTH_EUNSUPPORTED. Neither is proved to come from a member. */
 int hth_seal_answer(struct hth_seal_hand *h, const unsigned char hello[HTH_SEAL_HELLO],
         unsigned char out[HTH_SEAL_PROOF], struct hearth_error *err);
 
@@ -194,7 +194,8 @@ int hth_seal_put_all(
 int hth_seal_take_all(
         struct hth_seal *s, struct hth_tcp_crew *crew, struct hth_seal_item *item, unsigned n);
 
-/* The plain length that a record's head claims. Errors: HEARTH_EPROTO: none of ours is as long. */
+/* The plain length that a record's head claims. Errors: HEARTH_EPROTO: no record of this protocol
+ * is so long. */
 int hth_seal_length(const unsigned char head[HTH_SEAL_HEAD], size_t *out_len);
 
 /* Opens sealed[len] into out[len]; `sealed` is `out`, or does not overlap. Head and tag may lie

@@ -87,7 +87,7 @@ double hth_seal_rate(enum hth_suite suite)
     return rc || took_ns <= 0 ? 0 : (double)TIMES * HTH_SEAL_PLAIN / took_ns;
 }
 
-/* EVP's 1 and 0 are ours the other way round. */
+/* 0: started. EVP itself returns 1 for success. */
 static int evp_start(struct hth_cipher *c, const void *cipher)
 {
     c->evp = hth_libcrypto()->ctx_new();

@@ -11,7 +11,7 @@ struct hth_seal_hello {
     uint8_t low, high; /* versions */
     enum hth_seal_side side;
     enum hth_purpose purpose;
-    uint32_t suites; /* a dialler's may have some that we do not know */
+    uint32_t suites; /* a dialler's may include some that this version does not have */
     unsigned char id[16], nonce[32], public_key[HTH_KEY];
 };
 

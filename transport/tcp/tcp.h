@@ -29,7 +29,7 @@
 #define HTH_TCP_PATIENCE  2000u /* ms until a stranger's hello is over */
 #define HTH_TCP_GRANTS    (1u << 20)
 #define HTH_TCP_PULLS     64u          /* at once, a connection and direction */
-#define HTH_TCP_PART      (512u << 10) /* bytes that one request of ours asks for */
+#define HTH_TCP_PART      (512u << 10) /* bytes that one request asks for */
 #define HTH_TCP_PIECE     (1u << 20)   /* bytes of an answer before the next one has its turn */
 #define HTH_TCP_TURN      (1u << 20)   /* bytes read or written of one socket before the next */
 #define HTH_TCP_SIP       (256u << 10) /* bytes read at once: the cache has them for their checksum */
@@ -127,7 +127,7 @@ void hth_tcp_sock_close(struct hth_tcp_sock *s);
 struct hth_region {
     unsigned char *base;
     uint64_t len;
-    uint32_t busy; /* pulls of ours into it */
+    uint32_t busy; /* this node's pulls into it */
     struct hth_region *prev, *next;
     struct hth_tcp_grant *grants;
 };
@@ -389,7 +389,7 @@ struct hth_tcp {
     struct hth_transport_events events;
     struct hth_clock clock;
     struct hth_log log;
-    union hth_addr self;      /* where we listen */
+    union hth_addr self;      /* the address on which this node listens */
     uint64_t refused_said_ms; /* 0: never */
     uint32_t refused;         /* strangers since */
     uint32_t connect_ms;

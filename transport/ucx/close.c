@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How connections end: UCX closes the endpoint and gives back what it has of ours; then pulls,
+ * How connections end: UCX closes the endpoint and gives back this module's buffers; then pulls,
  * grants and packets of it end, and on_down() is noted.
  */
 #include "ucx.h"
@@ -11,8 +11,9 @@
 
 /*
  * HTH_UCX_CUT_HANDSHAKES: UCX connects in a thread of its own, by a list of descriptors that were
- * ready. One that we close meanwhile may be another connection's by the time the thread comes to
- * it. So each handshake that was begun goes on to its end, or to its deadline.
+ * ready. If this module closes one of them meanwhile, its number may be another connection's when
+ * the thread comes to it. So each handshake that was begun goes on to its end, or to its
+ * deadline.
  */
 static int close_must_wait(struct hth_ucx *t, const struct hth_ucx_conn *c)
 {

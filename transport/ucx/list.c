@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The transports of our table that UCX offers on this machine. UCX shows what comes up
- * and is silent about the rest.
+ * The transports of Hearth's table that UCX offers on this machine. UCX lists those that start, and
+ * gives no reason for the others.
  */
 #include "transport/offers.h"
 

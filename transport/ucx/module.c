@@ -27,9 +27,10 @@ static const struct {
     int forced; /* a site's other choice would be unsafe */
 } setting[] = {
     /* else a peer's death is not reported on shared memory */
+    /* peers could write anywhere, and their death would abort this process */
     { "UCX_HANDLE_ERRORS", "none", 1 }, /* no signal handlers, no debugger at a crash */
-    { "UCX_TCP_PUT_ENABLE", "n", 1 },   /* peers could write anywhere, and abort us by dying */
-    { "UCX_TCP_CONN_NB", "y", 1 },      /* else dialling a dead node blocks for 134 s */
+    { "UCX_TCP_PUT_ENABLE", "n", 1 },
+    { "UCX_TCP_CONN_NB", "y", 1 }, /* else dialling a dead node blocks for 134 s */
     { "UCX_POSIX_ERROR_HANDLING", "y", 1 },
     { "UCX_TCP_CM_REUSEADDR", "y", 0 },   /* a new engine on the old one's port */
     { "UCX_TCP_TX_SEG_SIZE", "512K", 0 }, /* each is a system call; the default is 8K */
@@ -39,7 +40,7 @@ static const struct {
     { "UCX_TCP_KEEPCNT", "3", 0 },
     { "UCX_WARN_UNUSED_ENV_VARS", "n", 0 },
     { "UCX_LOG_LEVEL", "fatal", 0 }, /* failures come as return codes; a library prints nothing */
-    { "UCX_MEM_MMAP_HOOK_MODE", "none", 0 }, /* our providers cache no registrations */
+    { "UCX_MEM_MMAP_HOOK_MODE", "none", 0 }, /* the providers used here cache no registrations */
     { "UCX_VFS_ENABLE", "n", 0 },
 };
 

@@ -83,7 +83,7 @@ static ucs_status_t ask_receive(struct hth_ucx_pull *p, struct hth_ucx_conn *c, 
     return UCS_INPROGRESS; /* `data` is UCX's again */
 }
 
-/* The reply's header, checked against our table: NULL when it answers no question of ours. */
+/* Finds the pull that a reply's header answers; NULL: it answers no request of this node. */
 static struct hth_ucx_pull *ask_find(
         struct hth_ucx *t, const struct hth_ucx_conn *c, const void *header, size_t header_len)
 {

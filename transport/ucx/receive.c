@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What comes in: UCX calls a handler for each active message, which copies it into a note; when UCX
- * has returned, the note goes where it belongs. Answers to our pulls alone are taken at once
- * (pull.c).
+ * Incoming messages: UCX calls a handler for each active message, which copies it into a note; when
+ * UCX has returned, the note goes where it belongs. Only answers to this node's pulls are handled
+ * at once (pull.c).
  */
 #include "ucx.h"
 

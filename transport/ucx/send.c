@@ -153,7 +153,7 @@ void hth_ucx_post(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
     packet_enqueue(t, c, p);
 }
 
-/* Beyond the queue's limit, too: there is one for each of our own regions at most. */
+/* Also beyond the queue's limit: there is at most one for each of this node's regions. */
 void hth_ucx_post_data(struct hth_ucx *t, struct hth_ucx_conn *c, enum hth_ucx_am id,
         const unsigned char *header, size_t header_len, const void *data, size_t len)
 {

@@ -41,7 +41,7 @@ enum hth_ucx_am {
 #define HTH_UCX_HEADER_MAX 40u
 
 enum hth_ucx_kind {
-    HTH_UCX_REQUEST,  /* a peer dials us */
+    HTH_UCX_REQUEST,  /* a peer dials this node */
     HTH_UCX_INBOUND,  /* an active message */
     HTH_UCX_WRITABLE, /* a connection: send more, on_writable() */
     HTH_UCX_PULLED,   /* a pull: on_pull() */
@@ -86,7 +86,7 @@ struct hth_ucx_packet {
 };
 
 enum hth_ucx_state {
-    HTH_UCX_DIALING, /* we dialled; no welcome yet */
+    HTH_UCX_DIALING, /* dialled; no welcome yet */
     HTH_UCX_CALLED,  /* they dialled; no hello yet */
     HTH_UCX_UP,
     HTH_UCX_FAILED,  /* to be closed in the next progress() */
@@ -109,9 +109,9 @@ struct hth_ucx_conn {
     uint64_t due_ms; /* to stand by then */
     int code;        /* why it failed */
     char detail[192];
-    uint32_t pulls;                        /* ours on it */
-    uint32_t serving;                      /* theirs on it */
-    uint32_t receiving;                    /* of ours: destinations that UCX has */
+    uint32_t pulls;                        /* this node's pulls on it */
+    uint32_t serving;                      /* the peer's pulls on it */
+    uint32_t receiving;                    /* of this node's pulls: destinations that UCX has */
     struct hth_ucx_packet *out, **out_end; /* waiting for their turn */
     uint32_t out_len;
     int sending; /* one of them is with UCX */
@@ -119,7 +119,7 @@ struct hth_ucx_conn {
     int writable_noted;
     struct hth_ucx_event writable, down;
     struct hth_map keys; /* the peer's, by its number of the region */
-    struct hth_map told; /* our regions whose key the peer has, by their serial */
+    struct hth_map told; /* this node's regions whose key the peer has, by their serial */
 };
 
 struct hth_region {
@@ -188,7 +188,8 @@ struct hth_ucx {
     struct hth_ucx_packet *packets;
     struct hth_ucx_event *noted, **noted_end;
     struct sockaddr_storage bound;
-    ino_t *known_fds; /* [known] inodes of descriptors that were open before us; 0: none */
+    /* [known] inodes of descriptors that were open before this transport; 0: none */
+    ino_t *known_fds;
     size_t known;
 };
 
@@ -269,7 +270,7 @@ void hth_ucx_writable(struct hth_ucx *t, struct hth_ucx_conn *c);
 void hth_ucx_serve(struct hth_ucx *t, struct hth_ucx_conn *c, const unsigned char *ask);
 void hth_ucx_served(struct hth_ucx *t, struct hth_ucx_packet *p); /* frees it */
 
-/* pulls.c: the table of our pulls */
+/* pulls.c: the table of this node's pulls */
 void hth_ucx_pull_complete(struct hth_ucx_pull *p, int code);
 void hth_ucx_pull_received(struct hth_ucx_pull *p, ucs_status_t status, size_t len);
 void hth_ucx_pulled(struct hth_ucx_pull *p);
@@ -277,7 +278,7 @@ int hth_ucx_pulled_crc(struct hth_transport *base, uint32_t *out);
 void hth_ucx_pulls_fini(struct hth_ucx *t);
 void hth_ucx_pulls_fail(struct hth_ucx *t, struct hth_ucx_conn *c);
 
-/* pull.c: our questions, and their answers */
+/* pull.c: this node's requests, and their answers */
 int hth_ucx_pull(struct hth_transport *base, hth_conn id, const unsigned char *desc,
         uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
         uint64_t cookie);
