@@ -100,7 +100,7 @@ void lend_ahead_tick(struct hth_node *n)
         if (store->ops->ready(store, bytes))
             lend_ahead_slot(n, c, bytes);
         else if (store->ops->soon(store, bytes))
-            n->lend_ahead_look = 1; /* a worker is making it, and wakes us */
+            n->lend_ahead_look = 1; /* a worker is making it, and wakes the engine */
     }
 }
 

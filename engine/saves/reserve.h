@@ -22,9 +22,10 @@ int reserve_slots(struct hth_node *n, struct hearth_error *err);
  * 1 saves, if ranks that have sent no sizes have parts like this one. Errors: HEARTH_ENOSPC with
  * the store's numbers; later calls: none. */
 int reserve_look(struct hth_node *n, uint64_t object, struct hearth_error *err);
-/* Is there room for saves of these sets[saves] of ranks (NULL: all), with our ranks' objects and
- * the copies that we hold? `rank` has an object of `object` bytes. If a rank declared no sizes,
- * those of its last save count. Errors: HEARTH_ENOSPC with the store's numbers. */
+/* 0: there is room for saves of these sets[saves] of ranks (NULL: all), with the objects of this
+ * node's ranks and the copies that this node holds. `rank` has an object of `object` bytes. If a
+ * rank declared no sizes, those of its last save count. Errors: HEARTH_ENOSPC with the store's
+ * numbers. */
 int reserve_room(struct hth_node *n, uint32_t rank, uint64_t object,
         const struct hth_ranks *const *sets, uint32_t saves, struct hearth_error *err);
 /* Makes slots for saves to come, as large as those of this save, if ranks have not sent their sizes

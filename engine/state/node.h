@@ -118,8 +118,8 @@ uint32_t hth_node_rekeyed(struct hth_node *node);
 void hth_node_fail(struct hth_node *node, const struct hearth_error *why);
 
 uint32_t hth_node_clients(const struct hth_node *node); /* attached now */
-/* 1: the job was dropped, everywhere as far as we can tell, and no client is left: the engine may
- * end. */
+/* 1: the job was dropped, on all nodes as far as this engine can find out, and no client is left:
+ * the engine may end. */
 int hth_node_done(const struct hth_node *node);
 
 /* Which files stay when the engine ends. */
