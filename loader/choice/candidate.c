@@ -17,8 +17,8 @@ static int candidate_newest_first(const void *a, const void *b)
     return hth_save_cmp(y->id, x->id);
 }
 
-/* Foreign containers have no epoch: each goes before the first of our saves whose step is lower.
- * They come as they were sorted, behind all of ours. */
+/* Foreign containers have no epoch: each is placed before the first save of Hearth whose step is
+ * lower. They come sorted, behind all saves of Hearth. */
 static void candidates_merge(struct hth_choice *co)
 {
     uint32_t own = 0, at = 0;

@@ -268,7 +268,7 @@ void hth_restore_give_up(struct hth_restore *r)
 {
     struct hearth_error err;
 
-    if (r->state == REFUSED) { /* by us, and the coordinator is not reached */
+    if (r->state == REFUSED) { /* this node has refused, and cannot reach the coordinator */
         restore_end(r, r->refused.code, &r->refused);
         return;
     }

@@ -28,12 +28,12 @@ struct hth_restore {
     /* When ranks asked; the plan came; pulling and verifying began; the last of each ended; the
      * vote. */
     uint64_t t_start, t_told, t_plan, t_pull, t_verify, t_vote;
-    unsigned char *inventory; /* ours, as it goes up */
+    unsigned char *inventory; /* this node's, as it goes up */
     size_t inventory_len;
     int lists; /* the coordinator has asked for lists: no runs */
     struct hth_plan plan;
     int has_plan;
-    struct hth_blob_id early; /* a plan that came before we were asked to recover; epoch 0: none */
+    struct hth_blob_id early; /* a plan that came before a rank asked to recover; epoch 0: none */
     uint64_t asked_ms;        /* for a plan that has not come, first; 0: not yet */
     uint32_t least;  /* plans up to this serial are void: the engine that gave them is gone */
     int plan_waits;  /* the plan waits for the manifest, or for the old epoch's last pull */
