@@ -41,10 +41,9 @@ int hth_commit_knows(const struct hth_commit *c, const struct hth_epoch *epoch);
 /* 1: the head on record is damaged: its epoch and its content are not known. */
 int hth_commit_head_bad(const struct hth_commit *c);
 
-/* A new epoch, or the one on record again, whose head is gone on with: placement is made,
- * undecided saves of older epochs are forgotten as saves under way (what they hold stays until
- * PLAN). Errors: as hth_placement_make(); the store's, where there is no room for the record of
- * heads. */
+/* Enters a new epoch, or the epoch on record again, whose head continues. Placement is made.
+ * Undecided saves of older epochs are not followed any more (their objects stay until PLAN).
+ * Errors: as hth_placement_make(); the store's, if there is no room for the record of heads. */
 int hth_commit_join(struct hth_commit *c, struct hearth_error *err);
 
 /* After GO: saves may begin. chosen (epoch 0: none): the plan has fetched its missing copies or is
@@ -59,10 +58,10 @@ void hth_commit_resume(struct hth_commit *c);
 /* The job is over: nothing is followed, decided or repaired until the next join. */
 void hth_commit_stop(struct hth_commit *c);
 
-/* A rank of this node begins `step`, with all ranks or with these (NULL: all). Gives the save's
- * id; `rank`'s attempt counts by itself, for each set. Errors: HEARTH_EBUSY naming the undecided
- * save and whom it waits for, HEARTH_ESTATE, HEARTH_EINVAL of the set. The refusal of an attempt
- * is reported to the coordinator, which cancels it everywhere. */
+/* A rank of this node begins `step`, with all ranks or with these (NULL: all). Gives the save's id;
+ * `rank`'s attempts are counted by this call, for each set. Errors: HEARTH_EBUSY, which names the
+ * undecided save and the nodes that it waits for, HEARTH_ESTATE, HEARTH_EINVAL of the set. If an
+ * attempt is refused, the coordinator is notified, and cancels it everywhere. */
 int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
         const struct hth_ranks *ranks, struct hth_save_id *out_save, struct hearth_error *err);
 

@@ -42,7 +42,7 @@ enum hth_break {
     HTH_BREAK_SOURCE = 1 << 25,  /* holders that the owner does not reach count as sources */
     HTH_BREAK_RULED_OUT = 1 << 26, /* a save that recovery ruled out takes room after GO */
     HTH_BREAK_DOMAINS = 1 << 30,   /* copies that share a failure domain count as different */
-    HTH_BREAK_READER = 1 << 27,    /* what a rank has mapped to read counts as free */
+    HTH_BREAK_READER = 1 << 27,    /* slots that a rank has mapped to read count as free */
     HTH_BREAK_OPTIONS = 1 << 29,   /* an engine keeps the options of the first epoch it joins */
     HTH_BREAK_BAD = 1 << 28, /* a copy that a peer reports as bad is put aside, right or not */
 };

@@ -20,7 +20,7 @@
 struct seal_job {
     struct hth_job job;    /* first */
     struct hth_slot *slot; /* leased */
-    int compare;           /* digest: with what the manifest has */
+    int compare;           /* digest: compare with the manifest's */
     struct hth_foreign_look look;
     struct hth_object object; /* seal: as it will be */
     struct hth_seal_part part;

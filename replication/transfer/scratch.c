@@ -8,7 +8,7 @@
 
 #define LEAST   (UINT64_C(64) << 10)
 #define IDLE_MS 10000u
-#define ROOMY   4u /* a free piece so many times larger than what is wanted is left for others */
+#define ROOMY   4u /* a free piece that is so many times too large is left for others */
 
 static struct hth_scratches *scratches_of(const struct hth_ctx *ctx)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much was pulled in this epoch, and from whom. */
+/* How much was pulled in this epoch, and from which nodes. */
 /* For this folder alone. */
 #ifndef REPLICATION_TALLY_H
 #define REPLICATION_TALLY_H
