@@ -20,9 +20,10 @@ socklen_t hth_addr_len(const union hth_addr *a);
 /* "127.0.0.1:4711" or "[::1]:4711" */
 void hth_addr_text(const union hth_addr *a, char out[HTH_ADDR_LABEL]);
 int hth_addr_is_wildcard(const union hth_addr *a);
-/* An address of this machine to listen on. Errors: HEARTH_EINVAL with what is wrong. */
+/* An address of this machine to listen on. Errors: HEARTH_EINVAL, with the reason. */
 int hth_addr_local(const char *bind, uint16_t port, union hth_addr *out, struct hearth_error *err);
-/* Does that interface have the address? Errors: HEARTH_EINVAL naming those that there are. */
+/* 0: that interface has the address. Errors: HEARTH_EINVAL, which names the interfaces that there
+ * are, or the addresses of that one; HEARTH_EIO. */
 int hth_addr_device(
         const char *device, const char *bind, const union hth_addr *a, struct hearth_error *err);
 

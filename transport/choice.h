@@ -36,7 +36,7 @@ struct hth_candidates {
 /* network: transport and provider are not looked at. */
 void hth_candidates_find(const struct hth_network *network, const struct hth_machine *machine,
         const struct hth_library *libraries, size_t count, struct hth_candidates *out);
-/* None of them can be taken: why, of those that need no hardware. */
+/* No candidate can be used: writes the reasons against those that need no hardware. */
 void hth_candidates_why(const struct hth_candidates *c, const struct hth_network *network,
         const struct hth_machine *machine, char *out, size_t len);
 

@@ -98,7 +98,7 @@ void hth_loop_leave(struct hth_loop_net *net, struct place *place)
     hth_loop_reorder(net, place);
 }
 
-/* The node has become silent or blocked: what is on its way to it is put aside. */
+/* The node has become silent or blocked: events on their way to it are put aside. */
 static void place_hold(struct hth_loop_net *net, struct place *place)
 {
     struct hth_due *all = place->events, *due;

@@ -111,7 +111,7 @@ static void loop_run(struct loop *loop, struct event *e)
 static int loop_progress(struct hth_transport *t)
 {
     struct loop *loop = (struct loop *)t;
-    uint64_t last = loop->net->seq; /* what is caused meanwhile waits for the next call */
+    uint64_t last = loop->net->seq; /* events that these cause wait for the next call */
     struct event *e;
     int done = atomic_exchange(&loop->woken, 0);
 

@@ -53,13 +53,13 @@ void hth_loop_net_no_revoke(struct hth_loop_net *net);
 /* Each pull completes with the CRC32C of its bytes, as with `tcp`. */
 void hth_loop_net_sums(struct hth_loop_net *net);
 
-/* A node's silence: what it sends and what is sent to it waits (a stopped process, a partition)
- * until it speaks again. Nothing breaks by itself. */
+/* Silences a node: messages from it and to it wait (a stopped process, a partition) until it is not
+ * silent any more. Nothing breaks by itself. */
 void hth_loop_net_silence(struct hth_loop_net *net, uint32_t node, int silent);
 
-/* A node whose thread is blocked: what is sent to it waits until the thread goes on, what it has
- * sent arrives. Pulls of its memory are served meanwhile where network cards serve them
- * (hth_loop_net_no_revoke()), and wait elsewhere. */
+/* Blocks a node's thread: messages to it wait until the thread continues, messages that it has sent
+ * arrive. Pulls of its memory are served meanwhile if network cards serve them
+ * (hth_loop_net_no_revoke()), and wait otherwise. */
 void hth_loop_net_block(struct hth_loop_net *net, uint32_t node, int blocked);
 
 /* Mutes one way of a pair: messages of `from` wait until the way is unmuted, and then come to `to`

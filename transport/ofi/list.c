@@ -59,7 +59,7 @@ int hth_ofi_explain(const struct hth_ofi_lib *lib, const char *provider, const c
     return hth_ofi_provider_explain(provider, &look, out, len);
 }
 
-/* efa-direct is a fabric of the provider efa, beside the one that is called as the provider. */
+/* efa-direct is a fabric of the provider efa, beside the fabric that has the provider's name. */
 int hth_ofi_info_is(const struct fi_info *info, const char *provider)
 {
     const struct hth_ofi_provider *p = hth_ofi_provider_find(provider);

@@ -54,11 +54,12 @@ int hth_ofi_load(const char *library, const char *provider, const char *const *a
 
 /* ---- fds.c ---- */
 
-/* Which descriptors are open, so that what the library opens meanwhile can be told. */
+/* The descriptors that are open before the library opens more, so that the library's can be
+ * found. */
 struct hth_ofi_fds {
     unsigned char *bit; /* of descriptors below 8 * bytes; higher ones are not open */
     size_t bytes;
-    int failed; /* for want of memory: the bits are not known */
+    int failed; /* no memory: the bits are not known */
 };
 /* Connections that may stand: each may be a descriptor of the library's, and others need some,
  * too. */
@@ -292,7 +293,8 @@ struct hth_ofi_send {
     uint8_t done;
 };
 
-/* Over sockets this thread copies what comes, and checksums it from its cache: bytes at a time. */
+/* Over sockets this thread copies incoming bytes, and checksums them from its cache, so many at a
+ * time. */
 #define HTH_OFI_SIP (256u << 10)
 
 struct hth_ofi_conn {

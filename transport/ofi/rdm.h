@@ -2,9 +2,9 @@
 /*
  * Reliable datagrams (FI_EP_RDM): what the rdm_*.c files share. One struct hth_rdm is one
  * transport: a home endpoint with the published address, for messages and for peers to read by, and
- * a pull endpoint for our own reads, which can be closed and made again without anybody noticing.
- * Each has an address vector and a completion queue of its own. A connection is made of packets
- * (rdm_wire.c).
+ * a pull endpoint for this node's own reads, which can be closed and made again without an effect
+ * on peers. Each has an address vector and a completion queue of its own. A connection is made of
+ * packets (rdm_wire.c).
  */
 /* For this folder alone. */
 #ifndef HEARTH_TRANSPORT_OFI_RDM_H
@@ -183,7 +183,7 @@ struct hth_rdm_conn {
     int blocked;   /* send() said HEARTH_EBUSY: on_writable() owed */
     uint64_t out_seq, out_ack;
 
-    uint64_t in_seq, in_told; /* the next to take; what the peer knows of that */
+    uint64_t in_seq, in_told; /* the next to take; and as last reported to the peer */
     struct hth_rdm_early *early[HTH_RDM_WINDOW];
     unsigned char *whole; /* [HTH_MESSAGE_MAX]: a message of several packets */
     uint32_t whole_len;

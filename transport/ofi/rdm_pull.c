@@ -93,7 +93,7 @@ void hth_rdm_pull_post(struct hth_ofi_link *link, uint32_t index)
 {
     struct hth_rdm_conn *c = (struct hth_rdm_conn *)link;
 
-    (void)index; /* it has its turn behind those that wait already */
+    (void)index; /* it is posted after the pulls that wait already */
     c->r->lately_us = hth_rdm_real_us();
     hth_rdm_pulls_post(c);
 }
