@@ -10,9 +10,9 @@
 #define HTH_PATH_MAX 3072 /* bytes of a root, with terminator */
 
 /*
- * How threads of this process give up all files but those that an engine on tcp needs. Offered by a
- * process that the engine has to itself. A thread that is confined stays so, and so are the threads
- * that it starts.
+ * How threads of this process give up access to all files but those that an engine on tcp needs.
+ * Offered by a process that belongs to the engine alone. A confined thread stays confined, and so
+ * are the threads that it starts.
  */
 struct hth_confining {
     char against[192];          /* why it is not done, a clause; empty: it is done */
@@ -44,7 +44,8 @@ struct hth_config {
     char log_level[16];
     uint32_t port;
     uint32_t linger_s;
-    uint32_t heartbeat_ms, dead_ms, stall_ms, retry_ms; /* 0: defaults, ranks may say at joining */
+    /* 0: defaults; ranks may set them at joining */
+    uint32_t heartbeat_ms, dead_ms, stall_ms, retry_ms;
     uint32_t threads;
     uint32_t any_root, foreground, detach;
     uint32_t foreign_last;  /* foreign containers are recovered only while no save was PROTECTED */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ruleset of a thread binds it and those that it starts, none of its siblings: each does it
- * for itself. */
+/* The ruleset of a thread binds that thread and the threads that it starts, but none of its
+ * siblings: each thread confines itself. */
 #include "confined.h"
 
 #include "core/base/open.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which rank a connection speaks for. It says so once, in ATTACH, and all that it may do follows
- * from it: a rank's saves are its own, and a second process of a rank comes as its helper.
+ * Which rank a connection belongs to. The client names it once, in ATTACH, and all that the
+ * connection may do follows from it: a rank's saves are its own, and a second process of a rank
+ * comes as its helper.
  */
 #include "rank.h"
 

@@ -11,9 +11,9 @@ struct hth_node;
 void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_attach *m);
 /* Whether the connection may join as this rank. Errors: HEARTH_EINVAL, HEARTH_ESTATE. */
 int rank_may_join(const struct client *c, const struct hth_local_join *m, struct hearth_error *err);
-/* The store makes no slots in place of those that ranks of the engine before this one have
- * mapped, until all ranks of this node are attached, or some of them have stayed away for
- * dead_ms: others may save without them. */
+/* The store must not replace slots that ranks of the engine before this one have mapped, until all
+ * ranks of this node are attached, or some of them have stayed away for dead_ms: then others may
+ * save without them. */
 void rank_expect(struct hth_node *n);
 void rank_tick(struct hth_node *n, uint64_t now_ms);
 uint64_t rank_due_ms(const struct hth_node *n);

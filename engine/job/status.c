@@ -45,9 +45,9 @@ static uint32_t status_lost(const struct hth_node *n)
     return lost;
 }
 
-/* As it stands between the quotes of a JSON string; out[STRING_JSON(bytes of the buffer that text
- * is in)]. In what is no UTF-8, as a path may be and what was cut is, bytes that are not ASCII
- * become '?'. */
+/* Writes text as it must stand between the quotes of a JSON string; out[STRING_JSON(bytes of the
+ * buffer that text is in)]. If text is not UTF-8, as a path or a text that was cut may be, bytes
+ * that are not ASCII become '?'. */
 #define STRING_JSON(bytes) (6 * (bytes))
 static void status_string(const char *text, char *out)
 {

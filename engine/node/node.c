@@ -392,8 +392,8 @@ void hth_node_close(struct hth_node *n)
 
 /* ---- Time ------------------------------------------------------------------------------------ */
 
-/* The workers make slots of later saves: of all, but while a recovery pulls of those alone that it
- * waits for, since clearing memory takes the processors from what it pulls. */
+/* How many slots workers make ahead: all of them. While a recovery pulls, only the slots that it
+ * waits for, because clearing memory takes processor time from its pulls. */
 static unsigned node_slots(const struct hth_node *n)
 {
     return n->recovering ? hth_recover_put_off(n->recover) : HTH_WORK_ALL;

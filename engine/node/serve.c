@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests of ranks. A packet that is not whole (request.c) is answered with an error and does
- * nothing else; what may be asked for before ATTACH is STATUS or WISH, and what a request names is
- * looked for among what belongs to its connection.
+ * Requests of ranks. A packet that is not whole (request.c) is answered with an error and has no
+ * other effect. Before ATTACH a client may only send STATUS or WISH. A save or loan that a request
+ * names is looked for only among those of its connection.
  */
 #include "serve.h"
 

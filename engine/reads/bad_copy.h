@@ -11,7 +11,7 @@ struct hth_node;
 
 /* A rank has found a chunk wrong that it was given. */
 void bad_copy_ask(struct hth_node *n, struct client *c, const struct hth_local_bad *m);
-/* Another node has, of what it pulled from here. */
+/* Another node reports a bad chunk of an object that it pulled from here. */
 void bad_copy_peer(struct hth_node *n, uint32_t from, struct hth_save_id save, uint64_t object,
         uint64_t chunk);
 /* This copy is wrong: it is put aside. If its save is kept, the object is fetched again. */

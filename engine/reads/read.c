@@ -325,9 +325,10 @@ static int read_may_lie_anywhere(const struct hth_node *n, struct hth_save_id sa
     return at >= 0 && hth_commit_kept(n->commit, (uint32_t)at) != HTH_KEPT_PROTECTED;
 }
 
-/* Nodes to ask: those that should have it now, which are the node whose ranks wrote or read the
- * object first and those that placement names; of the recovered save also those that had it by
- * the plan, until its copies have come to their places; and where that may not help, all others. */
+/* The nodes to ask. First the nodes that should have the object now: the node whose ranks wrote or
+ * first read it, and the nodes of its placement. For the recovered save also the nodes that had it
+ * by the plan, until its copies have come to their places. If these may not help, all other
+ * nodes. */
 static uint32_t read_range_sources(struct hth_node *n, struct hth_save_id save,
         const struct hth_object *o, uint32_t out[READ_SOURCES])
 {

@@ -14,7 +14,7 @@ void begin_set_step(struct hth_node *n, struct client *c, const struct hth_local
 void begin_tick(struct hth_node *n, uint64_t now_ms);
 uint64_t begin_due_ms(const struct hth_node *n);
 void begin_fail_all(struct hth_node *n, const struct hearth_error *why); /* those that wait */
-void begin_gone(struct hth_node *n, uint32_t client); /* what it waits for is forgotten */
+void begin_gone(struct hth_node *n, uint32_t client); /* forgets the requests of the client */
 void begin_close(struct hth_node *n);
 
 #endif

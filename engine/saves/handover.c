@@ -249,7 +249,7 @@ static void handover_tell(struct hth_node *n, const struct loan *l)
         loan_event(n, l, level, degraded, code, text);
 }
 
-/* Objects that the rank has handed over; a further one that it was lent may be left out. */
+/* How many objects the rank has handed over. It may leave out a further object that it was lent. */
 static uint32_t handover_objects(const struct loan *l)
 {
     uint32_t objects = l->commons;

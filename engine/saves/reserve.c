@@ -366,7 +366,8 @@ static uint32_t reserve_places(const struct hth_node *n)
 static void reserve_mapped(struct hth_node *n, uint64_t now_ms)
 {
     uint32_t places = reserve_places(n);
-    int first = n->places_map == UINT64_MAX; /* what the last epoch has left is not known */
+    /* it is not known which slots the last epoch has left */
+    int first = n->places_map == UINT64_MAX;
 
     if (first || places < n->places)
         n->give_back_ms = now_ms + 2 * (uint64_t)n->ctx.opts.dead_ms;

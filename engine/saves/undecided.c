@@ -20,7 +20,7 @@
 
 #include <stdlib.h>
 
-struct staging { /* what is asked */
+struct staging { /* the question */
     struct hth_node *n;
     uint32_t rank, more;
     const struct hth_ranks *ranks;
@@ -89,8 +89,8 @@ static int undecided_is_counted(
     return l != until;
 }
 
-/* The sets of the undecided saves on this node, once all its ranks have begun those that they have
- * staged; out[]: as many as there are tracks and loans, and one. */
+/* The sets of the undecided saves on this node, as if all its ranks had begun the saves that they
+ * have staged. out[]: as many as there are tracks and loans, and one. */
 static uint32_t undecided_sets(const struct staging *s, const struct hth_ranks **out)
 {
     uint32_t count = 0;

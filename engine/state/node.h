@@ -62,7 +62,8 @@ struct hth_node_env {
      * and the caller closes it. last: from now on no process can change it. Any thread, one at a
      * time for a descriptor. -1 and errno. */
     int (*attach)(void *self, int *fd, const void *bytes, uint64_t off, size_t len, int last);
-    /* The client's pid as this process counts it; 0: it has none. NULL: as the client says. */
+    /* The client's pid in this process's pid namespace; 0: it has none. NULL: the pid that the
+     * client has sent. */
     uint32_t (*pid_of)(void *self, uint32_t client);
     void *reply_self;
     char node[HTH_NAME_MAX + 1]; /* this node's id */
@@ -81,8 +82,8 @@ struct hth_node_env {
     uint64_t breaks;       /* enum hth_break, tests */
 };
 
-/* Adopts what the store has. Where it has an epoch record whose job still runs (an engine that died
- * under living ranks), listens to that epoch again and goes on with it. */
+/* Adopts the objects in the store. If the store has an epoch record whose job still runs (an engine
+ * that died under living ranks), the engine enters that epoch again and goes on with it. */
 int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct hearth_error *err);
 
 /* Serves one packet of a client (any number > 0 that the server chose); content: of the descriptor

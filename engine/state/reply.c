@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a request is answered: the one place that calls what the engine was given to answer with. */
+/* How a request is answered. Only this file calls the env's functions for answers. */
 #include "reply.h"
 
 #include "node_state.h"
