@@ -129,8 +129,7 @@ void hth_recover_blob_failed(
     }
     hth_say(&r->ctx->log, HEARTH_LOG_ERROR, "blob-failed", "%s", err->text);
     if (waits &&
-            err->code ==
-                    HEARTH_EIO) /* plan or manifest; what is only short of memory is tried again */
+            err->code == HEARTH_EIO) /* plan or manifest; a lack of memory alone is tried again */
         hth_recover_refuse(r, err);
 }
 

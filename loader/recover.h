@@ -33,12 +33,12 @@ void hth_recover_common(struct hth_recover *r, const char *name);
  * the next join. */
 void hth_recover_accept_loss(struct hth_recover *r);
 
-/* The ranks have recovered in an epoch before: the job that did has not ended. Until the next join;
- * only what the coordinator's ranks say counts. */
+/* The ranks have recovered in an earlier epoch, so the job that did has not ended. Until the next
+ * join; only the call for the coordinator's ranks counts. */
 void hth_recover_same_job(struct hth_recover *r);
 
-/* This save and no other (epoch 0: the newest attempt at its step); until the next join. Only what
- * the coordinator's ranks say counts. */
+/* Only this save may be chosen (epoch 0: the newest attempt at its step); until the next join. Only
+ * the call for the coordinator's ranks counts. */
 void hth_recover_want(struct hth_recover *r, struct hth_save_id save);
 
 /* The first local rank asks. Errors: HEARTH_ESTATE (running already, or ended). */

@@ -24,8 +24,9 @@ struct gathered {        /* from one member */
     uint32_t voted; /* the serial for which it voted yes */
 };
 
-struct names_found {             /* in a `.metadata` */
-    struct hth_manifest files;   /* a copy of the candidate's, in which what it names is listed */
+struct names_found { /* in a `.metadata` */
+    /* a copy of the candidate's, with marks on the files that `.metadata` names */
+    struct hth_manifest files;
     struct hearth_error unknown; /* code 0: the `.metadata` was understood */
     int any;                     /* the `.metadata` has a name */
     const char *wrong;           /* followed by `name`; NULL: all files are there */
@@ -47,7 +48,7 @@ struct candidate {
     uint64_t asked_ms;
     uint32_t refused; /* plans for it that a node could not carry out */
     int metadata;     /* foreign: 1 its `.metadata` is being fetched, negative: it cannot be had */
-    struct hth_foreign_look *look; /* foreign: [manifest.objects] what is in them */
+    struct hth_foreign_look *look; /* foreign: [manifest.objects] the items found in them */
     struct names *names;           /* foreign: NULL: its `.metadata` is not being read yet */
 };
 
@@ -130,9 +131,9 @@ int tries_pass_over(const struct hth_choice *co, struct hth_save_id save);
 void tries_mark(struct hth_choice *co, const struct candidate *chosen); /* NULL: none is whole */
 void tries_go(struct hth_choice *co);                                   /* before GO is on record */
 
-/* manifest_mismatch.c: 1: a node has another manifest of a candidate than the one that counts, so
- * its runs mean nothing. It is asked for lists, its inventory is not complete any more, and there
- * are no candidates. */
+/* manifest_mismatch.c: 1: a node's manifest of a candidate differs from the manifest that counts,
+ * so its runs mean nothing. The node is asked for lists, its inventory is not complete any more,
+ * and there are no candidates. */
 int manifests_mismatch(struct hth_choice *co);
 
 /* gather.c */

@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Always 1. The text of the newest candidate that is lost is the one that the user sees if none is
- * whole. */
+/* Returns 1 always. If no candidate is whole, the user sees the text of the newest lost
+ * candidate. */
 static int whole_lost(
         struct hth_choice *co, struct candidate *c, const char *what, const char *name)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A member carries out the plan: frees what it does not keep, verifies what is here of the chosen
- * save, fetches what is not, and votes when nothing is waited for any more.
+ * A member carries out the plan: it frees the saves that the plan does not keep, verifies the
+ * objects of the chosen save that are here, fetches the others, and votes when it waits for nothing
+ * any more.
  */
 #include "restore_state.h"
 

@@ -37,7 +37,8 @@ void manifest_leave(struct hth_restore *r)
     r->draft = NULL;
 }
 
-/* A manifest ends with its own digest. NULL: what came, if any, is another one, or was no good. */
+/* A manifest ends with its own digest. NULL: no manifest has come, or another one, or a damaged
+ * one. */
 static const unsigned char *manifest_came(struct hth_restore *r, size_t *out_len)
 {
     struct hth_blob_id id = manifest_blob(r);

@@ -61,8 +61,8 @@ void hth_restore_take(struct hth_restore *r, const struct hth_blob_id *id, struc
 void hth_restore_manifest(struct hth_restore *r, const struct hth_blob_id *id);
 int hth_restore_has_plan(const struct hth_restore *r, uint32_t serial);
 void hth_restore_go(struct hth_restore *r, uint32_t serial);
-/* Steps that were not chosen and why, as lines; "": none, or an older coordinator does not say.
- * Until the next join. */
+/* Steps that were not chosen and why, as lines; "": none, or an older coordinator, which does not
+ * send them. Until the next join. */
 const char *hth_restore_ruled_out(const struct hth_restore *r);
 
 /* After GO, in an engine that was restarted: takes the plan of the GO that was sent. Errors: as

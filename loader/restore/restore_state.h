@@ -48,8 +48,9 @@ struct hth_restore {
     uint32_t commons;
 
     uint64_t manifest_ms; /* the plan's manifest was asked for first; 0: not yet */
-    int manifest_bad; /* what came was another one, or cannot be decoded: the coordinator is asked */
-    struct hth_draft *draft; /* of the one that has come, which is being read */
+    /* another manifest came, or one that cannot be decoded: the coordinator is asked */
+    int manifest_bad;
+    struct hth_draft *draft; /* of the manifest that has come, while it is read */
 
     uint32_t generation; /* of plans and epochs: what began under an older one is not counted */
 
