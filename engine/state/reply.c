@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a request is answered. Only this file calls the env's functions for answers. */
+/* How a request is answered. Only this file calls env.reply(). */
 #include "reply.h"
 
 #include "node_state.h"
