@@ -89,6 +89,11 @@ static inline uint64_t hth_object_id(uint32_t rank, uint32_t index)
     return (uint64_t)rank << 32 | index;
 }
 
+static inline uint32_t hth_object_rank(uint64_t id)
+{
+    return (uint32_t)(id >> 32);
+}
+
 /* [A-Za-z0-9._-]{1,64}, no leading dot. Errors: HEARTH_EINVAL, with `what` in the sentence. */
 int hth_job_check(const char *job, struct hearth_error *err);
 int hth_node_check(const char *node, struct hearth_error *err);

@@ -341,18 +341,18 @@ void hth_commit_copy_lost(
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, save);
     struct hth_held *h = s ? hth_held_find(s, object) : NULL;
-    int own = h && local_owns(c->ctx, h);
     struct track *t;
 
     hth_say(&c->ctx->log, HEARTH_LOG_WARN, "copy-lost", HTH_SAVE " object %" PRIx64 ": %s",
             HTH_SAVE_ARGS(save), object, why);
     if (h)
         hth_held_drop(c->ctx, s, h);
-    t = s ? track_get(c, save) : NULL;
+    t = s ? track_get(c, save) : track_find(c, save);
+    if (local_find(c, hth_object_rank(object)) && (!t || track_may_fail(c, t)))
+        hth_commit_fail(c, save, HEARTH_ECORRUPT, why); /* no other node is known to have it */
+    t = track_find(c, save);
     if (!t)
         return;
-    if (own && !s->has_manifest && track_may_fail(c, t))
-        hth_commit_fail(c, save, HEARTH_ECORRUPT, why); /* no other node is known to have it */
     if (head_fate(c, save) == FATE_KEPT)
         member_follow(c, t);
     t->promised = 0;

@@ -15,14 +15,43 @@ static struct hth_held *begin_one(struct hth_save_id *out)
     return held;
 }
 
+/* Put aside first, as a copy is that was looked at. */
+static void lose(struct hth_save_id id, struct hth_held *held)
+{
+    hth_held_condemn(ctx, hth_holdings_find(ctx, id), held, "payload");
+    hth_commit_copy_lost(commit, id, own, "chunk 0 of it is wrong");
+}
+
 Test(member_lost, an_object_that_is_wrong_fails_its_save)
 {
     struct hth_save_id id;
+    struct hth_held *held = begin_one(&id);
 
-    (void)begin_one(&id);
-    hth_commit_copy_lost(commit, id, own, "chunk 0 of it is wrong");
+    lose(id, held);
+    cr_assert(ge(u32, heard(HTH_KIND_FAILED, SOON_MS), 1));
+}
+
+Test(member_lost, an_object_that_is_wrong_after_done_fails_its_save)
+{
+    struct hth_save_id id;
+    struct hth_held *held = begin_one(&id);
+
     hth_commit_rank_done(commit, id, 1, 1);
-    cr_assert(zero(u32, heard(HTH_KIND_DONE, SOON_MS)));
+    cr_assert(ge(u32, heard(HTH_KIND_DONE, SOON_MS), 1));
+    lose(id, held);
+    cr_assert(ge(u32, heard(HTH_KIND_FAILED, SOON_MS), 1));
+}
+
+Test(member_lost, and_so_it_does_after_the_manifest_came)
+{
+    struct hth_save_id id;
+    struct hth_held *held = begin_one(&id);
+    struct hth_object object = held->object;
+
+    hth_commit_rank_done(commit, id, 1, 1);
+    give_manifest(&object, 1);
+    (void)heard(HTH_KIND_DONE, 50);
+    lose(id, held);
     cr_assert(ge(u32, heard(HTH_KIND_FAILED, SOON_MS), 1));
 }
 
