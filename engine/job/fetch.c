@@ -101,15 +101,17 @@ static int fetch_get(struct hth_node *n, struct fetch *f, size_t off)
     return hth_session_send(n->ctx.session, f->peer, HTH_MSG_TABLE_GET, body, sizeof(body));
 }
 
-/* A request for which there is no memory is sent with the next part, or the deadline ends the
- * fetch. */
 static void fetch_more(struct hth_node *n)
 {
     struct fetch *f = n->fetch;
 
-    while (f->asked < f->buf->len && f->asked - f->got < (size_t)WINDOW * PART &&
-            !fetch_get(n, f, f->asked))
+    while (f->asked < f->buf->len && f->asked - f->got < (size_t)WINDOW * PART) {
+        if (fetch_get(n, f, f->asked)) {
+            fetch_fail(n, HEARTH_EPEER, "its engine cannot be asked");
+            return;
+        }
         f->asked += PART;
+    }
 }
 
 static void fetch_here(struct hth_node *n)
@@ -194,7 +196,7 @@ void fetch_ticket(struct hth_node *n, uint32_t round, uint32_t wait_ms, const st
     fetch_drop(n);
     rc = fetch_begin(n, t, round, wait_ms);
     if (!rc) {
-        fetch_more(n);
+        fetch_more(n); /* last: it may come to nothing at once */
         return;
     }
     hth_say(&n->ctx.log, HEARTH_LOG_WARN, "table-not-received",
