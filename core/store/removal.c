@@ -211,7 +211,7 @@ static int removal_folder(const struct hth_removal *r, int dir, const char *wher
     if (fd < 0 || (is_save && !hth_made_of(r->records_fd, fd, dir == r->records_fd ? name : NULL,
                                       r->job, &save))) {
         rc = HEARTH_OK;
-        if (errno == EMFILE || errno == ENFILE) /* the proof that it is Hearth's was not read */
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) /* its proof was not read */
             rc = removal_failed(r, name, err);
         else
             removal_leave(r, where, name, why ? why : "is not Hearth's");

@@ -106,7 +106,9 @@ HEARTH_API int hearth_item_find(struct hearth_checkpoint *ckpt, const void *key,
  * SIGSEGV. It stays valid and unchanged until hearth_view_close(), whatever is saved meanwhile,
  * also after its checkpoint is closed, and must be closed before hearth_close(). Any thread may
  * close it, once; a copy of the struct is the same view. A fork inherits it, and may read it until
- * this process closes it. Of a file that another program wrote it is a copy.
+ * this process closes it. Of a file that another program wrote it is a copy. A view shows the copy
+ * of the object that the checkpoint opened, also after the engine has found that copy wrong and
+ * replaced it: open the checkpoint again to see the new one.
  * Cost: a count. A process maps and leases an object once, for all checkpoints and views of it, and
  * until the last of them is closed. */
 struct hearth_view {
