@@ -6,8 +6,8 @@ layout of a copy is kept: what the library is told of each tensor, and where eac
 next state is compared with it, leaf by leaf; where keys, kinds, dtypes, shapes, strides, devices,
 placements and what shares a tensor are the same, only the addresses are put in anew.
 
-No layout is kept of a state with tensors in tuples, ShardedTensors, or tensors of other classes or
-with attributes: it is walked each time.
+No layout is kept of a state with tensors in tuples, ShardedTensors, tensors of other classes or
+with attributes, or with keys that are no names and numbers: it is walked each time.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), torch.dtyp
                    torch.device})
 DICTS = frozenset({dict, OrderedDict})
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+# Of one of these types, keys that are equal read the same, and comparing them runs no other code.
+_KEYS = frozenset({str, int, bool, type(None)})
 _FORMS = ATOMS | DICTS | {list, tuple}
 _ATOM, _OBJECT = "atom", "object"
 
@@ -42,7 +44,8 @@ class _Tensor(NamedTuple):
     dtype: torch.dtype
     device: torch.device
     shape: torch.Size
-    stride: tuple[int, ...]  # on the host
+    stride: tuple[int, ...]
+    on_host: tuple[int, ...]  # the strides of what is copied
     spec: Any  # of a DTensor
 
 
@@ -58,6 +61,10 @@ class _Row(NamedTuple):
     nodes: list[Any]
 
 
+class _Object(NamedTuple):
+    value: Any  # which is pickled when the whole state was found the same
+
+
 class Taken:
     """What a copy needs of a state that is as its layout.
 
@@ -67,6 +74,7 @@ class Taken:
     """
 
     def __init__(self) -> None:
+        self.locals: list[torch.Tensor] = []
         self.data: list[int] = []
         self.leaves: list[Any] = []
         self.specs: dict[int, Any] = {}
@@ -76,7 +84,7 @@ class Taken:
 
     def done(self) -> None:
         """The tensors are copied."""
-        self.data, self.index, self.hosts = [], {}, []
+        self.locals, self.data, self.index, self.hosts = [], [], {}, []
 
 
 class Layout:
@@ -109,6 +117,8 @@ class Layout:
         if kind in ATOMS:
             return _ATOM
         if kind in DICTS:
+            if not _KEYS.issuperset(map(type, value)):
+                raise Differs
             return _Dict(kind, list(value), list(map(type, value)),
                          [self._node(child, numbers, hosts, in_tuple) for child in value.values()])
         if kind is list or kind is tuple:
@@ -121,36 +131,47 @@ class Layout:
             raise Differs
         number = numbers[id(value)]
         return _Tensor(number, kind, type(local), local.dtype, local.device, local.shape,
-                       hosts[number].stride(), value._spec if kind is DTensor else None)
+                       local.stride(), hosts[number].stride(), value._spec if kind is DTensor else None)
 
     # ---- compared ------------------------------------------------------------------------------
 
     def take(self, state: Any) -> Taken:
-        """What a copy of this state needs. Raises Differs."""
+        """What a copy of this state needs. Raises Differs, before anything is copied."""
         taken = Taken()
-        self._take(state, self._top, taken)
+        tensors: list[_Tensor] = []
+        self._take(state, self._top, taken, tensors)
+        for local, want in zip(taken.locals, tensors):
+            host = local
+            if not local.is_cpu:
+                host = local.detach().cpu()
+                taken.hosts.append(host)
+            if host.stride() != want.on_host:
+                raise Differs
+            taken.data.append(host.data_ptr())
+        taken.leaves = [copy_of(leaf.value) if type(leaf) is _Object else leaf
+                        for leaf in taken.leaves]
         return taken
 
-    def _take(self, value: Any, node: Any, taken: Taken) -> None:
+    def _take(self, value: Any, node: Any, taken: Taken, tensors: list[_Tensor]) -> None:
         form = type(node)
         if form is _Tensor:
-            self._take_tensor(value, node, taken)
+            self._take_tensor(value, node, taken, tensors)
         elif form is _Dict:
-            if (type(value) is not node.kind or list(value) != node.keys
-                    or list(map(type, value)) != node.types):
+            if (type(value) is not node.kind or list(map(type, value)) != node.types
+                    or list(value) != node.keys):
                 raise Differs
             if node.kind is not dict:
                 taken.leaves.append(dict(vars(value)))
             for child, want in zip(value.values(), node.nodes):
                 if type(want) is _Tensor:
-                    self._take_tensor(child, want, taken)
+                    self._take_tensor(child, want, taken, tensors)
                 else:
-                    self._take(child, want, taken)
+                    self._take(child, want, taken, tensors)
         elif form is _Row:
             if type(value) is not node.kind or len(value) != len(node.nodes):
                 raise Differs
             for child, want in zip(value, node.nodes):
-                self._take(child, want, taken)
+                self._take(child, want, taken, tensors)
         else:
             self._take_leaf(value, node, taken)
 
@@ -166,23 +187,24 @@ class Layout:
             if kind in _FORMS or isinstance(value, torch.Tensor):
                 raise Differs
             taken.count += 8
-            value = copy_of(value)
+            value = _Object(value)
         taken.leaves.append(value)
 
     @staticmethod
-    def _take_tensor(value: Any, want: _Tensor, taken: Taken) -> None:
+    def _take_tensor(value: Any, want: _Tensor, taken: Taken, tensors: list[_Tensor]) -> None:
         number = taken.index.get(id(value))
         if number is not None:
             if number != want.number:
                 raise Differs
             return
-        if want.number != len(taken.data) or type(value) is not want.kind:
+        if want.number != len(tensors) or type(value) is not want.kind:
             raise Differs
         local = value
         if want.spec is not None:
             spec, local = value._spec, value._local_tensor
             if spec is not want.spec and (
                     spec.mesh is not want.spec.mesh or spec.placements != want.spec.placements
+                    or list(map(type, spec.placements)) != list(map(type, want.spec.placements))
                     or spec.shape != want.spec.shape):
                 raise Differs
             taken.specs[want.number] = spec
@@ -191,19 +213,12 @@ class Layout:
         if (type(local) is not want.local or local.dtype is not want.dtype
                 or local.layout is not torch.strided or local.is_nested
                 or local.device != want.device or local.is_conj() or local.is_neg()
-                or local.shape != want.shape):
-            raise Differs
-        host = local
-        if not local.is_cpu:
-            host = local.detach().cpu()
-            taken.hosts.append(host)
-        if host.stride() != want.stride:
-            raise Differs
-        at = host.data_ptr()
-        if not at and 0 not in want.shape:
+                or local.shape != want.shape or local.stride() != want.stride
+                or (not local.data_ptr() and 0 not in want.shape)):
             raise Differs
         taken.index[id(value)] = want.number
-        taken.data.append(at)
+        taken.locals.append(local)
+        tensors.append(want)
 
     # ---- put together --------------------------------------------------------------------------
 

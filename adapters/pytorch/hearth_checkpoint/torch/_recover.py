@@ -186,8 +186,9 @@ def _save(current: DcpSave, entry: _skipped.Entry | None, *, storage_writer: Hea
             except BaseException:
                 storage_writer.withdraw(current)
                 raise
+        # Of a copy that failed there is no state that the caller's planner could be given.
         return save(storage_writer.staged_state(current), storage_writer=storage_writer,
-                    planner=planner, **arguments)
+                    planner=None if current.error is not None else planner, **arguments)
     finally:
         storage_writer.give_up()
         _parts.leave()

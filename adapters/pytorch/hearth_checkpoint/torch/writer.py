@@ -225,7 +225,10 @@ class HearthWriter(StorageWriter):
             current.base = _jobs.base_of(self._base)
             job = self._member(current.base).job
             current.joined = self._joined(current.base)
-            self._stage(job, current, state_dict() if callable(state_dict) else state_dict)
+            state = state_dict() if callable(state_dict) else state_dict
+            if not isinstance(state, dict):
+                raise TypeError(f"the state is a {type(state).__qualname__}, and must be a dict")
+            self._stage(job, current, state)
             current.common = self._common_of(job)
         except BaseException as error:
             if current.call is not None:
