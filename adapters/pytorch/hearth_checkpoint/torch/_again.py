@@ -131,7 +131,8 @@ class Layout:
             raise Differs
         number = numbers[id(value)]
         return _Tensor(number, kind, type(local), local.dtype, local.device, local.shape,
-                       local.stride(), hosts[number].stride(), value._spec if kind is DTensor else None)
+                       local.stride(), hosts[number].stride(),
+                       value._spec if kind is DTensor else None)
 
     # ---- compared ------------------------------------------------------------------------------
 
