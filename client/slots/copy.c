@@ -141,6 +141,29 @@ static void copy_strided(const struct hth_copy *c, uint64_t off, uint64_t len)
         memcpy(dst + off - rest, hth_strided_at(s, c->src, off / s->elem), rest);
 }
 
+/* Bytes of a strided source that follow each other. */
+static uint64_t copy_run(const struct hth_strided *s)
+{
+    uint32_t last = s->ndim - 1;
+
+    return s->src[last] == s->elem ? (uint64_t)s->shape[last] * s->elem : s->elem;
+}
+
+/* Bytes [off, off + len) of a strided copy, each run in one pass; continues crc. */
+static uint32_t copy_runs_summed(uint32_t crc, const struct hth_copy *c, uint64_t off, uint64_t len)
+{
+    const struct hth_strided *s = c->strided;
+    uint64_t run = copy_run(s);
+
+    for (uint64_t n; len; len -= n, off += n) {
+        const unsigned char *src = hth_strided_at(s, c->src, off / s->elem) + off % s->elem;
+
+        n = run - off % run < len ? run - off % run : len;
+        crc = hth_crc32c_copy(crc, (unsigned char *)c->dst + off, src, n);
+    }
+    return crc;
+}
+
 /* Bytes [at, at + len) of one copy, counted from its head; continues crc. */
 static uint32_t copy_part_summed(uint32_t crc, const struct hth_copy *c, uint64_t at, uint64_t len)
 {
@@ -153,6 +176,8 @@ static uint32_t copy_part_summed(uint32_t crc, const struct hth_copy *c, uint64_
     len -= head;
     if (!c->strided)
         return hth_crc32c_copy(crc, dst + off, (const unsigned char *)c->src + off, len);
+    if (copy_run(c->strided) >= STREAM_MIN)
+        return copy_runs_summed(crc, c, off, len);
     for (uint64_t n; len; len -= n, off += n) {
         n = len < CACHED ? len : CACHED;
         copy_strided(c, off, n);

@@ -42,7 +42,7 @@ static struct {
     size_t keys;
 } sum;
 
-/* A random piece of the source, every fourth one transposed, of elements that are 1 to 16 bytes. */
+/* A random piece of the source, every second one transposed or with gaps, of elements that are 1 to 16 bytes. */
 static void sum_piece(size_t i, unsigned char *src, uint64_t *seed)
 {
     static const uint32_t dtypes[] = { HEARTH_UINT8, HEARTH_INT16, HEARTH_FLOAT32, HEARTH_FLOAT64,
@@ -60,7 +60,11 @@ static void sum_piece(size_t i, unsigned char *src, uint64_t *seed)
     sum.strides[i][1] = rows;
     *p = rank_piece(sum.key[sum.keys++], src + hth_splitmix64(seed) % 64 * 16, 2, sum.shape[i]);
     p->dtype = dtype;
-    if (hth_splitmix64(seed) % 4 == 0)
+    if (hth_splitmix64(seed) % 2) { /* rows with a gap behind each */
+        sum.strides[i][0] = sum.shape[i][1] + 3;
+        sum.strides[i][1] = 1;
+    }
+    if (hth_splitmix64(seed) % 4 < 2)
         p->strides = sum.strides[i];
 }
 
