@@ -42,7 +42,8 @@ static struct {
     size_t keys;
 } sum;
 
-/* A random piece of the source, every second one transposed or with gaps, of elements that are 1 to 16 bytes. */
+/* A random piece of the source, every second one transposed or with gaps, of elements that are 1 to
+ * 16 bytes. */
 static void sum_piece(size_t i, unsigned char *src, uint64_t *seed)
 {
     static const uint32_t dtypes[] = { HEARTH_UINT8, HEARTH_INT16, HEARTH_FLOAT32, HEARTH_FLOAT64,
