@@ -9,7 +9,7 @@
 /* In a list: those of an earlier connection come before those of this one. */
 struct hth_lease {
     struct hth_lease *next, *before;
-    /* What it is of. These do not change. */
+    /* The object that is leased. These do not change. */
     struct hth_save_id save;
     uint64_t object;
     dev_t dev;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What view->map is, in view->lease. */
+/* The kind of view->map, in view->lease. */
 enum { VIEW_COPY = 0, VIEW_SHARED = 1 };
 
 static int view_share(

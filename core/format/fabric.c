@@ -107,7 +107,7 @@ static uint32_t fabric_lacks(const unsigned char *table, uint32_t world, uint32_
     return world;
 }
 
-/* What hth_fabric_choose() collects from the rows of the table. */
+/* Counts that hth_fabric_choose() collects from the rows of the table. */
 struct fabric_tally {
     const unsigned char *table;
     uint32_t world;

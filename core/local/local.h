@@ -443,8 +443,8 @@ struct hth_local_taken {
 };
 
 /* A rank goes on with an object that it wrote, or writes, into a slot of the engine before: under
- * this token, by SEAL, COMMON and COMMIT as ever. What it has handed over already stays handed
- * over. */
+ * this token, by SEAL, COMMON and COMMIT as ever. Objects that it has handed over already
+ * stay handed over. */
 struct hth_local_regain {
     struct hth_local_head head; /* token: the client's, its own for each save */
     struct hth_local_save save; /* epoch 0: its step is not known yet */

@@ -164,7 +164,7 @@ void track_end(struct hth_commit *c, struct track *t, enum hearth_level level, i
         c->events.on_level(c->events.self, id, HTH_NODE_NONE, level, degraded, code, text);
 }
 
-/* What this node holds of the save takes the room of other saves until a head names the save, and
+/* This node's objects of the save take the room of other saves until a head names the save, and
  * the coordinator may never have received a fact of it: this node keeps reporting that the save has
  * failed. If this node holds nothing of it, the track ends. */
 int track_unknown(struct hth_commit *c, struct track *t, const char *text)

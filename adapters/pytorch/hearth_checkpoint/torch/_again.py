@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The copy of a state that is made as the last one was.
 
-What is staged at a step is mostly what was staged at the step before, with other numbers. The
-layout of a copy is kept: what the library is told of each tensor, and where each copy lies. The
-next state is compared with it, leaf by leaf; where keys, kinds, dtypes, shapes, strides, devices,
-placements and what shares a tensor are the same, only the addresses are put in anew.
+Most states have the layout of the state before, with other numbers. The layout of a copy is kept:
+the description of each tensor for the library, and the place of each copy. The next state is
+compared with it, leaf by leaf. If keys, kinds, dtypes, shapes, strides, devices, placements and the
+sharing of tensors are the same, only the addresses are put in anew.
 
 No layout is kept of a state with tensors in tuples, ShardedTensors, tensors of other classes or
 with attributes, or with keys that are no names and numbers: it is walked each time.

@@ -9,7 +9,7 @@ save. So DCP is given no keys, and its own planners are given the state.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -55,8 +55,8 @@ class _Keyless(dict):
         return super().keys()
 
 
-class SavePlanner(DefaultSavePlanner):
-    """DCP's own planner, of a state that it is given here. `keyless` goes to dcp.save()."""
+class _Given:
+    """A planner of a state that it is given here. `keyless` goes to DCP in the place of the state."""
 
     def __init__(self, state: dict[str, Any]) -> None:
         super().__init__()
@@ -64,23 +64,25 @@ class SavePlanner(DefaultSavePlanner):
         self.keyless: dict[str, Any] = _Keyless(self._begin)
 
     def _begin(self) -> None:
-        self._plain = {key: state_of(value) for key, value in self._state.items()}
+        self._plain = {key: state_of(value) for key, value in self._items()}
+
+    def _items(self) -> Iterable[tuple[str, Any]]:
+        return self._state.items()  # with which a staged state begins
+
+
+class SavePlanner(_Given, DefaultSavePlanner):
+    """DCP's own planner of a save."""
 
     def set_up_planner(self, state_dict: dict[str, Any], storage_meta: StorageMeta | None = None,
                        is_coordinator: bool = False) -> None:
         super().set_up_planner(self._plain, storage_meta, is_coordinator)
 
 
-class LoadPlanner(DefaultLoadPlanner):
+class LoadPlanner(_Given, DefaultLoadPlanner):
     """The same of a load. After it fill() makes of the state what dcp.load() does."""
 
-    def __init__(self, state: dict[str, Any]) -> None:
-        super().__init__()
-        self._state, self._plain = state, {}
-        self.keyless: dict[str, Any] = _Keyless(self._begin)
-
-    def _begin(self) -> None:
-        self._plain = {key: state_of(self._state[key]) for key in sorted(self._state)}
+    def _items(self) -> Iterable[tuple[str, Any]]:
+        return sorted(self._state.items(), key=lambda item: item[0])
 
     def set_up_planner(self, state_dict: dict[str, Any], metadata: Metadata | None = None,
                        is_coordinator: bool = False) -> None:
