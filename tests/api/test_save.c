@@ -11,32 +11,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-static struct hearth_save *begin(struct hearth *h, uint64_t step, uint64_t bytes)
-{
-    struct hearth_save *save = NULL;
-    struct hearth_error err = { 0 };
-
-    cr_assert(eq(int, hearth_save_begin(h, step, bytes, NULL, &save, &err), 0), "%s", err.text);
-    return save;
-}
-
-static struct hearth_handle *commit(struct hearth_save *save)
-{
-    struct hearth_handle *handle = NULL;
-    struct hearth_error err = { 0 };
-
-    cr_assert(eq(int, hearth_save_commit(save, &handle, &err), 0), "%s", err.text);
-    return handle;
-}
-
-static void protect(struct hearth_handle *handle)
-{
-    struct hearth_error err = { 0 };
-
-    cr_assert(eq(int, hearth_wait(handle, HEARTH_PROTECTED, 20000, &err), 0), "%s", err.text);
-    hearth_handle_close(handle);
-}
-
 static void load(struct hearth *h, uint64_t step, const struct hearth_piece *pieces, size_t count)
 {
     struct hearth_checkpoint *ckpt = rank_recover(h, step);
@@ -249,12 +223,12 @@ Test(save, hearth_save_bytes_is_enough_and_one_less_is_not)
 
     rank_start(&r);
     rank_open(&r);
-    save = begin(r.h, 1, bytes);
+    save = rank_begin(r.h, 1, bytes);
     must(hearth_save_add(save, &piece, 1, &err));
     must(hearth_save_add_bytes(save, &b, 1, &err));
     must_fail(hearth_save_add_bytes(save, &b, 1, &err), HEARTH_ENOSPC);
-    hearth_handle_close(commit(save));
-    save = begin(r.h, 2, bytes - 1);
+    hearth_handle_close(rank_commit(save));
+    save = rank_begin(r.h, 2, bytes - 1);
     must(hearth_save_add(save, &piece, 1, &err));
     must_fail(hearth_save_add_bytes(save, &b, 1, &err), HEARTH_ENOSPC);
     cr_assert(ne(ptr, strstr(err.text, "hearth_save_bytes"), NULL), "%s", err.text);
@@ -286,7 +260,7 @@ Test(save, wrong_pieces_are_refused_by_name_and_the_save_goes_on)
     bad[8].reserved = 1;
     rank_start(&r);
     rank_open(&r);
-    save = begin(r.h, 1, 1 << 16);
+    save = rank_begin(r.h, 1, 1 << 16);
     for (int i = 0; i < 9; i++) {
         struct hearth_piece both[2] = { good, bad[i] };
 
@@ -294,7 +268,7 @@ Test(save, wrong_pieces_are_refused_by_name_and_the_save_goes_on)
         cr_assert(i == 0 || strstr(err.text, "bad.one"), "%s", err.text);
     }
     must(hearth_save_add(save, &good, 1, &err));
-    protect(commit(save));
+    rank_protect(rank_commit(save));
     memset(x, 0, sizeof(x));
     load(r.h, 1, &good, 1);
     cr_assert(epsilon_eq(flt, x[3], 4.0f, 0.0f));
@@ -314,13 +288,13 @@ Test(save, tensors_after_bytes_need_another_object)
 
     rank_start(&r);
     rank_open(&r);
-    save = begin(r.h, 1, 8192);
+    save = rank_begin(r.h, 1, 8192);
     must(hearth_save_add(save, &first, 1, &err));
     must(hearth_save_add_bytes(save, &b, 1, &err));
     must_fail(hearth_save_add(save, &piece, 1, &err), HEARTH_ESTATE);
     must(hearth_save_next_object(save, "more", 8192, &err));
     must(hearth_save_add(save, &piece, 1, &err));
-    protect(commit(save));
+    rank_protect(rank_commit(save));
     x = 0;
     load(r.h, 1, &piece, 1);
     cr_assert(epsilon_eq(flt, x, 5.0f, 0.0f));
@@ -348,22 +322,22 @@ Test(save, a_slot_stays_mapped_until_the_engine_wants_it_unmapped)
     rank_start(&r);
     rank_open(&r);
     for (uint64_t step = 1; step < 4; step++)
-        protect(commit(begin(r.h, step, 8192)));
+        rank_protect(rank_commit(rank_begin(r.h, step, 8192)));
     cr_assert(eq(int, slots_mapped(), 2 * (int)fake_counts(r.fake).slots));
     for (uint64_t slot = 0; slot < fake_counts(r.fake).slots; slot++)
         fake_let_go(r.fake, slot);
     (void)fake_counts(r.fake);
-    save = begin(r.h, 4, 8192);
+    save = rank_begin(r.h, 4, 8192);
     cr_assert(eq(int, slots_mapped(), (int)fake_counts(r.fake).slots + 1), "the new one alone");
     for (uint64_t slot = 0; slot < fake_counts(r.fake).slots; slot++)
         fake_let_go(r.fake, slot); /* and not while it is written */
-    protect(commit(save));
-    protect(commit(begin(r.h, 5, 8192)));
+    rank_protect(rank_commit(save));
+    rank_protect(rank_commit(rank_begin(r.h, 5, 8192)));
     cr_assert(eq(int, slots_mapped(), (int)fake_counts(r.fake).slots + 1));
-    protect(commit(begin(r.h, 6, 8192)));
+    rank_protect(rank_commit(rank_begin(r.h, 6, 8192)));
     fake_crash(r.fake);
     fake_back(r.fake);
-    save = begin(r.h, 7, 8192);
+    save = rank_begin(r.h, 7, 8192);
     cr_assert(eq(int, slots_mapped(), (int)fake_counts(r.fake).slots + 1), "by another engine");
     hearth_save_abort(save);
     rank_end(&r);
@@ -383,7 +357,7 @@ Test(save, a_refused_further_object_changes_nothing)
 
     rank_start(&r);
     rank_open(&r);
-    save = begin(r.h, 1, 16384);
+    save = rank_begin(r.h, 1, 16384);
     must(hearth_save_add(save, &piece[0], 1, &err));
     must(hearth_save_places(save, &place, 1, &count, &err));
     must(hearth_save_data(save, &data, &room, &err));
@@ -395,7 +369,7 @@ Test(save, a_refused_further_object_changes_nothing)
     must(hearth_save_add(save, &piece[1], 1, &err));
     fake_refuse(r.fake, HTH_LOCAL_BEGIN, HEARTH_OK, "");
     must(hearth_save_next_object(save, "more", 8192, &err));
-    protect(commit(save));
+    rank_protect(rank_commit(save));
     x = y = 0;
     load(r.h, 1, piece, 2);
     cr_assert(epsilon_eq(flt, x, 5.0f, 0.0f));
@@ -420,7 +394,7 @@ Test(save, reserved_places_are_filled_before_the_step_is_known)
 
     rank_start(&r);
     rank_open(&r);
-    save = begin(r.h, HEARTH_STEP_LATER, hearth_save_bytes(piece, 2, NULL, 0));
+    save = rank_begin(r.h, HEARTH_STEP_LATER, hearth_save_bytes(piece, 2, NULL, 0));
     must(hearth_save_reserve(save, piece, 2, data, &err));
     must(hearth_save_put_common(save, ".metadata", "staged", 6, &err));
     rank_fill(x, 1000, 1);
@@ -443,7 +417,7 @@ Test(save, reserved_places_are_filled_before_the_step_is_known)
     must(hearth_save_commit(save, &handle, &err));
     must(hearth_wait(handle, HEARTH_PROTECTED, 5000, &err));
     hearth_handle_close(handle);
-    save = begin(r.h, HEARTH_STEP_LATER, 8192);
+    save = rank_begin(r.h, HEARTH_STEP_LATER, 8192);
     must_fail(hearth_save_commit(save, &handle, &err), HEARTH_ESTATE);
     memset(x, 0, sizeof(x));
     piece[0].data = x;
@@ -521,9 +495,9 @@ Test(handle, shows_levels_and_times_out_by_name)
     rank_start(&r);
     rank_open(&r);
     fake_hold(r.fake, HEARTH_COPIED);
-    save = begin(r.h, 5, 8192);
+    save = rank_begin(r.h, 5, 8192);
     must(hearth_save_add(save, &piece, 1, &err));
-    handle = commit(save);
+    handle = rank_commit(save);
     must(hearth_wait(handle, HEARTH_COPIED, 5000, &err));
     must_fail(hearth_wait(handle, HEARTH_PROTECTED, 100, &err), HEARTH_ETIMEOUT);
     cr_assert(ne(ptr, strstr(err.text, "COPIED and not PROTECTED"), NULL), "%s", err.text);
@@ -552,9 +526,9 @@ Test(handle, copied_is_waited_for_where_it_comes_after_complete)
     rank_start(&r);
     rank_open(&r);
     fake_hold(r.fake, HEARTH_COMPLETE); /* it says nothing of the levels below */
-    save = begin(r.h, 5, 8192);
+    save = rank_begin(r.h, 5, 8192);
     must(hearth_save_add(save, &piece, 1, &err));
-    handle = commit(save);
+    handle = rank_commit(save);
     must(hearth_wait(handle, HEARTH_COMPLETE, 5000, &err));
     must_fail(hearth_wait(handle, HEARTH_COPIED, 100, &err), HEARTH_ETIMEOUT);
     cr_assert(ne(ptr, strstr(err.text, "COMPLETE and not COPIED"), NULL), "%s", err.text);
@@ -576,9 +550,9 @@ Test(handle, fails_with_the_reason_and_the_next_save_works)
     rank_start(&r);
     rank_open(&r);
     fake_hold(r.fake, HEARTH_SEALED);
-    save = begin(r.h, 5, 8192);
+    save = rank_begin(r.h, 5, 8192);
     must(hearth_save_add(save, &piece, 1, &err));
-    handle = commit(save);
+    handle = rank_commit(save);
     fake_cancel_all(r.fake, "node c has no room");
     must_fail(hearth_wait(handle, HEARTH_PROTECTED, 5000, &err), HEARTH_EFAILED);
     cr_assert(ne(ptr, strstr(err.text, "node c has no room"), NULL), "%s", err.text);
@@ -599,9 +573,9 @@ Test(handle, cancel_fails_it)
     rank_start(&r);
     rank_open(&r);
     fake_hold(r.fake, HEARTH_SEALED);
-    save = begin(r.h, 5, 8192);
+    save = rank_begin(r.h, 5, 8192);
     must(hearth_save_add(save, &piece, 1, NULL));
-    handle = commit(save);
+    handle = rank_commit(save);
     must(hearth_cancel(handle, NULL));
     must_fail(hearth_wait(handle, HEARTH_PROTECTED, 5000, NULL), HEARTH_EFAILED);
     hearth_handle_close(handle);
@@ -628,10 +602,10 @@ Test(engine, that_dies_and_comes_back_is_followed)
     rank_start(&r);
     rank_open(&r);
     fake_hold(r.fake, HEARTH_SEALED);
-    save = begin(r.h, 5, 8192);
+    save = rank_begin(r.h, 5, 8192);
     must(hearth_save_add(save, &piece, 1, &err));
-    handle = commit(save);
-    open_one = begin(r.h, 6, 8192);
+    handle = rank_commit(save);
+    open_one = rank_begin(r.h, 6, 8192);
     must(hearth_save_add(open_one, &piece, 1, &err));
     fake_crash(r.fake);
     pthread_create(&t, NULL, bring_back, r.fake);
@@ -641,7 +615,7 @@ Test(engine, that_dies_and_comes_back_is_followed)
     must(hearth_wait(handle, HEARTH_PROTECTED, 5000, &err));
     cr_assert(ge(u32, fake_counts(r.fake).regains, 1)); /* of the other one at least */
     hearth_handle_close(handle);
-    protect(commit(open_one)); /* it was being written when the engine died */
+    rank_protect(rank_commit(open_one)); /* it was being written when the engine died */
     rank_save(r.h, 7, &piece, 1, NULL, 0);
     rank_end(&r);
 }
@@ -669,9 +643,9 @@ Test(engine, that_dies_again_at_once_is_followed)
     rank_start(&r);
     rank_open(&r);
     fake_hold(r.fake, HEARTH_SEALED);
-    save = begin(r.h, 5, 8192);
+    save = rank_begin(r.h, 5, 8192);
     must(hearth_save_add(save, &piece, 1, &err));
-    handle = commit(save);
+    handle = rank_commit(save);
     fake_crash(r.fake);
     fake_silence(r.fake, HTH_LOCAL_FOLLOW);
     fake_hold(r.fake, 0);
@@ -775,7 +749,7 @@ static void refused_under(int resource, rlim_t limit, size_t len, const char *sa
 
     rank_start(&r);
     rank_open(&r);
-    save = begin(r.h, 1, 1 << 20);
+    save = rank_begin(r.h, 1, 1 << 20);
     cr_assert(zero(int, getrlimit(resource, &was)));
     less = (struct rlimit){ limit, was.rlim_max };
     cr_assert(zero(int, setrlimit(resource, &less)));

@@ -7,32 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static struct hearth_save *begin(struct hearth *h, uint64_t step, uint64_t bytes)
-{
-    struct hearth_save *save = NULL;
-    struct hearth_error err = { 0 };
-
-    cr_assert(eq(int, hearth_save_begin(h, step, bytes, NULL, &save, &err), 0), "%s", err.text);
-    return save;
-}
-
-static struct hearth_handle *commit(struct hearth_save *save)
-{
-    struct hearth_handle *handle = NULL;
-    struct hearth_error err = { 0 };
-
-    cr_assert(eq(int, hearth_save_commit(save, &handle, &err), 0), "%s", err.text);
-    return handle;
-}
-
-static void protect(struct hearth_handle *handle)
-{
-    struct hearth_error err = { 0 };
-
-    cr_assert(eq(int, hearth_wait(handle, HEARTH_PROTECTED, 20000, &err), 0), "%s", err.text);
-    hearth_handle_close(handle);
-}
-
 enum { SUM_CALLS = 12, SUM_PIECES = 40, SUM_BYTES = 2 << 20 };
 
 static struct {
@@ -103,14 +77,14 @@ Test(sums, are_those_of_the_chunks_whatever_calls_a_save_is_made_of)
     r.opts.copy_threads = 3;
     rank_open(&r);
     for (uint32_t round = 1; round <= 12; round++) {
-        struct hearth_save *save = begin(r.h, round, (uint64_t)64 << 20);
+        struct hearth_save *save = rank_begin(r.h, round, (uint64_t)64 << 20);
 
         sum.keys = 0;
         for (uint32_t i = 0; i < hth_splitmix64(&seed) % SUM_CALLS; i++)
             sum_call(save, src, &seed);
         text.len = hth_splitmix64(&seed) % SUM_BYTES;
         cr_assert(eq(int, hearth_save_add_bytes(save, &text, 1, &err), 0), "%s", err.text);
-        protect(commit(save));
+        rank_protect(rank_commit(save));
         cr_assert(eq(u32, fake_counts(r.fake).summed, round));
     }
     rank_end(&r);
@@ -130,7 +104,7 @@ Test(sums, of_a_save_that_its_caller_may_write_into_are_left_to_the_engine)
     rank_start(&r);
     rank_open(&r);
     for (uint64_t step = 1; step <= 3; step++) {
-        save = begin(r.h, step, 4096);
+        save = rank_begin(r.h, step, 4096);
         must(hearth_save_add(save, &piece, 1, NULL));
         if (step == 1)
             must(hearth_save_stage(save, &more, 1, &at, NULL));
@@ -139,13 +113,13 @@ Test(sums, of_a_save_that_its_caller_may_write_into_are_left_to_the_engine)
         else
             must(hearth_save_data(save, &at, &room, NULL));
         memset(at, 7, sizeof(x));
-        protect(commit(save));
+        rank_protect(rank_commit(save));
     }
     cr_assert(eq(u32, fake_counts(r.fake).summed, 0));
-    save = begin(r.h, 4, 4096);
+    save = rank_begin(r.h, 4, 4096);
     must(hearth_save_add(save, &piece, 1, NULL));
     must_fail(hearth_save_stage(save, &piece, 1, &at, NULL), HEARTH_EINVAL);
-    protect(commit(save));
+    rank_protect(rank_commit(save));
     cr_assert(eq(u32, fake_counts(r.fake).summed, 1), "a call that was refused gave no place");
     rank_end(&r);
 }

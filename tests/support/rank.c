@@ -53,24 +53,42 @@ struct hearth_piece rank_piece(const char *key, void *data, uint32_t ndim, const
         .shape = shape };
 }
 
+struct hearth_save *rank_begin(struct hearth *h, uint64_t step, uint64_t bytes)
+{
+    struct hearth_save *save = NULL;
+    struct hearth_error err = { 0 };
+
+    cr_assert(eq(int, hearth_save_begin(h, step, bytes, NULL, &save, &err), 0), "%s", err.text);
+    return save;
+}
+
+struct hearth_handle *rank_commit(struct hearth_save *save)
+{
+    struct hearth_handle *handle = NULL;
+    struct hearth_error err = { 0 };
+
+    cr_assert(eq(int, hearth_save_commit(save, &handle, &err), 0), "%s", err.text);
+    return handle;
+}
+
+void rank_protect(struct hearth_handle *handle)
+{
+    struct hearth_error err = { 0 };
+
+    cr_assert(eq(int, hearth_wait(handle, HEARTH_PROTECTED, 20000, &err), 0), "%s", err.text);
+    hearth_handle_close(handle);
+}
+
 void rank_save(struct hearth *h, uint64_t step, const struct hearth_piece *pieces, size_t count,
         const struct hearth_bytes *bytes, size_t byte_count)
 {
-    struct hearth_save *save;
-    struct hearth_handle *handle;
+    struct hearth_save *save =
+            rank_begin(h, step, hearth_save_bytes(pieces, count, bytes, byte_count));
     struct hearth_error err = { 0 };
 
-    cr_assert(
-            eq(int,
-                    hearth_save_begin(h, step, hearth_save_bytes(pieces, count, bytes, byte_count),
-                            NULL, &save, &err),
-                    0),
-            "%s", err.text);
     cr_assert(eq(int, hearth_save_add(save, pieces, count, &err), 0), "%s", err.text);
     cr_assert(eq(int, hearth_save_add_bytes(save, bytes, byte_count, &err), 0), "%s", err.text);
-    cr_assert(eq(int, hearth_save_commit(save, &handle, &err), 0), "%s", err.text);
-    cr_assert(eq(int, hearth_wait(handle, HEARTH_PROTECTED, 20000, &err), 0), "%s", err.text);
-    hearth_handle_close(handle);
+    rank_protect(rank_commit(save));
 }
 
 struct hearth_checkpoint *rank_recover(struct hearth *h, uint64_t step)

@@ -25,6 +25,11 @@ struct hearth_piece rank_piece(const char *key, void *data, uint32_t ndim, const
 void rank_save(struct hearth *h, uint64_t step, const struct hearth_piece *pieces, size_t count,
         const struct hearth_bytes *bytes, size_t byte_count);
 
+/* The parts of it; rank_protect() waits, and closes the handle. */
+struct hearth_save *rank_begin(struct hearth *h, uint64_t step, uint64_t bytes);
+struct hearth_handle *rank_commit(struct hearth_save *save);
+void rank_protect(struct hearth_handle *handle);
+
 /* A new epoch's checkpoint, which must be there. */
 struct hearth_checkpoint *rank_recover(struct hearth *h, uint64_t step);
 
