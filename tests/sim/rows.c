@@ -470,6 +470,7 @@ static const struct row {
     { "forgotten", forgotten, 3, 2, 1, 1, 0, 0 },
     { "steps-differ", steps_differ, 4, 2, 1, 1, 0, 0 },
     { "steps-differ-nodes", steps_differ, 6, 1, 1, 1, 0, 0 },
+    { "sets", sets, 3, 2, 1, 1, 0, 0 },
     { "late", late, 3, 1, 1, 1, 0, 0 },
     { "queued", queued, 3, 1, 1, 1, 0, 0 },
     { "both-open", both_open, 3, 1, 1, 1, 0, 0 },
@@ -487,6 +488,7 @@ static const struct {
     { "staged-by-bytes", HTH_BREAK_CROWD },
     { "all-alive", HTH_BREAK_ALIVE },
     { "passed-waits", HTH_BREAK_STEPS },
+    { "sets-count-together", HTH_BREAK_SET_COUNT },
     { "number", HTH_BREAK_NUMBER | HTH_BREAK_SERIAL },
 };
 
@@ -500,6 +502,8 @@ static int run(const struct row *row, uint64_t breaks, int loud)
     opts.degree = row->degree;
     opts.room = row->room;
     opts.keep = row->run == both_open ? 3 : 0; /* room for two that are open */
+    opts.some = row->run == sets;
+    opts.every_ms = row->run == sets ? 1000 : 0; /* none is undecided when the next is begun */
     opts.breaks = breaks;
     opts.deaf = breaks != 0; /* its consequences are to be noticed */
     opts.loud = loud;

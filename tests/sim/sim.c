@@ -63,7 +63,6 @@ static const struct {
     { "common-unpromised", HTH_BREAK_COMMON, WORLD_FIRST },
     { "nothing-gives-way", HTH_BREAK_KEPT_FIRST, TIGHT | AWAY },
     { "some-wait-for-all", HTH_BREAK_SET_DONE, WORLD_FIRST },
-    { "sets-count-together", HTH_BREAK_SET_COUNT, WORLD_FIRST },
     { "unreached-not-told", HTH_BREAK_UNREACHABLE,
             WORLD_BIT(NET) | WORLD_BIT(APART) | WORLD_BIT(GOON) },
     { "holders-are-sources", HTH_BREAK_SOURCE, WORLD_BIT(GROUPS) | WORLD_BIT(GOON) },

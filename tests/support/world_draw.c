@@ -140,9 +140,8 @@ static void draw_kinds(struct world_opts *o)
 static void draw_some(struct world_opts *o)
 {
     uint64_t d = dice_of(o, D_SOME);
-    const uint32_t sets = HTH_BREAK_SET_DONE | HTH_BREAK_SET_COUNT;
 
-    o->some |= o->breaks ? (o->breaks & sets) != 0 : between(&d, 0, 3) == 0;
+    o->some |= o->breaks ? (o->breaks & HTH_BREAK_SET_DONE) != 0 : between(&d, 0, 3) == 0;
 }
 
 void world_draw(struct world_opts *o, uint32_t most)

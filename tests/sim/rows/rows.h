@@ -19,6 +19,7 @@ static inline void must_save(struct world *w, uint32_t saves, const char *when)
 }
 
 void steps_differ(struct world *w);
+void sets(struct world *w);
 void both_open(struct world *w);
 void forgotten(struct world *w);
 void late(struct world *w);

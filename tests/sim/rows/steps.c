@@ -38,6 +38,19 @@ void steps_differ(struct world *w)
     must_save(w, 3, "after two different steps");
 }
 
+/* One step in five is saved by a set of ranks, and half of these by all ranks right after it. Ranks
+ * of the set have begun the step twice then, the others once, and no save fails for that. */
+void sets(struct world *w)
+{
+    script_go(w);
+    world_advance(w, w->now_ms + 100000);
+    if (w->count[WORLD_SOME] < 10)
+        world_broken(w, "%llu saves of some ranks", (unsigned long long)w->count[WORLD_SOME]);
+    if (w->count[WORLD_FAILED])
+        world_broken(w, "%llu ranks hear an error: %.200s",
+                (unsigned long long)w->count[WORLD_FAILED], w->heard);
+}
+
 /* Helpers of each rank, which write a save each at the same time. */
 #define WRITER 80000u
 
