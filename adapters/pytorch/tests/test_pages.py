@@ -27,7 +27,7 @@ BLOCK = re.compile(r"^```python run\n(.*?)^```$", re.M | re.S)
 PAGES = {
     "README.md": "dist.init_process_group()",
     "docs/start/pytorch.md": "",
-    "docs/use/saving.md": "dist.init_process_group(); path = f'{base}/step-50_ckpt'",
+    "docs/use/saving.md": "dist.init_process_group(); path, n = f'{base}/step-50_ckpt', 60",
     "docs/use/loading.md": "dist.init_process_group()",
     "docs/use/recovery.md": "dist.init_process_group(); saved(40)",
     "docs/use/parts.md": "dist.init_process_group()",
