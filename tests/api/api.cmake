@@ -7,10 +7,6 @@ if(TARGET hearth_ofi_module) # opened at run time
 endif()
 target_sources(test_api_waits PRIVATE ${CMAKE_CURRENT_LIST_DIR}/calls.c ${CMAKE_CURRENT_LIST_DIR}/calls_plain.c)
 target_include_directories(test_api_waits PRIVATE ${CMAKE_CURRENT_LIST_DIR})
-# Criterion loses 48 bytes of its own where its last case is the one that ran longest beside others.
-if(TEST api.view)
-  set_property(TEST api.view APPEND PROPERTY ENVIRONMENT CRITERION_JOBS=1)
-endif()
 
 # The blocks of C in the pages for users.
 set(pages docs/start/c.md docs/use/loading.md docs/use/recovery.md)

@@ -213,7 +213,7 @@ Test(fallen, a_save_whose_engine_ends_before_its_common_objects_are_whole_is_pro
         handle = hand_over(step, sizeof(meta));
         nanosleep(&(struct timespec){ .tv_nsec = (long)step * 700000 }, NULL);
         engine_kill();
-        must(hearth_wait(handle, HEARTH_PROTECTED, 10000, &err));
+        cr_assert(zero(int, hearth_wait(handle, HEARTH_PROTECTED, 10000, &err)), "%s", err.text);
         hearth_handle_close(handle);
         must(hearth_keep_list(r.h, &kept, 1, &count, &err));
         cr_assert(eq(u64, kept.id.step, step));
