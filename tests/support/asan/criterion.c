@@ -97,9 +97,9 @@ void free(void *p)
     leave();
 }
 
-/* The process that starts the tests loses 48 bytes of Criterion's own where its last test is the one
- * that ran longest beside others. The tests run in processes that boxfort starts with this name in
- * their environment, and leaks of these are found as ever. */
+/* The process that starts the tests loses 48 bytes of Criterion's own where its last test is the
+ * one that ran longest beside others. The tests run in processes that boxfort starts with this name
+ * in their environment, and leaks of these are found as ever. */
 int __lsan_is_turned_off(void)
 {
     return !getenv("BXFI_MAP");

@@ -56,7 +56,7 @@ class _Keyless(dict):
 
 
 class _Given:
-    """A planner of a state that it is given here. `keyless` goes to DCP in the place of the state."""
+    """A planner of a state that is given here. DCP is given `keyless` in place of that state."""
 
     def __init__(self, state: dict[str, Any]) -> None:
         super().__init__()
