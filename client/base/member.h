@@ -39,6 +39,8 @@ struct hearth {
     struct hth_link *link;
     struct hth_slot_map *slots;
     void *shared; /* tree of objects that are read: client/slots/shared.c */
+    void *spare;  /* memory of the save before, for the next one: client/save/save.c */
+    void (*spare_free)(void *spare);
     struct hth_joining *joining;
 };
 

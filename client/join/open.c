@@ -23,6 +23,8 @@
 static void member_dispose(struct hearth *h)
 {
     hth_shared_fini(h);
+    if (h->spare)
+        h->spare_free(h->spare);
     hth_link_close(h);
     hth_crew_close(h->crew);
     hth_slots_fini(h);

@@ -234,7 +234,7 @@ static int wish_read_range(
         return hth_read_data(w->c, x->source, r->offset, r->dst, r->len, err);
     if ((rc = hth_source_at(w->c, x->source, r->offset, r->len, &src, err)))
         return rc;
-    if (hth_copies_add(list, r->dst, src, r->len, 0, NULL))
+    if (hth_copies_add(list, r->dst, src, r->len, NULL))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of copies");
     return HEARTH_OK;
 }

@@ -67,7 +67,7 @@ static int part_copy(struct part *p, const struct hth_box *box, struct hth_copie
         at += (box->offset[i] - p->box.offset[i]) * p->dst_step[i];
     plain = hth_strided_init(&s, p->elem, p->ndim, box->shape, p->dst_step, p->step);
     rc = hth_copies_add(list ? list : &now, p->dst + at * (int64_t)p->elem, src, s.count * p->elem,
-            0, plain ? NULL : &s);
+            plain ? NULL : &s);
     if (rc)
         hth_fail(err, rc, 0, "no memory for a list of copies");
     else if (!list)

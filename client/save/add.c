@@ -9,7 +9,6 @@
 #include "client/base/args.h"
 #include "client/slots/copy.h"
 #include "client/slots/layout.h"
-#include "core/base/grow.h"
 #include "seen.h"
 #include <stdlib.h>
 #include <string.h>
@@ -35,12 +34,9 @@ static int add_no_room(
 static int add_make_record(struct hearth_save *s, uint64_t record, struct hearth_error *err)
 {
     const struct hth_written *o = hth_save_open_object(s);
-    unsigned char *more =
-            hth_grow(s->items, &s->items_room, o->items_len + record, 4096, sizeof(*more));
 
-    if (!more)
+    if (hth_save_records(s, o->items_len + record))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for item %" PRIu32, o->items);
-    s->items = more;
     return HEARTH_OK;
 }
 
@@ -48,7 +44,7 @@ static void add_record(struct hearth_save *s, const struct hth_item *item)
 {
     struct hth_written *o = hth_save_open_object(s);
 
-    hth_item_encode(item, s->items + o->items_len);
+    hth_item_encode(item, s->scratch.items + o->items_len);
     o->items_len += hth_item_bytes(item->ndim, item->key_len);
     o->items++;
     o->data_len += item->length;
@@ -63,8 +59,8 @@ static int add_note_copy(
     int plain =
             !p->strides || hth_strided_init(&strided, elem, p->ndim, p->shape, NULL, p->strides);
 
-    if (hth_copies_add(list, dst, p->data, laid->payload, list->crc ? laid->header_len : 0,
-                plain ? NULL : &strided))
+    if ((!laid->again && hth_copies_head(list, laid->header, laid->header_len)) ||
+            hth_copies_add(list, dst, p->data, laid->payload, plain ? NULL : &strided))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of copies");
     return HEARTH_OK;
 }
@@ -79,7 +75,7 @@ static int add_piece(struct hearth_save *s, const struct hth_laid *laid, struct 
     struct hth_item item;
     int rc = HEARTH_OK;
 
-    if (!s->h->opts.off || out_data)
+    if (!list && (!s->h->opts.off || out_data))
         memcpy(at, laid->header, laid->header_len);
     if (list && (!s->h->opts.off || out_data))
         rc = add_note_copy(list, laid, at + laid->header_len, err);
@@ -105,12 +101,17 @@ static int add_one(struct hearth_save *s, const struct hth_laid *laid, struct ht
     return rc ? rc : add_piece(s, laid, list, out_data, err);
 }
 
-/* The caller's list copies the bytes. If the caller gets the place of the bytes (`told`), it may
- * write there until the end, so the rank makes no sums of the object. */
-static struct hth_copies add_list(struct hth_written *o, int told)
+/* The list of this call's copies. If the caller gets the place of the bytes (`told`), it may write
+ * there until the end, so the rank makes no sums of the object. */
+static struct hth_copies *add_list(struct hearth_save *s, int told)
 {
+    struct hth_written *o = hth_save_open_object(s);
+    struct hth_copies *list = &s->scratch.copies;
+
     o->summed &= !told;
-    return (struct hth_copies){ .crc = o->summed ? o->crc : NULL, .at = o->data_len };
+    list->crc = o->summed ? o->crc : NULL;
+    list->at = o->data_len;
+    return list;
 }
 
 /* copy: from the pieces' data. out_data: NULL, or where each payload lies. */
@@ -118,7 +119,7 @@ static int add_pieces(struct hearth_save *s, const struct hearth_piece *pieces, 
         int copy, void **out_data, struct hearth_error *err)
 {
     struct hth_written before = *hth_save_open_object(s);
-    struct hth_copies list = add_list(hth_save_open_object(s), out_data != NULL);
+    struct hth_copies *list = add_list(s, out_data != NULL);
     struct hth_laid laid;
     int rc = HEARTH_OK;
 
@@ -126,7 +127,7 @@ static int add_pieces(struct hearth_save *s, const struct hearth_piece *pieces, 
     for (size_t i = 0; i < count && !rc; i++) {
         rc = hth_piece_at(&laid, pieces, i, copy, err);
         if (!rc)
-            rc = add_one(s, &laid, copy ? &list : NULL, out_data ? &out_data[i] : NULL, err);
+            rc = add_one(s, &laid, copy ? list : NULL, out_data ? &out_data[i] : NULL, err);
     }
     if (rc == HEARTH_ENOSPC)
         rc = add_no_room(&before, hearth_save_bytes(pieces, count, NULL, 0), count, err);
@@ -135,8 +136,8 @@ static int add_pieces(struct hearth_save *s, const struct hearth_piece *pieces, 
     if (rc)
         *hth_save_open_object(s) = before;
     else
-        hth_crew_run(s->h->crew, &list);
-    hth_copies_fini(&list);
+        hth_crew_run(s->h->crew, list);
+    hth_copies_clear(list);
     return rc;
 }
 
@@ -217,7 +218,7 @@ static int add_bytes(struct hearth_save *s, const struct hearth_bytes *items, si
             return HEARTH_ENOSPC;
         if ((rc = add_make_record(s, record, err)))
             return rc;
-        if (!s->h->opts.off && hth_copies_add(list, hth_written_end(o), b->data, b->len, 0, NULL))
+        if (!s->h->opts.off && hth_copies_add(list, hth_written_end(o), b->data, b->len, NULL))
             return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of copies");
         add_record(s, &(struct hth_item){ .offset = o->data_len,
                               .length = b->len,
@@ -232,15 +233,15 @@ static int add_bytes(struct hearth_save *s, const struct hearth_bytes *items, si
 int hearth_save_add_bytes(struct hearth_save *save, const struct hearth_bytes *items, size_t count,
         struct hearth_error *err)
 {
-    struct hth_copies list;
+    struct hth_copies *list;
     struct hth_written before;
     int rc;
 
     if ((rc = add_checks(save, items, count, err)) || !count)
         return rc;
     before = *hth_save_open_object(save);
-    list = add_list(hth_save_open_object(save), 0);
-    rc = add_bytes(save, items, count, &list, err);
+    list = add_list(save, 0);
+    rc = add_bytes(save, items, count, list, err);
     if (rc == HEARTH_ENOSPC)
         rc = add_no_room(&before, hearth_save_bytes(NULL, 0, items, count), count, err);
     if (!rc)
@@ -249,8 +250,8 @@ int hearth_save_add_bytes(struct hearth_save *save, const struct hearth_bytes *i
         *hth_save_open_object(save) = before;
     } else {
         save->has_bytes = 1;
-        hth_crew_run(save->h->crew, &list);
+        hth_crew_run(save->h->crew, list);
     }
-    hth_copies_fini(&list);
+    hth_copies_clear(list);
     return rc ? hth_while(err, rc, "add bytes to a save") : HEARTH_OK;
 }

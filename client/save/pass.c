@@ -124,11 +124,10 @@ static int pass_take_records(
     o->items_len = w->items_len;
     o->items = w->items;
     s->has_bytes = w->has_bytes != 0;
-    s->items = malloc(w->items_len + 1);
-    if (!s->items)
+    if (hth_save_records(s, w->items_len))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for %u items", w->items);
-    s->items_room = w->items_len;
-    memcpy(s->items, o->base + HTH_ALIGN(HTH_BLOCK + w->data_len) + HTH_TABLE_HEAD, w->items_len);
+    memcpy(s->scratch.items, o->base + HTH_ALIGN(HTH_BLOCK + w->data_len) + HTH_TABLE_HEAD,
+            w->items_len);
     return HEARTH_OK;
 }
 

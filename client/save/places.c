@@ -37,7 +37,7 @@ int hearth_save_places(struct hearth_save *save, struct hearth_place *out, size_
     o = &save->object[save->objects - 1];
     table = (struct hth_table){ .data_len = o->data_len,
         .items = o->items,
-        .items_at = save->items,
+        .items_at = save->scratch.items,
         .items_len = o->items_len };
     for (size_t i = 0; i < cap && !hth_item_next(&table, &pos, &item); i++)
         out[i] = (struct hearth_place){ .offset = item.offset, .length = item.length };

@@ -17,6 +17,7 @@
 #include "client/base/args.h"
 #include "client/join/join.h"
 #include "core/base/bytes.h"
+#include "core/base/grow.h"
 #include "core/base/options.h"
 #include "core/base/opts.h"
 #include "seen.h"
@@ -41,6 +42,56 @@ int hth_save_not_sealed(const struct hearth_save *s, struct hearth_error *err)
             "the save is sealed: hearth_save_put_common() and commit (or abort) alone may follow");
 }
 
+static void save_free(void *spare)
+{
+    struct hearth_save *s = spare;
+
+    hth_seen_close(s->scratch.seen);
+    hth_copies_fini(&s->scratch.copies);
+    free(s->scratch.items);
+    free(s);
+}
+
+/* Keeps the memory for the next save, unless that is much more than this save has needed. */
+static void save_keep(struct hearth_save *s)
+{
+    struct hearth *h = s->h;
+    uint64_t used = HTH_BLOCK;
+
+    for (uint32_t i = 0; i < s->objects; i++)
+        used += s->object[i].items_len;
+    if (s->scratch.items_room / 4 > used) {
+        save_free(s);
+        return;
+    }
+    pthread_mutex_lock(&h->lock);
+    if (!h->spare) {
+        h->spare_free = save_free;
+        h->spare = s;
+        s = NULL;
+    }
+    pthread_mutex_unlock(&h->lock);
+    if (s)
+        save_free(s);
+}
+
+static struct hearth_save *save_make(struct hearth *h)
+{
+    struct hearth_save *s;
+    struct hth_scratch scratch;
+
+    pthread_mutex_lock(&h->lock);
+    s = h->spare;
+    h->spare = NULL;
+    pthread_mutex_unlock(&h->lock);
+    if (!s)
+        return calloc(1, sizeof(*s));
+    scratch = s->scratch;
+    *s = (struct hearth_save){ .scratch = scratch };
+    hth_seen_clear(s->scratch.seen);
+    return s;
+}
+
 void hth_save_dispose(struct hearth_save *s)
 {
     for (uint32_t i = 0; i < s->objects; i++) {
@@ -52,10 +103,8 @@ void hth_save_dispose(struct hearth_save *s)
         else if (s->h->opts.off)
             munmap(o->base, HTH_BLOCK + o->room);
     }
-    hth_seen_close(s->seen);
     hearth_handle_close(s->handle);
-    free(s->items);
-    free(s);
+    save_keep(s);
 }
 
 void hearth_save_abort(struct hearth_save *save)
@@ -69,15 +118,27 @@ void hearth_save_abort(struct hearth_save *save)
 
 struct hearth_save *hth_save_open(struct hearth *h, uint64_t step)
 {
-    struct hearth_save *s = calloc(1, sizeof(*s));
+    struct hearth_save *s = save_make(h);
 
     if (!s || !(s->handle = hth_handle_open(h))) {
-        free(s);
+        if (s)
+            save_free(s);
         return NULL;
     }
     s->h = h;
     s->step = step;
     return s;
+}
+
+int hth_save_records(struct hearth_save *s, uint64_t bytes)
+{
+    unsigned char *more =
+            hth_grow(s->scratch.items, &s->scratch.items_room, bytes, HTH_BLOCK, sizeof(*more));
+
+    if (!more)
+        return HEARTH_ENOMEM;
+    s->scratch.items = more;
+    return HEARTH_OK;
 }
 
 /* ---- begin ---------------------------------------------------------------------------------- */
@@ -381,7 +442,7 @@ void hth_save_finish_object(struct hearth_save *s, uint32_t index)
         return;
     memset(hth_written_end(o), 0, table - HTH_BLOCK - o->data_len);
     if (o->items_len)
-        memcpy(items, s->items, o->items_len);
+        memcpy(items, s->scratch.items, o->items_len);
     for (uint64_t i = 0; o->summed && i < HTH_CHUNKS(o->data_len); i++)
         hth_put32(items + o->items_len + 4 * i, o->crc[i]);
 }

@@ -7,6 +7,7 @@
 
 #include "client/base/limits.h"
 #include "client/link/link.h"
+#include "client/slots/copy.h"
 #include "handle.h"
 
 struct hth_seen;
@@ -21,12 +22,15 @@ struct hearth_save {
     int closed;       /* to items and objects: hearth_save_seal() was called */
     int has_bytes;    /* tensors may not follow */
     struct hth_written object[HTH_OBJECTS_MAX];
-    unsigned char *items; /* [object.items_len] table records of the open object */
-    size_t items_room;
-    struct hth_seen *seen;  /* seen.c; NULL: none so far */
-    uint32_t early;         /* common objects that wait for the step to be known */
-    uint64_t asked_step;    /* of a set_step that ended without an answer */
-    uint32_t asked_attempt; /* of it; 0: there is none, or the engine counts */
+    struct hth_scratch {
+        unsigned char *items; /* [object.items_len] table records of the open object */
+        size_t items_room;
+        struct hth_copies copies; /* of the call that runs */
+        struct hth_seen *seen;    /* seen.c; NULL: none so far */
+    } scratch;                    /* its memory goes from save to save: new pages are slow */
+    uint32_t early;               /* common objects that wait for the step to be known */
+    uint64_t asked_step;          /* of a set_step that ended without an answer */
+    uint32_t asked_attempt;       /* of it; 0: there is none, or the engine counts */
 };
 
 static inline struct hth_written *hth_save_open_object(struct hearth_save *s)
@@ -45,6 +49,7 @@ struct hearth_save *hth_save_open(
         struct hearth *h, uint64_t step); /* with a handle; NULL: no memory */
 int hth_save_add_object(struct hearth_save *s, uint64_t bytes, const struct hearth_begin_opts *o,
         struct hearth_error *err); /* a slot lent, which becomes the open object */
+int hth_save_records(struct hearth_save *s, uint64_t bytes); /* room for them; 0 or HEARTH_ENOMEM */
 /* Copies the records of the object that was open last to where its table will be. */
 void hth_save_finish_object(struct hearth_save *s, uint32_t index);
 void hth_save_dispose(struct hearth_save *s);

@@ -72,7 +72,7 @@ static struct hth_table seen_records(const struct hearth_save *s, uint32_t objec
         .items = o->items,
         .items_len = o->items_len,
         .items_at = object + 1 == s->objects
-                            ? s->items
+                            ? s->scratch.items
                             : o->base + HTH_ALIGN(HTH_BLOCK + o->data_len) + HTH_TABLE_HEAD };
 }
 
@@ -88,46 +88,83 @@ static int seen_grow(struct hth_seen *seen, size_t more)
     return hth_set_room(&seen->set, more);
 }
 
-static int seen_has(const struct hearth_save *s, const struct hth_item *item, uint32_t hash)
+/* Records that are entered together: a large set is in no cache, so its places are fetched for all
+ * of them first. */
+#define TOGETHER 32
+
+struct seen_next {
+    uint64_t at, end;
+    uint32_t hash;
+    int is_empty;
+};
+
+static int seen_has(
+        const struct hearth_save *s, const struct hth_table *records, const struct seen_next *next)
 {
+    const struct hth_seen *seen = s->scratch.seen;
     size_t probe = 0;
     uint32_t i;
 
-    while (hth_set_next(&s->seen->set, hash, &probe, &i)) {
-        const struct hth_seen_at *at = &s->seen->at[i];
-        struct hth_table records = seen_records(s, at->object - 1);
-        uint64_t pos = at->at;
-        struct hth_item other;
+    while (hth_set_next(&seen->set, next->hash, &probe, &i)) {
+        const struct hth_seen_at *at = &seen->at[i];
+        struct hth_table others = seen_records(s, at->object - 1);
+        uint64_t pos = next->at, other_pos = at->at;
+        struct hth_item item, other;
 
-        if (!hth_item_next(&records, &pos, &other) && pos > at->at && seen_is_same(item, &other))
+        if (!hth_item_next(records, &pos, &item) && !hth_item_next(&others, &other_pos, &other) &&
+                other_pos > at->at && seen_is_same(&item, &other))
             return 1;
     }
     return 0;
 }
 
-static int seen_take_record(
-        struct hearth_save *s, uint64_t at, const struct hth_item *item, struct hearth_error *err)
+/* The next records, at most TOGETHER. Returns how many; *out_bad: the one behind them is none. */
+static int seen_look(const struct hth_seen *seen, const struct hth_table *records,
+        struct seen_next next[TOGETHER], int *out_bad)
 {
-    uint32_t hash = seen_hash(item);
+    struct hth_item item;
+    uint64_t pos = seen->pos, at;
+    int count = 0;
+
+    *out_bad = 0;
+    while (count < TOGETHER && (at = pos) < records->items_len) {
+        *out_bad = hth_item_next(records, &pos, &item) || pos == at;
+        if (*out_bad)
+            return count;
+        next[count++] = (struct seen_next){ at, pos, seen_hash(&item), seen_is_empty(&item) };
+        hth_set_ahead(&seen->set, next[count - 1].hash);
+    }
+    return count;
+}
+
+static int seen_take_record(struct hearth_save *s, const struct hth_table *records,
+        const struct seen_next *next, struct hearth_error *err)
+{
+    struct hth_seen *seen = s->scratch.seen;
+    uint64_t pos = next->at;
+    struct hth_item item;
     char key[HTH_KEY_TEXT];
 
-    if (seen_is_empty(item))
-        return HEARTH_OK;
-    if (seen_has(s, item, hash))
+    if (!next->is_empty && seen_has(s, records, next)) {
+        hth_item_next(records, &pos, &item);
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "%s %s is in this rank's save already%s: one of the two would never be read",
-                item->kind == HTH_ITEM_TENSOR ? "piece" : "byte string",
-                hth_key_text(item->key, item->key_len, key),
-                item->kind == HTH_ITEM_TENSOR ? ", with the same box" : "");
-    hth_set_add(&s->seen->set, hash, (uint32_t)s->seen->count);
-    s->seen->at[s->seen->count++] = (struct hth_seen_at){ at, s->objects };
+                item.kind == HTH_ITEM_TENSOR ? "piece" : "byte string",
+                hth_key_text(item.key, item.key_len, key),
+                item.kind == HTH_ITEM_TENSOR ? ", with the same box" : "");
+    }
+    seen->pos = next->end;
+    if (next->is_empty)
+        return HEARTH_OK;
+    hth_set_add(&seen->set, next->hash, (uint32_t)seen->count);
+    seen->at[seen->count++] = (struct hth_seen_at){ next->at, s->objects };
     return HEARTH_OK;
 }
 
 /* Forget what the open object has from record `at` on. */
 static void seen_back(struct hearth_save *s, uint64_t at)
 {
-    struct hth_seen *seen = s->seen;
+    struct hth_seen *seen = s->scratch.seen;
 
     while (seen->count && seen->at[seen->count - 1].object == s->objects &&
             seen->at[seen->count - 1].at >= at)
@@ -140,8 +177,8 @@ static void seen_back(struct hearth_save *s, uint64_t at)
 static uint64_t seen_new_records(const struct hearth_save *s, const struct hth_written *before)
 {
     const struct hth_written *o = &s->object[s->objects - 1];
-    uint64_t fit = (o->items_len - s->seen->pos) / hth_item_bytes(0, 1);
-    uint64_t more = o->items - (s->seen->pos ? before->items : 0);
+    uint64_t fit = (o->items_len - s->scratch.seen->pos) / hth_item_bytes(0, 1);
+    uint64_t more = o->items - (s->scratch.seen->pos ? before->items : 0);
 
     return more < fit ? more : fit;
 }
@@ -150,31 +187,41 @@ int hth_seen_take(struct hearth_save *s, const struct hth_written *before, struc
 {
     struct hth_seen *seen;
     struct hth_table records = seen_records(s, s->objects - 1);
-    struct hth_item item;
-    uint64_t pos;
-    int rc = HEARTH_OK;
+    struct seen_next next[TOGETHER];
+    int rc = HEARTH_OK, count, bad;
 
     if (s->h->opts.off)
         return HEARTH_OK;
-    if (!s->seen && !(s->seen = calloc(1, sizeof(*s->seen))))
+    if (!s->scratch.seen && !(s->scratch.seen = calloc(1, sizeof(*s->scratch.seen))))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of %u items", records.items);
-    seen = s->seen;
+    seen = s->scratch.seen;
     if (seen->object != s->objects) {
         seen->object = s->objects;
         seen->pos = 0;
     }
     if (seen_grow(seen, seen_new_records(s, before)))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of %u items", records.items);
-    while (!rc && (pos = seen->pos) < records.items_len) {
-        if (hth_item_next(&records, &pos, &item) || pos == seen->pos)
+    do {
+        count = seen_look(seen, &records, next, &bad);
+        for (int i = 0; i < count && !rc; i++)
+            rc = seen_take_record(s, &records, &next[i], err);
+        if (!rc && bad)
             rc = hth_fail(
                     err, HEARTH_EPROTO, 0, "the save that was taken has records that are none");
-        else if (!(rc = seen_take_record(s, seen->pos, &item, err)))
-            seen->pos = pos;
-    }
+    } while (!rc && count == TOGETHER);
     if (rc)
         seen_back(s, before->items_len);
     return rc;
+}
+
+void hth_seen_clear(struct hth_seen *seen)
+{
+    if (!seen)
+        return;
+    hth_set_clear(&seen->set);
+    seen->count = 0;
+    seen->object = 0;
+    seen->pos = 0;
 }
 
 void hth_seen_close(struct hth_seen *seen)

@@ -10,6 +10,7 @@
  * already; then what came after `before` is to be taken back. */
 int hth_seen_take(
         struct hearth_save *s, const struct hth_written *before, struct hearth_error *err);
+void hth_seen_clear(struct hth_seen *seen); /* or NULL */
 void hth_seen_close(struct hth_seen *seen);
 
 #endif

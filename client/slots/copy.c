@@ -38,7 +38,6 @@ struct hth_crew {
     pthread_mutex_t lock; /* the fields below */
     pthread_cond_t work, done;
     const struct hth_copies *list;
-    uint64_t *start;           /* [list->count] where each copy begins in the stream */
     atomic_uint_fast64_t next; /* span */
     uint64_t spans, lead;      /* lead: bytes of the first span that lie before the stream */
     uint64_t round;
@@ -47,13 +46,27 @@ struct hth_crew {
     pthread_t *thread;
 };
 
+int hth_copies_head(struct hth_copies *list, const void *head, size_t len)
+{
+    unsigned char *more =
+            hth_grow(list->heads, &list->heads_room, list->heads_len + len, 4096, sizeof(*more));
+
+    if (!more)
+        return HEARTH_ENOMEM;
+    list->heads = more;
+    memcpy(list->heads + list->heads_len, head, len);
+    list->heads_len += len;
+    list->head = len;
+    return HEARTH_OK;
+}
+
 int hth_copies_add(struct hth_copies *list, void *dst, const void *src, uint64_t bytes,
-        uint64_t head, const struct hth_strided *strided)
+        const struct hth_strided *strided)
 {
     struct hth_strided *own = NULL;
     struct hth_copy *copy;
 
-    if (!bytes && !head)
+    if (!bytes && !list->head)
         return HEARTH_OK;
     copy = hth_grow(list->copy, &list->room, list->count + 1, 64, sizeof(*copy));
     if (!copy)
@@ -63,16 +76,31 @@ int hth_copies_add(struct hth_copies *list, void *dst, const void *src, uint64_t
         return HEARTH_ENOMEM;
     if (own)
         *own = *strided;
-    list->copy[list->count++] = (struct hth_copy){ dst, src, bytes, head, own };
-    list->bytes += head + bytes;
+    list->copy[list->count++] = (struct hth_copy){ .dst = dst,
+        .src = src,
+        .bytes = bytes,
+        .start = list->bytes,
+        .head_at = list->heads_len - list->head,
+        .head = list->head,
+        .strided = own };
+    list->bytes += list->head + bytes;
     return HEARTH_OK;
+}
+
+void hth_copies_clear(struct hth_copies *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        free(list->copy[i].strided);
+    list->count = 0;
+    list->bytes = 0;
+    list->heads_len = list->head = 0;
 }
 
 void hth_copies_fini(struct hth_copies *list)
 {
-    for (size_t i = 0; i < list->count; i++)
-        free(list->copy[i].strided);
+    hth_copies_clear(list);
     free(list->copy);
+    free(list->heads);
     *list = (struct hth_copies){ 0 };
 }
 
@@ -149,8 +177,9 @@ static uint64_t copy_run(const struct hth_strided *s)
     return s->src[last] == s->elem ? (uint64_t)s->shape[last] * s->elem : s->elem;
 }
 
-/* Bytes [off, off + len) of a strided copy, each run in one pass; continues crc. */
-static uint32_t copy_runs_summed(uint32_t crc, const struct hth_copy *c, uint64_t off, uint64_t len)
+/* Bytes [off, off + len) of a strided copy, each run in one pass. */
+static void copy_runs(
+        struct hth_crc_stream *out, const struct hth_copy *c, uint64_t off, uint64_t len)
 {
     const struct hth_strided *s = c->strided;
     uint64_t run = copy_run(s);
@@ -159,41 +188,45 @@ static uint32_t copy_runs_summed(uint32_t crc, const struct hth_copy *c, uint64_
         const unsigned char *src = hth_strided_at(s, c->src, off / s->elem) + off % s->elem;
 
         n = run - off % run < len ? run - off % run : len;
-        crc = hth_crc32c_copy(crc, (unsigned char *)c->dst + off, src, n);
+        hth_crc_stream_put(out, src, n, NULL);
     }
-    return crc;
 }
 
-/* Bytes [at, at + len) of one copy, counted from its head; continues crc. */
-static uint32_t copy_part_summed(uint32_t crc, const struct hth_copy *c, uint64_t at, uint64_t len)
+/* Bytes [off, off + len) of a strided copy, element by element. */
+static void copy_elements(
+        struct hth_crc_stream *out, const struct hth_copy *c, uint64_t off, uint64_t len)
 {
     unsigned char *dst = c->dst;
-    uint64_t head = at < c->head ? c->head - at : 0, off;
+    uint32_t crc = hth_crc_stream_end(out);
 
-    head = head < len ? head : len;
-    crc = hth_crc32c_more(crc, dst + at - c->head, head);
-    off = at + head - c->head;
-    len -= head;
-    if (!c->strided)
-        return hth_crc32c_copy(crc, dst + off, (const unsigned char *)c->src + off, len);
-    if (copy_run(c->strided) >= STREAM_MIN)
-        return copy_runs_summed(crc, c, off, len);
     for (uint64_t n; len; len -= n, off += n) {
         n = len < CACHED ? len : CACHED;
         copy_strided(c, off, n);
         crc = hth_crc32c_more(crc, dst + off, n);
     }
-    return crc;
+    hth_crc_stream_begin(out, NULL, dst + off, crc);
 }
 
-static size_t copy_at(const struct hth_crew *crew, const struct hth_copies *list, uint64_t byte)
+/* Bytes [off, off + len) of one copy; `next` is the source of the copy behind it. */
+static void copy_part_summed(struct hth_crc_stream *out, const struct hth_copy *c, uint64_t off,
+        uint64_t len, const void *next)
+{
+    if (!c->strided)
+        hth_crc_stream_put(out, (const unsigned char *)c->src + off, len, next);
+    else if (copy_run(c->strided) >= STREAM_MIN)
+        copy_runs(out, c, off, len);
+    else
+        copy_elements(out, c, off, len);
+}
+
+static size_t copy_at(const struct hth_copies *list, uint64_t byte)
 {
     size_t low = 0, high = list->count;
 
     while (high - low > 1) {
         size_t mid = low + (high - low) / 2;
 
-        if (crew->start[mid] <= byte)
+        if (list->copy[mid].start <= byte)
             low = mid;
         else
             high = mid;
@@ -201,26 +234,71 @@ static size_t copy_at(const struct hth_crew *crew, const struct hth_copies *list
     return low;
 }
 
-/* Bytes [at, end) of the stream, from byte `off` of copy `i` on, all of one span. */
+/* What a span has of one copy. */
+struct part {
+    const unsigned char *head;
+    uint64_t head_len; /* first these */
+    uint64_t off, len; /* then these, without the head */
+};
+
+/* At most `most` bytes of a copy from byte `off` on, which is counted from its head. */
+static struct part copy_part_of(
+        const struct hth_copies *list, const struct hth_copy *c, uint64_t off, uint64_t most)
+{
+    uint64_t len = c->head + c->bytes - off, head = off < c->head ? c->head - off : 0;
+
+    len = len < most ? len : most;
+    head = head < len ? head : len;
+    return (struct part){ .head = head ? list->heads + c->head_at + off : NULL,
+        .head_len = head,
+        .off = off + head > c->head ? off + head - c->head : 0,
+        .len = len - head };
+}
+
+/* Bytes [at, end) of the stream, from byte `off` of copy `i` on. */
+static void copy_span_plain(
+        const struct hth_copies *list, size_t i, uint64_t off, uint64_t at, uint64_t end)
+{
+    for (; at < end; i++, off = 0) {
+        const struct hth_copy *c = &list->copy[i];
+        struct part p = copy_part_of(list, c, off, end - at);
+
+        if (p.head_len)
+            memcpy((unsigned char *)c->dst - c->head + off, p.head, p.head_len);
+        if (p.len)
+            copy_part(c, p.off, p.len);
+        at += p.head_len + p.len;
+    }
+}
+
+/* The same into an object, all of one chunk. */
+static void copy_span_summed(
+        const struct hth_copies *list, size_t i, uint64_t off, uint64_t at, uint64_t end)
+{
+    uint32_t *sum = &list->crc[(list->at + at) / SPAN];
+    struct hth_crc_stream out;
+
+    hth_crc_stream_begin(
+            &out, NULL, (unsigned char *)list->copy[i].dst - list->copy[i].head + off, *sum);
+    for (; at < end; i++, off = 0) {
+        const struct hth_copy *c = &list->copy[i];
+        struct part p = copy_part_of(list, c, off, end - at);
+
+        if (p.head_len)
+            hth_crc_stream_put(&out, p.head, p.head_len, c->src);
+        copy_part_summed(&out, c, p.off, p.len, i + 1 < list->count ? c[1].src : NULL);
+        at += p.head_len + p.len;
+    }
+    *sum = hth_crc_stream_end(&out);
+}
+
 static void copy_span(
         const struct hth_copies *list, size_t i, uint64_t off, uint64_t at, uint64_t end)
 {
-    uint32_t *sum = list->crc ? &list->crc[(list->at + at) / SPAN] : NULL;
-    uint32_t crc = sum ? *sum : 0;
-
-    for (; at < end; i++, off = 0) {
-        const struct hth_copy *c = &list->copy[i];
-        uint64_t len = c->head + c->bytes - off;
-
-        len = len < end - at ? len : end - at;
-        if (sum)
-            crc = copy_part_summed(crc, c, off, len);
-        else
-            copy_part(c, off, len);
-        at += len;
-    }
-    if (sum)
-        *sum = crc;
+    if (list->crc)
+        copy_span_summed(list, i, off, at, end);
+    else
+        copy_span_plain(list, i, off, at, end);
 }
 
 /* `list` by argument: crew->list is taken back while helpers still end their last span. */
@@ -230,10 +308,10 @@ static void copy_spans(struct hth_crew *crew, const struct hth_copies *list)
 
     while ((span = atomic_fetch_add(&crew->next, 1)) < crew->spans) {
         uint64_t at = span ? span * SPAN - crew->lead : 0, end = (span + 1) * SPAN - crew->lead;
-        size_t i = copy_at(crew, list, at);
+        size_t i = copy_at(list, at);
 
         end = end < list->bytes ? end : list->bytes;
-        copy_span(list, i, at - crew->start[i], at, end);
+        copy_span(list, i, at - list->copy[i].start, at, end);
     }
     hth_crc32c_copied();
 }
@@ -334,12 +412,6 @@ static void copy_alone(const struct hth_copies *list)
 
 static void crew_together(struct hth_crew *crew, const struct hth_copies *list)
 {
-    uint64_t at = 0;
-
-    for (size_t i = 0; i < list->count; i++) {
-        crew->start[i] = at;
-        at += list->copy[i].head + list->copy[i].bytes;
-    }
     pthread_mutex_lock(&crew->lock);
     crew->list = list;
     crew->lead = list->at % SPAN;
@@ -365,12 +437,6 @@ void hth_crew_run(struct hth_crew *crew, const struct hth_copies *list)
         return;
     }
     crew_hire(crew);
-    crew->start = malloc(list->count * sizeof(*crew->start));
-    if (crew->start)
-        crew_together(crew, list);
-    else
-        copy_alone(list);
-    free(crew->start);
-    crew->start = NULL;
+    crew_together(crew, list);
     pthread_mutex_unlock(&crew->busy);
 }

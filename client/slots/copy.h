@@ -10,7 +10,9 @@ struct hth_copy {
     void *dst;
     const void *src;
     uint64_t bytes;              /* moved altogether */
-    uint64_t head;               /* bytes in front of dst that are there already */
+    uint64_t start;              /* of the head in the stream of all copies */
+    uint64_t head_at;            /* in the list's heads */
+    size_t head;                 /* bytes of it that go in front of dst */
     struct hth_strided *strided; /* NULL: plain; owned by the list */
 };
 
@@ -19,14 +21,19 @@ struct hth_copy {
 struct hth_copies {
     struct hth_copy *copy;
     size_t count, room;
+    unsigned char *heads; /* copies that follow each other may have one head in common */
+    size_t heads_len, heads_room, head;
     uint64_t bytes; /* heads included */
     uint32_t *crc;  /* of the object's chunks; NULL: copied only */
     uint64_t at;    /* with crc: where in the object's data the first copy's head begins */
 };
 
-/* head: 0 without crc. 0 or HEARTH_ENOMEM; strided is copied. */
+/* The head of the copies that are added next; a list begins with none. 0 or HEARTH_ENOMEM. */
+int hth_copies_head(struct hth_copies *list, const void *head, size_t len);
+/* 0 or HEARTH_ENOMEM; strided is copied. */
 int hth_copies_add(struct hth_copies *list, void *dst, const void *src, uint64_t bytes,
-        uint64_t head, const struct hth_strided *strided);
+        const struct hth_strided *strided);
+void hth_copies_clear(struct hth_copies *list); /* empty; its memory stays */
 void hth_copies_fini(struct hth_copies *list);
 
 struct hth_crew;

@@ -105,7 +105,8 @@ int hth_piece_at(struct hth_laid *out, const struct hearth_piece *pieces, size_t
     out->piece = at;
     if ((rc = piece_check(out->piece, i, err)))
         return rc;
-    if (!laid_has_header(out) && (rc = laid_make_header(out, err)))
+    out->again = laid_has_header(out);
+    if (!out->again && (rc = laid_make_header(out, err)))
         return rc;
     if (need_data && out->payload && !out->piece->data)
         return piece_wrong(err, out->piece, HEARTH_EINVAL, "its data is NULL");

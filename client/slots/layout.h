@@ -12,6 +12,7 @@ struct hth_laid { /* one piece, checked and measured; header_len 0: none yet */
     struct hearth_piece mine; /* when the caller's struct is of another age */
     struct hth_header of;     /* what `header` and `payload` are made of */
     uint64_t payload;         /* bytes */
+    int again;                /* the header is that of the piece before it in here */
     size_t header_len;
     unsigned char header[HTH_HEADER_MAX];
 };

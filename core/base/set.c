@@ -4,6 +4,7 @@
 #include <hearth/error.h>
 
 #include <stdlib.h>
+#include <string.h>
 
 #define SET_CAP_MIN 64u /* slots */
 
@@ -44,6 +45,13 @@ void hth_set_cut(struct hth_set *set, uint32_t from)
             set->slot[i].number = 0;
             set->count--;
         }
+}
+
+void hth_set_clear(struct hth_set *set)
+{
+    if (set->count)
+        memset(set->slot, 0, set->cap * sizeof(*set->slot));
+    set->count = 0;
 }
 
 void hth_set_fini(struct hth_set *set)

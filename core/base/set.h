@@ -36,6 +36,7 @@ void hth_set_add(struct hth_set *set, uint32_t hash, uint32_t number);
  * have not moved since, so that they are found as before. */
 void hth_set_cut(struct hth_set *set, uint32_t from);
 
+void hth_set_clear(struct hth_set *set); /* its memory stays */
 void hth_set_fini(struct hth_set *set);
 
 /* The next number of this hash; *probe: 0 at first. 1, or 0 where there is no more. */

@@ -102,38 +102,80 @@ Test(crc, of_parts_of_any_length_joins)
 
 static unsigned char copied[BYTES + 128];
 
-static void copy_and_check(const struct hth_crc_copier *way, size_t from, size_t to, size_t len)
+struct way {
+    const struct hth_crc_way *way;
+    const char *name;
+};
+
+/* In puts of at most `most` bytes each. */
+static uint32_t copy_by(struct way w, uint32_t crc, size_t to, size_t from, size_t len, size_t most)
+{
+    struct hth_crc_stream s;
+    uint64_t seed = len + most;
+
+    hth_crc_stream_begin(&s, w.way, copied + to, crc);
+    for (size_t n; len; from += n, len -= n) {
+        n = hth_splitmix64(&seed) % most + 1;
+        n = n < len ? n : len;
+        hth_crc_stream_put(&s, bytes + from, n, n % 3 ? bytes + from + n : NULL);
+    }
+    crc = hth_crc_stream_end(&s);
+    hth_crc32c_copied();
+    return crc;
+}
+
+static void copy_and_check(struct way w, size_t from, size_t to, size_t len, size_t most)
 {
     uint32_t before = (uint32_t)len * 2654435761u, crc;
 
     memset(copied, 0xa5, sizeof(copied));
-    crc = way->copy(before, copied + to, bytes + from, len);
-    hth_crc32c_copied();
+    crc = copy_by(w, before, to, from, len, most);
     cr_assert(eq(u32, crc, hth_crc32c_portable_more(before, bytes + from, len)),
-            "%s: %zu bytes from %zu to %zu", way->name, len, from, to);
-    cr_assert(zero(int, memcmp(copied + to, bytes + from, len)), "%s: %zu", way->name, len);
-    cr_assert(eq(u8, copied[to + len], 0xa5), "%s: a byte behind", way->name);
-    cr_assert(to == 0 || copied[to - 1] == 0xa5, "%s: a byte in front", way->name);
+            "%s: %zu bytes from %zu to %zu, %zu at once", w.name, len, from, to, most);
+    cr_assert(zero(int, memcmp(copied + to, bytes + from, len)), "%s: %zu", w.name, len);
+    cr_assert(eq(u8, copied[to + len], 0xa5), "%s: a byte behind", w.name);
+    cr_assert(to == 0 || copied[to - 1] == 0xa5, "%s: a byte in front", w.name);
 }
 
 Test(crc, each_way_to_copy_sums_up_what_it_wrote_at_any_length_and_address)
 {
-    size_t ways;
-    const struct hth_crc_copier *way = hth_crc_copiers(&ways);
     uint64_t seed = 5;
+    struct way w;
+    size_t ways = 0;
 
     fill(13);
-    cr_assert(ge(sz, ways, 1));
-    cr_assert(zero(int, strcmp(way[ways - 1].name, "plain")));
-    for (size_t w = 0; w < ways; w++) {
+    for (; (w.way = hth_crc_way(ways, &w.name)); ways++) {
         for (int round = 0; round < 2000; round++) {
-            size_t max = round % 2 ? 5000 : BYTES - 64;
+            size_t len = hth_splitmix64(&seed) % (round % 2 ? 5000 : BYTES - 64);
+            size_t most = round % 4 < 2 ? len + 1 : round % 4 == 2 ? 200 : 6000;
 
-            copy_and_check(&way[w], hth_splitmix64(&seed) % 64, hth_splitmix64(&seed) % 64,
-                    hth_splitmix64(&seed) % max);
+            copy_and_check(w, hth_splitmix64(&seed) % 64, hth_splitmix64(&seed) % 64, len, most);
         }
-        for (size_t len = 2048; len <= 2048 + 1100; len++)
-            copy_and_check(&way[w], len % 7, len % 64, len);
+        for (size_t len = 0; len <= 1100; len++)
+            copy_and_check(w, len % 7, len % 64, len, len % 2 ? len : 40);
+    }
+    cr_assert(ge(sz, ways, 1));
+    w.way = hth_crc_way(ways - 1, &w.name);
+    cr_assert(zero(int, strcmp(w.name, "plain")));
+}
+
+/* Two streams that meet within a line leave each other's bytes alone. */
+Test(crc, of_copies_that_share_a_line_are_each_of_its_own_bytes)
+{
+    struct hth_crc_stream left, right;
+
+    fill(29);
+    for (size_t cut = 1; cut < 400; cut++) {
+        memset(copied, 0xa5, sizeof(copied));
+        hth_crc_stream_begin(&right, NULL, copied + cut, 7);
+        hth_crc_stream_begin(&left, NULL, copied, 9);
+        hth_crc_stream_put(&right, bytes + cut, 1000 - cut, NULL);
+        hth_crc_stream_put(&left, bytes, cut, NULL);
+        cr_assert(eq(u32, hth_crc_stream_end(&left), hth_crc32c_portable_more(9, bytes, cut)));
+        cr_assert(eq(u32, hth_crc_stream_end(&right),
+                hth_crc32c_portable_more(7, bytes + cut, 1000 - cut)));
+        hth_crc32c_copied();
+        cr_assert(zero(int, memcmp(copied, bytes, 1000)), "%zu", cut);
     }
 }
 
@@ -148,28 +190,27 @@ static void *change(void *arg)
 }
 
 /* The bytes may be old or new ones; the sum is that of the bytes that arrived. */
-__attribute__((no_sanitize("thread"))) static void copy_while_it_changes(
-        const struct hth_crc_copier *way)
+__attribute__((no_sanitize("thread"))) static void copy_while_it_changes(struct way w, size_t most)
 {
-    for (int round = 0; round < 300; round++) {
-        uint32_t crc = way->copy(0, copied, bytes, BYTES);
+    for (int round = 0; round < 150; round++) {
+        uint32_t crc = copy_by(w, 0, 0, 0, BYTES, most);
 
-        hth_crc32c_copied();
-        cr_assert(eq(u32, crc, hth_crc32c_portable(copied, BYTES)), "%s", way->name);
+        cr_assert(eq(u32, crc, hth_crc32c_portable(copied, BYTES)), "%s", w.name);
     }
 }
 
 Test(crc, of_a_copy_agrees_with_it_while_the_source_changes)
 {
-    size_t ways;
-    const struct hth_crc_copier *way = hth_crc_copiers(&ways);
+    struct way w;
     pthread_t other;
 
     fill(17);
     atomic_store(&changing, 1);
     cr_assert(zero(int, pthread_create(&other, NULL, change, NULL)));
-    for (size_t w = 0; w < ways; w++)
-        copy_while_it_changes(&way[w]);
+    for (size_t i = 0; (w.way = hth_crc_way(i, &w.name)); i++) {
+        copy_while_it_changes(w, BYTES);
+        copy_while_it_changes(w, 300);
+    }
     atomic_store(&changing, 0);
     pthread_join(other, NULL);
 }
