@@ -283,16 +283,24 @@ void epoch_join(struct hth_node *n, struct client *c, const struct hth_local_joi
 /* ---- After a restart under living ranks
  * --------------------------------------------------------- */
 
-/* 1: the epoch has this node's present address and store, so the other members reach it. */
-static int epoch_knows_us(const struct hth_node *n)
+/* 1: the epoch has this node's present address, so the other members reach it. The address of the
+ * only member may change, because no engine connects to it. */
+static int epoch_reaches_us(const struct hth_node *n)
 {
     const struct hth_member *me = &n->epoch.member[n->epoch.self];
     unsigned char addr[HTH_ADDR_MAX];
     uint32_t addr_len = 0;
 
-    return !n->transport->ops->address(n->transport, addr, &addr_len, NULL) &&
-           addr_len == me->addr_len && !memcmp(addr, me->addr, addr_len) &&
-           me->store == n->env.store->ops->id(n->env.store);
+    return n->epoch.nodes == 1 ||
+           (!n->transport->ops->address(n->transport, addr, &addr_len, NULL) &&
+                   addr_len == me->addr_len && !memcmp(addr, me->addr, addr_len));
+}
+
+/* 1: the epoch is of this store. */
+static int epoch_knows_us(const struct hth_node *n)
+{
+    return n->epoch.member[n->epoch.self].store == n->env.store->ops->id(n->env.store) &&
+           epoch_reaches_us(n);
 }
 
 /* n->epoch.nodes 0: there is no record of an epoch, or it is damaged, which is logged. */

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -218,6 +219,50 @@ Test(fallen, a_save_whose_engine_ends_before_its_common_objects_are_whole_is_pro
         must(hearth_keep_list(r.h, &kept, 1, &count, &err));
         cr_assert(eq(u64, kept.id.step, step));
     }
+    hearth_close(r.h, HEARTH_KEEP);
+    engines_signal(r.root, NULL, SIGKILL);
+    tmp_root_remove(r.root);
+}
+
+/* The port that the last engine listened on. A second listener there, until it is closed. */
+static int take_port_of_last_engine(void)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    unsigned char port[2] = { 0 };
+    char path[256];
+    FILE *record;
+
+    snprintf(path, sizeof(path), "%s/job/.hearth/port", r.root);
+    record = fopen(path, "re");
+    cr_assert(ne(ptr, record, NULL));
+    cr_assert(eq(sz, fread(port, 1, sizeof(port), record), sizeof(port)));
+    cr_assert(zero(int, fclose(record)));
+    a.sin_port = htons((uint16_t)(port[0] | port[1] << 8));
+    cr_assert(zero(int, bind(fd, (struct sockaddr *)&a, sizeof(a))), "%s", strerror(errno));
+    cr_assert(zero(int, listen(fd, 1)));
+    return fd;
+}
+
+/* Between two engines the kernel may give their port to any process of the machine. */
+Test(fallen, a_job_of_one_node_goes_on_when_another_process_has_the_port_of_its_engine,
+        .timeout = 60)
+{
+    struct hearth_handle *handle;
+    int fd;
+
+    open_with_hearthd();
+    rank_protect(hand_over(1, 0));
+    cr_assert(zero(int, engines_settle(r.root, NULL))); /* it has lent a slot ahead */
+    cr_assert(eq(int, engines_signal(r.root, NULL, SIGSTOP), 1));
+    handle = hand_over(2, 0);
+    cr_assert(eq(int, engines_signal(r.root, NULL, SIGKILL), 1));
+    fd = take_port_of_last_engine();
+    cr_assert(zero(int, hearth_wait(handle, HEARTH_PROTECTED, 10000, &err)), "%s", err.text);
+    hearth_handle_close(handle);
+    engine_kill();
+    rank_protect(hand_over(3, 0));
+    close(fd);
     hearth_close(r.h, HEARTH_KEEP);
     engines_signal(r.root, NULL, SIGKILL);
     tmp_root_remove(r.root);
