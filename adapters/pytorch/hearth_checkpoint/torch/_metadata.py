@@ -8,6 +8,7 @@ of files. A class or dtype that it does not know spoils its own entry and nothin
 from __future__ import annotations
 
 import dataclasses
+from functools import lru_cache
 from pathlib import PurePath
 from typing import Any
 
@@ -100,12 +101,29 @@ def set_properties(owner: dcp.TensorProperties, state: Any) -> None:
     beyond them, and no others."""
     if type(state) is not tuple or len(state) < len(_FIELDS):
         raise TypeError("the state of TensorProperties is no tuple of five or more")
+    try:
+        known = len(state) == len(_FIELDS) and _known_values(state, tuple(map(type, state)))
+    except TypeError:  # a part of it has no hash
+        known = False
+    vars(owner).update(known or _values(state))
+
+
+def _values(state: tuple[Any, ...]) -> dict[str, Any]:
+    """The attributes of TensorProperties that has this state."""
     known = state[:max(len(_FIELDS), len(dataclasses.fields(dcp.TensorProperties)))]
     if any(map(_what, known[:len(_FIELDS)])):
-        vars(owner).update(zip(_FIELDS, known))
-        return
+        return dict(zip(_FIELDS, known))
     later = [part if _is_strides(part) else None for part in known[len(_FIELDS):]]
-    dcp.TensorProperties.__setstate__(owner, (*known[:len(_FIELDS)], *later))
+    made = dcp.TensorProperties()
+    made.__setstate__((*known[:len(_FIELDS)], *later))
+    return vars(made)
+
+
+@lru_cache(128)
+def _known_values(state: tuple[Any, ...], _types: tuple[type, ...]) -> dict[str, Any]:
+    """_values(): thousands of tensors have the same few states. 1 and True are equal, and so the
+    types count as well."""
+    return _values(state)
 
 
 def _is_strides(value: Any) -> bool:

@@ -22,6 +22,7 @@ from ._unpickle import GlobalRefused, PickleRefused, Strict, Table, attributes
 
 _BITS = frozenset({"conj", "neg"})
 _MOST = 1 << 62
+_INT = frozenset({int})
 
 
 @lru_cache(None)
@@ -43,7 +44,7 @@ def layout(name: Any) -> torch.layout:
 
 def size(dims: Any) -> torch.Size:
     """torch.Size()"""
-    if type(dims) is not tuple or not all(type(dim) is int for dim in dims):
+    if type(dims) is not tuple or not _INT.issuperset(map(type, dims)):
         raise TypeError(f"a size is made of a {type(dims).__name__}")
     return torch.Size(dims)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -199,11 +199,10 @@ class HearthReader(StorageReader):
         for item in plan.items:
             if item.type == LoadItemType.BYTE_IO:
                 continue
-            box = self._box(item, 1)
-            if box is not None:
-                boxes.append(box)
+            place = self._place(item)
+            if self._is_ours(place):
+                boxes.append(self._box(item, place, 1))
             else:
-                place = self._place(item)
                 files.append((place.relative_path, place.offset + place.length, 0))
         checkpoint.prefetch(boxes)
         checkpoint.read_ranges(files)  # nothing of them, but they must be there
@@ -241,19 +240,17 @@ class HearthReader(StorageReader):
         assert isinstance(entry, TensorStorageMetadata)
         return entry.properties.dtype
 
-    def _box(self, item: ReadItem, dst: int,
-             strides: tuple[int, ...] | None = None) -> Box | None:
-        """The box of a tensor item of an object of our layout; None: of another kind."""
-        if item.type != LoadItemType.TENSOR:
-            return None
-        place = self._place(item)
-        if getattr(place, "transform_descriptors", None) or not self._is_ours(place):
-            return None
+    def _box(self, item: ReadItem, place: Any, dst: int,
+             strides: tuple[int, ...] | None = None) -> Box:
+        """The box of a tensor item at a place that is _is_ours()."""
         return Box(place.relative_path, place.offset, dtype_name(self._dtype(item)),
                    item.storage_offsets, item.lengths, dst, strides)
 
     def _is_ours(self, place: Any) -> bool:
-        """The object's items are tensors with headers, and not files of torch.save."""
+        """Whether tensor items of this place's object are tensors with headers, and not files of
+        torch.save, or what an extension has made of such."""
+        if getattr(place, "transform_descriptors", None):
+            return False
         known = self.__dict__.setdefault("_layouts", {})
         name = place.relative_path
         if name not in known:
@@ -266,13 +263,14 @@ class HearthReader(StorageReader):
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Done:
         """Everything the plan asks for, into the planner's tensors."""
         with self._closing() as checkpoint:
-            self.peer_bytes = self._from_peers(checkpoint, plan)
-            self._read_all(checkpoint, plan, planner)
+            places = [self._place(item) for item in plan.items]
+            self.peer_bytes = self._from_peers(checkpoint, places)
+            self._read_all(checkpoint, zip(plan.items, places), planner)
         return Done()
 
-    def _from_peers(self, checkpoint: Checkpoint, plan: LoadPlan) -> int:
-        """Bytes of the plan's items that are in no object of this node."""
-        places = [self._place(item) for item in plan.items]
+    @staticmethod
+    def _from_peers(checkpoint: Checkpoint, places: list[Any]) -> int:
+        """Bytes of the items at these places that are in no object of this node."""
         here = {name: os.path.exists(f"{checkpoint.path}/{name}")
                 for name in {place.relative_path for place in places}}
         return sum(place.length for place in places if not here[place.relative_path])
@@ -285,22 +283,24 @@ class HearthReader(StorageReader):
         finally:
             self.close()
 
-    def _read_all(self, checkpoint: Checkpoint, plan: LoadPlan, planner: LoadPlanner) -> None:
-        """Whatever may be found wrong comes before the first byte that is written."""
-        fast: list[tuple[ReadItem, torch.Tensor]] = []
+    def _read_all(self, checkpoint: Checkpoint, items: Iterable[tuple[ReadItem, Any]],
+                  planner: LoadPlanner) -> None:
+        """Read items, each with its place. Whatever may be found wrong comes before the first byte
+        that is written."""
+        fast: list[tuple[ReadItem, Any, torch.Tensor]] = []
         slow: list[tuple[ReadItem, torch.Tensor]] = []
         blobs: list[ReadItem] = []
-        for item in plan.items:
+        for item, place in items:
             if item.type == LoadItemType.BYTE_IO:
                 blobs.append(item)
-            elif self._box(item, 1) is None:
-                slow.append((item, self._target(item, planner)))
+            elif self._is_ours(place):
+                fast.append((item, place, self._target(item, planner)))
             else:
-                fast.append((item, self._target(item, planner)))
+                slow.append((item, self._target(item, planner)))
         values = self._values(checkpoint, blobs, planner)
         raw = self._stored(checkpoint, [item for item, _ in slow])
         files = [self._decode(item, raw.pop(0)) for item, _ in slow]
-        with Progress("hearth: load", sum(t.nbytes for _, t in fast)) as progress:
+        with Progress("hearth: load", sum(target.nbytes for _, _, target in fast)) as progress:
             self._read_boxes(checkpoint, fast, planner, progress)
         self._read_files(slow, files, planner)
         for put in values:
@@ -315,7 +315,7 @@ class HearthReader(StorageReader):
         _targets.check(item.dest_index.fqn, target)
         return target
 
-    def _read_boxes(self, checkpoint: Checkpoint, items: list[tuple[ReadItem, torch.Tensor]],
+    def _read_boxes(self, checkpoint: Checkpoint, items: list[tuple[ReadItem, Any, torch.Tensor]],
                     planner: LoadPlanner, progress: Progress) -> None:
         boxes: list[Box] = []
         after: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -334,17 +334,15 @@ class HearthReader(StorageReader):
             boxes.clear(), after.clear(), done.clear()
             size = 0
 
-        for item, target in items:
-            place = target
-            if not _is_direct(target, self._dtype(item)):
-                place = _targets.on_host(item.lengths, self._dtype(item))
-                after.append((target, place))
-            strides = None if place.is_contiguous() else place.stride()
-            box = self._box(item, place.data_ptr() or 1, strides)
-            assert box is not None
-            boxes.append(box)
+        for item, place, target in items:
+            near, dtype = target, self._dtype(item)
+            if not _is_direct(target, dtype):
+                near = _targets.on_host(item.lengths, dtype)
+                after.append((target, near))
+            strides = None if near.is_contiguous() else near.stride()
+            boxes.append(self._box(item, place, near.data_ptr() or 1, strides))
             done.append((item, target))
-            size += place.nbytes
+            size += near.nbytes
             if size >= _GROUP_BYTES:
                 flush()
         if boxes:
