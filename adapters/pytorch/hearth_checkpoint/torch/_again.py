@@ -28,7 +28,7 @@ ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), torch.dtyp
 DICTS = frozenset({dict, OrderedDict})
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 # Of one of these types, keys that are equal read the same, and comparing them runs no other code.
-_KEYS = frozenset({str, int, bool, type(None)})
+KEYS = frozenset({str, int, bool, type(None)})
 _FORMS = ATOMS | DICTS | {list, tuple}
 _ATOM, _OBJECT = "atom", "object"
 
@@ -117,7 +117,7 @@ class Layout:
         if kind in ATOMS:
             return _ATOM
         if kind in DICTS:
-            if not _KEYS.issuperset(map(type, value)):
+            if not KEYS.issuperset(map(type, value)):
                 raise Differs
             return _Dict(kind, list(value), list(map(type, value)),
                          [self._node(child, numbers, hosts, in_tuple) for child in value.values()])

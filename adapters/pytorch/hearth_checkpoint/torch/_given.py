@@ -15,10 +15,14 @@ from typing import Any
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.planner import SavePlan
 from torch.distributed.checkpoint.stateful import Stateful
 from torch.distributed.tensor import DTensor
 
+from ._again import Differs
+from ._planned import Planned, Plans, with_token
 from ._stage import ATOMS
+from ._unpickle import gc_paused
 
 _NEVER = ATOMS | {torch.Tensor, torch.nn.Parameter, DTensor, dict, OrderedDict, list, tuple}
 
@@ -71,11 +75,53 @@ class _Given:
 
 
 class SavePlanner(_Given, DefaultSavePlanner):
-    """DCP's own planner of a save."""
+    """DCP's own planner of a save, which uses the plans of the last save again where it can.
 
+    plans  of the writer
+    """
+
+    def __init__(self, state: dict[str, Any], plans: Plans | None = None) -> None:
+        super().__init__(state)
+        self.plans = Plans() if plans is None else plans
+        self._kept: Planned | None = None  # of this very state
+
+    @gc_paused()
     def set_up_planner(self, state_dict: dict[str, Any], storage_meta: StorageMeta | None = None,
                        is_coordinator: bool = False) -> None:
+        self._how = is_coordinator, torch.is_grad_enabled(), torch.__version__
+        kept = self.plans.planned
+        if kept is not None:
+            try:
+                self.state_dict = kept.flat(self._plain, self._how)
+                self._kept, self.mappings = kept, kept.mappings
+                self.is_coordinator = is_coordinator
+                return
+            except Differs:
+                self.plans.planned = None
         super().set_up_planner(self._plain, storage_meta, is_coordinator)
+
+    @gc_paused()
+    def create_local_plan(self) -> SavePlan:
+        if self._kept is not None:
+            self.plan = self._kept.plan
+            return self.plan
+        plan = with_token(super().create_local_plan())
+        try:
+            self.plans.planned = Planned(
+                self._plain, self.state_dict, self.mappings, self._how, plan)
+        except Differs:
+            self.plans.planned = None
+        self.plan = plan
+        return plan
+
+    @gc_paused()
+    def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
+        again = self.plans.reuse(all_plans)
+        if again is None:
+            again = super().create_global_plan(all_plans)
+            self.plans.keep(all_plans, *again)
+        self.global_plan, self.metadata = again
+        return again
 
 
 class LoadPlanner(_Given, DefaultLoadPlanner):

@@ -197,7 +197,10 @@ def _save(current: DcpSave, entry: _skipped.Entry | None, *, storage_writer: Hea
 def save(state_dict: dict[str, Any], *, planner: Any = None, **arguments: Any) -> Metadata:
     """dcp.save() without its walk over all keys."""
     if planner is None:
-        planner = _given.SavePlanner(state_dict)
+        writer = arguments.get("storage_writer")
+        # A class of the user's may change what the planner gives.
+        planner = _given.SavePlanner(
+            state_dict, writer.plans if type(writer) is HearthWriter else None)
         state_dict = planner.keyless
     return dcp.save(state_dict, planner=planner, **arguments)
 

@@ -16,10 +16,11 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import WriteResult
 
 from ..errors import HearthError
-from ..job import Job, Piece, Save, save_bytes
+from ..job import Job, Pieces, Save, save_bytes
 from . import _parts, _proof, _stage
 from ._pickles import encode_item
 from ._process import DcpSave
+from ._unpickle import gc_paused
 
 
 def where_of(current: DcpSave) -> str:
@@ -76,11 +77,12 @@ class Write:
         self.save: Save
 
     def run(self) -> list[WriteResult]:
-        fresh = self._staged_results([(i, self._tensor(i)) for i in self._tensors])
-        self._prove_headers()  # while their object is mapped
-        sources = [_stage.Source((*self._call.path, item.index.fqn), tensor, *_box(item))
-                   for item, tensor in fresh]
-        pieces = _stage.pieces_of(sources, again=self._current.staged is not None)
+        with gc_paused():
+            fresh = self._staged_results([(i, self._tensor(i)) for i in self._tensors])
+            self._prove_headers()  # while their object is mapped
+            sources = [_stage.Source((*self._call.path, item.index.fqn), tensor, *_box(item))
+                       for item, tensor in fresh]
+            pieces = Pieces(_stage.pieces_of(sources, again=self._current.staged is not None))
         stock = is_stock(self._planner)
         made = [self._blob(item, stock) for item in self._bytes]
         if not self._job.off:
@@ -94,13 +96,18 @@ class Write:
         if blobs:
             self.save.add_bytes(blobs)
         if pieces or blobs:
-            places = self.save.places()[before:]
-            for (item, tensor), (offset, length) in zip(fresh, places):
-                self._tensor_result(self.save, item, tensor, offset, length)
-            for item, (offset, length) in zip(self._bytes, places[len(fresh):]):
-                self._result(item, self._name, offset, length)
+            self._written(self.save.places()[before:], fresh)
         self._prove_headers()
         return self._results
+
+    @gc_paused()
+    def _written(self, places: list[tuple[int, int]],
+                 fresh: list[tuple[WriteItem, torch.Tensor]]) -> None:
+        """Note where tensors and byte items lie that were copied now."""
+        for (item, tensor), (offset, length) in zip(fresh, places):
+            self._tensor_result(self.save, item, tensor, offset, length)
+        for item, (offset, length) in zip(self._bytes, places[len(fresh):]):
+            self._result(item, self._name, offset, length)
 
     def _tensor(self, item: WriteItem) -> torch.Tensor:
         tensor = self._planner.resolve_data(item)
@@ -136,7 +143,7 @@ class Write:
             self._current.staged, self._call.object = None, ""
         return fresh
 
-    def _make_room(self, pieces: list[Piece], blobs: list[tuple[bytes, bytes]]) -> None:
+    def _make_room(self, pieces: Pieces, blobs: list[tuple[bytes, bytes]]) -> None:
         """A save of this step with room for what is to come: behind what was staged, if that is
         still the open object, else in one more."""
         need = save_bytes(pieces, blobs)

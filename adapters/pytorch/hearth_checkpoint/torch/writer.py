@@ -41,7 +41,7 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from .. import _calls
 from ..errors import HearthError
 from ..job import Handle, Job, Save, refuse_in_child
-from . import _container, _jobs, _names, _parts, _process, _proof, _stage
+from . import _container, _jobs, _names, _parts, _planned, _process, _proof, _stage
 from ._metadata import more_of
 from ._pickles import load_metadata
 from ._process import DcpSave, portable
@@ -190,6 +190,7 @@ class HearthWriter(StorageWriter):
         self._part, self._parts = part, _parts.declared(part, parts)
         self._overwrite, self._opts = overwrite, opts
         self._layouts = _stage.Layouts()
+        self.plans = _planned.Plans()
         self._lock = threading.Lock()
         self._local = threading.local()
         self._staged: list[DcpSave] = []  # neither written nor sent to another process yet
