@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
-from torch.distributed.checkpoint.planner import SavePlan
+from torch.distributed.checkpoint.planner import LoadPlan, ReadItem, SavePlan
 from torch.distributed.checkpoint.stateful import Stateful
 from torch.distributed.tensor import DTensor
 
+from . import _asked
 from ._again import Differs
 from ._planned import Planned, Plans, with_token
 from ._stage import ATOMS
@@ -130,9 +131,32 @@ class LoadPlanner(_Given, DefaultLoadPlanner):
     def _items(self) -> Iterable[tuple[str, Any]]:
         return sorted(self._state.items(), key=lambda item: item[0])
 
+    @gc_paused()
     def set_up_planner(self, state_dict: dict[str, Any], metadata: Metadata | None = None,
                        is_coordinator: bool = False) -> None:
-        super().set_up_planner(self._plain, metadata, is_coordinator)
+        try:
+            self.state_dict, self.mappings = _asked.flatten(self._plain)
+        except _asked.Alike:  # DCP has an error of that
+            super().set_up_planner(self._plain, metadata, is_coordinator)
+            return
+        self.original_state_dict = self._plain
+        self.metadata, self.is_coordinator = metadata, is_coordinator
+
+    @gc_paused()
+    def create_local_plan(self) -> LoadPlan:
+        if self.metadata is None or self.metadata.state_dict_metadata.keys() - self.state_dict:
+            return super().create_local_plan()  # which looks for keys as older torch had them
+        return LoadPlan(_asked.items(self.state_dict, self.metadata))
+
+    def resolve_tensor(self, read_item: ReadItem) -> torch.Tensor:
+        tensor = self.state_dict.get(read_item.dest_index.fqn)
+        if _asked.is_plain(tensor) and tensor.shape == read_item.lengths:
+            return tensor
+        return super().resolve_tensor(read_item)
+
+    def forget(self) -> None:
+        """The load is over, but for fill()."""
+        self.state_dict, self.mappings, self.metadata = {}, {}, None
 
     def fill(self) -> None:
         """Each Stateful loads its state; other values are replaced."""

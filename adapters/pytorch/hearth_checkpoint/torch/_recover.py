@@ -25,7 +25,7 @@ from ..job import refuse_in_child
 from . import _container, _given, _jobs, _names, _parts, _skipped, _weak
 from ._group import OwnGroup
 from ._process import DcpSave, portable
-from ._unpickle import PickleRefused
+from ._unpickle import PickleRefused, gc_paused
 from .reader import HearthReader
 from .writer import HearthWriter
 
@@ -241,15 +241,26 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None 
         name = "trust" if trust else "part"
         raise TypeError(f"{name}= goes to the storage_reader that is given: "
                         f"HearthReader({name}=...)")
-    reader = storage_reader if storage_reader is not None else HearthReader(part=part, trust=trust)
-    own = _given.LoadPlanner(state_dict) if planner is None else None
+    arguments |= {"checkpoint_id": checkpoint_id, "storage_reader": storage_reader}
+    if storage_reader is None:
+        arguments["storage_reader"] = HearthReader(part=part, trust=trust)
+    if planner is not None:
+        _named_load(state_dict, planner=planner, **arguments)
+        return
+    own = _given.LoadPlanner(state_dict)
+    with gc_paused():  # what is made for a load is gone after it: it need not be walked
+        _named_load(own.keyless, planner=own, **arguments)
+        own.forget()
+        arguments.clear()
+    own.fill()
+
+
+def _named_load(state_dict: dict[str, Any], *, storage_reader: Any, **arguments: Any) -> None:
+    """dcp.load() with an error that names what the reader found wrong."""
     try:
-        dcp.load(state_dict if own is None else own.keyless, checkpoint_id=checkpoint_id,
-                 storage_reader=reader, planner=own or planner, **arguments)
-        if own is not None:
-            own.fill()
+        dcp.load(state_dict, storage_reader=storage_reader, **arguments)
     except CheckpointException as error:
-        why = getattr(reader, "error", None)  # another's reader has none
+        why = getattr(storage_reader, "error", None)  # another's reader has none
         if why is not None:
             _put_in(error, why)
             raise error from why

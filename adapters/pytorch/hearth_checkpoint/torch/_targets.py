@@ -20,7 +20,7 @@ def check(key: str, target: torch.Tensor) -> None:
     if target.layout != torch.strided:
         raise HearthError(f"{key}: the tensor to be filled has layout {target.layout}: a load "
                           "fills strided tensors only")
-    if target.is_nested or 0 in target.shape:
+    if target.is_nested or target.is_contiguous() or 0 in target.shape:
         return
     if any(size > 1 and not step for size, step in zip(target.shape, target.stride())):
         raise HearthError(

@@ -39,6 +39,7 @@ from ._pickles import PickleRefused, decode_item, load_metadata
 from ._progress import Progress
 from ._proof import short
 from ._stage import dtype_name
+from ._unpickle import gc_paused
 
 HEAR_S = 5.0  # a save that is PROTECTED for the coordinator is heard of here in milliseconds
 _MISS_S = 0.5  # the same, of a step that this process has not written: most likely there is none
@@ -190,6 +191,7 @@ class HearthReader(StorageReader):
         if metadata.storage_data is None:
             raise HearthError(f"{self._open().path}: its .metadata has no storage_data")
 
+    @gc_paused()
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         """Look up all that is asked for. What only peers hold begins to come. Which save it is goes
         along, to be compared."""
@@ -287,6 +289,21 @@ class HearthReader(StorageReader):
                   planner: LoadPlanner) -> None:
         """Read items, each with its place. Whatever may be found wrong comes before the first byte
         that is written."""
+        fast, slow, blobs = self._sorted(items, planner)
+        values = self._values(checkpoint, blobs, planner)
+        raw = self._stored(checkpoint, [item for item, _ in slow])
+        files = [self._decode(item, raw.pop(0)) for item, _ in slow]
+        with Progress("hearth: load", sum(target.nbytes for _, _, target in fast)) as progress:
+            self._read_boxes(checkpoint, fast, planner, progress)
+        self._read_files(slow, files, planner)
+        for put in values:
+            put()
+
+    @gc_paused()
+    def _sorted(self, items: Iterable[tuple[ReadItem, Any]], planner: LoadPlanner) -> tuple[
+            list[tuple[ReadItem, Any, torch.Tensor]], list[tuple[ReadItem, torch.Tensor]],
+            list[ReadItem]]:
+        """Tensors of our layout, those in files of torch.save, and byte items."""
         fast: list[tuple[ReadItem, Any, torch.Tensor]] = []
         slow: list[tuple[ReadItem, torch.Tensor]] = []
         blobs: list[ReadItem] = []
@@ -297,14 +314,7 @@ class HearthReader(StorageReader):
                 fast.append((item, place, self._target(item, planner)))
             else:
                 slow.append((item, self._target(item, planner)))
-        values = self._values(checkpoint, blobs, planner)
-        raw = self._stored(checkpoint, [item for item, _ in slow])
-        files = [self._decode(item, raw.pop(0)) for item, _ in slow]
-        with Progress("hearth: load", sum(target.nbytes for _, _, target in fast)) as progress:
-            self._read_boxes(checkpoint, fast, planner, progress)
-        self._read_files(slow, files, planner)
-        for put in values:
-            put()
+        return fast, slow, blobs
 
     @staticmethod
     def _target(item: ReadItem, planner: LoadPlanner) -> torch.Tensor:
