@@ -225,3 +225,62 @@ def test_a_state_that_has_changed_on_one_rank_is_planned_anew(two, how, beside):
 
 def test_a_rank_with_a_new_writer_plans_anew_and_the_others_do_not(two):
     assert two.run(plan_work.new_writer_on_one_rank) == [1, 2]
+
+
+LIES = {
+    "columns first": lambda: torch.rand(4, 3).t(),
+    "expanded": lambda: torch.rand(4).expand(3, 4),
+    "every other": lambda: torch.rand(3, 8)[:, ::2],
+    "negated": lambda: torch.rand(3, 4, dtype=torch.complex64).conj().imag,
+    "a part": lambda: torch.rand(100)[7:19].view(3, 4),
+}
+
+
+@pytest.mark.parametrize("name", list(LIES))
+def test_a_tensor_that_lies_otherwise_in_memory_is_saved_as_it_is(base, name):
+    writer = ht.HearthWriter(base)
+    plain = lambda: torch.rand(3, 4)  # noqa: E731
+    for step, make in enumerate([plain, plain, LIES[name], LIES[name], plain, plain], 1):
+        state = {"a": make(), "b": torch.rand(2), "n": "x" * step}
+        save(writer, state, f"{base}/{step}")
+        target = emptied(state)
+        dcp.load(target, checkpoint_id=f"{base}/{step}")
+        assert same(state, target)
+
+
+def test_a_save_beside_and_one_that_waits_take_turns(base):
+    writer = ht.HearthWriter(base)
+    for step in range(1, 9):
+        state = changed(a=torch.full((3, 4), float(step)), n=step)
+        (save if step % 3 else save_beside)(writer, state, f"{base}/{step}")
+        target = emptied(state)
+        dcp.load(target, checkpoint_id=f"{base}/{step}")
+        assert same(state, target)
+
+
+def test_tensors_of_a_plan_that_is_the_same_are_described_once(base, monkeypatch):
+    from hearth_checkpoint.torch import _stage
+
+    seen = []
+    real = _stage.pieces_of
+    monkeypatch.setattr(_stage, "pieces_of",
+                        lambda *args, **more: seen.append(0) or real(*args, **more))
+    writer = ht.HearthWriter(base)
+    for step in range(1, 5):
+        save(writer, first(), f"{base}/{step}")
+    assert len(seen) == 1
+
+
+def test_a_save_that_fails_leaves_nothing_that_the_next_one_uses(base, monkeypatch):
+    writer = ht.HearthWriter(base)
+    for step in (1, 2):
+        save(writer, first(), f"{base}/{step}")
+    with monkeypatch.context() as patch:
+        patch.setattr("hearth_checkpoint.job.Save.add", lambda *_: 1 / 0)
+        with pytest.raises(theirs.CheckpointException, match="division"):
+            save(writer, first(), f"{base}/3")
+    state = first()
+    save(writer, state, f"{base}/4")
+    target = emptied(state)
+    dcp.load(target, checkpoint_id=f"{base}/4")
+    assert same(state, target)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
-from torch.distributed.checkpoint.planner import SavePlan
+from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.tensor import DTensor
 
 from ._again import ATOMS, DICTS, KEYS, PLAIN, Differs
@@ -208,6 +208,17 @@ class Plans:
         self.planned: Planned | None = None
         self.together: _Global | None = None
         self.written: Any = None
+
+    def knows(self, items: list[WriteItem]) -> bool:
+        """Whether these very items are those of a plan that may be used again here."""
+        together = self.together
+        return (self.planned is not None and together is not None
+                and any(plan.items is items for plan in together.plans))
+
+    def is_written(self, plan: SavePlan) -> bool:
+        """Whether these very items were written before."""
+        written = self.written
+        return written is not None and written.items is plan.items
 
     def reuse(self, plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata] | None:
         """What was planned for all ranks, where each has the same plan again."""

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The items of a plan that a rank writes: a staged item is found by its address, others are copied
-now."""
+now. Where the plan is the one of the save before, they are described to the library as they were,
+with other addresses."""
 
 from __future__ import annotations
+
+import threading
+from typing import Any
 
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
@@ -14,11 +18,13 @@ from torch.distributed.checkpoint.planner import (
     WriteItemType,
 )
 from torch.distributed.checkpoint.storage import WriteResult
+from torch.distributed.tensor import DTensor
 
 from ..errors import HearthError
 from ..job import Job, Pieces, Save, save_bytes
 from . import _parts, _proof, _stage
 from ._pickles import encode_item
+from ._given import SavePlanner as OwnPlanner
 from ._process import DcpSave
 from ._unpickle import gc_paused
 
@@ -62,6 +68,39 @@ def _refuse_unplanned(item: WriteItem, tensor: torch.Tensor) -> None:
                           "could read it: a planner that changes tensors changes the plan as well")
 
 
+class _Written:
+    """What was written of a plan, by a save whose tensors were on the host and not staged.
+
+    items    of the plan: it is another one if this is another list
+    tensors  the items among them that are tensors; strides of each
+    first    the numbers of those that are the first of their dtype and dimensions
+    pieces   of these, which one save at a time points to its tensors
+    results  of all items, and the names and places that they are for
+    """
+
+    def __init__(self, items: list[WriteItem], path: tuple[str, ...],
+                 fresh: list[tuple[WriteItem, torch.Tensor]], pieces: Pieces) -> None:
+        self.items, self.path, self.pieces = items, path, pieces
+        self.tensors = [item for item, _ in fresh]
+        self.strides = [tensor.stride() for _, tensor in fresh]
+        kinds = {(tensor.dtype, tensor.dim()): number
+                 for number, (_, tensor) in reversed(list(enumerate(fresh)))}
+        self.first = sorted(kinds.values())
+        self.lock = threading.Lock()
+        self.results: tuple[Any, list[WriteResult]] | None = None
+
+    def locals(self, state: dict[str, Any]) -> list[torch.Tensor] | None:
+        """The tensors of a flat state that the planner has found to be as the last one; None:
+        they lie in memory in another way."""
+        tensors = [state[item.index.fqn] for item in self.tensors]
+        tensors = [value._local_tensor if type(value) is DTensor else value for value in tensors]
+        for tensor, strides in zip(tensors, self.strides):
+            if (tensor.stride() != strides or tensor.is_conj() or tensor.is_neg()
+                    or not _stage.has_memory(tensor)):
+                return None
+        return tensors
+
+
 class Write:
     """One rank's write_data."""
 
@@ -74,15 +113,50 @@ class Write:
         self._headers: list[_proof.Header] = []
         self._call, self._whole = call, call.whole
         self._name = call.object  # that items are written into
+        self._items = plan.items
+        self._plans = planner.plans if type(planner) is OwnPlanner else None
+        self._kept: _Written | None = None  # whose pieces are used again, under its lock
         self.save: Save
 
     def run(self) -> list[WriteResult]:
-        with gc_paused():
-            fresh = self._staged_results([(i, self._tensor(i)) for i in self._tensors])
-            self._prove_headers()  # while their object is mapped
-            sources = [_stage.Source((*self._call.path, item.index.fqn), tensor, *_box(item))
-                       for item, tensor in fresh]
-            pieces = Pieces(_stage.pieces_of(sources, again=self._current.staged is not None))
+        fresh, pieces = self._again() or self._anew()
+        try:
+            return self._run(fresh, pieces)
+        finally:
+            if self._kept is not None:
+                self._kept.lock.release()
+
+    def _again(self) -> tuple[list[tuple[WriteItem, torch.Tensor]], Pieces] | None:
+        """The tensors, and the pieces of the save before with their addresses. The lock of these is
+        held then."""
+        kept = None if self._plans is None else self._plans.written
+        if (kept is None or kept.items is not self._items or kept.path != self._call.path
+                or self._current.staged is not None):
+            return None
+        tensors = kept.locals(self._planner.state_dict)
+        if tensors is None or not kept.lock.acquire(blocking=False):
+            return None
+        self._kept = kept
+        kept.pieces.point_to([tensor.data_ptr() for tensor in tensors])
+        return list(zip(kept.tensors, tensors)), kept.pieces
+
+    @gc_paused()
+    def _anew(self) -> tuple[list[tuple[WriteItem, torch.Tensor]], Pieces]:
+        """The tensors that are not staged, and their pieces."""
+        tensors = [(item, self._tensor(item)) for item in self._tensors]
+        is_staged = self._current.staged is not None
+        fresh = self._staged_results(tensors)
+        self._prove_headers()  # while their object is mapped
+        sources = [_stage.Source((*self._call.path, item.index.fqn), tensor, *_box(item))
+                   for item, tensor in fresh]
+        pieces = Pieces(_stage.pieces_of(sources, again=self._current.staged is not None))
+        if self._plans is not None and self._plans.knows(self._items) and not is_staged and all(
+                self._planner.lookup_object(item.index).is_cpu for item in self._tensors):
+            self._plans.written = _Written(self._items, self._call.path, fresh, pieces)
+        return fresh, pieces
+
+    def _run(self, fresh: list[tuple[WriteItem, torch.Tensor]],
+             pieces: Pieces) -> list[WriteResult]:
         stock = is_stock(self._planner)
         made = [self._blob(item, stock) for item in self._bytes]
         if not self._job.off:
@@ -104,10 +178,18 @@ class Write:
     def _written(self, places: list[tuple[int, int]],
                  fresh: list[tuple[WriteItem, torch.Tensor]]) -> None:
         """Note where tensors and byte items lie that were copied now."""
+        kept, where = self._kept, (self._name, places)
+        if kept is not None and kept.results is not None and kept.results[0] == where:
+            self._results += kept.results[1]
+            for number in kept.first:
+                self._note_header(self.save, *fresh[number], places[number][0])
+            return
         for (item, tensor), (offset, length) in zip(fresh, places):
             self._tensor_result(self.save, item, tensor, offset, length)
         for item, (offset, length) in zip(self._bytes, places[len(fresh):]):
             self._result(item, self._name, offset, length)
+        if kept is not None:
+            kept.results = where, list(self._results)
 
     def _tensor(self, item: WriteItem) -> torch.Tensor:
         tensor = self._planner.resolve_data(item)
@@ -165,8 +247,12 @@ class Write:
 
     def _tensor_result(self, save: Save, item: WriteItem, tensor: torch.Tensor, offset: int,
                        length: int) -> None:
-        """The item, and where its header lies while the object is being written."""
+        """Note the item, and where its header lies while the object is being written."""
         self._result(item, self._name, offset, length)
+        self._note_header(save, item, tensor, offset)
+
+    def _note_header(self, save: Save, item: WriteItem, tensor: torch.Tensor, offset: int) -> None:
+        """Note the first of each dtype and number of dimensions."""
         known = tensor.dtype, tensor.dim()
         if known not in self._whole.headers and not self._job.off:
             self._whole.headers[known] = self._name, offset

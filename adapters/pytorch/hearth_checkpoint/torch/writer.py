@@ -512,7 +512,8 @@ class HearthWriter(StorageWriter):
         if call.last:
             member.wrote = current.step
         try:
-            refuse_items(plan)
+            if not self.plans.is_written(plan):
+                refuse_items(plan)
             if current.common is None:
                 current.common = self._common_of(member.job)
             with whole.lock:
