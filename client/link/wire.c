@@ -427,6 +427,18 @@ void hth_await_change_locked(struct hearth *h, uint64_t until)
     pthread_cond_timedwait(&h->link->changed, &h->lock, &t);
 }
 
+/* n: what wire_receive() returned. */
+static void wire_received_locked(struct hearth *h, int n, int attached)
+{
+    if (n > 0)
+        wire_deliver_locked(h, h->link->packet, (size_t)n, attached);
+    else if (n < 0)
+        wire_lose_locked(h);
+    if (n > 0 && h->link->stuck)
+        hth_say_locked(h);
+    pthread_cond_broadcast(&h->link->changed);
+}
+
 int hth_hear_one_locked(struct hearth *h, uint64_t until)
 {
     struct pollfd p = { .fd = h->link->fd, .events = POLLIN };
@@ -445,13 +457,7 @@ int hth_hear_one_locked(struct hearth *h, uint64_t until)
         n = wire_receive(h, p.fd, &attached);
     pthread_mutex_lock(&h->lock);
     h->link->reading = 0;
-    if (n > 0)
-        wire_deliver_locked(h, h->link->packet, (size_t)n, attached);
-    else if (n < 0)
-        wire_lose_locked(h);
-    if (n > 0 && h->link->stuck)
-        hth_say_locked(h);
-    pthread_cond_broadcast(&h->link->changed);
+    wire_received_locked(h, n, attached);
     return n < 0 ? HEARTH_EENGINE : HEARTH_OK;
 }
 
@@ -597,8 +603,10 @@ int hth_ask_over_locked(
 
 void hth_hear_locked(struct hearth *h)
 {
+    int attached = -1, n = 0;
+
     while (h->link->fd >= 0 && !h->link->reading &&
-            poll(&(struct pollfd){ .fd = h->link->fd, .events = POLLIN }, 1, 0) > 0)
-        hth_hear_one_locked(h, 0);
+            (n = wire_receive(h, h->link->fd, &attached)) != 0)
+        wire_received_locked(h, n, attached);
     hth_say_locked(h);
 }

@@ -14,9 +14,6 @@ int hth_ask_send_locked(
 int hth_ask_wait_locked(struct hearth *h, struct hth_asked *asked, uint64_t until, const char *what,
         struct hearth_error *err);
 void hth_ask_drop_locked(struct hearth *h, struct hth_asked *asked);
-/* Sends the messages of the saves that are not sent yet, and gives slots and leases back, as far as
- * the socket accepts it. */
-void hth_say_locked(struct hearth *h);
 /* Waits until another thread has changed something, or `until` has passed. */
 void hth_await_change_locked(struct hearth *h, uint64_t until);
 /* The connection has ended, and with it its slots, leases and tokens: messages about them are

@@ -12,30 +12,27 @@
 #include "client/base/args.h"
 
 /* The slot is the engine's from there on, and so is what it may be used for next. */
-static int save_seal_one(struct hearth_save *s, uint32_t index, struct hearth_error *err)
+static void save_seal_one(struct hearth_save *s, uint32_t index)
 {
     struct hth_written *o = &s->object[index];
-    int rc = hth_handle_seal(s->handle, index, o, err);
 
+    hth_handle_sealed(s->handle, index, o);
     hth_slot_put(s->h, o->slot);
     o->slot = NULL;
-    return rc;
 }
 
-/* All that is not handed over yet. */
+/* All that is not handed over yet. The caller sends it. */
 static int seal_all(struct hearth_save *s, struct hearth_error *err)
 {
-    int rc = HEARTH_OK;
-
     if (s->step == HEARTH_STEP_LATER)
         return hth_fail(err, HEARTH_ESTATE, 0,
                 "the save was begun with HEARTH_STEP_LATER: hearth_save_set_step() comes first");
     if (!s->closed)
         hth_save_finish_object(s, s->objects - 1);
     s->closed = 1;
-    for (; s->sealed < s->objects && !rc; s->sealed++)
-        rc = s->h->opts.off ? HEARTH_OK : save_seal_one(s, s->sealed, err);
-    return rc;
+    for (; s->sealed < s->objects && !s->h->opts.off; s->sealed++)
+        save_seal_one(s, s->sealed);
+    return HEARTH_OK;
 }
 
 int hearth_save_seal(struct hearth_save *save, struct hearth_error *err)
@@ -44,7 +41,10 @@ int hearth_save_seal(struct hearth_save *save, struct hearth_error *err)
 
     if ((rc = hth_save_enter(save, err)) || (rc = hth_save_not_sealed(save, err)))
         return rc;
-    if (!(rc = seal_all(save, err)))
+    rc = seal_all(save, err);
+    if (!rc && !save->h->opts.off)
+        rc = hth_handle_seal(save->handle, err);
+    if (!rc)
         return HEARTH_OK;
     if (save->step == HEARTH_STEP_LATER)
         return hth_while(err, rc, "seal a save");

@@ -52,7 +52,7 @@ int hth_handle_lent(struct hearth_handle *s, uint64_t token, uint64_t incarnatio
     s->ahead = ahead;
     rc = hth_kept_object_locked(s, object);
     if (!rc)
-        hth_hear_locked(s->h);
+        hth_say_locked(s->h);
     pthread_mutex_unlock(&s->h->lock);
     return rc;
 }
@@ -98,11 +98,8 @@ static int handle_say_locked(struct hearth_handle *s, struct hearth_error *err)
     return s->status.code ? handle_failed(&s->status, err) : HEARTH_OK;
 }
 
-int hth_handle_seal(struct hearth_handle *s, uint32_t index, const struct hth_written *object,
-        struct hearth_error *err)
+void hth_handle_sealed(struct hearth_handle *s, uint32_t index, const struct hth_written *object)
 {
-    int rc;
-
     pthread_mutex_lock(&s->h->lock);
     if (index < s->objects) {
         struct hth_kept_object *o = &s->object[index];
@@ -113,6 +110,14 @@ int hth_handle_seal(struct hearth_handle *s, uint32_t index, const struct hth_wr
         o->summed = object->summed;
         o->sealed = 1;
     }
+    pthread_mutex_unlock(&s->h->lock);
+}
+
+int hth_handle_seal(struct hearth_handle *s, struct hearth_error *err)
+{
+    int rc;
+
+    pthread_mutex_lock(&s->h->lock);
     rc = handle_say_locked(s, err);
     pthread_mutex_unlock(&s->h->lock);
     hth_lines_drain(&s->h->lines);
@@ -143,7 +148,7 @@ int hth_handle_commit(struct hearth_handle *s, struct hearth_error *err)
         s->committed = 1;
         if (s->status.level < HEARTH_WRITTEN)
             s->status.level = HEARTH_WRITTEN;
-        hth_hear_locked(s->h);
+        hth_say_locked(s->h);
     }
     pthread_mutex_unlock(&s->h->lock);
     hth_lines_drain(&s->h->lines);

@@ -33,10 +33,12 @@ int hth_handle_more(struct hearth_handle *handle, const struct hth_kept_object *
 void hth_handle_named(struct hearth_handle *handle, struct hth_local_save save);
 void hth_handle_set_step(struct hearth_handle *handle, uint64_t step); /* with the kill switch on */
 
+/* The object is written. The next of these calls tells the engine so. */
+void hth_handle_sealed(
+        struct hearth_handle *handle, uint32_t index, const struct hth_written *object);
 /* These send a message and keep it for a later engine; none waits. Errors: of the save, if it is
  * known already that it has failed. */
-int hth_handle_seal(struct hearth_handle *handle, uint32_t index, const struct hth_written *object,
-        struct hearth_error *err);
+int hth_handle_seal(struct hearth_handle *handle, struct hearth_error *err); /* what is sealed */
 /* common: taken over. */
 int hth_handle_common(
         struct hearth_handle *handle, struct hth_kept_common *common, struct hearth_error *err);

@@ -52,6 +52,8 @@ static void save_free(void *spare)
     free(s);
 }
 
+#define SPARE_RECORDS ((size_t)16 << 20) /* bytes that are kept also if a save needs few of them */
+
 /* Keeps the memory for the next save, unless that is much more than this save has needed. */
 static void save_keep(struct hearth_save *s)
 {
@@ -60,7 +62,7 @@ static void save_keep(struct hearth_save *s)
 
     for (uint32_t i = 0; i < s->objects; i++)
         used += s->object[i].items_len;
-    if (s->scratch.items_room / 4 > used) {
+    if (s->scratch.items_room > SPARE_RECORDS && s->scratch.items_room / 4 > used) {
         save_free(s);
         return;
     }
@@ -224,7 +226,6 @@ static uint64_t save_patience_ms(struct hearth *h, uint64_t bytes, uint32_t wait
 
     making_ms = making_ms < HTH_REQUEST_MS ? making_ms : HTH_REQUEST_MS;
     pthread_mutex_lock(&h->lock);
-    hth_hear_locked(h);
     ms = !hth_is_connected(h) ? HTH_REQUEST_MS : hth_is_silent_locked(h) ? 1 : making_ms;
     pthread_mutex_unlock(&h->lock);
     return ms + wait_ms;
@@ -289,7 +290,6 @@ static int save_take_ahead(struct hearth_save *s, const struct hth_local_begin *
     int took;
 
     pthread_mutex_lock(&h->lock);
-    hth_hear_locked(h);
     took = !m->wait_ms && !m->cancel_old && hth_ahead_take_locked(h, m->bytes, out, out_fd);
     *out_incarnation = hth_incarnation_locked(h);
     out->save = (struct hth_local_save){ 0 };
