@@ -53,8 +53,8 @@ void hth_link_close(struct hearth *h);
 int hth_connected_locked(struct hearth *h, uint64_t until, struct hearth_error *err);
 /* With h->lock held: waits once, until something has come or `until` has passed. */
 int hth_hear_one_locked(struct hearth *h, uint64_t until);
-/* With h->lock held: handles the packets that have come, and sends as hth_say_locked() does. Neither
- * waits. */
+/* With h->lock held: handles the packets that have come without waiting for more, and sends as
+ * hth_say_locked() does. */
 void hth_hear_locked(struct hearth *h);
 /* With h->lock held: sends the messages of the saves that are not sent yet, and gives slots and
  * leases back, as far as the socket accepts it. */

@@ -115,8 +115,8 @@ struct hearth_begin_opts {
     size_t struct_size;
     const char *
             name; /* of the object; NULL: __<rank>__<n>_src<rank>.distcp as ml-flashpoint names it */
-    uint32_t wait_ms;    /* for room; 0: HEARTH_EBUSY at once, or after 5 s and 5 ms for each MiB
-                            where the engine makes it */
+    uint32_t wait_ms;    /* for room; 0: HEARTH_EBUSY at once, or after 5 s and 5 ms for each MiB,
+                            at most 20 s, where the engine makes it */
     uint32_t cancel_old; /* 1: request that the undecided save be cancelled */
 
     /* [rank_count] rising, the caller among them: these take part in the save, each begins with the

@@ -371,7 +371,7 @@ Test(hearthd, what_libraries_print_goes_to_the_log)
     pid_t pid;
 
     if (geteuid())
-        cr_skip_test("who is not root cannot look at a process that may not be dumped");
+        cr_skip_test("only root can look at a process that may not be dumped");
     pid = start_usual("--linger", "60");
     cr_assert(wait_handled(pid, SIGILL));
     path_of(path, sizeof(path), "log");
@@ -529,7 +529,7 @@ Test(hearthd, does_not_read_all_of_the_kernels_symbols)
     pid_t pid;
 
     if (geteuid())
-        cr_skip_test("who is not root cannot look at a process that may not be dumped");
+        cr_skip_test("only root can look at a process that may not be dumped");
     pid = start_ofi(NULL, NULL);
     cr_assert(eq(int, wait_ready(), 1), "%s", read_text(errors));
     snprintf(path, sizeof(path), "/proc/%d/io", (int)pid);

@@ -174,8 +174,8 @@ Test(meet, ranks_that_wait_receive_the_table_once_each_in_one_descriptor)
     is_told_table(FIRST, 2, "seven's");
     is_told_table(FIRST + 2, 2, "seven's");
     cr_assert(eq(u64, w.attached[0] + w.attached[1] - copied, 7));
-    cr_assert(
-            zero(u32, told(FIRST + 1, 2).type), "a rank is answered that its meeting did not name");
+    cr_assert(zero(u32, told(FIRST + 1, 2).type),
+            "a rank is answered, although its meeting did not name it");
     hth_node_met(node, 0, 7, HEARTH_OK, ""); /* it does not wait */
     hth_node_met(node, 1, 7, HEARTH_OK, "");
     run(1);

@@ -485,7 +485,7 @@ static void no_slot_is_forgotten(uint64_t seed)
     for (uint32_t m = 0; m < 2; m++)
         for (const struct slot *s = mem_of(w.machine[m].store)->slots; s; s = s->next)
             cr_assert(s->state != HELD || hth_node_lent(w.machine[m].node, s->pub.id) != NULL,
-                    "seed %llu: slot %llu of machine %u is lent to nobody",
+                    "seed %llu: slot %llu of machine %u is lent, and no rank has it",
                     (unsigned long long)seed, (unsigned long long)s->pub.id, m);
 }
 
@@ -494,7 +494,7 @@ static void the_job_goes_on(uint64_t seed)
     struct known_save before = w.newest;
     int i;
 
-    world_restart(&w, 50, "those who asked are gone");
+    world_restart(&w, 50, "the ranks that sent the requests are gone");
     for (i = 0; i < 600 && (hth_save_cmp(w.newest.id, before.id) <= 0 || w.restart_ms != HTH_NEVER);
             i++)
         advance(100);

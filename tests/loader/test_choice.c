@@ -326,7 +326,7 @@ Test(choice, what_a_worker_still_looks_at_is_not_of_the_next_epoch)
     hth_choice_join(choice);
     rig_tell(0, &(struct hth_keep){ 0 }, NULL, 0);
     pair_works(p);
-    cr_assert(zero(int, is_planned()), "nobody else has said what it holds");
+    cr_assert(zero(int, is_planned()), "no other node has sent its inventory");
     p->node[0].epoch.epoch++;
     hth_choice_join(choice);
     say_all(OLDER);

@@ -89,7 +89,8 @@ Test(votes, a_part_of_an_inventory_that_comes_twice_is_one)
         memcpy(part + HTH_INVENTORY_HEAD, all + at, bytes);
         hth_choice_deliver(choice, 2, HTH_KIND_INVENTORY, part, HTH_INVENTORY_HEAD + bytes);
     }
-    cr_assert(has_failed(), "all is there, and nobody has what the list names");
+    cr_assert(has_failed(),
+            "all inventories are there, and no node has the save that the list names");
     free(part);
     free(all);
 }
@@ -403,7 +404,8 @@ Test(votes, the_plan_that_go_was_said_for_is_given_again_by_the_next_engine)
     cr_assert(eq(int, hth_restore_has_plan(restore, 1), 1));
     before = *told;
     (void)vote(1, 1, 0);
-    cr_assert(pair_until(p, told, before + 1, 1000), "who votes for it has missed GO");
+    cr_assert(pair_until(p, told, before + 1, 1000),
+            "a node that still votes has missed GO, and is sent it again");
 }
 
 static const struct hth_store_ops *real;
@@ -499,7 +501,8 @@ Test(votes, go_is_not_said_in_an_epoch_that_has_failed)
     gather_nothing();
     hth_choice_fail(choice, HEARTH_EPEER, "node2 is gone");
     cr_assert(zero(int, all_vote(1)));
-    cr_assert(pair_until(p, told, 2, 1000), "who votes has not heard it");
+    cr_assert(pair_until(p, told, 2, 1000),
+            "a node that still votes is told again that the epoch has failed");
 }
 
 static void late_says(const char *who)

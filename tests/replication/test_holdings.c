@@ -184,7 +184,7 @@ Test(holdings, condemns_objects_whose_block_table_or_name_do_not_hold)
     p->node[0].logged[0] = '\0';
     pair_node_open(p, 0);
     cr_assert(ne(ptr, pair_held(p, 0, save, 8), NULL));
-    cr_assert(eq(int, pair_logged(p, 0, "adopt-bad"), 0), "what was condemned is seen again");
+    cr_assert(eq(int, pair_logged(p, 0, "adopt-bad"), 0), "a condemned object is found again");
 }
 
 Test(holdings, an_object_of_another_job_is_not_ours)
@@ -214,7 +214,7 @@ Test(holdings, keeps_the_manifest_over_a_restart_and_raw_objects_with_it)
     s = hth_holdings_find(c, save);
     cr_assert(eq(int, s->has_manifest, 1));
     cr_assert(eq(u32, s->manifest.objects, 2));
-    cr_assert(eq(int, hth_held_find(s, 6)->verified, 0), "nobody has looked at it");
+    cr_assert(eq(int, hth_held_find(s, 6)->verified, 0), "the object has not been verified");
     cr_assert(zero(ptr, hth_held_find(s, 6)->slot));
     must(hth_verify_start(c, s, hth_held_find(s, 6), NULL, NULL, NULL));
     pair_run(p, 10);

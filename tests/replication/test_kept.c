@@ -156,7 +156,8 @@ Test(kept, a_map_is_settled_when_every_save_of_it_is_with_its_holders)
         promise_now(n); /* which says that it holds the manifest, too */
     hth_commit_tick(commit);
     cr_assert(eq(u32, list().saves, 2));
-    cr_assert(zero(int, on_record(NULL).settled), "step 5 may be with nobody but us");
+    cr_assert(zero(int, on_record(NULL).settled),
+            "the coordinator's node may be the only holder of step 5");
     promise_kept();
     cr_assert(eq(int, on_record(NULL).settled, 1));
     cr_assert(zero(u32, list().degraded));
@@ -353,7 +354,7 @@ Test(kept, a_lost_node_degrades_all_of_it)
     hth_commit_tick(commit);
     cr_assert(eq(u32, list().degraded, 3));
     cr_assert(eq(u64, list().serial, before.serial + 1));
-    cr_assert(zero(int, on_record(NULL).settled), "nobody has promised under its map");
+    cr_assert(zero(int, on_record(NULL).settled), "no holder has promised under the new map");
 }
 
 /* ---- Wishes ---------------------------------------------------------------------------------- */
@@ -534,7 +535,7 @@ Test(chosen, what_was_chosen_is_protected_again_with_its_age_its_pin_and_all_mar
     cr_assert(eq(u64, h.keep.since_ms[1], 900));
     cr_assert(eq(u32, h.keep.pinned, 1));
     cr_assert(eq(u32, h.keep.bads, 1));
-    cr_assert(eq(u32, h.keep.degraded, 3), "nobody has counted copies of the older one");
+    cr_assert(eq(u32, h.keep.degraded, 3), "the copies of the older save have not been counted");
     cr_assert(eq(int, hth_save_none(h.decided), 1), "of this epoch nothing is decided");
 }
 

@@ -362,8 +362,8 @@ Test(maps, a_pair_can_again_when_both_say_so)
     cr_assert(eq(int, unreachable_on_record(), 1));
     report(2, 1, 2);
     report(2, 1, 0);
-    cr_assert(
-            eq(int, unreachable_on_record(), 1), "node 2 could not since node 1 said that it can");
+    cr_assert(eq(int, unreachable_on_record(), 1),
+            "node 2 has reported the pair unreachable since node 1 reported it reachable");
     report(1, 2, 0);
     cr_assert(zero(int, unreachable_on_record()));
 }

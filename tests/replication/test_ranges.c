@@ -366,7 +366,8 @@ Test(ranges, more_than_have_room_wait_for_their_turn)
     cr_assert(pair_until(p, &ended, RANGES, 60000));
     cr_assert(le(u64, p->node[0].ctx.transfer->scratches.bytes, HTH_SCRATCH_BYTES));
     pair_run(p, 11000);
-    cr_assert(zero(u64, p->node[0].ctx.transfer->scratches.bytes), "what nobody uses is kept");
+    cr_assert(zero(u64, p->node[0].ctx.transfer->scratches.bytes),
+            "scratch memory without a user is kept");
     no_leases();
 }
 

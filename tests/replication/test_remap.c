@@ -237,7 +237,7 @@ Test(remap, a_copy_goes_home_when_its_home_is_well_and_not_before)
     for (uint32_t r = 0; r < NODES; r++)
         for (uint32_t p = 0; p < COPIES; p++)
             cr_assert(ne(u32, at(r, p), 5), "rank %u", r);
-    cr_assert(eq(u32, at(5, COPIES), 5), "what is its own is its own at once");
+    cr_assert(eq(u32, at(5, COPIES), 5), "a node that returns has its own object's place at once");
     is[5] = HTH_REACHABLE;
     remap();
     for (uint32_t r = 0; r < NODES; r++)

@@ -278,7 +278,8 @@ Test(transfer, a_chunk_that_was_wrong_waits_for_another_source)
     must(fetch(&want));
     cr_assert(eq(int, pair_equal(p, 0, 2, save, 5), 1));
     cr_assert(eq(int, pair_logged(p, 0, "bad-chunk"), 1));
-    cr_assert(eq(int, pair_logged(p, 0, "bad-peer"), 0), "asked again of the one that was wrong");
+    cr_assert(eq(int, pair_logged(p, 0, "bad-peer"), 0),
+            "the chunk was pulled again from the node that gave it wrongly");
 }
 
 Test(transfer, what_is_dropped_under_a_pull_is_not_given_out_while_it_is_granted)
@@ -315,7 +316,7 @@ Test(transfer, every_chunk_that_one_source_gives_wrongly_comes_from_the_other)
     arrived_whole(0);
     cr_assert(ge(int, pair_logged(p, 0, "bad-chunk"), 2));
     cr_assert(eq(int, pair_logged(p, 0, "bad-peer"), 1));
-    cr_assert(le(u32, net.pulls[1], 10), "the bad one is asked on and on");
+    cr_assert(le(u32, net.pulls[1], 10), "the node with wrong bytes is asked without end");
 }
 
 static void a_wrong_chunk_comes(void)
@@ -488,7 +489,7 @@ Test(transfer, when_the_only_holder_dies_it_is_lost_long_before_the_deadline)
     cr_assert(pair_until(p, &out.ended, 1, 10000));
     must_fail(out.code, HEARTH_ELOST);
     cr_assert(strstr(out.err.text, "node 1: the node is gone") != NULL, "%s", out.err.text);
-    cr_assert(eq(int, out.unreached, 1), "it may have it all the same");
+    cr_assert(eq(int, out.unreached, 1), "the lost node may still have the object");
 }
 
 Test(transfer, a_silent_holder_ends_in_its_deadline_by_name_and_leaves_nothing)

@@ -140,14 +140,15 @@ Test(tree, whom_the_map_cuts_from_its_parent_is_the_next_ones_child)
     cr_assert(zero(u32, hth_tree_parent(&c, 1)), "there is nobody above the coordinator");
     cr_assert(zero(u32, hth_tree_parent(&c, 69)));
     cr_assert(eq(u32, hth_tree_parent(&c, 100), 3), "they can again");
-    cr_assert(zero(u32, hth_tree_parent(&c, 5000)), "neither its parent nor that one's");
+    cr_assert(zero(u32, hth_tree_parent(&c, 5000)),
+            "it reaches neither its parent nor its grandparent");
 }
 
 Test(tree, down_reaches_everybody_once_and_to_one_only)
 {
     p = pair_open(70);
     hth_tree_down(&p->node[0].ctx, HTH_KIND_GO, "go", 2);
-    cr_assert(eq(u32, p->node[0].delivered, 1), "the coordinator hears it at once");
+    cr_assert(eq(u32, p->node[0].delivered, 1), "the coordinator receives its own message at once");
     pair_run(p, 200);
     for (uint32_t i = 0; i < 70; i++)
         cr_assert(eq(u32, p->node[i].delivered, 1), "node %u", i);

@@ -540,7 +540,7 @@ void conform_dereg(const struct conform_backend *backend)
     dereg_under_answers(backend);
     dereg_ends_its_grants(backend);
     if (backend->keyless)
-        conform_skip("nobody looks at keys: a peer's memory is read after its deregistration, too");
+        conform_skip("this provider checks no keys: memory is read after its deregistration, too");
     dereg_amid(backend);
 }
 

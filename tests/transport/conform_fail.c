@@ -346,7 +346,7 @@ void conform_death(const struct conform_backend *backend)
         return;
     }
     if (backend->unguarded)
-        conform_skip("who is killed may hold a lock in the owner's memory");
+        conform_skip("a process that is killed may hold a lock in the owner's memory");
     object_choose(backend);
     puller_dies(backend, long_run() ? 100 : backend->profile ? 3 : 5);
     puller_dies_asking(backend);

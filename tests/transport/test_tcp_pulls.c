@@ -205,7 +205,8 @@ Test(tcp_pulls, what_may_wait_is_bounded_on_any_way)
 {
     cr_expect(gt(u64, began, WAITING), "the kernel measures each way, a microsecond at least");
     cr_expect(le(u64, began, MOST));
-    cr_expect(eq(u64, ahead_by(AF_INET), MOST), "of one that has not been measured");
+    cr_expect(eq(u64, ahead_by(AF_INET), MOST),
+            "the bytes ahead on a path that has not been measured");
     cr_expect(eq(u64, ahead_by(AF_UNIX), WAITING), "of one that cannot be");
 }
 

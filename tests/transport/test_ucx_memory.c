@@ -158,7 +158,7 @@ static int revoke_amid(struct side pair[2])
         denied += pair[1].code[i] != 0;
         if (!pair[1].code[i])
             cr_assert(eq(ptr, memchr(pair[1].bytes + i * PIECE, 2, PIECE), NULL),
-                    "a pull that is fine has bytes of after the revoke()");
+                    "a pull that succeeded has bytes that were written after the revoke()");
     }
     cr_assert(eq(int, pair[0].down + pair[1].down, 0));
     return denied;
