@@ -22,7 +22,7 @@
 #include <string.h>
 
 #define RUN_MAX (UINT64_C(64) << 20)
-#define GAP_MAX HTH_CHUNK /* between two wishes of a run: brought for nothing */
+#define GAP_MAX (HTH_CHUNK / 64) /* between two wishes of a run: brought for nothing */
 
 struct wish { /* a box of an item, or (entry == NULL) a range of an object */
     struct hth_source *source;
@@ -184,7 +184,8 @@ static size_t wishes_run(const struct wishes *w, size_t first, uint64_t *out_off
         const struct wish *b = &w->wish[i];
         uint64_t more = b->off + b->len > end ? b->off + b->len : end;
 
-        if (b->source != a->source || !b->dense || b->off > end + GAP_MAX ||
+        if (b->source != a->source || !b->dense ||
+                b->off > end + (a->source->table.strong ? HTH_CHUNK : GAP_MAX) ||
                 more - a->off > RUN_MAX)
             break;
         end = more;

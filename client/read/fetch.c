@@ -56,24 +56,23 @@ struct hth_ask hth_range_ask(struct hth_local_map *m, struct hth_local_bytes *a,
 }
 
 int hth_range(struct hearth *h, struct hth_save_id save, uint64_t object, uint64_t off,
-        uint64_t len, int *out_fd, struct hearth_error *err)
+        uint64_t len, struct hth_local_bytes *out, int *out_fd, struct hearth_error *err)
 {
     struct hth_local_map m = {
         .save = hth_local_save_of(save), .object = object, .off = off, .len = len
     };
-    struct hth_local_bytes a;
-    struct hth_ask ask = hth_range_ask(&m, &a, out_fd);
+    struct hth_ask ask = hth_range_ask(&m, out, out_fd);
     int rc;
 
     *out_fd = -1;
     if ((rc = hth_ask(h, &ask, err)))
         return rc;
-    if (a.len == len)
+    if (out->len == len)
         return HEARTH_OK;
     if (*out_fd >= 0)
         close(*out_fd);
     return hth_fail(err, HEARTH_EPROTO, 0,
-            "the engine brought %" PRIu64 " bytes where %" PRIu64 " were asked for", a.len, len);
+            "the engine brought %" PRIu64 " bytes where %" PRIu64 " were asked for", out->len, len);
 }
 
 void hth_tell_bad(struct hearth *h, struct hth_save_id save, uint64_t object, uint64_t chunk)

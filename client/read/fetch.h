@@ -13,7 +13,7 @@ struct hth_ask hth_bytes_ask(enum hth_local_type type, struct hth_local_map *m,
 /* To ask for m->len bytes of an object, wherever it is. */
 struct hth_ask hth_range_ask(struct hth_local_map *m, struct hth_local_bytes *a, int *out_fd);
 int hth_range(struct hearth *h, struct hth_save_id save, uint64_t object, uint64_t off,
-        uint64_t len, int *out_fd, struct hearth_error *err);
+        uint64_t len, struct hth_local_bytes *out, int *out_fd, struct hearth_error *err);
 
 /* Reports to the engine that bytes it gave are wrong; chunk HTH_BAD_TABLE: the table, or a common
  * object. The engine checks its copy before this returns, so the next request is answered from

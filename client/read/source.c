@@ -117,10 +117,11 @@ static int source_fetch_table(
         struct hearth_checkpoint *c, struct hth_source *s, struct hearth_error *err)
 {
     const struct hth_object *o = s->object;
+    struct hth_local_bytes a;
     int fd, rc;
 
     rc = hth_range(
-            c->h, c->save, o->id, HTH_ALIGN(HTH_BLOCK + o->data_len), o->table_len, &fd, err);
+            c->h, c->save, o->id, HTH_ALIGN(HTH_BLOCK + o->data_len), o->table_len, &a, &fd, err);
     if (rc)
         return hth_while(err, rc, "table of object '%s' of rank %u", o->name, o->owner);
     return hth_source_table(s, fd, err);

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The bytes of an object. An object on this node is mapped already. From other nodes whole chunks
- * are fetched and checked against the table. The last ones fetched are kept, so that a box read row
- * by row moves each chunk once; the next ones can be prefetched.
+ * are fetched and checked against the table, or a slice: bytes that are much less than their
+ * chunks, which are checked against the checksum that comes with them. The last ones fetched are
+ * kept. A reader of one slice after the other gets whole chunks from the fifth on at the latest, so
+ * that a box read row by row moves each chunk about once. The next ones can be prefetched.
  */
 #include "window.h"
 
 #include "client/slots/shared.h"
+#include "core/base/crc.h"
 #include "fetch.h"
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +20,15 @@
 #define AHEAD_OBJECTS 32u                   /* of a checkpoint, each with a descriptor */
 #define AHEAD_ALL     (UINT64_C(512) << 20) /* bytes of all prefetches: counted here alone */
 #define READ_MAX      (UINT64_C(32) << 20)  /* of a remote object at once */
+#define SLICE_SAVES   (UINT64_C(16) << 10)  /* bytes that a slice does not move, at least */
+#define SLICES_ROW    4u                    /* slices, each where the one before ended */
 
 struct hth_window {
     void *map; /* NULL: nothing */
     uint64_t map_len;
-    uint64_t off, len;      /* of the object's data, whole chunks */
+    uint64_t off, len;      /* of the object's data: whole chunks, or a slice */
+    uint64_t next;          /* where the last slice ended */
+    uint32_t row;           /* slices that began where the one before ended */
     struct hth_asked ahead; /* a prefetch on its way; request 0: none */
     struct hth_local_bytes answer;
     uint64_t ahead_off, ahead_len;
@@ -71,25 +78,45 @@ static int window_has(const struct hth_window *w, uint64_t off, uint64_t len)
     return w->map && off >= w->off && off + len <= w->off + w->len;
 }
 
-/* Whole chunks around [off, off + len). */
+/* Whole chunks around [off, off + len), or a slice as it is. */
 static void window_widen(const struct hth_source *s, uint64_t *off, uint64_t *len)
 {
-    uint64_t end = *off + *len;
+    uint64_t end = *off + *len, was_off = *off, was_len = *len;
 
     end = HTH_CHUNKS(end) * HTH_CHUNK;
     end = end < s->table.data_len ? end : s->table.data_len;
     *off = *off / HTH_CHUNK * HTH_CHUNK;
     *len = end - *off;
+    if (s->table.strong || was_len > HTH_SLICE_MAX || *len - was_len < SLICE_SAVES ||
+            s->window->row >= SLICES_ROW)
+        return;
+    *off = was_off;
+    *len = was_len;
+}
+
+/* Counts the slices that are read in a row. */
+static void window_read(struct hth_window *w, uint64_t off, uint64_t len)
+{
+    w->row = off == w->next ? w->row + 1 : 0;
+    w->next = off + len;
+}
+
+static int window_is_slice(const struct hth_source *s, uint64_t off, uint64_t len)
+{
+    return off % HTH_CHUNK || (len % HTH_CHUNK && off + len < s->table.data_len);
 }
 
 /* If a chunk is wrong: HEARTH_ECORRUPT, and its number in *out_chunk. */
 static int window_check(const struct hth_source *s, const unsigned char *bytes, uint64_t off,
-        uint64_t len, uint64_t *out_chunk, struct hearth_error *err)
+        const struct hth_local_bytes *a, uint64_t *out_chunk, struct hearth_error *err)
 {
-    for (uint64_t at = 0; at < len; at += HTH_CHUNK) {
+    int slice = window_is_slice(s, off, a->len);
+
+    for (uint64_t at = 0; at < a->len; at += slice ? a->len : HTH_CHUNK) {
         uint32_t chunk = (uint32_t)((off + at) / HTH_CHUNK);
 
-        if (hth_chunk_is(&s->table.proofs, chunk, bytes + at))
+        if (slice ? !a->summed || hth_crc32c(bytes, a->len) == a->sum
+                  : hth_chunk_is(&s->table.proofs, chunk, bytes + at))
             continue;
         *out_chunk = chunk;
         return hth_fail(err, HEARTH_ECORRUPT, 0,
@@ -101,7 +128,7 @@ static int window_check(const struct hth_source *s, const unsigned char *bytes, 
 
 /* Takes bytes that have come, and reports a wrong chunk to the engine. */
 static int window_take(struct hearth_checkpoint *c, struct hth_source *s, int fd, uint64_t off,
-        uint64_t len, struct hearth_error *err)
+        const struct hth_local_bytes *a, struct hearth_error *err)
 {
     struct hth_window *w = s->window;
     uint64_t chunk = 0;
@@ -109,12 +136,12 @@ static int window_take(struct hearth_checkpoint *c, struct hth_source *s, int fd
     int rc;
 
     window_drop(w);
-    if ((rc = hth_map_answer(fd, len, &bytes, err)))
+    if ((rc = hth_map_answer(fd, a->len, &bytes, err)))
         return rc;
     w->map = bytes;
-    w->map_len = w->len = len;
+    w->map_len = w->len = a->len;
     w->off = off;
-    if (!(rc = window_check(s, bytes, off, len, &chunk, err)))
+    if (!(rc = window_check(s, bytes, off, a, &chunk, err)))
         return HEARTH_OK;
     window_drop(w);
     hth_tell_bad(c->h, c->save, s->object->id, chunk);
@@ -124,12 +151,13 @@ static int window_take(struct hearth_checkpoint *c, struct hth_source *s, int fd
 static int window_fetch(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off,
         uint64_t len, struct hearth_error *err)
 {
+    struct hth_local_bytes a;
     int fd, rc = HEARTH_ECORRUPT;
 
     for (int tries = 0; tries < 2 && rc == HEARTH_ECORRUPT; tries++) {
-        rc = hth_range(c->h, c->save, s->object->id, HTH_BLOCK + off, len, &fd, err);
+        rc = hth_range(c->h, c->save, s->object->id, HTH_BLOCK + off, len, &a, &fd, err);
         if (!rc)
-            rc = window_take(c, s, fd, off, len, err);
+            rc = window_take(c, s, fd, off, &a, err);
     }
     return rc;
 }
@@ -150,7 +178,7 @@ static int window_take_ahead(
         w->ahead.fd = -1;
     }
     window_end_ahead(c, w);
-    return fd < 0 ? HEARTH_ENOENT : window_take(c, s, fd, w->ahead_off, w->ahead_len, NULL);
+    return fd < 0 ? HEARTH_ENOENT : window_take(c, s, fd, w->ahead_off, &w->answer, NULL);
 }
 
 int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len,
@@ -167,6 +195,7 @@ int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t of
     }
     if (!window_of(s))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to read from another node");
+    window_read(s->window, off, len);
     if (!window_has(s->window, off, len)) {
         window_widen(s, &wide_off, &wide_len);
         rc = window_take_ahead(c, s, off, len);

@@ -16,6 +16,7 @@
 
 #define HTH_CHUNK     (UINT64_C(4) << 20) /* bytes */
 #define HTH_CHUNKS(n) (((n) + HTH_CHUNK - 1) / HTH_CHUNK)
+#define HTH_SLICE_MAX (HTH_CHUNK / 2) /* bytes that are read without their whole chunks */
 
 /* The checksums of one chunk. */
 struct hth_proof {

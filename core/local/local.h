@@ -393,6 +393,8 @@ struct hth_local_unmap {
 struct hth_local_bytes {
     struct hth_local_head head;
     uint64_t len;
+    uint32_t sum;    /* RANGE: CRC32C of bytes that came without their whole chunks ... */
+    uint32_t summed; /* ... 1: it is there */
 };
 
 struct hth_local_find {

@@ -53,8 +53,10 @@ void read_manifest(struct hth_node *n, struct client *c, const struct hth_local_
 
     if (s && s->has_manifest)
         answer_bytes_to(n, c->id, m->head.request,
-                &(struct answer_bytes){ s->manifest_bytes, s->manifest_len, read_manifest_let_go,
-                        hth_buf_get(s->manifest_buf), NULL });
+                &(struct answer_bytes){ .at = s->manifest_bytes,
+                        .len = s->manifest_len,
+                        .let_go = read_manifest_let_go,
+                        .what = hth_buf_get(s->manifest_buf) });
     else
         reply_refusal(n, c->id, m->head.request, HEARTH_ENOENT,
                 "this save's manifest is not here: it went when a newer save was PROTECTED");
@@ -236,7 +238,11 @@ static void read_slot_bytes(struct hth_node *n, uint32_t client, uint64_t reques
 {
     n->env.store->ops->lease(n->env.store, slot);
     answer_bytes_to(n, client, request,
-            &(struct answer_bytes){ slot->base + off, len, slot_let_go, slot, slot_is_same });
+            &(struct answer_bytes){ .at = slot->base + off,
+                    .len = len,
+                    .let_go = slot_let_go,
+                    .what = slot,
+                    .check = slot_is_same });
 }
 
 void read_unmap(struct hth_node *n, struct client *c, const struct hth_local_unmap *m)
@@ -258,6 +264,7 @@ struct reading {
     struct reading *next;
     struct hth_save_id save;
     uint64_t object, off, len;
+    int chunks; /* a source has no checksums of slices: whole chunks are pulled */
     struct asker *askers;
 };
 
@@ -286,22 +293,6 @@ static void range_let_go(struct hth_node *n, void *fetch)
 {
     (void)n;
     hth_fetch_release(fetch);
-}
-
-static void read_range_done(
-        void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
-{
-    struct reading *r = self;
-    struct asker *askers = r->askers;
-
-    r->askers = NULL;
-    if (code)
-        askers_refuse(r->node, askers, err);
-    else
-        answer_bytes(r->node, askers,
-                &(struct answer_bytes){
-                        hth_fetch_bytes(fetch), r->len, range_let_go, fetch, NULL });
-    reading_free(r);
 }
 
 #define READ_SOURCES 64u /* as many as a fetch asks */
@@ -350,11 +341,14 @@ static uint32_t read_range_sources(struct hth_node *n, struct hth_save_id save,
     return count;
 }
 
-static int read_range_start(struct hth_node *n, struct reading *r, const struct hth_local_map *m,
-        const struct hth_object *o, struct hearth_error *err)
+static void read_range_done(
+        void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err);
+
+static int read_range_start(
+        struct hth_node *n, struct reading *r, const struct hth_object *o, struct hearth_error *err)
 {
     uint32_t source[READ_SOURCES];
-    uint32_t found = read_range_sources(n, hth_local_save_to(m->save), o, source);
+    uint32_t found = read_range_sources(n, r->save, o, source);
     uint32_t count = 0;
     struct hth_fetch *fetch;
 
@@ -365,18 +359,54 @@ static int read_range_start(struct hth_node *n, struct reading *r, const struct 
         return hth_fail(err, HEARTH_ELOST, 0, "no other node holds %s", o->name);
     return hth_fetch_start(&n->ctx,
             &(struct hth_fetch_want){
-                    .save = hth_local_save_to(m->save),
+                    .save = r->save,
                     .object = *o,
                     .sources = source,
                     .count = count,
                     .class = HTH_FETCH_READ,
-                    .off = m->off,
-                    .len = m->len,
+                    .off = r->off,
+                    .len = r->len,
+                    .slice = !r->chunks,
                     .deadline_ms = n->ctx.opts.recover_ms,
                     .done = read_range_done,
                     .self = r,
             },
             &fetch, err);
+}
+
+/* Once more in whole chunks, as every version gives them. */
+static int read_range_again(struct reading *r, struct hearth_error *err)
+{
+    struct hth_held_save *s = hth_holdings_find(&r->node->ctx, r->save);
+    const struct hth_object *o =
+            s && s->has_manifest ? hth_manifest_find(&s->manifest, r->object) : NULL;
+
+    r->chunks = 1;
+    if (!o)
+        return hth_fail(err, HEARTH_ELOST, 0, "this save is not here any more");
+    return read_range_start(r->node, r, o, err);
+}
+
+static void read_range_done(
+        void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
+{
+    struct reading *r = self;
+    struct answer_bytes bytes = { .len = r->len, .let_go = range_let_go, .what = fetch };
+    struct asker *askers;
+    struct hearth_error failed = *err;
+
+    if (code == HEARTH_EUNSUPPORTED && !r->chunks && !(code = read_range_again(r, &failed)))
+        return;
+    askers = r->askers;
+    r->askers = NULL;
+    if (code) {
+        askers_refuse(r->node, askers, &failed);
+    } else {
+        bytes.at = hth_fetch_bytes(fetch);
+        bytes.summed = (uint32_t)hth_fetch_sum(fetch, &bytes.sum);
+        answer_bytes(r->node, askers, &bytes);
+    }
+    reading_free(r);
 }
 
 /* Ranks of one node that read one object ask for its table at the same time, and often for more
@@ -392,12 +422,12 @@ static int read_remote(struct hth_node *n, struct client *c, const struct hth_lo
     r = calloc(1, sizeof(*r));
     if (!r)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to read from another node");
-    *r = (struct reading){ n, n->readings, hth_local_save_to(m->save), m->object, m->off, m->len,
+    *r = (struct reading){ n, n->readings, hth_local_save_to(m->save), m->object, m->off, m->len, 0,
         NULL };
     n->readings = r;
     rc = asker_add(&r->askers, c->id, m->head.request, err);
     if (!rc)
-        rc = read_range_start(n, r, m, o, err);
+        rc = read_range_start(n, r, o, err);
     if (rc)
         reading_free(r);
     return rc;
@@ -624,7 +654,8 @@ void read_common(struct hth_node *n, struct client *c, const struct hth_local_co
     answer.len = raw->len;
     if (raw->fd < 0) {
         answer_bytes_to(n, c->id, m->head.request,
-                &(struct answer_bytes){ raw->base, raw->len, raw_let_go, raw, NULL });
+                &(struct answer_bytes){
+                        .at = raw->base, .len = raw->len, .let_go = raw_let_go, .what = raw });
         return;
     }
     reply_packet_fd(n, c->id, &answer, sizeof(answer), raw->fd);

@@ -96,7 +96,9 @@ static void answer_say(const struct answer *a)
 {
     for (const struct asker *to = a->askers; to; to = to->next) {
         struct hth_local_bytes said = { .head = { sizeof(said), HTH_LOCAL_BYTES, to->request, 0 },
-            .len = a->bytes.len };
+            .len = a->bytes.len,
+            .sum = a->bytes.sum,
+            .summed = a->bytes.summed };
 
         reply_packet_fd(a->node, to->client, &said, sizeof(said), a->fd);
     }

@@ -37,6 +37,7 @@ struct answer_bytes {
     /* Called when they are copied. 0: the bytes were right all the time. Otherwise the askers get
      * `err`. NULL: no check. */
     int (*check)(struct hth_node *n, void *what, struct hearth_error *err);
+    uint32_t sum, summed; /* of struct hth_local_bytes */
 };
 
 /* All askers get one descriptor; the list is taken over. At most ANSWER_HERE bytes are there,

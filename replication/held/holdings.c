@@ -6,6 +6,7 @@
  */
 #include "holdings_parts.h"
 #include "region.h"
+#include "spans.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -170,6 +171,12 @@ void hth_slot_condemn(struct hth_ctx *ctx, struct hth_slot *slot, const char *wh
     ctx->store->ops->condemn(ctx->store, slot, why);
 }
 
+static void held_free(struct hth_held *held)
+{
+    hth_spans_forget(held);
+    free(held);
+}
+
 static void held_unlink(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held)
 {
     struct hth_held **at = &save->held;
@@ -185,7 +192,7 @@ static void held_unlink(struct hth_ctx *ctx, struct hth_held_save *save, struct 
     held->slot = NULL;
     held->dropped = 1;
     if (!held->users)
-        free(held);
+        held_free(held);
 }
 
 void hth_held_drop(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held)
@@ -221,7 +228,7 @@ static void save_free(struct hth_held_save *save)
 void hth_held_unpin(struct hth_held_save *save, struct hth_held *held)
 {
     if (--held->users == 0 && held->dropped)
-        free(held);
+        held_free(held);
     if (--save->users == 0 && save->removed)
         save_free(save);
 }
@@ -336,7 +343,7 @@ void hth_holdings_close(struct hth_ctx *ctx)
         ctx->holdings->first = s->next;
         while ((h = s->held)) {
             s->held = h->next;
-            free(h);
+            held_free(h);
         }
         save_free(s);
     }

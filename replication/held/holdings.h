@@ -32,6 +32,7 @@ struct hth_held {
                            * another program has removed its file */
     uint32_t users; /* works and fetches on it: its memory stays until the last ends */
     int dropped;    /* not in its save any more */
+    uint32_t **spans; /* [chunks]: spans.h; NULL: none yet */
     struct hth_held *next;
 };
 

@@ -16,6 +16,7 @@
 
 #include "core/format/table.h"
 #include "replication/held/slots.h"
+#include "replication/held/spans.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,6 +56,11 @@ static void fetch_geometry(struct hth_fetch *f, uint64_t off, uint64_t len)
     } else if (off >= HTH_BLOCK) {
         f->chunk0 = (uint32_t)((off - HTH_BLOCK) / HTH_CHUNK);
         f->lo = HTH_BLOCK + (uint64_t)f->chunk0 * HTH_CHUNK;
+    }
+    if (f->slice) {
+        f->chunk1 = f->chunk0 + 1; /* one unit, whatever chunks it touches */
+        f->lo = off;
+        f->hi = end;
     }
     f->table_at = f->hi > data_end ? table_off - f->lo : HTH_ALIGN(f->hi - f->lo);
     f->left = f->chunk1 - f->chunk0;
@@ -180,6 +186,7 @@ static int fetch_hold(struct hth_fetch *f, struct hth_held *bad, struct hearth_e
         f->held = bad;
         f->old = bad->old = bad->slot;
         store->ops->lease(store, f->old);
+        hth_spans_forget(bad); /* the copy that comes may be of another table */
         bad->slot = f->slot;
         bad->state = HTH_HELD_RECEIVING;
         bad->verified = 0;
@@ -250,8 +257,8 @@ static int fetch_set_up_whole(struct hth_fetch *f, struct hearth_error *err)
 /* HEARTH_EBUSY: the range waits for memory. */
 static int fetch_set_up_range(struct hth_fetch *f, struct hearth_error *err)
 {
-    int rc = hth_scratch_take(
-            f->ctx, f->table_at + f->object.table_len, fetch_ready, f, &f->scratch, err);
+    uint64_t table = f->slice ? 0 : f->object.table_len;
+    int rc = hth_scratch_take(f->ctx, f->table_at + table, fetch_ready, f, &f->scratch, err);
 
     if (rc)
         return rc;
@@ -322,7 +329,8 @@ int hth_fetch_new(struct hth_ctx *ctx, const struct hth_fetch_want *want, struct
     f->deadline_after_ms = after;
     f->deadline_ms = hth_now_ms(&ctx->clock) + after;
     f->table_source = UINT32_MAX;
-    f->phase = hth_fetch_foreign(f) ? PHASE_DATA : PHASE_TABLE;
+    f->slice = want->slice && hth_slice_is(&want->object, want->off, want->len);
+    f->phase = hth_fetch_foreign(f) || f->slice ? PHASE_DATA : PHASE_TABLE;
     f->done = want->done;
     f->self = want->self;
     fetch_geometry(f, want->off, want->len);

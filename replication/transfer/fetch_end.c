@@ -167,7 +167,9 @@ static void fetch_tell(struct hth_fetch *f)
     const struct hth_transfer_events *events = &f->ctx->transfer->events;
 
     if (f->code)
-        hth_say(&f->ctx->log, f->code == HEARTH_ECANCELED ? HEARTH_LOG_DEBUG : HEARTH_LOG_WARN,
+        hth_say(&f->ctx->log,
+                f->code == HEARTH_ECANCELED || f->code == HEARTH_EUNSUPPORTED ? HEARTH_LOG_DEBUG
+                                                                              : HEARTH_LOG_WARN,
                 "fetch-failed", "%s", f->err.text);
     if (f->done)
         f->done(f->self, f, f->code, &f->err);
@@ -219,6 +221,12 @@ void hth_fetch_cancel(struct hth_fetch *f)
 const unsigned char *hth_fetch_bytes(struct hth_fetch *f)
 {
     return f->base ? f->base + (f->off - f->lo) : NULL;
+}
+
+int hth_fetch_sum(const struct hth_fetch *f, uint32_t *out)
+{
+    *out = f->sum;
+    return f->slice;
 }
 
 struct hth_slot *hth_fetch_slot(struct hth_fetch *f)

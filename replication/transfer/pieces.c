@@ -11,6 +11,8 @@
  */
 #include "transfer_parts.h"
 
+#include "core/base/crc.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +85,11 @@ static uint64_t fetch_data_at(const struct hth_fetch *f)
  * source. */
 static void piece_place(struct hth_fetch *f, struct piece *p, uint64_t *out_off, uint64_t *out_at)
 {
-    if (p->unit == UNIT_TABLE) {
+    if (f->slice) {
+        p->len = f->hi - f->lo;
+        *out_off = f->lo;
+        *out_at = 0;
+    } else if (p->unit == UNIT_TABLE) {
         uint64_t left;
 
         if (p->source != f->table_source)
@@ -152,7 +158,8 @@ static void piece_check_run(struct hth_work *work)
     const struct hth_fetch *f = p->fetch;
     uint64_t at = HTH_BLOCK + (uint64_t)p->unit * HTH_CHUNK - f->lo;
 
-    p->right = hth_chunk_is(&f->proofs, p->unit, f->base + at);
+    p->right = f->slice ? hth_crc32c(f->base, p->len) == p->sum
+                        : hth_chunk_is(&f->proofs, p->unit, f->base + at);
 }
 
 static void piece_checked(struct hth_fetch *f, const struct piece *p, int right)
@@ -160,6 +167,7 @@ static void piece_checked(struct hth_fetch *f, const struct piece *p, int right)
     struct source *s = &f->source[p->source];
 
     if (right) {
+        f->sum = p->sum;
         chunk_right(f, s, p->unit);
     } else {
         chunk_undo(f, p->unit);
@@ -237,7 +245,7 @@ static int piece_arrived(struct hth_fetch *f, struct piece *p)
         chunk_right(f, s, p->unit);
     } else if (p->pull.has_crc && !f->proofs.sha256) {
         hth_point(&f->ctx->points, "arrived");
-        piece_checked(f, p, p->pull.crc == f->proofs.crc[p->unit]);
+        piece_checked(f, p, p->pull.crc == (f->slice ? p->sum : f->proofs.crc[p->unit]));
     } else {
         hth_point(&f->ctx->points, "arrived");
         f->busy++;
@@ -285,6 +293,7 @@ static int piece_pull(struct hth_fetch *f, struct source *s, uint32_t unit, uint
     p->source = (uint32_t)(s - f->source);
     p->unit = unit;
     p->grants = s->grants;
+    p->sum = s->sum;
     if (hth_fetch_foreign(f))
         hth_foreign_begin(f, s);
     piece_place(f, p, &off, &at);

@@ -74,12 +74,24 @@ static void source_say_want(const struct hth_fetch *f, const struct source *s)
     hth_wire_say(f->ctx, s->node, HTH_MSG_WANT, &w);
 }
 
+void hth_source_ask_sum(struct hth_fetch *f, struct source *s)
+{
+    struct hth_wire w = { .save = f->save, .id = f->object.id, .off = f->lo, .len = f->hi - f->lo };
+
+    s->sum_asked = 1;
+    hth_wire_say(f->ctx, s->node, HTH_MSG_SUM_WANT, &w);
+}
+
 void hth_source_ask(struct hth_fetch *f, struct source *s)
 {
     s->state = SOURCE_ASKED;
     s->asked = 1;
+    s->has_grant = s->has_sum = s->sum_asked = 0;
     s->due_ms = source_now(f) + source_backoff(f, s, f->ctx->opts.retry_ms);
     source_say_want(f, s);
+    /* If there is no connection yet, its version is not known before END comes. */
+    if (f->slice && hth_session_version(f->ctx->session, s->node) >= HTH_VERSION_SUMS)
+        hth_source_ask_sum(f, s);
 }
 
 void hth_source_renew(struct hth_fetch *f, struct source *s)

@@ -138,6 +138,11 @@ static void take_end(struct hth_fetch *f, struct source *s, const struct hth_wir
         hth_source_out(f, s, HEARTH_ECORRUPT, "it holds another object under that id");
         return;
     }
+    if (f->slice) {
+        s->grant = w->grant;
+        hth_slice_granted(f, s);
+        return;
+    }
     s->renew_ms = hth_now_ms(&f->ctx->clock) + RENEW_MS;
     if (s->state == SOURCE_GRANTED && take_is_grant(&s->grant, &w->grant))
         return; /* the grant is in use already */
@@ -162,6 +167,8 @@ void hth_fetch_message(struct hth_ctx *ctx, uint32_t from, uint16_t type, const 
             continue;
         if (type == HTH_MSG_END)
             take_end(f, s, w);
+        else if (type == HTH_MSG_SUM)
+            hth_slice_sum(f, s, w);
         else if (s->state == SOURCE_ASKED && w->code == HEARTH_EBUSY)
             hth_source_away(f, s, HEARTH_EBUSY);
         else if (w->code != HEARTH_EBUSY && (s->state == SOURCE_ASKED || s->state == SOURCE_AWAY))

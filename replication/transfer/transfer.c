@@ -41,7 +41,8 @@ int hth_transfer_message(
 {
     struct hth_wire w;
 
-    if (type < HTH_MSG_OFFER || type > HTH_MSG_BAD)
+    if ((type < HTH_MSG_OFFER || type > HTH_MSG_BAD) && type != HTH_MSG_SUM_WANT &&
+            type != HTH_MSG_SUM)
         return 0;
     if (!ctx->epoch || from >= ctx->epoch->nodes)
         return 1;
@@ -55,8 +56,12 @@ int hth_transfer_message(
         transfer_on_bad(ctx, from, &w);
         return 1;
     }
-    if (type == HTH_MSG_OFFER || type == HTH_MSG_READY || type == HTH_MSG_END ||
-            (type == HTH_MSG_NAK && w.of == HTH_NAK_WANT))
+    if (type == HTH_MSG_SUM_WANT) {
+        hth_sum_message(ctx, from, &w);
+        return 1;
+    }
+    if (type == HTH_MSG_OFFER || type == HTH_MSG_SUM || type == HTH_MSG_READY ||
+            type == HTH_MSG_END || (type == HTH_MSG_NAK && w.of == HTH_NAK_WANT))
         hth_fetch_message(ctx, from, type, &w);
     else
         hth_offer_message(ctx, from, type, &w);
@@ -95,6 +100,7 @@ void hth_transfer_join(struct hth_ctx *ctx)
     struct hth_transfer *t = ctx->transfer;
 
     hth_offers_forget(ctx, NULL);
+    hth_sums_join(ctx);
     hth_fetches_stop(ctx, NULL, "its epoch is over");
     for (struct hth_fetch *f = t->fetches; f; f = f->next)
         for (uint32_t i = 0; i < f->sources; i++)
@@ -138,6 +144,7 @@ void hth_transfer_close(struct hth_ctx *ctx)
     if (!t)
         return;
     hth_offers_close(ctx);
+    hth_sums_close(ctx);
     hth_fetches_close(ctx);
     hth_scratches_close(ctx);
     hth_tally_fini(&t->tally);

@@ -13,6 +13,8 @@
  * A receiver may also begin: WANT {save, object, range} to any holder, which answers with OFFER,
  * READY, END or NAK. Chunks of one object are spread over all sources that have answered, a window
  * each, so that two holders serve about half each; what is bad or late goes to the next source.
+ * Of a slice (a few bytes of an object) no chunk and no table is pulled. SUM_WANT {save, object,
+ * range} goes with WANT, and SUM {CRC32C, or the chunk that is wrong} comes beside END.
  * A foreign object has no table: it is pulled from one source at a time and its digest computed at
  * the end; where that is wrong the next source gives all of it again.
  *
@@ -60,6 +62,10 @@ struct hth_fetch_want {
     /* Bytes of the file; len 0: the whole object, sealed at the end. Else a range of it into
      * memory of its own, with the chunks that it touches verified; it takes no slot. */
     uint64_t off, len;
+    /* A range of data, of HTH_SLICE_MAX bytes at most, comes without its whole chunks: the holder
+     * compares them, and sends a checksum of the range. No effect if the range is all of its
+     * chunks, or if integrity is strong. HEARTH_EUNSUPPORTED: a source has an older version. */
+    int slice;
     uint32_t deadline_ms; /* 0: five minutes */
     hth_fetched_fn *done; /* exactly once; a whole object is SEALED and verified then */
     void *self;
@@ -88,6 +94,8 @@ void hth_fetch_cancel(struct hth_fetch *fetch);
 int hth_fetch_unreached(const struct hth_fetch *fetch);
 /* After done with 0 of a range: the bytes at `off`, until hth_fetch_release() (also in done). */
 const unsigned char *hth_fetch_bytes(struct hth_fetch *fetch);
+/* Likewise. 1: it was a slice, and *out is the CRC32C that the holder sent. */
+int hth_fetch_sum(const struct hth_fetch *fetch, uint32_t *out);
 struct hth_slot *hth_fetch_slot(struct hth_fetch *fetch);
 void hth_fetch_release(struct hth_fetch *fetch);
 /* Bytes pulled so far, and in this epoch from each node: out[epoch->nodes]. For tests, reports. */

@@ -3,10 +3,11 @@
  * The structs and functions that the files of a transfer share. Each calls only those below it:
  *
  *   transfer.c                        the front: messages, time, joining and closing
- *   ├─ offer.c                        holder's side
+ *   ├─ offer.c  sum.c                 holder's side
  *   ├─ take.c                         what holders say to a receiver
  *   └─ pieces.c                       what moves fetches on: pulls, and works on what has come
  *      fetch_check.c fetch_foreign.c  what has come is looked at: with a table, without one
+ *      slice.c                        a few bytes, with the holder's checksum instead of a table
  *      fetch.c                        how a fetch begins
  *      fetch_end.c                    how it ends
  *      source.c                       the nodes that a fetch pulls from
@@ -54,6 +55,9 @@ struct source {
     uint32_t bad, bad_unit; /* wrong pieces; the last one */
     uint32_t strikes;       /* failures since its last good piece */
     uint64_t given;         /* bytes asked of it so far */
+    int sum_asked, has_sum; /* a slice: SUM_WANT was sent; SUM has come since it was asked */
+    int has_grant;          /* a slice: END has come since; GRANTED once both are here */
+    uint32_t sum;
 };
 
 /* A pull and its check. */
@@ -63,6 +67,7 @@ struct piece {
     struct hth_fetch *fetch;
     uint32_t source, unit, grants;
     uint64_t len;
+    uint32_t sum;       /* of a slice, by the source */
     int right;          /* by its check */
     struct piece *next; /* spare */
     struct piece *all;  /* of the fetch */
@@ -87,6 +92,8 @@ struct hth_fetch {
     enum hth_fetch_class class;
     enum phase phase;
     int whole;
+    int slice;     /* a range without its whole chunks: one unit, no table */
+    uint32_t sum;  /* of a slice: that of the source whose bytes are here */
     int by_offer;  /* begun by an OFFER, not by hth_fetch_start() */
     int pull_said; /* hth_point() was called for its first pull */
     int made;      /* its save was not known before */
@@ -133,10 +140,12 @@ struct hth_fetch {
 };
 
 struct offer;
+struct hth_sum;
 
 struct hth_transfer {
     struct hth_transfer_events events;
     struct offer *offers;
+    struct hth_sum *sums;      /* being made for receivers */
     struct hth_fetch *fetches; /* oldest first */
     uint64_t in_flight;        /* bytes being pulled */
     uint64_t turn;
@@ -165,6 +174,11 @@ void hth_offers_tick(struct hth_ctx *ctx, uint64_t now);
 uint64_t hth_offers_due_ms(const struct hth_ctx *ctx);
 void hth_offers_close(struct hth_ctx *ctx);
 
+/* sum.c */
+void hth_sum_message(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *wire);
+void hth_sums_join(struct hth_ctx *ctx); /* none is sent to a node of the old epoch */
+void hth_sums_close(struct hth_ctx *ctx);
+
 /* source.c */
 struct source *hth_source_find(struct hth_fetch *f, uint32_t node);
 struct source *hth_source_add(struct hth_fetch *f, uint32_t node); /* or there already; NULL */
@@ -172,6 +186,7 @@ struct source *hth_source_add(struct hth_fetch *f, uint32_t node); /* or there a
  * memory, or too many sources. */
 struct source *hth_source_join(struct hth_fetch *f, uint32_t node);
 void hth_source_ask(struct hth_fetch *f, struct source *s);
+void hth_source_ask_sum(struct hth_fetch *f, struct source *s);
 void hth_source_renew(struct hth_fetch *f, struct source *s); /* its grant is in use */
 void hth_source_away(struct hth_fetch *f, struct source *s, int code);
 void hth_source_out(struct hth_fetch *f, struct source *s, int code, const char *text);
@@ -217,6 +232,12 @@ void hth_foreign_begin(struct hth_fetch *f, struct source *s);       /* a chunk 
 int hth_foreign_arrived(struct hth_fetch *f, const struct piece *p); /* 1: all, to be CHECKed */
 void hth_foreign_digest_run(struct hth_work *work);
 void hth_foreign_digest_done(struct hth_fetch *f);
+
+/* slice.c */
+/* 1: this range is a slice. */
+int hth_slice_is(const struct hth_object *object, uint64_t off, uint64_t len);
+void hth_slice_granted(struct hth_fetch *f, struct source *s); /* END has come: s->grant */
+void hth_slice_sum(struct hth_fetch *f, struct source *s, const struct hth_wire *wire);
 
 /* pieces.c */
 void hth_pump(struct hth_ctx *ctx); /* pull what may be pulled now */

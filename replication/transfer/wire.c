@@ -10,6 +10,8 @@
  *   NAK      save 32 | u64 object | i32 code | u32 of | text to the end
  *   RELEASE  save 32 | u64 object
  *   BAD      save 32 | u64 object | u64 chunk
+ *   SUM_WANT save 32 | u64 object | u64 off | u64 len
+ *   SUM      save 32 | u64 object | u64 off | u64 len | u64 chunk | u32 crc | u32 zero
  *
  *   grant    u32 length | u32 zero | length bytes          object: as in the manifest
  */
@@ -80,7 +82,13 @@ static size_t wire_encode(const struct hth_wire *m, uint16_t type, unsigned char
         hth_write(&w, m->crc, sizeof(uint32_t) * m->count);
     } else if (type == HTH_MSG_PULLED) {
         hth_write(&w, m->digest, HTH_DIGEST);
-    } else if (type == HTH_MSG_WANT) {
+    } else if (type == HTH_MSG_SUM) {
+        hth_write64(&w, m->off);
+        hth_write64(&w, m->len);
+        hth_write64(&w, m->chunk);
+        hth_write32(&w, m->sum);
+        hth_write32(&w, 0);
+    } else if (type == HTH_MSG_WANT || type == HTH_MSG_SUM_WANT) {
         hth_write64(&w, m->off);
         hth_write64(&w, m->len);
     } else if (type == HTH_MSG_BAD) {
@@ -119,6 +127,20 @@ static void wire_nak_read(struct hth_reader *r, struct hth_wire *out)
         out->text[i] = text[i] >= ' ' && text[i] <= '~' ? (char)text[i] : '?';
 }
 
+static void wire_slice_read(struct hth_reader *r, uint16_t type, struct hth_wire *out)
+{
+    out->off = hth_read64(r);
+    out->len = hth_read64(r);
+    if (out->off < HTH_BLOCK || !out->len || out->len > HTH_SLICE_MAX ||
+            out->off > UINT64_MAX - out->len)
+        r->bad = 1;
+    if (type != HTH_MSG_SUM)
+        return;
+    out->chunk = hth_read64(r);
+    out->sum = hth_read32(r);
+    hth_read_zeros(r, 4);
+}
+
 int hth_wire_decode(struct hth_wire *out, uint16_t type, const unsigned char *body, size_t len)
 {
     struct hth_reader r = { .at = body, .len = len };
@@ -144,6 +166,8 @@ int hth_wire_decode(struct hth_wire *out, uint16_t type, const unsigned char *bo
     } else if (type == HTH_MSG_WANT) {
         out->off = hth_read64(&r);
         out->len = hth_read64(&r);
+    } else if (type == HTH_MSG_SUM || type == HTH_MSG_SUM_WANT) {
+        wire_slice_read(&r, type, out);
     } else if (type == HTH_MSG_BAD) {
         out->chunk = hth_read64(&r);
     } else if (type == HTH_MSG_NAK) {

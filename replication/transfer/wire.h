@@ -20,10 +20,12 @@ struct hth_wire {
     struct hth_grant grant;   /* READY, END */
     uint32_t first, count;    /* READY: chunks that are final */
     const unsigned char *crc; /* READY: [count] u32, in the message */
-    uint64_t off, len;        /* WANT: bytes of the file; len 0: all */
+    uint64_t off, len;        /* WANT, SUM_WANT, SUM: bytes of the file; WANT, len 0: all */
+    uint32_t sum;             /* SUM: CRC32C of these bytes */
     unsigned char digest[HTH_DIGEST]; /* PULLED */
-    uint64_t chunk;                   /* BAD; UINT64_MAX: table or block */
-    int code;                         /* NAK */
+    uint64_t
+            chunk; /* BAD; UINT64_MAX: table or block. SUM: wrong at the holder; UINT64_MAX: none */
+    int code;      /* NAK */
     enum hth_nak of;
     char text[HTH_WIRE_TEXT + 1];
 };

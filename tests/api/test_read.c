@@ -471,6 +471,48 @@ Test(read, a_box_of_a_large_remote_object_moves_its_chunks_only)
     rank_end(&r);
 }
 
+/* A byte string of 16 MiB that another node holds; counted are bytes that the library asks for. */
+Test(read, a_slice_of_a_remote_object_moves_itself_and_many_in_a_row_their_chunks)
+{
+    struct rank r;
+    enum { LEN = 16 << 20, SLICE = 64 << 10 };
+    unsigned char *x = malloc(LEN), *got = malloc(SLICE);
+    struct hearth_bytes b = {
+        .struct_size = sizeof(b), .key = "x", .key_len = 1, .data = x, .len = LEN
+    };
+    struct hearth_checkpoint *c;
+    struct hearth_item item;
+    uint64_t before;
+
+    for (size_t i = 0; i < LEN; i++)
+        x[i] = (unsigned char)(i * 2654435761u >> 13);
+    rank_start(&r);
+    rank_open(&r);
+    rank_save(r.h, 1, NULL, 0, &b, 1);
+    fake_remote(r.fake, 1);
+    c = rank_recover(r.h, 1);
+    item = find(c, "x", 0);
+    before = fake_counts(r.fake).range_bytes;
+    must(hearth_read_bytes(c, &item, 5000000, got, SLICE, NULL));
+    cr_assert(zero(int, memcmp(got, x + 5000000, SLICE)));
+    cr_assert(eq(u64, fake_counts(r.fake).range_bytes - before, SLICE));
+    fake_flip(r.fake, 1); /* it is found by the checksum that comes with it, and asked for again */
+    must(hearth_read_bytes(c, &item, 9000000, got, SLICE, NULL));
+    cr_assert(zero(int, memcmp(got, x + 9000000, SLICE)));
+    cr_assert(eq(u32, fake_counts(r.fake).bads, 1));
+    cr_assert(eq(u64, fake_counts(r.fake).bad_chunk, 9000000 / HTH_CHUNK));
+    before = fake_counts(r.fake).range_bytes;
+    for (uint64_t at = 0; at < LEN; at += SLICE) {
+        must(hearth_read_bytes(c, &item, at, got, SLICE, NULL));
+        cr_assert(zero(int, memcmp(got, x + at, SLICE)));
+    }
+    cr_assert(le(u64, fake_counts(r.fake).range_bytes - before, LEN + 6 * SLICE));
+    hearth_checkpoint_close(c);
+    free(x);
+    free(got);
+    rank_end(&r);
+}
+
 Test(read, prefetch_brings_bytes_that_a_later_read_takes)
 {
     struct rank r;

@@ -251,6 +251,7 @@ Test(real, the_engines_thread_copies_no_long_answer)
     float *x = calloc((size_t)shape, sizeof(*x)), got = 0;
     struct hearth_piece piece = rank_piece("x", x, 1, &shape);
     uint64_t len = (uint64_t)shape * sizeof(*x), all, own;
+    struct hth_local_bytes a;
     struct hearth_checkpoint *c;
     pid_t pid;
     int fd;
@@ -265,7 +266,7 @@ Test(real, the_engines_thread_copies_no_long_answer)
     all = cpu_ns(pid, 1);
     own = cpu_ns(pid, 0);
     must(hth_range(r.h, c->save, c->source[0].object->id,
-            c->source[0].object->data_len + HTH_BLOCK - len, len, &fd, NULL));
+            c->source[0].object->data_len + HTH_BLOCK - len, len, &a, &fd, NULL));
     cr_assert(eq(int, (int)pread(fd, &got, sizeof(got), (off_t)(len - sizeof(got))), 4));
     cr_assert(epsilon_eq(flt, got, 2.5f, 0.0f));
     close(fd);

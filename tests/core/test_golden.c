@@ -394,7 +394,7 @@ static const struct golden {
     [HTH_FORMAT_STORE] = { store_make, 6, "77fa92bb44e344a5" },
     [HTH_FORMAT_GREETING] = { greeting_make, 10, "fb91f590d0d54e04" },
     [HTH_FORMAT_HANDED] = { handed_make, 2, "c3972ce7d2374b2f" },
-    [HTH_FORMAT_LOCAL] = { local_make, 12, "e9c6020634076a14" },
+    [HTH_FORMAT_LOCAL] = { local_make, 13, "e2b5128cb544a24c" },
     [HTH_FORMAT_FABRIC] = { fabric_make, 1, "fceda6fa145ad7c3" },
 };
 

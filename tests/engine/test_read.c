@@ -2,7 +2,9 @@
 /* Objects that are lent to readers, and the errors that readers get otherwise. In virtual time. */
 #include "reader.h"
 
+#include "core/base/crc.h"
 #include "replication/transfer/transfer.h"
+#include "transport/session/session_parts.h"
 
 TestSuite(reading, .init = start, .fini = end);
 
@@ -261,6 +263,73 @@ Test(reading, an_engine_ends_while_ranges_are_on_their_way)
     w.slow_ms = 60000;
     range(&o);
     range(&o);
+}
+
+/* ---- Slices of others' ---------------------------------------------------------------------- */
+
+/* A few bytes of the object of rank 0, which the answer's checksum proves. */
+static void slice_is_read(const struct hth_object *o, uint32_t summed)
+{
+    struct hth_local_map m = { .object = o->id, .off = HTH_BLOCK + 3, .len = 5 };
+    const unsigned char *right = shard(0, 0)->slot->base;
+    uint32_t sum = hth_crc32c(right + m.off, m.len);
+
+    m.save = hth_local_save_of(w.newest.id);
+    say(&m, sizeof(m), HTH_LOCAL_RANGE);
+    wait_for(HTH_LOCAL_BYTES);
+    cr_assert(eq(u64, heard.bytes.len, m.len));
+    cr_assert(eq(u32, heard.bytes.summed, summed));
+    cr_assert(eq(u32, heard.bytes.sum, summed ? sum : 0));
+}
+
+Test(reading, a_slice_of_another_nodes_moves_what_was_asked_for)
+{
+    struct hth_object o = far_object();
+    uint64_t before = pulled();
+
+    slice_is_read(&o, 1);
+    cr_assert(eq(u64, pulled() - before, 5));
+}
+
+/* Node FAR speaks an older protocol with all from here on. */
+static void far_is_older(void)
+{
+    struct hth_session *session = hth_node_ctx(world_node(&w, FAR))->session;
+
+    session->opts.version_high = HTH_VERSION_SUMS - 1;
+    for (uint32_t i = 0; i < FAR; i++)
+        hth_session_drop(session, i);
+    machine_touch(&w, w.member[FAR]);
+    world_advance(&w, w.now_ms + SOON);
+}
+
+Test(reading, a_slice_comes_in_whole_chunks_from_an_engine_that_has_no_checksums_of_slices)
+{
+    struct hth_object o = far_object();
+    uint64_t before;
+
+    far_is_older();
+    before = pulled();
+    slice_is_read(&o, 0);
+    cr_assert(ge(u64, pulled() - before, o.data_len));
+    cr_assert(eq(u8, hth_session_version(hth_node_ctx(world_node(&w, FAR))->session, 0),
+            HTH_VERSION_SUMS - 1));
+}
+
+Test(reading, a_slice_of_a_chunk_that_is_wrong_comes_from_another_and_the_copy_is_brought_back)
+{
+    const struct hth_held *h = shard(0, 0);
+    const struct hth_slot *was = h->slot;
+    struct hth_object o = far_object();
+    struct hth_local_map m = { .object = o.id, .off = HTH_BLOCK + 3, .len = 5 };
+
+    tip(h); /* a byte that is not in the slice */
+    m.save = hth_local_save_of(w.newest.id);
+    say(&m, sizeof(m), HTH_LOCAL_RANGE);
+    wait_for(HTH_LOCAL_BYTES);
+    cr_assert(eq(u32, heard.bytes.sum, hth_crc32c(written + 3, 5)));
+    world_advance(&w, w.now_ms + SOON);
+    cr_assert(eq(int, is_back(0, 0, was), 1));
 }
 
 static const struct hth_store_ops *real;

@@ -21,7 +21,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (!size || hth_wire_decode(&m, data[0], body, size - 1))
         return 0;
-    wire_want(data[0] >= HTH_MSG_OFFER && data[0] <= HTH_MSG_BAD && !hth_save_none(m.save));
+    wire_want((data[0] >= HTH_MSG_OFFER && data[0] <= HTH_MSG_BAD) || data[0] == HTH_MSG_SUM_WANT ||
+              data[0] == HTH_MSG_SUM);
+    wire_want(!hth_save_none(m.save));
+    wire_want(data[0] < HTH_MSG_SUM_WANT ||
+              (m.off >= HTH_BLOCK && m.len && m.len <= HTH_SLICE_MAX && m.off + m.len > m.off));
     wire_want(m.grant.desc_len <= HTH_DESC_MAX && m.follows <= 1 && m.count <= HTH_WIRE_CHUNKS);
     crc = m.crc;
     wire_want(!m.count || (crc >= body && crc + (size_t)4 * m.count == data + size));

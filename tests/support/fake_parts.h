@@ -82,7 +82,9 @@ void fake_put(
         int fd, void *msg, size_t len, uint32_t type, uint64_t request, uint64_t token, int attach);
 void fake_put_error(struct client *c, uint64_t request, int code, const char *text);
 void fake_put_ok(struct client *c, uint64_t request);
-void fake_put_bytes(struct client *c, uint64_t request, const void *bytes, size_t len);
+/* sum: CRC32C as the bytes were meant to be */
+void fake_put_bytes(
+        struct client *c, uint64_t request, const void *bytes, size_t len, uint32_t sum);
 void fake_put_event(
         struct fake_engine *f, struct client *c, const struct loan *l, uint64_t request);
 void fake_free_save(struct fake_engine *f, struct save *s);

@@ -5,6 +5,7 @@
 
 #include "core/base/auth.h"
 #include "core/base/bytes.h"
+#include "core/base/crc.h"
 #include "core/format/table.h"
 #include <hearth/read.h>
 #include <stdio.h>
@@ -344,7 +345,7 @@ static void on_manifest(struct fake_engine *f, struct client *c, const struct ht
     if (hth_manifest_encode(&man, bytes, &err))
         fake_put_error(c, m->head.request, HEARTH_EINVAL, err.text);
     else
-        fake_put_bytes(c, m->head.request, bytes, hth_manifest_bytes(&man));
+        fake_put_bytes(c, m->head.request, bytes, hth_manifest_bytes(&man), 0);
     free(bytes);
 }
 
@@ -422,6 +423,7 @@ static void put_bytes(
         struct fake_engine *f, struct client *c, uint32_t request, const void *from, uint64_t len)
 {
     unsigned char *bytes = malloc(len + 1);
+    uint32_t sum = hth_crc32c(from, len);
 
     memcpy(bytes, from, len);
     if (f->flip > 0 && len) {
@@ -436,7 +438,7 @@ static void put_bytes(
         f->cut--;
         len--;
     }
-    fake_put_bytes(c, request, bytes, len);
+    fake_put_bytes(c, request, bytes, len, sum);
     free(bytes);
 }
 

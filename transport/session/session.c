@@ -194,6 +194,14 @@ int hth_session_is_connected(const struct hth_session *s, uint32_t node)
     return peer && !peer->queue && hth_peer_out(peer);
 }
 
+uint8_t hth_session_version(const struct hth_session *s, uint32_t node)
+{
+    struct peer *peer = hth_peer_find(s, node);
+    const struct link *out = peer ? hth_peer_out(peer) : NULL;
+
+    return out ? out->version : 0;
+}
+
 uint64_t hth_session_messages(const struct hth_session *s)
 {
     return s->messages;

@@ -136,6 +136,9 @@ void hth_session_versions(const struct hth_session *s, uint32_t *low, uint32_t *
 int hth_session_is_up(const struct hth_session *s, uint32_t node);
 /* 1: there is a connection with the peer now, and no message waits for another. */
 int hth_session_is_connected(const struct hth_session *s, uint32_t node);
+/* The protocol version of the connection that the next message to the peer goes on; 0: there is
+ * none. */
+uint8_t hth_session_version(const struct hth_session *s, uint32_t node);
 uint64_t hth_session_messages(
         const struct hth_session *s); /* received so far, without the session's own */
 uint64_t hth_session_heard_ms(const struct hth_session *s, uint32_t node); /* last; 0: never */
