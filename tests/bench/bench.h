@@ -61,8 +61,10 @@ void rows_open(const char *json_lines, const char *mount); /* NULL: no file; wha
 int row_say(const struct row *row);                        /* 1: below what is wanted */
 void fill(uint64_t *data, uint64_t bytes, uint64_t seed);
 void check(const uint64_t *data, uint64_t bytes, uint64_t seed); /* or die */
-void *memory(uint64_t bytes);                                    /* present pages, or die */
-void touch(uint64_t bytes); /* free memory, so that what comes next can have it at once */
+/* The same of the words from `first` on. */
+void check_from(const uint64_t *data, uint64_t first, uint64_t bytes, uint64_t seed);
+void *memory(uint64_t bytes); /* present pages, or die */
+void touch(uint64_t bytes);   /* free memory, so that what comes next can have it at once */
 void *file_memory(const char *root, const char *name, uint64_t bytes); /* the same in the tmpfs */
 int file_open(
         const char *root, const char *name, uint64_t bytes, void **out); /* with its descriptor */
@@ -80,14 +82,16 @@ double copy_turned_s(
         uint32_t *dst, const uint32_t *src, uint64_t rows, uint64_t cols, unsigned threads);
 
 /* ---- job.c: one process per rank, one node each ---- */
-/* TRY: a save that may fail. AGAIN: close, keep, and open at the port that stands for the step. */
+/* TRY: a save that may fail. AGAIN: close, keep, and open at the port that stands for the step.
+ * READ: the last rank reads slices of rank 0's tensor, as long as stands for the step. */
 enum order {
     ORDER_RECOVER = 1,
     ORDER_SAVE = 2,
     ORDER_KEEP = 3,
     ORDER_DROP = 4,
     ORDER_TRY = 5,
-    ORDER_AGAIN = 6
+    ORDER_AGAIN = 6,
+    ORDER_READ = 7
 };
 
 struct said { /* what a rank answers */
@@ -97,6 +101,8 @@ struct said { /* what a rank answers */
     double sealed_s, protected_s; /* save: from commit's return */
     double sealing_cpu_s;         /* save: of its engine, from there to SEALED */
     double recover_s;
+    double read_s;
+    uint64_t asked;                  /* read: bytes */
     struct hearth_recovery recovery; /* step 0: from scratch */
 };
 

@@ -185,8 +185,13 @@ void fill(uint64_t *data, uint64_t bytes, uint64_t seed)
 
 void check(const uint64_t *data, uint64_t bytes, uint64_t seed)
 {
+    check_from(data, 0, bytes, seed);
+}
+
+void check_from(const uint64_t *data, uint64_t first, uint64_t bytes, uint64_t seed)
+{
     for (uint64_t i = 0; i < bytes / 8; i++)
-        if (data[i] != word(seed, i))
+        if (data[i] != word(seed, first + i))
             die("WRONG BYTES at %llu of %llu", (unsigned long long)(8 * i),
                     (unsigned long long)bytes);
 }
