@@ -3,7 +3,7 @@
  * The bytes of an object. An object on this node is mapped already. From other nodes whole chunks
  * are fetched and checked against the table, or a slice: bytes that are much less than their
  * chunks, which are checked against the checksum that comes with them. The last ones fetched are
- * kept. A reader of one slice after the other gets whole chunks from the fifth on at the latest, so
+ * kept. A reader of slices that lie next to each other gets whole chunks from the fifth on at the latest, so
  * that a box read row by row moves each chunk about once. The next ones can be prefetched.
  */
 #include "window.h"
@@ -21,14 +21,16 @@
 #define AHEAD_ALL     (UINT64_C(512) << 20) /* bytes of all prefetches: counted here alone */
 #define READ_MAX      (UINT64_C(32) << 20)  /* of a remote object at once */
 #define SLICE_SAVES   (UINT64_C(16) << 10)  /* bytes that a slice does not move, at least */
-#define SLICES_ROW    4u                    /* slices, each where the one before ended */
+#define SLICES_ROW    4u                    /* slices, each next to the one before */
+#define ROW_GAP       (HTH_CHUNK / 64)      /* between these: headers lie between items */
 
 struct hth_window {
     void *map; /* NULL: nothing */
     uint64_t map_len;
     uint64_t off, len;      /* of the object's data: whole chunks, or a slice */
     uint64_t next;          /* where the last slice ended */
-    uint32_t row;           /* slices that began where the one before ended */
+    uint32_t row;           /* slices that began there, or nearly so */
+    int chunks;             /* a slice came without a checksum, so its chunks were moved for it */
     struct hth_asked ahead; /* a prefetch on its way; request 0: none */
     struct hth_local_bytes answer;
     uint64_t ahead_off, ahead_len;
@@ -88,7 +90,7 @@ static void window_widen(const struct hth_source *s, uint64_t *off, uint64_t *le
     *off = *off / HTH_CHUNK * HTH_CHUNK;
     *len = end - *off;
     if (s->table.strong || was_len > HTH_SLICE_MAX || *len - was_len < SLICE_SAVES ||
-            s->window->row >= SLICES_ROW)
+            s->window->row >= SLICES_ROW || s->window->chunks)
         return;
     *off = was_off;
     *len = was_len;
@@ -97,7 +99,9 @@ static void window_widen(const struct hth_source *s, uint64_t *off, uint64_t *le
 /* Counts the slices that are read in a row. */
 static void window_read(struct hth_window *w, uint64_t off, uint64_t len)
 {
-    w->row = off == w->next ? w->row + 1 : 0;
+    int near = off <= w->next + ROW_GAP && w->next <= off + ROW_GAP;
+
+    w->row = near ? w->row + 1 : 0;
     w->next = off + len;
 }
 
@@ -141,6 +145,7 @@ static int window_take(struct hearth_checkpoint *c, struct hth_source *s, int fd
     w->map = bytes;
     w->map_len = w->len = a->len;
     w->off = off;
+    w->chunks |= window_is_slice(s, off, a->len) && !a->summed;
     if (!(rc = window_check(s, bytes, off, a, &chunk, err)))
         return HEARTH_OK;
     window_drop(w);

@@ -242,6 +242,7 @@ static int piece_arrived(struct hth_fetch *f, struct piece *p)
         if (hth_foreign_arrived(f, p))
             phase_start(f);
     } else if (hth_breaks(f->ctx, HTH_BREAK_VERIFY)) {
+        f->sum = p->sum;
         chunk_right(f, s, p->unit);
     } else if (p->pull.has_crc && !f->proofs.sha256) {
         hth_point(&f->ctx->points, "arrived");

@@ -513,6 +513,75 @@ Test(read, a_slice_of_a_remote_object_moves_itself_and_many_in_a_row_their_chunk
     rank_end(&r);
 }
 
+/* Headers lie between their payloads, so none begins where the one before ended. */
+Test(read, many_small_tensors_in_their_order_come_in_whole_chunks)
+{
+    enum { TENSORS = 500, ELEMENTS = 1024 };
+    static float x[TENSORS][ELEMENTS], got[TENSORS][ELEMENTS];
+    struct hearth_piece piece[TENSORS];
+    char key[TENSORS][16];
+    int64_t shape[] = { ELEMENTS };
+    struct hearth_checkpoint *c;
+    struct rank r;
+    uint32_t before;
+
+    for (int i = 0; i < TENSORS; i++) {
+        for (int j = 0; j < ELEMENTS; j++)
+            x[i][j] = (float)(i * 7 + j);
+        snprintf(key[i], sizeof(key[i]), "%d", i);
+        piece[i] = rank_piece(key[i], x[i], 1, shape);
+    }
+    rank_start(&r);
+    rank_open(&r);
+    rank_save(r.h, 1, piece, TENSORS, NULL, 0);
+    fake_remote(r.fake, 1);
+    c = rank_recover(r.h, 1);
+    for (int i = 0; i < TENSORS; i++)
+        piece[i].data = got[i];
+    before = fake_counts(r.fake).ranges;
+    must(hearth_load(c, piece, TENSORS, 0, NULL, NULL));
+    cr_assert(zero(int, memcmp(x, got, sizeof(x))));
+    cr_assert(le(u32, fake_counts(r.fake).ranges - before, 8));
+    hearth_checkpoint_close(c);
+    rank_end(&r);
+}
+
+/* An older holder gives whole chunks for a slice: the second slice of a chunk is there already. */
+Test(read, slices_of_an_older_holder_move_their_chunk_once)
+{
+    enum { LEN = 16 << 20, SLICE = 8 << 10 };
+    unsigned char *x = malloc(LEN), *got = malloc(SLICE);
+    struct hearth_bytes b = {
+        .struct_size = sizeof(b), .key = "x", .key_len = 1, .data = x, .len = LEN
+    };
+    struct hearth_checkpoint *c;
+    struct hearth_item item;
+    struct rank r;
+    uint32_t before;
+
+    for (size_t i = 0; i < LEN; i++)
+        x[i] = (unsigned char)(i * 2654435761u >> 13);
+    rank_start(&r);
+    rank_open(&r);
+    rank_save(r.h, 1, NULL, 0, &b, 1);
+    fake_remote(r.fake, 1);
+    fake_without_sums(r.fake);
+    c = rank_recover(r.h, 1);
+    item = find(c, "x", 0);
+    before = fake_counts(r.fake).ranges;
+    for (uint64_t i = 0; i < 200; i++) {
+        uint64_t at = HTH_CHUNK + i * 2654435761u % (HTH_CHUNK - SLICE);
+
+        must(hearth_read_bytes(c, &item, at, got, SLICE, NULL));
+        cr_assert(zero(int, memcmp(got, x + at, SLICE)));
+    }
+    cr_assert(le(u32, fake_counts(r.fake).ranges - before, 2));
+    hearth_checkpoint_close(c);
+    free(x);
+    free(got);
+    rank_end(&r);
+}
+
 Test(read, prefetch_brings_bytes_that_a_later_read_takes)
 {
     struct rank r;

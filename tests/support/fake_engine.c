@@ -261,6 +261,13 @@ void fake_remote(struct fake_engine *f, int remote)
     pthread_mutex_unlock(&f->lock);
 }
 
+void fake_without_sums(struct fake_engine *f)
+{
+    pthread_mutex_lock(&f->lock);
+    f->without_sums = 1;
+    pthread_mutex_unlock(&f->lock);
+}
+
 void fake_gather(struct fake_engine *f, uint32_t count)
 {
     pthread_mutex_lock(&f->lock);

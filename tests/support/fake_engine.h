@@ -29,6 +29,7 @@ void fake_map_late(struct fake_engine *f);     /* the last MAP without an answer
 void fake_hold(struct fake_engine *f, enum hearth_level level); /* saves get no further; 0: go on */
 void fake_cancel_all(struct fake_engine *f, const char *why);   /* undecided saves fail */
 void fake_remote(struct fake_engine *f, int remote);
+void fake_without_sums(struct fake_engine *f); /* of ranges, as if their holders were older */
 void fake_let_go(struct fake_engine *f, uint64_t slot); /* told to all ranks */
 /* The next `count` requests for ranges are answered when all of them are there. */
 void fake_gather(struct fake_engine *f, uint32_t count);

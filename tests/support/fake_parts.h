@@ -62,7 +62,7 @@ struct fake_engine {
     struct save save[SAVES];
     uint64_t lease[LEASES];
     uint64_t epoch, nonce, tokens, leases;
-    int recovered, remote, flip, cut, forge;
+    int recovered, remote, without_sums, flip, cut, forge;
     uint32_t strong, runs;
     unsigned char key[HTH_KEY];
     int has_key;
@@ -82,9 +82,9 @@ void fake_put(
         int fd, void *msg, size_t len, uint32_t type, uint64_t request, uint64_t token, int attach);
 void fake_put_error(struct client *c, uint64_t request, int code, const char *text);
 void fake_put_ok(struct client *c, uint64_t request);
-/* sum: CRC32C as the bytes were meant to be */
+/* sum: CRC32C as the bytes were meant to be; NULL: none is sent */
 void fake_put_bytes(
-        struct client *c, uint64_t request, const void *bytes, size_t len, uint32_t sum);
+        struct client *c, uint64_t request, const void *bytes, size_t len, const uint32_t *sum);
 void fake_put_event(
         struct fake_engine *f, struct client *c, const struct loan *l, uint64_t request);
 void fake_free_save(struct fake_engine *f, struct save *s);

@@ -49,9 +49,10 @@ void fake_put_ok(struct client *c, uint64_t request)
     fake_put(c->fd, &h, sizeof(h), HTH_LOCAL_OK, request, 0, -1);
 }
 
-void fake_put_bytes(struct client *c, uint64_t request, const void *bytes, size_t len, uint32_t sum)
+void fake_put_bytes(
+        struct client *c, uint64_t request, const void *bytes, size_t len, const uint32_t *sum)
 {
-    struct hth_local_bytes b = { .len = len, .sum = sum, .summed = 1 };
+    struct hth_local_bytes b = { .len = len, .sum = sum ? *sum : 0, .summed = sum != NULL };
     int fd = memfd_create("fake", MFD_CLOEXEC);
 
     if (write(fd, bytes, len) == (ssize_t)len)

@@ -345,7 +345,7 @@ static void on_manifest(struct fake_engine *f, struct client *c, const struct ht
     if (hth_manifest_encode(&man, bytes, &err))
         fake_put_error(c, m->head.request, HEARTH_EINVAL, err.text);
     else
-        fake_put_bytes(c, m->head.request, bytes, hth_manifest_bytes(&man), 0);
+        fake_put_bytes(c, m->head.request, bytes, hth_manifest_bytes(&man), NULL);
     free(bytes);
 }
 
@@ -438,7 +438,7 @@ static void put_bytes(
         f->cut--;
         len--;
     }
-    fake_put_bytes(c, request, bytes, len, sum);
+    fake_put_bytes(c, request, bytes, len, f->without_sums ? NULL : &sum);
     free(bytes);
 }
 
