@@ -124,8 +124,11 @@ def interruptible(work: Callable[[], _T], job: Job | None = None) -> _T:
         raise
     finally:
         spend(time.monotonic() - begun)
-    if failure:
-        raise failure[0]
+    try:
+        if failure:
+            raise failure[0]
+    finally:
+        failure.clear()  # the error's traceback has this frame, and so the error would have itself
     return result[0]
 
 

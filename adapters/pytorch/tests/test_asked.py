@@ -57,6 +57,7 @@ TARGETS = {
     "a meta tensor that is a part": lambda: with_other(
         t=[torch.rand(2), {"y": torch.rand(1)}], o={"z": torch.empty(1), "s": None}),
     "names that read alike": lambda: {"a": {"x": torch.rand(4)}, "a.x": torch.rand(4)},
+    "keys that read alike": lambda: {"a": {1: 5, "1": {"x": torch.rand(4)}}},
     "an object": lambda: with_other(n=Other()),
     "an empty dict": lambda: with_other(n={}),
     "a set": lambda: with_other(n={1}),

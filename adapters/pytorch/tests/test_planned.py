@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import collections
+import gc
+import threading
+import weakref
 from typing import Any
 
 import plan_work
@@ -14,6 +17,7 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
 import hearth_checkpoint.torch as ht
 import hearth_checkpoint.torch.dcp as dcp
+from hearth_checkpoint.torch import _write
 
 
 class Box:
@@ -194,6 +198,8 @@ def test_what_a_caller_does_with_the_metadata_changes_no_later_save(base):
     writer = ht.HearthWriter(base)
     for step in range(1, 4):
         metadata = save(writer, first(), f"{base}/{step}")
+        metadata.state_dict_metadata["a"].properties.dtype = torch.float16
+        metadata.state_dict_metadata["a"].chunks[0].sizes = torch.Size([1, 2])
         metadata.state_dict_metadata["a"].chunks.clear()
         metadata.state_dict_metadata.pop("n")
         metadata.planner_data.clear()
@@ -269,6 +275,56 @@ def test_tensors_of_a_plan_that_is_the_same_are_described_once(base, monkeypatch
     for step in range(1, 5):
         save(writer, first(), f"{base}/{step}")
     assert len(seen) == 1
+
+
+def test_saves_of_two_threads_write_each_its_own_state(base, monkeypatch):
+    """The second one runs while the first has described its tensors and waits for room."""
+    writer, waits, goes = ht.HearthWriter(base), threading.Event(), threading.Event()
+    real = _write.Write._make_room
+
+    def slow(*args: Any) -> None:
+        real(*args)
+        if threading.current_thread().name == "first":
+            waits.set()
+            assert goes.wait(60)
+
+    monkeypatch.setattr(_write.Write, "_make_room", slow)
+    save(writer, {"z": 1}, f"{base}/1")
+    states = {step: {"w": torch.full((1000,), float(step))} for step in (2, 3)}
+    thread = threading.Thread(name="first", target=save, args=(writer, states[3], f"{base}/3"))
+    thread.start()
+    assert waits.wait(60)
+    with pytest.raises(theirs.CheckpointException):  # step 3 has begun
+        save(writer, states[2], f"{base}/2")
+    goes.set()
+    thread.join(60)
+    target = emptied(states[3])
+    dcp.load(target, checkpoint_id=f"{base}/3")
+    assert same(states[3], target)
+
+
+def test_a_list_as_deep_as_dcp_allows_is_saved(base):
+    deep: list[Any] = [1]
+    for _ in range(400):
+        deep = [deep]
+    writer = ht.HearthWriter(base)
+    for step in (1, 2):
+        save(writer, {"l": deep, "t": torch.ones(3)}, f"{base}/{step}")
+
+
+def test_a_save_leaves_nothing_of_its_state_for_the_collector(base):
+    writer = ht.HearthWriter(base)
+    save(writer, {"a": torch.ones(5)}, f"{base}/1")
+    gc.collect()
+    gc.disable()
+    try:
+        tensor = torch.ones(5)
+        left = weakref.ref(tensor)
+        save(writer, {"a": tensor}, f"{base}/2")
+        del tensor
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 def test_a_save_that_fails_leaves_nothing_that_the_next_one_uses(base, monkeypatch):

@@ -45,6 +45,8 @@ def flatten(state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _flatten(state: dict[Any, Any], path: tuple[Any, ...], flat: dict[str, Any],
              paths: dict[str, Any]) -> None:
+    if len(set(map(str, state))) < len(state):
+        raise Alike  # DCP puts the two into one, or has an error of its own
     for key, value in state.items():
         kind = type(value)
         if kind in _NUMBERS or (kind in _WHOLE and not value.is_meta):

@@ -8,6 +8,7 @@ save. So DCP is given no keys, and its own planners are given the state.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -97,7 +98,7 @@ class SavePlanner(_Given, DefaultSavePlanner):
                 self._kept, self.mappings = kept, kept.mappings
                 self.is_coordinator = is_coordinator
                 return
-            except Differs:
+            except (Differs, RecursionError):
                 self.plans.planned = None
         super().set_up_planner(self._plain, storage_meta, is_coordinator)
 
@@ -110,8 +111,9 @@ class SavePlanner(_Given, DefaultSavePlanner):
         try:
             self.plans.planned = Planned(
                 self._plain, self.state_dict, self.mappings, self._how, plan)
-        except Differs:
+        except (Differs, RecursionError):
             self.plans.planned = None
+            plan = dataclasses.replace(plan, token=None)  # so that no rank keeps what it is part of
         self.plan = plan
         return plan
 
@@ -119,8 +121,7 @@ class SavePlanner(_Given, DefaultSavePlanner):
     def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
         again = self.plans.reuse(all_plans)
         if again is None:
-            again = super().create_global_plan(all_plans)
-            self.plans.keep(all_plans, *again)
+            again = self.plans.keep(all_plans, *super().create_global_plan(all_plans))
         self.global_plan, self.metadata = again
         return again
 

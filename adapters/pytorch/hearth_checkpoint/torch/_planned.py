@@ -229,11 +229,20 @@ class Plans:
                 for old, new in zip(kept.plans, plans)]
         return made, _copy(kept.metadata)
 
-    def keep(self, plans: list[SavePlan], made: list[SavePlan], metadata: Metadata) -> None:
-        """What was planned for all ranks, of their local plans."""
+    def keep(self, plans: list[SavePlan], made: list[SavePlan],
+             metadata: Metadata) -> tuple[list[SavePlan], Metadata]:
+        """What was planned for all ranks, of their local plans. Returns what the caller gets."""
         tokens = _tokens(plans)
         is_kept = None not in tokens and sum(len(plan.items) for plan in plans) <= _MOST_ITEMS
-        self.together = _Global(tokens, made, _copy(metadata)) if is_kept else None
+        self.together = _Global(tokens, made, metadata) if is_kept else None
+        return made, _copy(metadata) if is_kept else metadata
+
+
+def _twin(record: Any) -> Any:
+    """A copy of a record. copy.copy() would pickle it."""
+    out = object.__new__(type(record))
+    vars(out).update(vars(record))
+    return out
 
 
 def _tokens(plans: list[SavePlan]) -> tuple[Any, ...]:
@@ -241,8 +250,9 @@ def _tokens(plans: list[SavePlan]) -> tuple[Any, ...]:
 
 
 def _copy(metadata: Metadata) -> Metadata:
-    """It is the caller's to change; a save that it is given for does not change it."""
-    entries = {key: dataclasses.replace(entry, chunks=list(entry.chunks))
+    """It is the caller's to change: items of the plan have the same properties and chunks."""
+    entries = {key: TensorStorageMetadata(
+                   _twin(entry.properties), entry.size, list(map(_twin, entry.chunks)))
                if type(entry) is TensorStorageMetadata else entry
                for key, entry in metadata.state_dict_metadata.items()}
     return dataclasses.replace(metadata, state_dict_metadata=entries,

@@ -25,7 +25,7 @@ from ..job import refuse_in_child
 from . import _container, _given, _jobs, _names, _parts, _skipped, _weak
 from ._group import OwnGroup
 from ._process import DcpSave, portable
-from ._unpickle import PickleRefused, gc_paused
+from ._unpickle import PickleRefused
 from .reader import HearthReader
 from .writer import HearthWriter
 
@@ -248,10 +248,9 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike | None 
         _named_load(state_dict, planner=planner, **arguments)
         return
     own = _given.LoadPlanner(state_dict)
-    with gc_paused():  # what is made for a load is gone after it: it need not be walked
-        _named_load(own.keyless, planner=own, **arguments)
-        own.forget()
-        arguments.clear()
+    _named_load(own.keyless, planner=own, **arguments)
+    own.forget()
+    arguments.clear()
     own.fill()
 
 

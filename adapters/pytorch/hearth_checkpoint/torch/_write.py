@@ -119,9 +119,8 @@ class Write:
         self.save: Save
 
     def run(self) -> list[WriteResult]:
-        fresh, pieces = self._again() or self._anew()
         try:
-            return self._run(fresh, pieces)
+            return self._run(*(self._again() or self._anew()))
         finally:
             if self._kept is not None:
                 self._kept.lock.release()
@@ -152,7 +151,9 @@ class Write:
         pieces = Pieces(_stage.pieces_of(sources, again=self._current.staged is not None))
         if self._plans is not None and self._plans.knows(self._items) and not is_staged and all(
                 self._planner.lookup_object(item.index).is_cpu for item in self._tensors):
-            self._plans.written = _Written(self._items, self._call.path, fresh, pieces)
+            kept = _Written(self._items, self._call.path, fresh, pieces)
+            kept.lock.acquire()  # until this save has copied, no other one points them elsewhere
+            self._kept = self._plans.written = kept
         return fresh, pieces
 
     def _run(self, fresh: list[tuple[WriteItem, torch.Tensor]],
