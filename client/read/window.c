@@ -3,8 +3,9 @@
  * The bytes of an object. An object on this node is mapped already. From other nodes whole chunks
  * are fetched and checked against the table, or a slice: bytes that are much less than their
  * chunks, which are checked against the checksum that comes with them. The last ones fetched are
- * kept. A reader of slices that lie next to each other gets whole chunks from the fifth on at the latest, so
- * that a box read row by row moves each chunk about once. The next ones can be prefetched.
+ * kept. A reader of slices that lie next to each other gets whole chunks from the fifth slice on at
+ * the latest, so that a box read row by row moves each chunk about once. The next ones can be
+ * prefetched.
  */
 #include "window.h"
 
