@@ -21,7 +21,6 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
 from hearth_checkpoint.errors import HearthError
-from hearth_checkpoint.job import Save
 from hearth_checkpoint.torch import HearthReader, HearthWriter, _jobs, _release, _stage
 from hearth_checkpoint.torch.writer import _carried
 
@@ -70,17 +69,18 @@ class Watched(HearthWriter):
     def write_data(self, plan: Any, planner: Any) -> Any:
         self._fail("write_data")
         copied: list[int] = []
-        real = Save.add
+        real = _stage.pieces_of
 
-        def add(save: Save, pieces: Any) -> None:
+        def pieces_of(*args: Any, **more: Any) -> Any:
+            pieces = real(*args, **more)
             copied.extend(math.prod(piece.shape) for piece in pieces)
-            real(save, pieces)
+            return pieces
 
-        Save.add = add
+        _stage.pieces_of = pieces_of
         try:
             future = super().write_data(plan, planner)
         finally:
-            Save.add = real
+            _stage.pieces_of = real
         with open(note_path() + ".new", "w") as file:
             json.dump({"pid": os.getpid(), "copied": sum(copied)}, file)
         os.rename(note_path() + ".new", note_path())

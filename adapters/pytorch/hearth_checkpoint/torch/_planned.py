@@ -44,6 +44,7 @@ class _Tensor(NamedTuple):
     dtype: torch.dtype
     device: torch.device
     shape: torch.Size  # of what it has here
+    strides: tuple[int, ...]  # torch 2.15 has them in the metadata
     requires_grad: tuple[bool, bool]  # of it, and of what it has here
     is_pinned: bool
     spec: Any  # of a DTensor
@@ -100,7 +101,7 @@ def _node_of_tensor(value: torch.Tensor) -> _Tensor:
             local.layout is not torch.strided or local.is_nested):
         raise Differs
     return _Tensor(kind, type(local), local.dtype, local.device, local.shape,
-                   (value.requires_grad, local.requires_grad), local.is_pinned(),
+                   local.stride(), (value.requires_grad, local.requires_grad), local.is_pinned(),
                    value._spec if kind is DTensor else None)
 
 
@@ -147,6 +148,7 @@ def _compare_tensor(value: Any, want: _Tensor) -> None:
     if (type(local) is not want.local or local.dtype is not want.dtype
             or local.layout is not torch.strided or local.is_nested
             or local.device != want.device or local.shape != want.shape
+            or local.stride() != want.strides
             or (value.requires_grad, local.requires_grad) != want.requires_grad
             or local.is_pinned() != want.is_pinned):
         raise Differs

@@ -72,7 +72,7 @@ class _Written:
     """What was written of a plan, by a save whose tensors were on the host and not staged.
 
     items    of the plan: it is another one if this is another list
-    tensors  the items among them that are tensors; strides of each
+    tensors  the items among them that are tensors
     first    the numbers of those that are the first of their dtype and dimensions
     pieces   of these, which one save at a time points to its tensors
     results  of all items, and the names and places that they are for
@@ -82,7 +82,6 @@ class _Written:
                  fresh: list[tuple[WriteItem, torch.Tensor]], pieces: Pieces) -> None:
         self.items, self.path, self.pieces = items, path, pieces
         self.tensors = [item for item, _ in fresh]
-        self.strides = [tensor.stride() for _, tensor in fresh]
         kinds = {(tensor.dtype, tensor.dim()): number
                  for number, (_, tensor) in reversed(list(enumerate(fresh)))}
         self.first = sorted(kinds.values())
@@ -94,11 +93,9 @@ class _Written:
         they lie in memory in another way."""
         tensors = [state[item.index.fqn] for item in self.tensors]
         tensors = [value._local_tensor if type(value) is DTensor else value for value in tensors]
-        for tensor, strides in zip(tensors, self.strides):
-            if (tensor.stride() != strides or tensor.is_conj() or tensor.is_neg()
-                    or not _stage.has_memory(tensor)):
-                return None
-        return tensors
+        odd = any(tensor.is_conj() or tensor.is_neg() or not _stage.has_memory(tensor)
+                  for tensor in tensors)
+        return None if odd else tensors
 
 
 class Write:
