@@ -234,7 +234,7 @@ static size_t copy_at(const struct hth_copies *list, uint64_t byte)
     return low;
 }
 
-/* What a span has of one copy. */
+/* The bytes of one copy that lie in a span. */
 struct part {
     const unsigned char *head;
     uint64_t head_len; /* first these */

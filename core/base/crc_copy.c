@@ -77,7 +77,7 @@ __attribute__((target("sse4.2"))) static uint32_t sum_bytes(
     return ~crc;
 }
 
-/* What a step fetches: of what is copied in AHEAD bytes. */
+/* The source bytes that a step fetches: those that are copied AHEAD bytes later. */
 static const char *fetch_from(
         const unsigned char *from, size_t at, size_t len, const unsigned char *next)
 {

@@ -127,7 +127,7 @@ static void sum_spans_take(struct hth_sum *s)
     }
 }
 
-/* What cannot be answered is not: the WANT that comes with it has the reason as its answer. */
+/* A request that cannot be met gets no SUM: the answer to the WANT beside it has the reason. */
 void hth_sum_message(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w)
 {
     struct hth_held_save *save = hth_holdings_find(ctx, w->save);
