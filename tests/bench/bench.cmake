@@ -20,3 +20,6 @@ add_executable(bench_proof ${bench}/proof.c)
 target_link_libraries(bench_proof PRIVATE bench_common hearth_core hearth_build)
 add_executable(bench_metadata ${bench}/metadata.c) # for metadata.py
 target_link_libraries(bench_metadata PRIVATE hearth_core hearth_build)
+if(NOT HEARTH_SANITIZE) # what they measure is of no use under a sanitizer
+  hearth_case(bench.plot unit COMMAND ${bench}/plot_test.sh ${PROJECT_BINARY_DIR})
+endif()

@@ -57,8 +57,16 @@ struct backend backend_of(const char *name);
 void series_add(struct series *s, double value);
 double series_median(const struct series *s);
 double series_ratio(const struct series *a, const struct series *b);
-void rows_open(const char *json_lines, const char *mount); /* NULL: no file; what the memory is */
-int row_say(const struct row *row);                        /* 1: below what is wanted */
+unsigned series_middle(const struct series *s); /* the place of the value nearest to the median */
+/* NULL: no file; what the memory is; bytes of the shard that rows are about, 0: of none. */
+void rows_open(const char *json_lines, const char *mount, uint64_t bytes);
+int row_say(const struct row *row); /* 1: below what is wanted */
+/* Where the time of a round went, into the file of rows alone: tests/bench/plot.py draws it. */
+struct span {
+    const char *name;
+    double begin_s, end_s; /* since the timeline began */
+};
+void timeline_say(const char *timeline, const char *lane, const struct span *spans, unsigned count);
 void fill(uint64_t *data, uint64_t bytes, uint64_t seed);
 void check(const uint64_t *data, uint64_t bytes, uint64_t seed); /* or die */
 /* The same of the words from `first` on. */

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 
 static FILE *lines;
 static const char *memory_kind = "";
+static uint64_t shard_bytes;
 
 void die(const char *format, ...)
 {
@@ -128,9 +130,24 @@ double series_ratio(const struct series *a, const struct series *b)
     return series_median(&t);
 }
 
-void rows_open(const char *json_lines, const char *mount)
+unsigned series_middle(const struct series *s)
+{
+    double median = series_median(s), least = -1;
+    unsigned found = 0;
+
+    for (unsigned i = 0; i < s->count; i++) {
+        double off = s->value[i] > median ? s->value[i] - median : median - s->value[i];
+
+        if (least < 0 || off < least)
+            found = i, least = off;
+    }
+    return found;
+}
+
+void rows_open(const char *json_lines, const char *mount, uint64_t bytes)
 {
     memory_kind = mount ? mount : "";
+    shard_bytes = bytes;
     if (json_lines && !(lines = fopen(json_lines, "ae")))
         die("%s: %s", json_lines, strerror(errno));
 }
@@ -158,11 +175,12 @@ int row_say(const struct row *row)
     fflush(stdout);
     if (lines) {
         fprintf(lines,
-                "{\"case\": \"%s\", \"memory\": \"%s\", \"median\": %.4f, \"unit\": \"%s\", "
+                "{\"case\": \"%s\", \"memory\": \"%s\", \"bytes\": %" PRIu64
+                ", \"median\": %.4f, \"unit\": \"%s\", "
                 "\"limit\": %.4f, \"limit_name\": \"%s\", \"ratio\": %.4f, \"wanted\": %.2f, "
                 "\"cpu_s_per_gb\": %.4f, \"limit_cpu_s_per_gb\": %.4f, \"cpu_ratio\": %.4f, "
                 "\"sealing_cpu_s_per_gb\": %.4f, \"rounds\": %u}\n",
-                row->name, memory_kind, rate, row->unit, limit,
+                row->name, memory_kind, shard_bytes, rate, row->unit, limit,
                 row->limit_name ? row->limit_name : "", ratio, row->want,
                 row->cpu ? series_median(row->cpu) : 0,
                 row->limit_cpu ? series_median(row->limit_cpu) : 0, cpu,
@@ -170,6 +188,21 @@ int row_say(const struct row *row)
         fflush(lines);
     }
     return low || busy;
+}
+
+void timeline_say(const char *timeline, const char *lane, const struct span *spans, unsigned count)
+{
+    if (!lines)
+        return;
+    fprintf(lines,
+            "{\"timeline\": \"%s\", \"lane\": \"%s\", \"memory\": \"%s\", \"bytes\": %" PRIu64
+            ", \"phases\": [",
+            timeline, lane, memory_kind, shard_bytes);
+    for (unsigned i = 0; i < count; i++)
+        fprintf(lines, "%s[\"%s\", %.6f, %.6f]", i ? ", " : "", spans[i].name, spans[i].begin_s,
+                spans[i].end_s);
+    fprintf(lines, "]}\n");
+    fflush(lines);
 }
 
 static uint64_t word(uint64_t seed, uint64_t i)

@@ -222,7 +222,7 @@ int main(int argc, char **argv)
 
     take_args(argc, argv);
     signal(SIGPIPE, SIG_IGN);
-    rows_open(arg.json, arg.memory);
+    rows_open(arg.json, arg.memory, arg.mib << 20);
     crowd.came = mmap(
             NULL, sizeof(*crowd.came), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (crowd.came == MAP_FAILED)

@@ -154,6 +154,63 @@ static void settle(const struct job *j)
     }
 }
 
+struct replications {
+    struct series pull, after, raw, cpu[2], sealing;
+    struct series blocked_s, sealed_s, protected_s; /* the last two since commit's return */
+};
+
+/* One round, in which PROTECTED took the median. */
+static void replicate_timeline(const struct replications *all)
+{
+    unsigned at = series_middle(&all->protected_s);
+    double copied = all->blocked_s.value[at], sealed = copied + all->sealed_s.value[at];
+
+    timeline_say("save", "a save",
+            (struct span[]){ { "copied out of the tensors", 0, copied },
+                    { "sealed", copied, sealed },
+                    { "PROTECTED", sealed, copied + all->protected_s.value[at] } },
+            3);
+}
+
+static void replicate_show(const struct replications *all)
+{
+    low |= row_say(&(struct row){ .name = "replicate: sealed to PROTECTED",
+            .limit_name = "raw pull",
+            .rate = &all->pull,
+            .limit = &all->raw,
+            .cpu = &all->cpu[0],
+            .limit_cpu = &all->cpu[1],
+            .sealing = &all->sealing,
+            .unit = "GB/s",
+            .want = arg.mib < 16 ? 0 : 0.9 }); /* smaller: for pictures */
+    show("replicate: commit to PROTECTED", &all->after, "raw pull", &all->raw, NULL, 0);
+    for (unsigned i = 0; i < wires.kinds; i++)
+        low |= row_say(&(struct row){ .name = "replicate: sealed to PROTECTED",
+                .limit_name = wires.kind[i].name,
+                .rate = &all->pull,
+                .limit = &wires.kind[i].rate,
+                .cpu = &all->cpu[0],
+                .limit_cpu = &wires.kind[i].cpu,
+                .sealing = &all->sealing,
+                .unit = "GB/s",
+                .want = i == wires_fastest() && arg.mib >= 16 ? wires.want : 0,
+                .want_cpu = i == wires_fastest() && arg.mib >= 16 ? 1.15 : 0 });
+    replicate_timeline(all);
+}
+
+static void replicate_add(
+        struct replications *all, const struct said *said, double used_s, struct took raw)
+{
+    series_add(&all->sealing, said->sealing_cpu_s / ((double)bytes / 1e9));
+    cpu_add(all->cpu, used_s, raw);
+    series_add(&all->raw, rate(raw.s));
+    series_add(&all->pull, rate(said->protected_s - said->sealed_s));
+    series_add(&all->after, rate(said->protected_s));
+    series_add(&all->blocked_s, said->blocked_s);
+    series_add(&all->sealed_s, said->sealed_s);
+    series_add(&all->protected_s, said->protected_s);
+}
+
 static void replicate(const struct peers *r)
 {
     struct job j = { .base = arg.base,
@@ -161,7 +218,7 @@ static void replicate(const struct peers *r)
         .nodes = 2,
         .copies = 1,
         .bytes = { bytes, LITTLE } };
-    struct series pull = { 0 }, after = { 0 }, raw = { 0 }, cpu[2] = { 0 }, sealing = { 0 };
+    struct replications all = { 0 };
     struct said said[NODES_MAX];
 
     wires_start();
@@ -177,39 +234,14 @@ static void replicate(const struct peers *r)
         used = -engines_cpu_s(&j);
         job_all(&j, ORDER_SAVE, i, said);
         used += engines_cpu_s(&j) - said[0].sealing_cpu_s;
-        if (i <= 2)
-            continue; /* warm-up: every slot of both nodes once */
-        series_add(&sealing, said[0].sealing_cpu_s / ((double)bytes / 1e9));
-        cpu_add(cpu, used, took);
-        series_add(&raw, rate(took.s));
-        series_add(&pull, rate(said[0].protected_s - said[0].sealed_s));
-        series_add(&after, rate(said[0].protected_s));
+        if (i > 2) /* before: warm-up, every slot of both nodes once */
+            replicate_add(&all, &said[0], used, took);
     }
     wires_end(); /* their files are as large as the shard */
     job_end(&j, ORDER_KEEP);
     for (uint32_t n = 0; n < j.nodes; n++)
         job_lose(&j, n);
-    low |= row_say(&(struct row){ .name = "replicate: sealed to PROTECTED",
-            .limit_name = "raw pull",
-            .rate = &pull,
-            .limit = &raw,
-            .cpu = &cpu[0],
-            .limit_cpu = &cpu[1],
-            .sealing = &sealing,
-            .unit = "GB/s",
-            .want = 0.9 });
-    show("replicate: commit to PROTECTED", &after, "raw pull", &raw, NULL, 0);
-    for (unsigned i = 0; i < wires.kinds; i++)
-        low |= row_say(&(struct row){ .name = "replicate: sealed to PROTECTED",
-                .limit_name = wires.kind[i].name,
-                .rate = &pull,
-                .limit = &wires.kind[i].rate,
-                .cpu = &cpu[0],
-                .limit_cpu = &wires.kind[i].cpu,
-                .sealing = &sealing,
-                .unit = "GB/s",
-                .want = i == wires_fastest() ? wires.want : 0,
-                .want_cpu = i == wires_fastest() ? 1.15 : 0 });
+    replicate_show(&all);
 }
 
 static void unsaid(void)
@@ -403,9 +435,11 @@ static void take_args(int argc, char **argv)
         { "--rounds", .count = &arg.rounds }, { "--part", .take = add_part }, { 0 } };
 
     flags_take(known, argc, argv);
-    if (!arg.base || arg.mib < 16 || arg.mib > 65536 || !arg.rounds || arg.rounds > ROUNDS_MAX)
+    if (!arg.base || arg.mib < (arg.parts ? 1 : 16) || arg.mib > 65536 || !arg.rounds ||
+            arg.rounds > ROUNDS_MAX)
         die("usage: bench_nodes --base TMPFS [--mib 16..65536] [--rounds 1..%d] [--backend NAME] "
-            "[--part replicate|unsaid|loss|idle]... [--json LINES] [--memory WORD]",
+            "[--part replicate|unsaid|loss|idle]... [--json LINES] [--memory WORD]; "
+            "with --part from 1 MiB",
                 ROUNDS_MAX);
 }
 
@@ -415,8 +449,8 @@ int main(int argc, char **argv)
     struct peers raw;
 
     take_args(argc, argv);
-    rows_open(arg.json, arg.memory);
     bytes = arg.mib << 20;
+    rows_open(arg.json, arg.memory, bytes);
     pulled = (struct pull_job){ .backend = arg.backend, .base = arg.base, .bytes = bytes };
     raw_start(&raw, &pulled);
     peers_place(&raw);

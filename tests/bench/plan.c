@@ -402,7 +402,7 @@ int main(int argc, char **argv)
     }
     if (!arg.rounds || arg.rounds > ROUNDS_MAX)
         die("usage: bench_plan [--rounds 1..%d] [--json LINES]", ROUNDS_MAX);
-    rows_open(arg.json, NULL);
+    rows_open(arg.json, NULL, 0);
     for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
         low |= bench_choice(&shapes[i]);
     bench_map(1024, 8, 1);

@@ -104,7 +104,7 @@ int main(int argc, char **argv)
     struct hearth_error err;
 
     take_args(argc, argv);
-    rows_open(arg.json, "");
+    rows_open(arg.json, "", arg.mib << 20);
     data = memory(arg.chunks * HTH_CHUNK);
     back = memory(arg.chunks * HTH_CHUNK);
     proof = memory(arg.chunks * sizeof(*proof));

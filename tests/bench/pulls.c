@@ -131,7 +131,7 @@ int main(int argc, char **argv)
     void *src, *dst;
 
     take_args(argc, argv);
-    rows_open(arg.json, arg.memory);
+    rows_open(arg.json, arg.memory, arg.mib << 20);
     bytes = arg.mib << 20;
     job = (struct pull_job){ .base = arg.base, .bytes = bytes };
     for (size_t i = 0; i < SOCKETS; i++) {

@@ -93,7 +93,7 @@ int main(int argc, char **argv)
     int low = 0;
 
     take_args(argc, argv);
-    rows_open(arg.json, arg.memory);
+    rows_open(arg.json, arg.memory, arg.mib << 20);
     j.base = arg.base, j.backend = arg.backend;
     j.bytes[0] = arg.mib << 20;
     j.bytes[1] = j.bytes[2] = LITTLE;

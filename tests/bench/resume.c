@@ -26,7 +26,7 @@ static const char *const phase_name[PHASES] = { "noticed by the survivors", "joi
     "recovered", "the next step handed over", "it is PROTECTED", "all of it" };
 
 static struct {
-    const char *base, *backend;
+    const char *base, *backend, *json, *memory;
     uint64_t mib;
     unsigned rounds;
 } arg = { .backend = "ofi:tcp", .mib = 256, .rounds = 11 };
@@ -65,8 +65,41 @@ static double handed_s(const struct said *said)
     return said->blocked_s;
 }
 
-static void one_loss(struct job *j, uint64_t step, uint32_t lost, struct series took[PHASES])
+struct losses {
+    struct series took[PHASES];
+    struct hearth_recovery fresh[ROUNDS_MAX]; /* as the fresh node's rank has it */
+};
+
+/* The round whose whole took the median: what all ranks see, and hearth_recover() on the fresh
+ * node. */
+static void losses_timeline(const struct losses *all)
 {
+    static const char *const name[ALL] = { "noticed", "joined", "recovered", "handed over",
+        "PROTECTED" };
+    unsigned round = series_middle(&all->took[ALL]);
+    const struct hearth_recovery *was = &all->fresh[round];
+    const uint32_t ms[] = { was->join_ms, was->inventory_ms, was->plan_ms, was->pull_ms,
+        was->verify_ms, was->vote_ms };
+    struct span seen[ALL], inside[] = { { .name = "join" }, { .name = "inventory" },
+        { .name = "plan" }, { .name = "pull" }, { .name = "verify" }, { .name = "vote" } };
+    double at = 0, begun;
+
+    for (unsigned p = 0; p < ALL; p++) {
+        seen[p] = (struct span){ name[p], at, at + all->took[p].value[round] };
+        at = seen[p].end_s;
+    }
+    begun = seen[RECOVERED].begin_s;
+    for (unsigned p = 0; p < sizeof(ms) / sizeof(ms[0]); p++) {
+        inside[p].begin_s = begun;
+        begun = inside[p].end_s = begun + ms[p] * 1e-3;
+    }
+    timeline_say("recovery", "the job", seen, ALL);
+    timeline_say("recovery", "hearth_recover()", inside, sizeof(ms) / sizeof(ms[0]));
+}
+
+static void one_loss(struct job *j, uint64_t step, uint32_t lost, struct losses *all)
+{
+    struct series *took = all->took;
     struct said said[NODES_MAX] = { 0 };
     struct hearth_recovery was;
     double at[PHASES + 1];
@@ -89,6 +122,7 @@ static void one_loss(struct job *j, uint64_t step, uint32_t lost, struct series 
     job_all(j, ORDER_SAVE, step + 2, said);
     at[5] = now_s();
     at[4] = at[3] + most(said, handed_s);
+    all->fresh[took[ALL].count] = was;
     for (int p = 0; p < ALL; p++)
         series_add(&took[p], at[p + 1] - at[p]);
     series_add(&took[ALL], at[5] - at[0]);
@@ -126,33 +160,37 @@ static void take_args(int argc, char **argv)
 {
     static const struct flag known[] = { { "--base", .text = &arg.base },
         { "--mib", .number = &arg.mib }, { "--backend", .text = &arg.backend },
+        { "--json", .text = &arg.json }, { "--memory", .text = &arg.memory },
         { "--rounds", .count = &arg.rounds }, { 0 } };
 
     flags_take(known, argc, argv);
     if (!arg.base || !arg.mib || !arg.rounds || arg.rounds > ROUNDS_MAX)
-        die("usage: bench_resume --base TMPFS [--mib N] [--rounds 1..%d] [--backend NAME]",
+        die("usage: bench_resume --base TMPFS [--mib N] [--rounds 1..%d] [--backend NAME] "
+            "[--json LINES] [--memory WORD]",
                 ROUNDS_MAX);
 }
 
 int main(int argc, char **argv)
 {
-    struct series took[PHASES] = { 0 };
+    struct losses all = { 0 };
     struct said said[NODES_MAX];
     struct job j = { .nodes = NODES, .copies = 1, .heartbeat_ms = 200, .dead_ms = 1000 };
     unsigned paused;
 
     take_args(argc, argv);
+    rows_open(arg.json, arg.memory, arg.mib << 20);
     j.base = arg.base, j.backend = arg.backend;
     for (uint32_t n = 0; n < NODES; n++)
         j.bytes[n] = arg.mib << 20;
     job_start(&j);
     job_all(&j, ORDER_RECOVER, 0, said);
     for (unsigned i = 0; i < arg.rounds; i++)
-        one_loss(&j, 10 * (i + 1), 1 + i % (NODES - 1), took);
+        one_loss(&j, 10 * (i + 1), 1 + i % (NODES - 1), &all);
     paused = rearmed(&j);
     job_end(&j, ORDER_KEEP);
     for (uint32_t n = 0; n < NODES; n++)
         job_lose(&j, n);
     printf("deadlines re-armed: %u times\n", paused);
-    return show(took) ? 3 : 0;
+    losses_timeline(&all); /* before show() sorts each phase by itself */
+    return show(all.took) ? 3 : 0;
 }

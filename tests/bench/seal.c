@@ -163,7 +163,7 @@ int main(int argc, char **argv)
     take_args(argc, argv);
     if (hth_seal_init(&err))
         die("%s", err.text);
-    rows_open(arg.json, "");
+    rows_open(arg.json, "", arg.mib << 20);
     plain = memory(arg.records * HTH_SEAL_PLAIN);
     back = memory(arg.records * HTH_SEAL_PLAIN);
     sealed = memory(arg.records * STRIDE);

@@ -227,7 +227,7 @@ static void take_args(int argc, char **argv)
 int main(int argc, char **argv)
 {
     take_args(argc, argv);
-    rows_open(arg.json, arg.memory);
+    rows_open(arg.json, arg.memory, 0);
     open_job();
     save();
     list_items();
