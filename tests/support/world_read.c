@@ -7,6 +7,7 @@
  * object that is mapped does not change, and its slot is not lent, until the reader unmaps it or
  * its process ends; BAD puts aside no copy that is right; each request is answered.
  */
+#include "core/base/crc.h"
 #include "raws.h"
 #include "world_parts.h"
 
@@ -381,18 +382,21 @@ static unsigned char *written(const struct world *w, const struct reader *d, uin
     return bytes;
 }
 
-static void hear_range(struct world *w, struct reader *d, const unsigned char *bytes, uint64_t len)
+static void hear_range(struct world *w, struct reader *d, const struct hth_local_bytes *m,
+        const unsigned char *bytes, uint64_t len)
 {
     uint64_t all;
     unsigned char *want = written(w, d, &all);
-    int same = len == d->len && !memcmp(bytes, want + d->off, len);
+    int same = len == d->len && !memcmp(bytes, want + d->off, len) &&
+               (!m->summed || m->sum == hth_crc32c(bytes, len));
 
     free(want);
     if (!same)
         wrong(w, d, "a range");
 }
 
-static void hear_bytes(struct world *w, struct reader *d, const unsigned char *bytes, uint64_t len)
+static void hear_bytes(struct world *w, struct reader *d, const struct hth_local_bytes *m,
+        const unsigned char *bytes, uint64_t len)
 {
     unsigned char common[WORLD_COMMON_MAX];
     uint64_t lineage = lineage_of(w->reads, d->save);
@@ -400,7 +404,7 @@ static void hear_bytes(struct world *w, struct reader *d, const unsigned char *b
     if (!lineage)
         return;
     if (d->type == HTH_LOCAL_RANGE)
-        hear_range(w, d, bytes, len);
+        hear_range(w, d, m, bytes, len);
     else if (d->type == HTH_LOCAL_MANIFEST && (len < 192 || memcmp(bytes, "HTHMANIF", 8) != 0))
         world_broken(w, "P2: rank %u reads a manifest that is none", d->rank);
     else if (d->type == HTH_LOCAL_COMMON_GET &&
@@ -440,7 +444,7 @@ int reads_hear(struct rank_state *r, const struct letter *l)
     else if (head->type == HTH_LOCAL_MAPPED)
         hear_mapped(w, d, (const void *)l->bytes);
     else if (head->type == HTH_LOCAL_BYTES)
-        hear_bytes(w, d, l->bytes + l->len, l->attached);
+        hear_bytes(w, d, (const void *)l->bytes, l->bytes + l->len, l->attached);
     else if (d->must)
         world_broken(w, "P4: rank %u cannot read rank %u's object of step %llu at rest: %s",
                 d->rank, d->of, (unsigned long long)d->save.step,
