@@ -37,6 +37,31 @@ class Differs(Exception):
     """The state is not as the layout has it, or of a kind of which none is kept."""
 
 
+def local_if_same(value: Any, want: Any) -> torch.Tensor:
+    """What a tensor has here, if it is as `want` describes it. Raises Differs.
+
+    want  kind, local, dtype, device, shape, stride, spec: as of a _Tensor
+    """
+    if type(value) is not want.kind:
+        raise Differs
+    local = value
+    if want.spec is not None:
+        spec, local = value._spec, value._local_tensor
+        if spec is not want.spec and (
+                spec.mesh is not want.spec.mesh or spec.placements != want.spec.placements
+                or list(map(type, spec.placements)) != list(map(type, want.spec.placements))
+                or spec.shape != want.spec.shape):
+            raise Differs
+    elif value.__dict__:
+        raise Differs
+    if (type(local) is not want.local or local.dtype is not want.dtype
+            or local.layout is not torch.strided or local.is_nested
+            or local.device != want.device or local.shape != want.shape
+            or local.stride() != want.stride):
+        raise Differs
+    return local
+
+
 class _Tensor(NamedTuple):
     number: int  # of the tensors in the order of their copies; the same tensor has one
     kind: type
@@ -198,25 +223,13 @@ class Layout:
             if number != want.number:
                 raise Differs
             return
-        if want.number != len(tensors) or type(value) is not want.kind:
+        if want.number != len(tensors):
             raise Differs
-        local = value
+        local = local_if_same(value, want)
+        if local.is_conj() or local.is_neg() or (not local.data_ptr() and 0 not in want.shape):
+            raise Differs
         if want.spec is not None:
-            spec, local = value._spec, value._local_tensor
-            if spec is not want.spec and (
-                    spec.mesh is not want.spec.mesh or spec.placements != want.spec.placements
-                    or list(map(type, spec.placements)) != list(map(type, want.spec.placements))
-                    or spec.shape != want.spec.shape):
-                raise Differs
-            taken.specs[want.number] = spec
-        elif value.__dict__:
-            raise Differs
-        if (type(local) is not want.local or local.dtype is not want.dtype
-                or local.layout is not torch.strided or local.is_nested
-                or local.device != want.device or local.is_conj() or local.is_neg()
-                or local.shape != want.shape or local.stride() != want.stride
-                or (not local.data_ptr() and 0 not in want.shape)):
-            raise Differs
+            taken.specs[want.number] = value._spec
         taken.index[id(value)] = want.number
         taken.locals.append(local)
         tensors.append(want)

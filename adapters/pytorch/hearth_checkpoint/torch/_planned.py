@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.tensor import DTensor
 
-from ._again import ATOMS, DICTS, KEYS, PLAIN, Differs
+from ._again import ATOMS, DICTS, KEYS, PLAIN, Differs, local_if_same
 
 _LEAVES = ATOMS | {tuple}  # which DCP does not look into
 _MOST_ITEMS = 1 << 16  # about 2 KB each, which the collector walks as well
@@ -44,7 +44,7 @@ class _Tensor(NamedTuple):
     dtype: torch.dtype
     device: torch.device
     shape: torch.Size  # of what it has here
-    strides: tuple[int, ...]  # torch 2.15 has them in the metadata
+    stride: tuple[int, ...]  # torch 2.15 has them in the metadata
     requires_grad: tuple[bool, bool]  # of it, and of what it has here
     is_pinned: bool
     spec: Any  # of a DTensor
@@ -133,23 +133,8 @@ def _compare(value: Any, node: Any, leaves: list[Any]) -> None:
 
 
 def _compare_tensor(value: Any, want: _Tensor) -> None:
-    if type(value) is not want.kind:
-        raise Differs
-    local = value
-    if want.spec is not None:
-        spec, local = value._spec, value._local_tensor
-        if spec is not want.spec and (
-                spec.mesh is not want.spec.mesh or spec.placements != want.spec.placements
-                or list(map(type, spec.placements)) != list(map(type, want.spec.placements))
-                or spec.shape != want.spec.shape):
-            raise Differs
-    elif value.__dict__:
-        raise Differs
-    if (type(local) is not want.local or local.dtype is not want.dtype
-            or local.layout is not torch.strided or local.is_nested
-            or local.device != want.device or local.shape != want.shape
-            or local.stride() != want.strides
-            or (value.requires_grad, local.requires_grad) != want.requires_grad
+    local = local_if_same(value, want)
+    if ((value.requires_grad, local.requires_grad) != want.requires_grad
             or local.is_pinned() != want.is_pinned):
         raise Differs
 
