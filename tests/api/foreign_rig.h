@@ -247,7 +247,7 @@ static inline void check_item(struct one *o, int every, const char *object, cons
                 json_integer_value(json_array_get(json_object_get(want, "shape"), i))));
     snprintf(key, sizeof(key), "%s@%lu", object, number(want, "offset"));
     cr_assert(zero(int, memcmp(item.key, key, item.key_len)), "%s", key);
-    must(hearth_item_find(o->c, key, strlen(key), NULL, 0, &count, &o->err));
+    must(hearth_item_find(o->c, key, strlen(key), NULL, 0, &count, &o->err), o->err);
     cr_assert(eq(sz, count, 1));
 }
 

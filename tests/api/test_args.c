@@ -216,12 +216,12 @@ Test(args, a_constant_for_another_call_is_no_step)
     cr_assert(ne(ptr, strstr(err.text, "HEARTH_STEP_NEWEST is for reading"), NULL), "%s", err.text);
     must_fail(hearth_checkpoint_open(r.h, HEARTH_STEP_LATER, &c, &err), HEARTH_EINVAL);
     cr_assert(ne(ptr, strstr(err.text, "HEARTH_STEP_LATER is for"), NULL), "%s", err.text);
-    must(hearth_save_begin(r.h, HEARTH_STEP_LATER, 8192, NULL, &save, &err));
+    must(hearth_save_begin(r.h, HEARTH_STEP_LATER, 8192, NULL, &save, &err), err);
     must_fail(hearth_save_set_step(save, HEARTH_STEP_NEWEST, &err), HEARTH_EINVAL);
     cr_assert(ne(ptr, strstr(err.text, "HEARTH_STEP_NEWEST is for reading"), NULL), "%s", err.text);
     must_fail(hearth_save_set_step(save, HEARTH_STEP_LATER, &err), HEARTH_EINVAL);
     cr_assert(ne(ptr, strstr(err.text, "HEARTH_STEP_LATER is for"), NULL), "%s", err.text);
-    must(hearth_save_set_step(save, 3, &err)); /* what was refused has changed nothing */
+    must(hearth_save_set_step(save, 3, &err), err); /* what was refused has changed nothing */
     must_fail(hearth_save_set_step(save, 4, &err), HEARTH_ESTATE);
     hearth_save_abort(save);
     rank_end(&r);
@@ -252,7 +252,7 @@ Test(args, who_takes_part_in_a_save_is_named_right)
     must_fail(hearth_save_begin(r.h, 1, 8, &o, &save, &err), HEARTH_EINVAL);
     o.ranks = me;
     o.rank_count = 1;
-    must(hearth_save_begin(r.h, 1, 8, &o, &save, &err)); /* all that there are */
+    must(hearth_save_begin(r.h, 1, 8, &o, &save, &err), err); /* all that there are */
     hearth_save_abort(save);
     rank_end(&r);
 }

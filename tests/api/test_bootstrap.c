@@ -226,7 +226,7 @@ Test(tcp, a_port_in_use_and_bad_arguments_are_sentences)
     setsockopt(other, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     cr_assert(zero(int, bind(other, (struct sockaddr *)&a, sizeof(a))));
     cr_assert(zero(int, listen(other, 1)));
-    must(hearth_bootstrap_tcp("127.0.0.1", port, 0, 2, 300, &b, &err));
+    must(hearth_bootstrap_tcp("127.0.0.1", port, 0, 2, 300, &b, &err), err);
     must_fail(b->allgather(b->self, mine, LEN, all, &err), HEARTH_EINVAL);
     cr_assert(ne(ptr, strstr(err.text, "in use"), NULL), "%s", err.text);
     hearth_bootstrap_close(b);
@@ -256,7 +256,7 @@ Test(tcp, from_env_takes_torchruns_variables)
     setenv("WORLD_SIZE", "2x", 1);
     must_fail(hearth_bootstrap_tcp_from_env(1000, &b, &rank, &world, &err), HEARTH_EINVAL);
     setenv("WORLD_SIZE", "2", 1);
-    must(hearth_bootstrap_tcp_from_env(1000, &b, &rank, &world, &err));
+    must(hearth_bootstrap_tcp_from_env(1000, &b, &rank, &world, &err), err);
     cr_assert(eq(u32, rank, 0));
     cr_assert(eq(u32, world, 2));
     hearth_bootstrap_close(b);

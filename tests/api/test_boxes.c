@@ -310,16 +310,16 @@ Test(open, takes_a_save_of_this_epoch_beside_the_recovered_one)
 
     must_fail(hearth_checkpoint_open(r.h, 9, &now, &err), HEARTH_ENOENT);
     cr_assert(ne(ptr, strstr(err.text, "step 9"), NULL), "%s", err.text);
-    must(hearth_checkpoint_open(r.h, HEARTH_STEP_NEWEST, &now, &err));
+    must(hearth_checkpoint_open(r.h, HEARTH_STEP_NEWEST, &now, &err), err);
     must(hearth_checkpoint_info(now, &info, NULL));
     cr_assert(eq(u64, info.step, 3));
     hearth_checkpoint_close(now);
     read_them_backwards(c);
     leases = fake_counts(r.fake).leases;
     rank_save(r.h, 4, &piece, 1, NULL, 0);
-    must(hearth_checkpoint_open(r.h, 4, &now, &err));
+    must(hearth_checkpoint_open(r.h, 4, &now, &err), err);
     piece.data = got;
-    must(hearth_load(now, &piece, 1, 0, NULL, &err));
+    must(hearth_load(now, &piece, 1, 0, NULL, &err), err);
     cr_assert(zero(int, memcmp(got, x, sizeof(x))));
     cr_assert(eq(u32, fake_counts(r.fake).ranges, 0));
     read_them_backwards(c); /* leased: it stays as it was */

@@ -173,11 +173,12 @@ static struct hearth_handle *hand_over(uint64_t step, size_t common)
     struct hearth_save *save;
     struct hearth_handle *handle;
 
-    must(hearth_save_begin(r.h, step, hearth_save_bytes(&piece, 1, NULL, 0), NULL, &save, &err));
-    must(hearth_save_add(save, &piece, 1, &err));
+    must(hearth_save_begin(r.h, step, hearth_save_bytes(&piece, 1, NULL, 0), NULL, &save, &err),
+            err);
+    must(hearth_save_add(save, &piece, 1, &err), err);
     if (common)
-        must(hearth_save_put_common(save, ".metadata", meta, common, &err));
-    must(hearth_save_commit(save, &handle, &err));
+        must(hearth_save_put_common(save, ".metadata", meta, common, &err), err);
+    must(hearth_save_commit(save, &handle, &err), err);
     return handle;
 }
 
@@ -191,11 +192,11 @@ Test(fallen, one_that_protected_a_save_whose_handle_was_closed_is_replaced_at_on
     for (uint64_t step = 1; step <= 5; step++) {
         hearth_handle_close(hand_over(step, 0));
         for (int i = 0; i < 10000 && kept.id.step != step; i++)
-            must(hearth_keep_list(r.h, &kept, 1, &count, &err));
+            must(hearth_keep_list(r.h, &kept, 1, &count, &err), err);
         cr_assert(eq(u64, kept.id.step, step));
         engine_kill();
     }
-    must(hearth_keep_list(r.h, &kept, 1, &count, &err));
+    must(hearth_keep_list(r.h, &kept, 1, &count, &err), err);
     hearth_close(r.h, HEARTH_KEEP);
     engines_signal(r.root, NULL, SIGKILL);
     tmp_root_remove(r.root);
@@ -216,7 +217,7 @@ Test(fallen, a_save_whose_engine_ends_before_its_common_objects_are_whole_is_pro
         engine_kill();
         cr_assert(zero(int, hearth_wait(handle, HEARTH_PROTECTED, 10000, &err)), "%s", err.text);
         hearth_handle_close(handle);
-        must(hearth_keep_list(r.h, &kept, 1, &count, &err));
+        must(hearth_keep_list(r.h, &kept, 1, &count, &err), err);
         cr_assert(eq(u64, kept.id.step, step));
     }
     hearth_close(r.h, HEARTH_KEEP);

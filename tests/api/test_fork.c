@@ -77,12 +77,12 @@ Test(fork, a_child_is_refused_everything_but_the_views_it_inherits)
     rank_open(&r);
     rank_save(r.h, 1, &piece, 1, NULL, 0);
     ckpt = rank_recover(r.h, 1);
-    must(hearth_item_at(ckpt, 0, 0, &item, &err));
-    must(hearth_view_open(ckpt, &item, &view, &err));
-    must(hearth_save_begin(r.h, 2, 8192, NULL, &save, &err));
-    must(hearth_save_add(save, &piece, 1, &err));
-    must(hearth_save_commit(save, &handle, &err));
-    must(hearth_save_begin(r.h, 3, 8192, NULL, &save, &err));
+    must(hearth_item_at(ckpt, 0, 0, &item, &err), err);
+    must(hearth_view_open(ckpt, &item, &view, &err), err);
+    must(hearth_save_begin(r.h, 2, 8192, NULL, &save, &err), err);
+    must(hearth_save_add(save, &piece, 1, &err), err);
+    must(hearth_save_commit(save, &handle, &err), err);
+    must(hearth_save_begin(r.h, 3, 8192, NULL, &save, &err), err);
     clients = fake_counts(r.fake).clients;
     child = fork();
     if (child == 0)
@@ -92,10 +92,10 @@ Test(fork, a_child_is_refused_everything_but_the_views_it_inherits)
     /* The parent has lost nothing. */
     cr_assert(eq(u32, fake_counts(r.fake).clients, clients));
     cr_assert(eq(u32, fake_counts(r.fake).closes, 0));
-    must(hearth_save_add(save, &piece, 1, &err));
+    must(hearth_save_add(save, &piece, 1, &err), err);
     hearth_handle_close(handle);
-    must(hearth_save_commit(save, &handle, &err));
-    must(hearth_wait(handle, HEARTH_PROTECTED, 5000, &err));
+    must(hearth_save_commit(save, &handle, &err), err);
+    must(hearth_wait(handle, HEARTH_PROTECTED, 5000, &err), err);
     cr_assert(zero(int, memcmp(view.data, &x, sizeof(x))));
     hearth_view_close(r.h, &view);
     hearth_handle_close(handle);

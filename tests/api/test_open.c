@@ -383,13 +383,13 @@ Test(open, a_helper_that_came_early_need_not_come_again)
     struct hearth_checkpoint *ckpt = NULL;
 
     rank_start(&r);
-    must(hearth_open(&r.opts, &r.h, &err));
+    must(hearth_open(&r.opts, &r.h, &err), err);
     o = r.opts;
     o.helper = 1;
-    must(hearth_open(&o, &helper, &err));
+    must(hearth_open(&o, &helper, &err), err);
     must_fail(hearth_recover(helper, NULL, &ckpt, &err), HEARTH_ESTATE);
     cr_assert(ne(ptr, strstr(err.text, "recovers first"), NULL), "%s", err.text);
-    must(hearth_recover(r.h, NULL, &ckpt, &err));
+    must(hearth_recover(r.h, NULL, &ckpt, &err), err);
     cr_assert(eq(int, hearth_recover(helper, NULL, &ckpt, &err), 0), "%s", err.text);
     hearth_close(helper, HEARTH_KEEP);
     rank_end(&r);
@@ -701,10 +701,10 @@ Test(open, a_helper_joins_nothing_and_comes_second)
     must_fail(hearth_open(&o, &helper, &err), HEARTH_ESTATE);
     rank_open(&r);
     rank_save(r.h, 3, &piece, 1, NULL, 0);
-    must(hearth_open(&o, &helper, &err));
-    must(hearth_recover(helper, NULL, &ckpt, &err));
+    must(hearth_open(&o, &helper, &err), err);
+    must(hearth_recover(helper, NULL, &ckpt, &err), err);
     x = 0;
-    must(hearth_load(ckpt, &piece, 1, 0, NULL, &err));
+    must(hearth_load(ckpt, &piece, 1, 0, NULL, &err), err);
     cr_assert(epsilon_eq(flt, x, 4.0f, 0.0f));
     hearth_checkpoint_close(ckpt);
     hearth_close(helper, HEARTH_KEEP);

@@ -120,7 +120,7 @@ Test(load, partial_reports_what_is_missing_and_whole_refuses)
 
     must_fail(hearth_load(c, piece, 2, 0, NULL, &err), HEARTH_ENOENT);
     cr_assert(ne(ptr, strstr(err.text, "'nosuch'"), NULL), "%s", err.text);
-    must(hearth_load(c, piece, 2, HEARTH_LOAD_PARTIAL, &report, &err));
+    must(hearth_load(c, piece, 2, HEARTH_LOAD_PARTIAL, &report, &err), err);
     cr_assert(eq(sz, hearth_report_missing(report), 1));
     cr_assert(zero(int, memcmp(hearth_report_key(report, 0, &len), "nosuch", 6)));
     cr_assert(eq(sz, len, 6));
@@ -311,7 +311,7 @@ Test(items, are_of_the_checkpoint_they_were_taken_from_and_no_other)
         must_fail(hearth_read_bytes(other, &item, 0, got, 4, &err), HEARTH_EINVAL);
         must_fail(hearth_view_open(other, &item, &view, &err), HEARTH_EINVAL);
         must_fail(hearth_prefetch(other, &item, 1, &err), HEARTH_EINVAL);
-        must(hearth_read_box(other, &same, origin, shape, &x, NULL, &err));
+        must(hearth_read_box(other, &same, origin, shape, &x, NULL, &err), err);
         cr_assert(epsilon_eq(flt, x, stored[0][0], 0.0f));
         item = same;
         hearth_checkpoint_close(other);
@@ -363,7 +363,7 @@ Test(read, a_wrong_byte_from_another_node_is_asked_again_then_named)
     cr_assert(eq(u32, fake_counts(r.fake).bads, 2)); /* the library has reported both */
     cr_assert(eq(u64, fake_counts(r.fake).bad_chunk, 0));
     fake_flip(r.fake, 1);
-    must(hearth_read_box(c, &item, off, shape, &x, NULL, &err));
+    must(hearth_read_box(c, &item, off, shape, &x, NULL, &err), err);
     cr_assert(eq(u32, fake_counts(r.fake).bads, 3));
     cr_assert(epsilon_eq(flt, x, stored[0][0], 0.0f));
     hearth_checkpoint_close(c);
@@ -396,7 +396,7 @@ Test(read, a_table_from_another_node_that_is_not_the_manifests_is_asked_again_th
     cr_assert(ne(ptr, strstr(err.text, "its table is not the one of"), NULL), "%s", err.text);
     cr_assert(eq(u32, fake_counts(r.fake).bads, 1)); /* the library has reported it */
     fake_flip(r.fake, 1);
-    must(hearth_item_at(c, 0, 0, &item, &err));
+    must(hearth_item_at(c, 0, 0, &item, &err), err);
     cr_assert(eq(u32, fake_counts(r.fake).bads, 2));
     cr_assert(eq(sz, item.key_len, sizeof(key)));
     cr_assert(zero(int, memcmp(item.key, key, sizeof(key))));
@@ -471,27 +471,41 @@ Test(read, a_box_of_a_large_remote_object_moves_its_chunks_only)
     rank_end(&r);
 }
 
-/* A byte string of 16 MiB that another node holds; counted are bytes that the library asks for. */
-Test(read, a_slice_of_a_remote_object_moves_itself_and_many_in_a_row_their_chunks)
+#define STRING_LEN (16u << 20)
+
+/* A byte string of STRING_LEN that another node holds; its bytes are the caller's to free. */
+static struct hearth_checkpoint *start_string(
+        struct rank *r, unsigned char **out_bytes, struct hearth_item *out_item)
 {
-    struct rank r;
-    enum { LEN = 16 << 20, SLICE = 64 << 10 };
-    unsigned char *x = malloc(LEN), *got = malloc(SLICE);
+    unsigned char *x = malloc(STRING_LEN);
     struct hearth_bytes b = {
-        .struct_size = sizeof(b), .key = "x", .key_len = 1, .data = x, .len = LEN
+        .struct_size = sizeof(b), .key = "x", .key_len = 1, .data = x, .len = STRING_LEN
     };
     struct hearth_checkpoint *c;
+
+    for (size_t i = 0; i < STRING_LEN; i++)
+        x[i] = (unsigned char)(i * 2654435761u >> 13);
+    rank_start(r);
+    rank_open(r);
+    rank_save(r->h, 1, NULL, 0, &b, 1);
+    fake_remote(r->fake, 1);
+    c = rank_recover(r->h, 1);
+    *out_item = find(c, "x", 0);
+    *out_bytes = x;
+    return c;
+}
+
+/* Counted are bytes that the library asks for. */
+Test(read, a_slice_of_a_remote_object_moves_itself_and_many_in_a_row_their_chunks)
+{
+    enum { SLICE = 64 << 10 };
+    static unsigned char got[SLICE];
     struct hearth_item item;
+    struct rank r;
+    unsigned char *x;
+    struct hearth_checkpoint *c = start_string(&r, &x, &item);
     uint64_t before;
 
-    for (size_t i = 0; i < LEN; i++)
-        x[i] = (unsigned char)(i * 2654435761u >> 13);
-    rank_start(&r);
-    rank_open(&r);
-    rank_save(r.h, 1, NULL, 0, &b, 1);
-    fake_remote(r.fake, 1);
-    c = rank_recover(r.h, 1);
-    item = find(c, "x", 0);
     before = fake_counts(r.fake).range_bytes;
     must(hearth_read_bytes(c, &item, 5000000, got, SLICE, NULL));
     cr_assert(zero(int, memcmp(got, x + 5000000, SLICE)));
@@ -502,14 +516,13 @@ Test(read, a_slice_of_a_remote_object_moves_itself_and_many_in_a_row_their_chunk
     cr_assert(eq(u32, fake_counts(r.fake).bads, 1));
     cr_assert(eq(u64, fake_counts(r.fake).bad_chunk, 9000000 / HTH_CHUNK));
     before = fake_counts(r.fake).range_bytes;
-    for (uint64_t at = 0; at < LEN; at += SLICE) {
+    for (uint64_t at = 0; at < STRING_LEN; at += SLICE) {
         must(hearth_read_bytes(c, &item, at, got, SLICE, NULL));
         cr_assert(zero(int, memcmp(got, x + at, SLICE)));
     }
-    cr_assert(le(u64, fake_counts(r.fake).range_bytes - before, LEN + 6 * SLICE));
+    cr_assert(le(u64, fake_counts(r.fake).range_bytes - before, STRING_LEN + 6 * SLICE));
     hearth_checkpoint_close(c);
     free(x);
-    free(got);
     rank_end(&r);
 }
 
@@ -549,25 +562,15 @@ Test(read, many_small_tensors_in_their_order_come_in_whole_chunks)
 /* An older holder gives whole chunks for a slice: the second slice of a chunk is there already. */
 Test(read, slices_of_an_older_holder_move_their_chunk_once)
 {
-    enum { LEN = 16 << 20, SLICE = 8 << 10 };
-    unsigned char *x = malloc(LEN), *got = malloc(SLICE);
-    struct hearth_bytes b = {
-        .struct_size = sizeof(b), .key = "x", .key_len = 1, .data = x, .len = LEN
-    };
-    struct hearth_checkpoint *c;
+    enum { SLICE = 8 << 10 };
+    static unsigned char got[SLICE];
     struct hearth_item item;
     struct rank r;
+    unsigned char *x;
+    struct hearth_checkpoint *c = start_string(&r, &x, &item);
     uint32_t before;
 
-    for (size_t i = 0; i < LEN; i++)
-        x[i] = (unsigned char)(i * 2654435761u >> 13);
-    rank_start(&r);
-    rank_open(&r);
-    rank_save(r.h, 1, NULL, 0, &b, 1);
-    fake_remote(r.fake, 1);
     fake_without_sums(r.fake);
-    c = rank_recover(r.h, 1);
-    item = find(c, "x", 0);
     before = fake_counts(r.fake).ranges;
     for (uint64_t i = 0; i < 200; i++) {
         uint64_t at = HTH_CHUNK + i * 2654435761u % (HTH_CHUNK - SLICE);
@@ -578,7 +581,6 @@ Test(read, slices_of_an_older_holder_move_their_chunk_once)
     cr_assert(le(u32, fake_counts(r.fake).ranges - before, 2));
     hearth_checkpoint_close(c);
     free(x);
-    free(got);
     rank_end(&r);
 }
 

@@ -147,16 +147,16 @@ static void save_two(uint64_t step, int again)
     struct hearth_error err = { 0 };
     int fd[64], n;
 
-    must(hearth_save_begin(r.h, step, 8192, NULL, &save, &err));
-    must(hearth_save_add(save, &a, 1, &err));
+    must(hearth_save_begin(r.h, step, 8192, NULL, &save, &err), err);
+    must(hearth_save_add(save, &a, 1, &err), err);
     n = take_descriptors(fd);
     must_fail(hearth_save_next_object(save, "second", 8192, &err), HEARTH_EPROTO);
     cr_assert(ne(ptr, strstr(err.text, "no descriptor"), NULL), "%s", err.text);
     while (n)
         close(fd[--n]);
     if (again) {
-        must(hearth_save_next_object(save, "second", 8192, &err));
-        must(hearth_save_add(save, &b, 1, &err));
+        must(hearth_save_next_object(save, "second", 8192, &err), err);
+        must(hearth_save_add(save, &b, 1, &err), err);
     }
     cr_assert(eq(int, hearth_save_commit(save, &handle, &err), 0), "%s", err.text);
     cr_assert(eq(int, hearth_wait(handle, HEARTH_PROTECTED, 20000, &err), 0), "%s", err.text);
@@ -379,22 +379,22 @@ Test(real, more_than_one_object_bytes_and_common_come_back)
 
     start();
     rank_open(&r);
-    must(hearth_save_begin(r.h, HEARTH_STEP_LATER, 8192, NULL, &save, &err));
-    must(hearth_save_add(save, &px, 1, &err));
-    must(hearth_save_add_bytes(save, &b, 1, &err));
-    must(hearth_save_put_common(save, ".metadata", "meta", 4, &err));
-    must(hearth_save_next_object(save, "second", 8192, &err));
-    must(hearth_save_add(save, &py, 1, &err));
-    must(hearth_save_set_step(save, 9, &err));
+    must(hearth_save_begin(r.h, HEARTH_STEP_LATER, 8192, NULL, &save, &err), err);
+    must(hearth_save_add(save, &px, 1, &err), err);
+    must(hearth_save_add_bytes(save, &b, 1, &err), err);
+    must(hearth_save_put_common(save, ".metadata", "meta", 4, &err), err);
+    must(hearth_save_next_object(save, "second", 8192, &err), err);
+    must(hearth_save_add(save, &py, 1, &err), err);
+    must(hearth_save_set_step(save, 9, &err), err);
     cr_assert(eq(int, hearth_save_commit(save, &handle, &err), 0), "%s", err.text);
     cr_assert(eq(int, hearth_wait(handle, HEARTH_PROTECTED, 20000, &err), 0), "%s", err.text);
     hearth_handle_close(handle);
     c = rank_recover(r.h, 9);
-    must(hearth_item_find(c, "b", 1, &item, 1, &len, &err));
-    must(hearth_read_bytes(c, &item, 0, got, 4, &err));
+    must(hearth_item_find(c, "b", 1, &item, 1, &len, &err), err);
+    must(hearth_read_bytes(c, &item, 0, got, 4, &err), err);
     must_say(got, "rng");
-    must(hearth_item_find(c, "y", 1, &item, 1, &len, &err));
-    must(hearth_view_open(c, &item, &view, &err));
+    must(hearth_item_find(c, "y", 1, &item, 1, &len, &err), err);
+    must(hearth_view_open(c, &item, &view, &err), err);
     cr_assert(eq(int, hearth_read_common(c, ".metadata", &meta, &len, &err), 0), "%s", err.text);
     cr_assert(zero(int, memcmp(meta, "meta", 4)));
     hearth_free(meta);

@@ -284,8 +284,8 @@ Test(room, a_rank_that_recovers_in_place_gives_up_what_it_has_mapped)
     other.opts.bootstrap = &b[1];
     cr_assert(eq(int, both_join(&other, 20 * MIB), 0), "%s", err.text);
     cr_assert(eq(int, other.rc, 0), "%s", other.err.text);
-    must(hearth_save_begin(h, 1, told, NULL, &s, &err));
-    must(hearth_save_next_object(s, "b", told, &err));
+    must(hearth_save_begin(h, 1, told, NULL, &s, &err), err);
+    must(hearth_save_next_object(s, "b", told, &err), err);
     cr_assert(eq(int, hearth_save_next_object(s, "c", told, &err), 0), "%s", err.text);
     hearth_save_abort(s);
     hearth_close(other.h, HEARTH_KEEP);

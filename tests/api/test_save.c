@@ -224,12 +224,12 @@ Test(save, hearth_save_bytes_is_enough_and_one_less_is_not)
     rank_start(&r);
     rank_open(&r);
     save = rank_begin(r.h, 1, bytes);
-    must(hearth_save_add(save, &piece, 1, &err));
-    must(hearth_save_add_bytes(save, &b, 1, &err));
+    must(hearth_save_add(save, &piece, 1, &err), err);
+    must(hearth_save_add_bytes(save, &b, 1, &err), err);
     must_fail(hearth_save_add_bytes(save, &b, 1, &err), HEARTH_ENOSPC);
     hearth_handle_close(rank_commit(save));
     save = rank_begin(r.h, 2, bytes - 1);
-    must(hearth_save_add(save, &piece, 1, &err));
+    must(hearth_save_add(save, &piece, 1, &err), err);
     must_fail(hearth_save_add_bytes(save, &b, 1, &err), HEARTH_ENOSPC);
     cr_assert(ne(ptr, strstr(err.text, "hearth_save_bytes"), NULL), "%s", err.text);
     hearth_save_abort(save);
@@ -267,7 +267,7 @@ Test(save, wrong_pieces_are_refused_by_name_and_the_save_goes_on)
         cr_assert(eq(int, hearth_save_add(save, both, 2, &err), codes[i]), "%d: %s", i, err.text);
         cr_assert(i == 0 || strstr(err.text, "bad.one"), "%s", err.text);
     }
-    must(hearth_save_add(save, &good, 1, &err));
+    must(hearth_save_add(save, &good, 1, &err), err);
     rank_protect(rank_commit(save));
     memset(x, 0, sizeof(x));
     load(r.h, 1, &good, 1);
@@ -289,11 +289,11 @@ Test(save, tensors_after_bytes_need_another_object)
     rank_start(&r);
     rank_open(&r);
     save = rank_begin(r.h, 1, 8192);
-    must(hearth_save_add(save, &first, 1, &err));
-    must(hearth_save_add_bytes(save, &b, 1, &err));
+    must(hearth_save_add(save, &first, 1, &err), err);
+    must(hearth_save_add_bytes(save, &b, 1, &err), err);
     must_fail(hearth_save_add(save, &piece, 1, &err), HEARTH_ESTATE);
-    must(hearth_save_next_object(save, "more", 8192, &err));
-    must(hearth_save_add(save, &piece, 1, &err));
+    must(hearth_save_next_object(save, "more", 8192, &err), err);
+    must(hearth_save_add(save, &piece, 1, &err), err);
     rank_protect(rank_commit(save));
     x = 0;
     load(r.h, 1, &piece, 1);
@@ -358,17 +358,17 @@ Test(save, a_refused_further_object_changes_nothing)
     rank_start(&r);
     rank_open(&r);
     save = rank_begin(r.h, 1, 16384);
-    must(hearth_save_add(save, &piece[0], 1, &err));
-    must(hearth_save_places(save, &place, 1, &count, &err));
-    must(hearth_save_data(save, &data, &room, &err));
+    must(hearth_save_add(save, &piece[0], 1, &err), err);
+    must(hearth_save_places(save, &place, 1, &count, &err), err);
+    must(hearth_save_data(save, &data, &room, &err), err);
     memset((char *)data + place.length, 'w', room - place.length); /* as who fills places does */
     fake_refuse(r.fake, HTH_LOCAL_BEGIN, HEARTH_ENOSPC, "no room in the store");
     must_fail(hearth_save_next_object(save, "more", 8192, &err), HEARTH_ENOSPC);
     for (uint64_t i = place.length; i < room; i++)
         cr_assert(eq(chr, ((char *)data)[i], 'w'), "byte %u", (unsigned)i);
-    must(hearth_save_add(save, &piece[1], 1, &err));
+    must(hearth_save_add(save, &piece[1], 1, &err), err);
     fake_refuse(r.fake, HTH_LOCAL_BEGIN, HEARTH_OK, "");
-    must(hearth_save_next_object(save, "more", 8192, &err));
+    must(hearth_save_next_object(save, "more", 8192, &err), err);
     rank_protect(rank_commit(save));
     x = y = 0;
     load(r.h, 1, piece, 2);
@@ -395,27 +395,27 @@ Test(save, reserved_places_are_filled_before_the_step_is_known)
     rank_start(&r);
     rank_open(&r);
     save = rank_begin(r.h, HEARTH_STEP_LATER, hearth_save_bytes(piece, 2, NULL, 0));
-    must(hearth_save_reserve(save, piece, 2, data, &err));
-    must(hearth_save_put_common(save, ".metadata", "staged", 6, &err));
+    must(hearth_save_reserve(save, piece, 2, data, &err), err);
+    must(hearth_save_put_common(save, ".metadata", "staged", 6, &err), err);
     rank_fill(x, 1000, 1);
     rank_fill(y, 1000, 2);
     memcpy(data[0], x, sizeof(x));
     memcpy(data[1], y, sizeof(y));
-    must(hearth_save_places(save, place, 2, &count, &err));
+    must(hearth_save_places(save, place, 2, &count, &err), err);
     cr_assert(eq(sz, count, 2));
     cr_assert(eq(u64, place[0].offset, 0));
     cr_assert(eq(u64, place[1].offset, place[0].length));
     asked[0] = data[1];
     asked[1] = x;
     asked[2] = (char *)data[0] + 1;
-    must(hearth_save_locate(save, asked, 3, offset, &err));
+    must(hearth_save_locate(save, asked, 3, offset, &err), err);
     cr_assert(eq(u64, offset[0], place[1].offset + place[1].length - sizeof(y)));
     cr_assert(eq(u64, offset[1], UINT64_MAX));
     cr_assert(eq(u64, offset[2], place[0].length - sizeof(x) + 1));
-    must(hearth_save_set_step(save, 12, &err));
+    must(hearth_save_set_step(save, 12, &err), err);
     must_fail(hearth_save_set_step(save, 13, &err), HEARTH_ESTATE);
-    must(hearth_save_commit(save, &handle, &err));
-    must(hearth_wait(handle, HEARTH_PROTECTED, 5000, &err));
+    must(hearth_save_commit(save, &handle, &err), err);
+    must(hearth_wait(handle, HEARTH_PROTECTED, 5000, &err), err);
     hearth_handle_close(handle);
     save = rank_begin(r.h, HEARTH_STEP_LATER, 8192);
     must_fail(hearth_save_commit(save, &handle, &err), HEARTH_ESTATE);
@@ -433,7 +433,7 @@ Test(save, before_recover_is_a_state_error)
     struct hearth_error err = { 0 };
 
     rank_start(&r);
-    must(hearth_open(&r.opts, &r.h, &err));
+    must(hearth_open(&r.opts, &r.h, &err), err);
     must_fail(hearth_save_begin(r.h, 1, 100, NULL, &save, &err), HEARTH_ESTATE);
     cr_assert(ne(ptr, strstr(err.text, "hearth_recover"), NULL), "%s", err.text);
     rank_end(&r);
@@ -496,17 +496,17 @@ Test(handle, shows_levels_and_times_out_by_name)
     rank_open(&r);
     fake_hold(r.fake, HEARTH_COPIED);
     save = rank_begin(r.h, 5, 8192);
-    must(hearth_save_add(save, &piece, 1, &err));
+    must(hearth_save_add(save, &piece, 1, &err), err);
     handle = rank_commit(save);
-    must(hearth_wait(handle, HEARTH_COPIED, 5000, &err));
+    must(hearth_wait(handle, HEARTH_COPIED, 5000, &err), err);
     must_fail(hearth_wait(handle, HEARTH_PROTECTED, 100, &err), HEARTH_ETIMEOUT);
     cr_assert(ne(ptr, strstr(err.text, "COPIED and not PROTECTED"), NULL), "%s", err.text);
     cr_assert(ne(ptr, strstr(err.text, "node b"), NULL), "%s", err.text);
     must_fail(hearth_wait(handle, HEARTH_PROTECTED, 0, &err), HEARTH_EINVAL);
     must_fail(hearth_wait(handle, (enum hearth_level)50, 1, &err), HEARTH_EUNSUPPORTED);
     fake_hold(r.fake, 0);
-    must(hearth_wait(handle, HEARTH_PROTECTED, 5000, &err));
-    must(hearth_test(handle, &st, &err));
+    must(hearth_wait(handle, HEARTH_PROTECTED, 5000, &err), err);
+    must(hearth_test(handle, &st, &err), err);
     cr_assert(eq(u32, st.level, HEARTH_PROTECTED));
     cr_assert(eq(u64, st.step, 5));
     cr_assert(gt(u64, st.copied, 0));
@@ -527,13 +527,13 @@ Test(handle, copied_is_waited_for_where_it_comes_after_complete)
     rank_open(&r);
     fake_hold(r.fake, HEARTH_COMPLETE); /* it says nothing of the levels below */
     save = rank_begin(r.h, 5, 8192);
-    must(hearth_save_add(save, &piece, 1, &err));
+    must(hearth_save_add(save, &piece, 1, &err), err);
     handle = rank_commit(save);
-    must(hearth_wait(handle, HEARTH_COMPLETE, 5000, &err));
+    must(hearth_wait(handle, HEARTH_COMPLETE, 5000, &err), err);
     must_fail(hearth_wait(handle, HEARTH_COPIED, 100, &err), HEARTH_ETIMEOUT);
     cr_assert(ne(ptr, strstr(err.text, "COMPLETE and not COPIED"), NULL), "%s", err.text);
     fake_hold(r.fake, 0);
-    must(hearth_wait(handle, HEARTH_COPIED, 5000, &err));
+    must(hearth_wait(handle, HEARTH_COPIED, 5000, &err), err);
     hearth_handle_close(handle);
     rank_end(&r);
 }
@@ -551,7 +551,7 @@ Test(handle, fails_with_the_reason_and_the_next_save_works)
     rank_open(&r);
     fake_hold(r.fake, HEARTH_SEALED);
     save = rank_begin(r.h, 5, 8192);
-    must(hearth_save_add(save, &piece, 1, &err));
+    must(hearth_save_add(save, &piece, 1, &err), err);
     handle = rank_commit(save);
     fake_cancel_all(r.fake, "node c has no room");
     must_fail(hearth_wait(handle, HEARTH_PROTECTED, 5000, &err), HEARTH_EFAILED);
@@ -603,16 +603,16 @@ Test(engine, that_dies_and_comes_back_is_followed)
     rank_open(&r);
     fake_hold(r.fake, HEARTH_SEALED);
     save = rank_begin(r.h, 5, 8192);
-    must(hearth_save_add(save, &piece, 1, &err));
+    must(hearth_save_add(save, &piece, 1, &err), err);
     handle = rank_commit(save);
     open_one = rank_begin(r.h, 6, 8192);
-    must(hearth_save_add(open_one, &piece, 1, &err));
+    must(hearth_save_add(open_one, &piece, 1, &err), err);
     fake_crash(r.fake);
     pthread_create(&t, NULL, bring_back, r.fake);
     must_fail(hearth_wait(handle, HEARTH_PROTECTED, 1000, &err), HEARTH_ETIMEOUT);
     pthread_join(t, NULL);
     fake_hold(r.fake, 0);
-    must(hearth_wait(handle, HEARTH_PROTECTED, 5000, &err));
+    must(hearth_wait(handle, HEARTH_PROTECTED, 5000, &err), err);
     cr_assert(ge(u32, fake_counts(r.fake).regains, 1)); /* of the other one at least */
     hearth_handle_close(handle);
     rank_protect(rank_commit(open_one)); /* it was being written when the engine died */
@@ -644,7 +644,7 @@ Test(engine, that_dies_again_at_once_is_followed)
     rank_open(&r);
     fake_hold(r.fake, HEARTH_SEALED);
     save = rank_begin(r.h, 5, 8192);
-    must(hearth_save_add(save, &piece, 1, &err));
+    must(hearth_save_add(save, &piece, 1, &err), err);
     handle = rank_commit(save);
     fake_crash(r.fake);
     fake_silence(r.fake, HTH_LOCAL_FOLLOW);

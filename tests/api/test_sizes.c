@@ -431,7 +431,7 @@ Test(sizes, a_bootstrap_of_any_age_is_called)
     b.close = close_it;
     hearth_bootstrap_close(&b);
     cr_assert(eq(int, closed, 1));
-    must(hearth_bootstrap_tcp("127.0.0.1", 1, 1, 2, 100, &ours, &err));
+    must(hearth_bootstrap_tcp("127.0.0.1", 1, 1, 2, 100, &ours, &err), err);
     cr_assert(eq(sz, ours->struct_size, sizeof(*ours)));
     hearth_bootstrap_close(ours);
     rank_end(&r);

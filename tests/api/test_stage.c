@@ -133,7 +133,7 @@ Test(stage, without_data_or_room_is_refused)
     cr_assert(ne(ptr, strstr(err.text, "'y'"), NULL), "%s", err.text);
     for (int i = 0; i < 3; i++) {
         piece[0].key = &"xyzw"[i];
-        must(hearth_save_stage(save, piece, 1, data, &err));
+        must(hearth_save_stage(save, piece, 1, data, &err), err);
     }
     piece[0].key = "w";
     must_fail(hearth_save_stage(save, piece, 1, data, &err), HEARTH_ENOSPC);
@@ -187,7 +187,7 @@ Test(seal, that_fails_leaves_nothing_to_commit)
     save = begin(r.h, 6);
     must(hearth_save_add(save, piece, 2, NULL));
     fake_refuse(r.fake, HTH_LOCAL_SEAL, HEARTH_EFAILED, "node c has no room");
-    must(hearth_save_seal(save, &err)); /* sent; the call does not wait for the answer */
+    must(hearth_save_seal(save, &err), err); /* sent; the call does not wait for the answer */
     fake_counts(r.fake);
     usleep(100000);
     must_fail(hearth_save_commit(save, &handle, &err), HEARTH_EFAILED);
@@ -213,7 +213,7 @@ Test(seal, is_said_again_to_the_engine_that_comes_in_place_of_the_one_that_heard
     must(hearth_save_seal(save, NULL));
     fake_crash(r.fake);
     fake_back(r.fake);
-    must(hearth_save_put_common(save, ".metadata", "m", 1, &err));
+    must(hearth_save_put_common(save, ".metadata", "m", 1, &err), err);
     protect(save);
     cr_assert(eq(u32, fake_counts(r.fake).regains, 1));
     check_saved(6);
@@ -278,7 +278,7 @@ Test(give, another_connection_goes_on_where_the_first_one_stopped)
     wrong = ticket;
     wrong.bytes[20] ^= 1;
     must_fail(hearth_save_take(h, &wrong, &save, &err), HEARTH_ENOENT);
-    must(hearth_save_take(h, &ticket, &save, &err));
+    must(hearth_save_take(h, &ticket, &save, &err), err);
     must_fail(hearth_save_take(h, &ticket, &save, &err), HEARTH_ENOENT);
     check_staged(save);
     must(hearth_save_places(save, place, 3, &count, NULL));

@@ -145,11 +145,11 @@ Test(stopped, calls_that_bring_something_back_end_in_their_time, .timeout = 60)
     signal_engine(SIGSTOP);
     save = begin(2); /* the slot that was lent ahead */
     add(save);
-    must(hearth_save_commit(save, &handle, &err));
+    must(hearth_save_commit(save, &handle, &err), err);
     before("wait");
     must_fail(hearth_wait(handle, HEARTH_PROTECTED, 300, &err), HEARTH_ETIMEOUT);
     waited_at_most(800);
-    must(hearth_test(handle, &st, &err));
+    must(hearth_test(handle, &st, &err), err);
     cr_assert(zero(int, st.code), "%s", st.text);
     before("begin without a slot");
     must_fail(hearth_save_begin(r.h, 3, 8192, NULL, &none, &err), HEARTH_EBUSY);
@@ -184,8 +184,8 @@ Test(stopped, an_engine_that_goes_on_hears_all_that_was_said, .timeout = 60)
     x = 2.5f;
     save = begin(2);
     add(save);
-    must(hearth_save_put_common(save, ".metadata", "m", 1, &err));
-    must(hearth_save_commit(save, &handle, &err));
+    must(hearth_save_put_common(save, ".metadata", "m", 1, &err), err);
+    must(hearth_save_commit(save, &handle, &err), err);
     signal_engine(SIGCONT);
     cr_assert(zero(int, hearth_wait(handle, HEARTH_PROTECTED, 20000, &err)), "%s", err.text);
     hearth_handle_close(handle);
@@ -286,9 +286,9 @@ static void killed_after_commit(const char *stop_point)
     x = 7.5f;
     save = begin(5);
     add(save);
-    must(hearth_save_data(save, &at, &room, &err)); /* so the engine makes the checksums */
-    must(hearth_save_put_common(save, ".metadata", "meta", 4, &err));
-    must(hearth_save_commit(save, &handle, &err));
+    must(hearth_save_data(save, &at, &room, &err), err); /* so the engine makes the checksums */
+    must(hearth_save_put_common(save, ".metadata", "meta", 4, &err), err);
+    must(hearth_save_commit(save, &handle, &err), err);
     signal_engine(SIGKILL);
     cr_assert(zero(int, hearth_wait(handle, HEARTH_PROTECTED, 20000, &err)), "%s", err.text);
     hearth_handle_close(handle);
@@ -314,14 +314,14 @@ Test(killed, a_handle_that_is_only_polled_learns_that_it_died, .timeout = 60)
     signal_engine(SIGSTOP);
     save = begin(5);
     add(save);
-    must(hearth_save_commit(save, &handle, &err));
+    must(hearth_save_commit(save, &handle, &err), err);
     signal_engine(SIGKILL);
     for (int i = 0; i < 100 && !st.code; i++, usleep(10000))
-        must(hearth_test(handle, &st, &err));
+        must(hearth_test(handle, &st, &err), err);
     cr_assert(eq(int, st.code, HEARTH_EUNKNOWN));
     cr_assert(ne(ptr, strstr(st.text, "is gone"), NULL), "%s", st.text);
-    must(hearth_wait(handle, HEARTH_PROTECTED, 20000, &err)); /* who waits looks for it */
-    must(hearth_test(handle, &st, &err));
+    must(hearth_wait(handle, HEARTH_PROTECTED, 20000, &err), err); /* who waits looks for it */
+    must(hearth_test(handle, &st, &err), err);
     cr_assert(zero(int, st.code));
     hearth_handle_close(handle);
     end();

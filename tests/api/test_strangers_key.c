@@ -195,7 +195,7 @@ Test(strangers, off_loopback_the_ranks_meet_with_a_key_or_where_that_was_allowed
     unsigned char mine[LEN] = { 0 }, all[2 * LEN];
 
     alarm(60);
-    must(hearth_bootstrap_tcp("0.0.0.0", port_keep(), 0, 2, 200, &b, &err));
+    must(hearth_bootstrap_tcp("0.0.0.0", port_keep(), 0, 2, 200, &b, &err), err);
     tell(b, "job", NULL, NULL, 0);
     must_fail(b->allgather(b->self, mine, LEN, all, &err), HEARTH_EINVAL);
     cr_assert(ne(ptr, strstr(err.text, "without a key they meet on loopback only"), NULL), "%s",

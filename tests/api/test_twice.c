@@ -37,11 +37,11 @@ static void end(void)
     struct hearth_handle *handle = NULL;
     struct hearth_checkpoint *c = NULL;
 
-    must(hearth_save_commit(save, &handle, &err));
-    must(hearth_wait(handle, HEARTH_PROTECTED, 5000, &err));
+    must(hearth_save_commit(save, &handle, &err), err);
+    must(hearth_wait(handle, HEARTH_PROTECTED, 5000, &err), err);
     hearth_handle_close(handle);
     memset(x, 0, sizeof(x));
-    must(hearth_checkpoint_open(r.h, 1, &c, &err));
+    must(hearth_checkpoint_open(r.h, 1, &c, &err), err);
     cr_assert(eq(int, hearth_load(c, &whole, 1, 0, NULL, &err), 0), "%s", err.text);
     for (int i = 0; i < 8; i++)
         cr_assert(epsilon_eq(flt, x[i], (float)i + 1, 0.0f));
@@ -63,7 +63,7 @@ Test(twice, in_one_call_is_refused_by_key_and_nothing_of_the_call_is_added)
 
     must_fail(hearth_save_add(save, piece, 3, &err), HEARTH_EINVAL);
     refused("'w'");
-    must(hearth_save_add(save, piece, 2, &err));
+    must(hearth_save_add(save, piece, 2, &err), err);
 }
 
 Test(twice, in_two_calls_of_whatever_kind_is_refused)
@@ -71,25 +71,25 @@ Test(twice, in_two_calls_of_whatever_kind_is_refused)
     struct hearth_piece lower = half(&zero), both[2] = { half(&four), lower };
     void *data[2];
 
-    must(hearth_save_add(save, &lower, 1, &err));
+    must(hearth_save_add(save, &lower, 1, &err), err);
     must_fail(hearth_save_add(save, &lower, 1, &err), HEARTH_EINVAL);
     refused("'w'");
     must_fail(hearth_save_stage(save, both, 2, data, &err), HEARTH_EINVAL);
     refused("'w'");
     must_fail(hearth_save_reserve(save, both, 2, data, &err), HEARTH_EINVAL);
     refused("'w'");
-    must(hearth_save_stage(save, both, 1, data, &err));
+    must(hearth_save_stage(save, both, 1, data, &err), err);
 }
 
 Test(twice, in_two_objects_of_the_rank_is_refused)
 {
     struct hearth_piece piece[2] = { half(&zero), half(&four) };
 
-    must(hearth_save_add(save, piece, 2, &err));
-    must(hearth_save_next_object(save, "second", 8192, &err));
+    must(hearth_save_add(save, piece, 2, &err), err);
+    must(hearth_save_next_object(save, "second", 8192, &err), err);
     must_fail(hearth_save_add(save, &piece[1], 1, &err), HEARTH_EINVAL);
     refused("'w'");
-    must(hearth_save_next_object(save, "third", 8192, &err));
+    must(hearth_save_next_object(save, "third", 8192, &err), err);
     must_fail(hearth_save_add(save, &piece[0], 1, &err), HEARTH_EINVAL);
 }
 
@@ -104,10 +104,10 @@ Test(twice, a_byte_string_is_refused_by_its_key_alone)
             .key_len = 4,
             .data = x,
             .len = 4 + (size_t)i };
-    must(hearth_save_add(save, piece, 2, &err));
+    must(hearth_save_add(save, piece, 2, &err), err);
     must_fail(hearth_save_add_bytes(save, b, 2, &err), HEARTH_EINVAL);
     refused("'note'");
-    must(hearth_save_add_bytes(save, &b[1], 1, &err));
+    must(hearth_save_add_bytes(save, &b[1], 1, &err), err);
     must_fail(hearth_save_add_bytes(save, &b[0], 1, &err), HEARTH_EINVAL);
     refused("'note'");
 }
@@ -119,7 +119,7 @@ Test(twice, empty_pieces_and_other_boxes_are_fine)
     struct hearth_piece piece[5] = { half(&zero), half(&four), none, none, like };
 
     piece[2].shape = piece[3].shape = &zero;
-    must(hearth_save_add(save, piece, 5, &err));
+    must(hearth_save_add(save, piece, 5, &err), err);
 }
 
 Test(twice, is_found_among_thousands)
@@ -132,8 +132,8 @@ Test(twice, is_found_among_thousands)
         snprintf(key[i], sizeof(key[i]), "layer.%d", i);
         piece[i] = rank_piece(key[i], x, 0, NULL);
     }
-    must(hearth_save_add(save, w, 2, &err));
-    must(hearth_save_add(save, piece, MANY, &err));
+    must(hearth_save_add(save, w, 2, &err), err);
+    must(hearth_save_add(save, piece, MANY, &err), err);
     for (int i = 0; i < MANY; i += 500) {
         must_fail(hearth_save_add(save, &piece[i], 1, &err), HEARTH_EINVAL);
         refused(key[i]);
@@ -146,10 +146,10 @@ Test(twice, is_refused_by_whoever_has_taken_the_save)
     struct hearth_piece piece[2] = { half(&zero), half(&four) };
     struct hearth_ticket ticket;
 
-    must(hearth_save_add(save, &piece[0], 1, &err));
-    must(hearth_save_give(save, &ticket, &err));
-    must(hearth_save_take(r.h, &ticket, &save, &err));
+    must(hearth_save_add(save, &piece[0], 1, &err), err);
+    must(hearth_save_give(save, &ticket, &err), err);
+    must(hearth_save_take(r.h, &ticket, &save, &err), err);
     must_fail(hearth_save_add(save, &piece[0], 1, &err), HEARTH_EINVAL);
     refused("'w'");
-    must(hearth_save_add(save, &piece[1], 1, &err));
+    must(hearth_save_add(save, &piece[1], 1, &err), err);
 }

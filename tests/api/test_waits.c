@@ -252,11 +252,11 @@ static void open_old(void)
 {
     size_t count;
 
-    must(hearth_checkpoint_open(scene.r.h, HEARTH_STEP_NEWEST, &scene.old, &calls_err));
+    must(hearth_checkpoint_open(scene.r.h, HEARTH_STEP_NEWEST, &scene.old, &calls_err), calls_err);
     scene.item = (struct hearth_item)HEARTH_ITEM_INIT;
     scene.text = (struct hearth_item)HEARTH_ITEM_INIT;
-    must(hearth_item_at(scene.old, 1, 0, &scene.item, &calls_err));
-    must(hearth_item_find(scene.old, "text", 4, &scene.text, 1, &count, &calls_err));
+    must(hearth_item_at(scene.old, 1, 0, &scene.item, &calls_err), calls_err);
+    must(hearth_item_find(scene.old, "text", 4, &scene.text, 1, &count, &calls_err), calls_err);
 }
 
 /* All that calls_own needs; each slot was mapped once. */
@@ -271,14 +271,15 @@ static void make_scene(void)
         scene_save();
     open_old();
     scene.view = (struct hearth_view)HEARTH_VIEW_INIT;
-    must(hearth_view_open(scene.old, &scene.item, &scene.view, &calls_err));
-    must(hearth_load(scene.old, &p, 1, 0, &report, &calls_err));
+    must(hearth_view_open(scene.old, &scene.item, &scene.view, &calls_err), calls_err);
+    must(hearth_load(scene.old, &p, 1, 0, &report, &calls_err), calls_err);
     hearth_report_close(report);
     o.helper = 1;
-    must(hearth_open(&o, &scene.helper, &calls_err));
+    must(hearth_open(&o, &scene.helper, &calls_err), calls_err);
     patient.wait_ms = 10000;
     must(hearth_save_begin(
-            scene.helper, HEARTH_STEP_LATER, 65536, &patient, &scene.spare, &calls_err));
+                 scene.helper, HEARTH_STEP_LATER, 65536, &patient, &scene.spare, &calls_err),
+            calls_err);
     settle();
 }
 
@@ -443,8 +444,9 @@ Test(waits, a_step_that_was_set_in_vain_is_set_again, .timeout = 60)
 
     start();
     step = scene.step + 1;
-    must(hearth_save_begin(scene.r.h, HEARTH_STEP_LATER, 65536, NULL, &save, &calls_err));
-    must(hearth_save_add(save, &p, 1, &calls_err));
+    must(hearth_save_begin(scene.r.h, HEARTH_STEP_LATER, 65536, NULL, &save, &calls_err),
+            calls_err);
+    must(hearth_save_add(save, &p, 1, &calls_err), calls_err);
     settle();
     signal_engine(SIGSTOP);
     for (int i = 0; i < 2; i++)
@@ -453,10 +455,10 @@ Test(waits, a_step_that_was_set_in_vain_is_set_again, .timeout = 60)
     must_fail(hearth_save_set_step(save, step + 1, &calls_err), HEARTH_ESTATE);
     cr_assert(ne(ptr, strstr(calls_err.text, "attempt 1"), NULL), "%s", calls_err.text);
     cr_assert(zero(int, hearth_save_set_step(save, step, &calls_err)), "%s", calls_err.text);
-    must(hearth_save_commit(save, &handle, &calls_err));
+    must(hearth_save_commit(save, &handle, &calls_err), calls_err);
     cr_assert(zero(int, hearth_wait(handle, HEARTH_PROTECTED, 10000, &calls_err)), "%s",
             calls_err.text);
-    must(hearth_handle_id(handle, &id, &calls_err));
+    must(hearth_handle_id(handle, &id, &calls_err), calls_err);
     cr_assert(eq(u64, id.step, step));
     cr_assert(eq(u32, id.attempt, 1));
     hearth_handle_close(handle);

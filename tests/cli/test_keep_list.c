@@ -211,7 +211,7 @@ Test(keep_list, what_the_error_of_a_damaged_store_advises_lets_an_engine_start)
     cr_assert(zero(int, truncate(in_job(".hearth/store"), 40)));
     must_fail(hth_store_tmpfs_open(&o, &s, &err), HEARTH_ECORRUPT);
     cr_assert(zero(int, run_advice(err.text)), "%s: %s", err.text, err_text);
-    must(hth_store_tmpfs_open(&o, &s, &err));
+    must(hth_store_tmpfs_open(&o, &s, &err), err);
     s->ops->close(s);
 }
 

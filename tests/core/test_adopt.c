@@ -30,12 +30,12 @@ Test(adopt, a_second_engine_is_kept_out_and_told_by_whom)
     cr_assert(strstr(err.text, want) != NULL, "%s", err.text);
     must(hth_store_records(root, "job", &records, NULL));
     must_fail(hth_store_lock(records, "job", &fd, &err), HEARTH_ELOCKED);
-    must(hth_store_locked(root, "job", &holder, &err));
+    must(hth_store_locked(root, "job", &holder, &err), err);
     cr_assert(eq(int, holder.pid, getpid()));
     close_store();
-    must(hth_store_locked(root, "job", &holder, &err));
+    must(hth_store_locked(root, "job", &holder, &err), err);
     cr_assert(zero(int, holder.held));
-    must(hth_store_lock(records, "job", &fd, &err));
+    must(hth_store_lock(records, "job", &fd, &err), err);
     close(records);
     must_fail(open_store(&err), HEARTH_ELOCKED);
     close(fd);

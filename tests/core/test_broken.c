@@ -161,7 +161,7 @@ Test(broken, what_was_written_into_a_spoiled_slot_is_not_sealed)
         cr_assert(eq(uint, mend(), 1), "way %d", how);
         work_all();
         slot = take();
-        must(s->ops->seal(s, slot, save, "a", &err));
+        must(s->ops->seal(s, slot, save, "a", &err), err);
         s->ops->give(s, slot);
         s->ops->remove(s, save);
     }

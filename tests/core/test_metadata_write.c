@@ -88,7 +88,7 @@ static void *finished(struct hearth_metadata_writer *w, size_t *out_len)
 {
     void *bytes = NULL;
 
-    must(hearth_metadata_finish(w, &bytes, out_len, &err));
+    must(hearth_metadata_finish(w, &bytes, out_len, &err), err);
     frames_are_whole(bytes, *out_len);
     return bytes;
 }
@@ -101,7 +101,7 @@ static struct hearth_metadata_entry found(const char *name)
 {
     struct hearth_metadata_entry e = { .struct_size = sizeof(e) };
 
-    must(hearth_metadata_entry_find(md, name, strlen(name), &e, &err));
+    must(hearth_metadata_entry_find(md, name, strlen(name), &e, &err), err);
     return e;
 }
 
@@ -109,7 +109,7 @@ static void chunk_is(size_t entry, size_t i, const int64_t *offset, const int64_
 {
     struct hearth_metadata_chunk c = { .struct_size = sizeof(c) };
 
-    must(hearth_metadata_chunk_at(md, entry, i, &c, &err));
+    must(hearth_metadata_chunk_at(md, entry, i, &c, &err), err);
     for (uint32_t d = 0; d < c.ndim; d++) {
         cr_assert(eq(i64, c.offset[d], offset[d]));
         cr_assert(eq(i64, c.shape[d], shape[d]));
@@ -121,7 +121,7 @@ static void stored_is(const char *name, const int64_t *offset, uint32_t ndim, co
 {
     struct hearth_metadata_stored s = { .struct_size = sizeof(s) };
 
-    must(hearth_metadata_stored_find(md, name, strlen(name), offset, ndim, &s, &err));
+    must(hearth_metadata_stored_find(md, name, strlen(name), offset, ndim, &s, &err), err);
     cr_assert(eq(sz, s.path.len, strlen(path)));
     cr_assert(eq(int, memcmp(s.path.data, path, s.path.len), 0));
     cr_assert(eq(u64, s.at, at));
@@ -139,7 +139,7 @@ Test(metadata_write, what_was_added_comes_back)
 
     sample(w);
     bytes = finished(w, &len);
-    must(hearth_metadata_open(bytes, len, &md, &err));
+    must(hearth_metadata_open(bytes, len, &md, &err), err);
     must(hearth_metadata_info(md, &info, NULL));
     cr_assert(eq(sz, info.entries, 5));
     cr_assert(eq(sz, info.chunks, 6));
@@ -181,7 +181,7 @@ Test(metadata_write, nothing_added_is_a_metadata_too)
 
     must(hearth_metadata_write(NULL, NULL, &w, NULL));
     bytes = finished(w, &len);
-    must(hearth_metadata_open(bytes, len, &md, &err));
+    must(hearth_metadata_open(bytes, len, &md, &err), err);
     must(hearth_metadata_info(md, &info, NULL));
     cr_assert(eq(sz, info.entries, 0));
     cr_assert(eq(u32, info.id_kind, HEARTH_ID_NONE));
@@ -210,7 +210,7 @@ Test(metadata_write, pieces_of_many_ranks_stay_compact, .timeout = 120)
         }
     bytes = finished(w, &len);
     cr_assert(lt(sz, len, (size_t)TENSORS * RANKS * 120));
-    must(hearth_metadata_open(bytes, len, &md, &err));
+    must(hearth_metadata_open(bytes, len, &md, &err), err);
     must(hearth_metadata_info(md, &info, NULL));
     cr_assert(eq(sz, info.entries, TENSORS));
     cr_assert(eq(sz, info.stored, TENSORS * RANKS));
@@ -311,7 +311,7 @@ Test(metadata_write, pieces_of_one_tensor_agree)
             HEARTH_EINVAL, "reaches out");
     refused(piece(w, "v", HEARTH_DTYPE_NONE, D(2, 3), NULL, NULL, "b", 0), HEARTH_EINVAL, "dtype");
     refused(hearth_metadata_add_bytes(w, "w", 1, "a", 0, 1, &err), HEARTH_EEXIST, "taken");
-    must(hearth_metadata_add_bytes(w, "b", 1, "a", 0, 1, &err));
+    must(hearth_metadata_add_bytes(w, "b", 1, "a", 0, 1, &err), err);
     refused(hearth_metadata_add_bytes(w, "b", 1, "a", 0, 1, &err), HEARTH_EEXIST, "taken");
     refused(piece(w, "b", HEARTH_FLOAT32, D(2, 3), NULL, NULL, "b", 0), HEARTH_EINVAL,
             "a byte item and a tensor");
@@ -341,7 +341,7 @@ Test(metadata_write, names_and_paths_are_what_a_reader_takes)
     refused(hearth_metadata_write("\xff", NULL, &none, &err), HEARTH_EINVAL, "UTF-8");
     refused(hearth_metadata_add_path(w, "b", 1, &step, 0, &err), HEARTH_EINVAL, "step");
     refused(hearth_metadata_add_path(w, "b", 1, &bad, 1, &err), HEARTH_EINVAL, "UTF-8");
-    must(hearth_metadata_add_path(w, "b", 1, &step, 1, &err));
+    must(hearth_metadata_add_path(w, "b", 1, &step, 1, &err), err);
     refused(hearth_metadata_add_path(w, "b", 1, &step, 1, &err), HEARTH_EEXIST, "path");
     refused(hearth_metadata_finish(w, &out, &len, &err), HEARTH_EINVAL, "'b': it has a path");
     must_fail(hearth_metadata_finish(NULL, &out, &len, &err), HEARTH_EINVAL);
@@ -385,14 +385,14 @@ Test(metadata_write, a_piece_that_finds_no_memory_leaves_no_entry)
     int rc;
 
     for (unsigned call = 1; call <= 20; call++) {
-        must(hearth_metadata_write("id", NULL, &w, &err));
+        must(hearth_metadata_write("id", NULL, &w, &err), err);
         refuse_in = call;
         rc = hearth_metadata_add_piece(w, &piece, "a.distcp", 0, 12, &err);
         refuse_in = 0;
         refused += rc == HEARTH_ENOMEM;
-        must(hearth_metadata_finish(w, &bytes, &len, &err));
-        must(hearth_metadata_open(bytes, len, &md, &err));
-        must(hearth_metadata_info(md, &info, &err));
+        must(hearth_metadata_finish(w, &bytes, &len, &err), err);
+        must(hearth_metadata_open(bytes, len, &md, &err), err);
+        must(hearth_metadata_info(md, &info, &err), err);
         cr_expect(eq(sz, info.entries, rc ? 0 : 1), "call %u", call);
         cr_expect(eq(sz, info.stored, rc ? 0 : 1), "call %u", call);
         hearth_metadata_close(md);

@@ -147,7 +147,7 @@ Test(pickle, memory_handed_in_is_the_limit)
         bytes[n++] = 'N';
     bytes[n++] = 't';
     bytes[n++] = '.';
-    must(hth_pickle_load(&p, globals, 4, bytes, n, memory, hth_pickle_memory(1000), &err));
+    must(hth_pickle_load(&p, globals, 4, bytes, n, memory, hth_pickle_memory(1000), &err), err);
     cr_assert(eq(u32, hth_pickle_root(&p)->n, 997));
     refused(hth_pickle_load(&p, globals, 4, bytes, n, memory, hth_pickle_memory(500), &err),
             "more than 501 values");
@@ -216,8 +216,8 @@ Test(pickle, opcodes_of_values_are_for_values)
         uint32_t values;
 
         refused(load(all[i], n), "not allowed");
-        must(hth_pickle_load_values(&p, globals, 4, all[i], n, memory, sizeof(memory), &err));
-        must(hth_pickle_measure(all[i], n, &len, &values, &err));
+        must(hth_pickle_load_values(&p, globals, 4, all[i], n, memory, sizeof(memory), &err), err);
+        must(hth_pickle_measure(all[i], n, &len, &values, &err), err);
         cr_assert(eq(sz, len, n));
         cr_assert(le(u32, p.values - 1, values));
     }

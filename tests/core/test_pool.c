@@ -421,11 +421,11 @@ Test(pool, two_engines_of_a_machine_do_not_promise_the_same_memory)
     must(s->ops->reserve(s, &size, 1, NULL));
     must_fail(other_reserves(size, &other, &err), HEARTH_ENOSPC);
     cr_assert(ne(ptr, strstr(err.text, "promised to other engines here"), NULL), "%s", err.text);
-    must(other_reserves(40 * MIB, &other, &err));
+    must(other_reserves(40 * MIB, &other, &err), err);
     work_all();
     (void)s->ops->work(
             s, HTH_WORK_ALL); /* what is made is promised no more: the kernel counts it */
-    must(other_reserves(60 * MIB, &other, &err));
+    must(other_reserves(60 * MIB, &other, &err), err);
     must_fail(s->ops->reserve(s, (uint64_t[]){ size, 40 * MIB }, 2, &err), HEARTH_ENOSPC);
     other->ops->close(other);
     teardown();
@@ -440,7 +440,7 @@ Test(pool, room_that_an_engine_only_looks_for_is_not_promised)
 
     tight((struct hth_store_tmpfs_opts){ 0 });
     must(s->ops->enough(s, &size, 1, NULL));
-    must(other_reserves(size, &other, &err));
+    must(other_reserves(size, &other, &err), err);
     must_fail(s->ops->enough(s, &size, 1, NULL), HEARTH_ENOSPC);
     other->ops->close(other);
     teardown();
@@ -462,7 +462,7 @@ Test(pool, what_an_engine_promised_that_was_killed_counts_no_more)
     }
     cr_assert(eq(int, waitpid(pid, &status, 0), pid));
     cr_assert(zero(int, status));
-    must(s->ops->reserve(s, &size, 1, &err));
+    must(s->ops->reserve(s, &size, 1, &err), err);
     teardown();
 }
 
@@ -497,7 +497,7 @@ Test(pool, a_full_mount_is_an_error_and_what_is_sealed_stays)
     must_fail(raw_put(s, save, "raw", slot->base, MIB, &err), HEARTH_ENOSPC);
     cr_assert(strstr(err.text, "common object 'raw' of 1048576 bytes: enlarge") != NULL, "%s",
             err.text);
-    must(s->ops->record_put(s, "keep", "x", 1, &err)); /* has memory of its own */
+    must(s->ops->record_put(s, "keep", "x", 1, &err), err); /* has memory of its own */
     cr_assert(eq(u64, wrong(slot->base, SIZE, 7), 0));
     s->ops->give(s, slot); /* going back needs no room */
     slot = take(SIZE);
@@ -643,7 +643,7 @@ Test(pool, what_a_container_before_this_one_made_counts)
     cr_assert(ne(ptr, strstr(said, "charged-above"), NULL), "%s", said);
     put_text(proc, "memory.stat", "anon 0\nfile 0\nshmem 12582912\n"); /* all is charged here */
     must(s->ops->scan(s, found_nothing, NULL, NULL));
-    must(s->ops->reserve(s, sizes, 2, &err));
+    must(s->ops->reserve(s, sizes, 2, &err), err);
     teardown();
     tmp_root_remove(proc);
 }

@@ -174,7 +174,7 @@ Test(room, the_sentence_names_the_three_numbers)
     struct hth_room room = { .mount = 100, .size = 200, .cgroup = 90, .memory = HTH_ROOM_NONE };
     struct hearth_error err;
 
-    must(hth_room_fits(&room, 80, 10, "/x/job", &err));
+    must(hth_room_fits(&room, 80, 10, "/x/job", &err), err);
     must_fail(hth_room_fits(&room, 81, 10, "/x/job", &err), HEARTH_ENOSPC);
     must_say(err.text,
             "81 bytes do not fit: its cgroup has room for 80; raise that, or keep fewer steps or "

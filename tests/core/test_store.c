@@ -218,7 +218,7 @@ STORE_TEST(what_was_reserved_is_all_there_is)
     must_fail(rig.s->ops->reserve(rig.s, &huge, 1, &err), HEARTH_ENOSPC);
     must_fail(rig.s->ops->take(rig.s, huge, &slot, &err), HEARTH_ENOSPC);
     rig.s->ops->give(rig.s, first);
-    must(rig.s->ops->take(rig.s, 3 * MIB, &slot, &err));
+    must(rig.s->ops->take(rig.s, 3 * MIB, &slot, &err), err);
 }
 
 STORE_TEST(slots_that_nobody_asks_for_any_more_make_way)

@@ -718,14 +718,14 @@ Test(module, runs_the_same_engine_on_a_thread, .init = make_root, .fini = remove
     cr_assert(ne(ptr, so, NULL), "%s", path);
     m = dlsym(so, HTH_ENGINE_MODULE_SYMBOL);
     cr_assert(eq(u32, m->abi, HTH_ENGINE_MODULE_ABI));
-    must(m->start(9, argv, &engine, &err));
+    must(m->start(9, argv, &engine, &err), err);
     cr_assert(eq(int, wait_ready(), 1));
     cr_assert(eq(int, threads_that_take_signals(), 1), "the host's own alone");
     must_fail(m->start(9, argv, &other, &err), HEARTH_ELOCKED);
     cr_assert(eq(int, status_of(start_usual(NULL, NULL)), 3));
     m->stop(engine);
     cr_assert(eq(int, dial(), -1));
-    must(m->start(9, argv, &engine, &err));
+    must(m->start(9, argv, &engine, &err), err);
     m->stop(engine);
     must_fail(m->start(1, argv, &engine, &err), HEARTH_EINVAL);
 }

@@ -525,7 +525,7 @@ Test(elsewhere, the_folder_that_is_open_gets_the_socket_wherever_its_path_leads)
 
     cr_assert(mkdtemp(ours) && mkdtemp(other));
     dir_fd = open(ours, O_PATH);
-    must(hth_server_open(dir_fd, other, epoll_fd, &events, &log, &server, &err));
+    must(hth_server_open(dir_fd, other, epoll_fd, &events, &log, &server, &err), err);
     snprintf(sock, sizeof(sock), "%s/sock", ours);
     cr_assert(zero(int, access(sock, F_OK)));
     cr_assert(zero(int, rmdir(other)), "something lies in the other one");

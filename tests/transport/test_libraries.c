@@ -135,9 +135,9 @@ ParameterizedTest(size_t *row, libraries, the_one_that_is_named_is_loaded_and_st
     char nowhere[64];
 
     snprintf(nowhere, sizeof(nowhere), "/nowhere/%s", r->file);
-    must(open_with(r, library, &err));
-    must(open_with(r, library, &err));
-    must(open_with(r, NULL, &err));
+    must(open_with(r, library, &err), err);
+    must(open_with(r, library, &err), err);
+    must(open_with(r, NULL, &err), err);
     must_fail(open_with(r, nowhere, &err), HEARTH_ESTATE);
     must_name(err.text, library);
 }
@@ -183,9 +183,9 @@ ParameterizedTest(size_t *row, libraries, the_environment_is_as_it_was)
     setenv("HFI_NO_BACKTRACE", "0", 1);
     unsetenv("FI_PROVIDER");
     before = environment_sum();
-    must(open_with(&rows[*row], NULL, &err));
+    must(open_with(&rows[*row], NULL, &err), err);
     cr_assert(eq(sz, environment_sum(), before));
-    must(open_with(&rows[*row], NULL, &err));
+    must(open_with(&rows[*row], NULL, &err), err);
     cr_assert(eq(sz, environment_sum(), before));
 }
 
@@ -215,8 +215,8 @@ ParameterizedTest(size_t *row, libraries, descriptors_are_told_apart_whatever_th
     cr_assert(zero(int, setrlimit(RLIMIT_NOFILE, &files)));
     while (last < FDS_FROM)
         cr_assert(ge(int, last = open("/dev/null", O_RDONLY), 0)); /* NOLINT: not close-on-exec */
-    must(hth_transport_open(
-            rows[*row].module, getenv("HEARTH_TEST_LIB"), &opts, &events, &t, &err));
+    must(hth_transport_open(rows[*row].module, getenv("HEARTH_TEST_LIB"), &opts, &events, &t, &err),
+            err);
     cr_assert(zero(int, fcntl(1100, F_GETFD)));
     cr_assert(zero(int, fcntl(last, F_GETFD)));
     for (int fd = last + 1; fd < last + 200; fd++)

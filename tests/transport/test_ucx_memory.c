@@ -98,7 +98,7 @@ static void side_open(struct side *s)
     s->bytes = malloc(BYTES);
     cr_assert(ne(ptr, s->bytes, NULL));
     memset(s->bytes, 1, BYTES);
-    must(s->t->ops->reg(s->t, s->bytes, BYTES, &s->region, &err));
+    must(s->t->ops->reg(s->t, s->bytes, BYTES, &s->region, &err), err);
 }
 
 static void side_close(struct side *s)
@@ -122,8 +122,8 @@ static void pair_open(struct side pair[2])
 
     side_open(&pair[0]);
     side_open(&pair[1]);
-    must(pair[0].t->ops->address(pair[0].t, addr, &len, &err));
-    must(pair[1].t->ops->connect(pair[1].t, addr, len, &pair[1].conn, &err));
+    must(pair[0].t->ops->address(pair[0].t, addr, &len, &err), err);
+    must(pair[1].t->ops->connect(pair[1].t, addr, len, &pair[1].conn, &err), err);
     while (!(pair[0].up && pair[1].up) && clock_ms(NULL) < end)
         pair_progress(pair);
     cr_assert(eq(int, pair[0].up + pair[1].up, 2));
