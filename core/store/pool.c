@@ -48,6 +48,8 @@ static int is_better(
         return taker_strangeness(s, taker) < taker_strangeness(best, taker);
     if (fits && hth_save_none(s->half) != hth_save_none(best->half))
         return hth_save_none(s->half); /* hth_pool_resume() may still use such bytes */
+    if (fits && s->pub.capacity == best->pub.capacity && s->touched != best->touched)
+        return s->touched > best->touched;
     return s->pub.capacity < best->pub.capacity;
 }
 
@@ -412,6 +414,17 @@ int hth_pool_ready(struct hth_store *s, uint64_t bytes)
 
     hth_slots_settle(t);
     return best_ready(t, bytes, TAKER_ENGINE) != NULL;
+}
+
+/* Where an object was written, its pages are there, whether our mapping has them or not. */
+int hth_pool_cold(struct hth_store *s, uint64_t bytes, uint32_t rank)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    const struct tmpfs_slot *slot;
+
+    hth_slots_settle(t);
+    slot = best_ready(t, bytes, rank);
+    return slot && slot->taker == TAKER_NONE && hth_back_is_cold(t, slot);
 }
 
 uint64_t hth_pool_work(struct hth_store *s, unsigned slots)

@@ -133,7 +133,7 @@ static int to_mend(const struct hth_tmpfs *t, const struct tmpfs_slot *slot)
     return t->gives_huge && may_collapse(t, slot);
 }
 
-static int to_touch(const struct hth_tmpfs *t, const struct tmpfs_slot *slot)
+int hth_back_is_cold(const struct hth_tmpfs *t, const struct tmpfs_slot *slot)
 {
     return slot->made == slot->pub.capacity && slot->touched < slot->pub.capacity &&
            !t->opts.no_prefault && !t->no_populate;
@@ -150,7 +150,7 @@ int hth_back_piece(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_e
         rc = back_make(t, slot, work_piece(t, 0), err);
         return rc ? rc : 1;
     }
-    if (!to_touch(t, slot))
+    if (!hth_back_is_cold(t, slot))
         return 0;
     len = back_least(WORK_PIECE, slot->pub.capacity - slot->touched);
     if ((rc = back_populate(slot, len, to_mend(t, slot))))
@@ -293,7 +293,8 @@ static struct tmpfs_slot *next_to_make(const struct hth_tmpfs *t)
 static struct tmpfs_slot *next_to_touch(const struct hth_tmpfs *t)
 {
     for (struct tmpfs_slot *s = t->slots; s; s = s->next)
-        if (!s->foreign && !s->broken && !s->busy && s->state == TMPFS_FREE && to_touch(t, s))
+        if (!s->foreign && !s->broken && !s->busy && s->state == TMPFS_FREE &&
+                hth_back_is_cold(t, s))
             return s;
     return NULL;
 }

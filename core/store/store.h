@@ -241,6 +241,10 @@ struct hth_store_ops {
     /* 1: take() would find a free slot of so many bytes, and have nothing to make. */
     int (*ready)(struct hth_store *s, uint64_t bytes);
 
+    /* 1: the slot of so many bytes that lend() would find was never written, and work() has not
+     * touched all its pages: the rank's first copy into it would clear them. NULL: never. */
+    int (*cold)(struct hth_store *s, uint64_t bytes, uint32_t rank);
+
     uint64_t (*id)(
             struct hth_store *s); /* random, kept in .hearth/store: same id = the memory survived */
     void (*close)(struct hth_store *s); /* unmap; files stay */

@@ -157,6 +157,7 @@ static const struct hth_store_ops tmpfs_ops = {
     .work = hth_pool_work,
     .soon = hth_pool_soon,
     .ready = hth_pool_ready,
+    .cold = hth_pool_cold,
     .id = store_id,
     .close = store_close,
 };

@@ -263,12 +263,15 @@ void hth_pool_condemn(struct hth_store *s, struct hth_slot *slot, const char *wh
 uint64_t hth_pool_work(struct hth_store *s, unsigned slots);
 int hth_pool_soon(struct hth_store *s, uint64_t bytes);
 int hth_pool_ready(struct hth_store *s, uint64_t bytes);
+int hth_pool_cold(struct hth_store *s, uint64_t bytes, uint32_t rank);
 void hth_pool_expect(struct hth_store *s, int on);
 
 /* slot_back.c: pages under slots. close: the workers have stopped. */
 int hth_back_open(struct hth_tmpfs *t, struct hearth_error *err);
 void hth_back_close(struct hth_tmpfs *t);
 uint64_t hth_back_missing(const struct hth_tmpfs *t);
+/* 1: work() is to touch pages of this slot, which is made. */
+int hth_back_is_cold(const struct hth_tmpfs *t, const struct tmpfs_slot *slot);
 int hth_back_all(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err);
 /* One bounded piece; 0: nothing left to do for this slot. Negative: it cannot be backed. */
 int hth_back_piece(struct hth_tmpfs *t, struct tmpfs_slot *slot, struct hearth_error *err);

@@ -3,7 +3,7 @@
  * A rank's next slot is lent before it asks, so that its begin does not wait: once its epoch has
  * recovered, and whenever a save was handed over or decided, if there would be room for one more.
  *
- *     something changed ─► room, and a slot that is ready?
+ *     something changed ─► room, and a slot that is ready, with its pages cleared?
  *                             ├─ yes: LENT, unasked ─┬─► BEGIN of it, which names the save
  *                             │                      └─► BEGIN without it: the slot is taken back
  *                             └─ no: looked at again at the next change
@@ -82,6 +82,14 @@ static void lend_ahead_slot(struct hth_node *n, struct client *c, uint64_t bytes
     lend_ahead_say(n, c, l, slot);
 }
 
+/* 1: a worker is making the slot, or clears its pages, and wakes the engine. A slot that is lent is
+ * not cleared any more: its rank would do it, while training waits for its copy. */
+static int lend_ahead_is_made_soon(struct hth_store *store, uint64_t bytes, uint32_t rank)
+{
+    return store->ops->soon(store, bytes) ||
+           (store->ops->cold && store->ops->cold(store, bytes, rank));
+}
+
 void lend_ahead_tick(struct hth_node *n)
 {
     struct hth_store *store = n->env.store;
@@ -97,10 +105,10 @@ void lend_ahead_tick(struct hth_node *n)
                 hth_commit_room(n->commit, c->rank, HTH_STEP_MAX, NULL, NULL) ||
                 undecided_room(n, c->rank, NULL, bytes, 1, NULL))
             continue;
-        if (store->ops->ready(store, bytes))
+        if (lend_ahead_is_made_soon(store, bytes, c->rank))
+            n->lend_ahead_look = 1;
+        else if (store->ops->ready(store, bytes))
             lend_ahead_slot(n, c, bytes);
-        else if (store->ops->soon(store, bytes))
-            n->lend_ahead_look = 1; /* a worker is making it, and wakes the engine */
     }
 }
 

@@ -162,7 +162,7 @@ static void whole(void)
             0.67);
     show("save: until sealed (with checksums)", &steady, "streaming copy, same threads", &copy,
             0.50);
-    show("first save: begin, add, commit", &first, "a steady one", &blocked, 0.40);
+    show("first save: begin, add, commit", &first, "a steady one", &blocked, 0.80);
 }
 
 /* All memory is new to the engine, then some of it, then none. */
@@ -182,7 +182,7 @@ static void unsaid(void)
         series_add(&steady, rate(save(&p, 1).blocked));
         close_job();
     }
-    show("second save, object_bytes not given", &second, "a steady one", &steady, 0.40);
+    show("second save, object_bytes not given", &second, "a steady one", &steady, 0.50);
 }
 
 /* So many pieces as make the same bytes. */

@@ -147,6 +147,44 @@ Test(pool_workers, while_few_are_wanted_workers_make_what_somebody_was_refused_a
     teardown();
 }
 
+static void do_newest(void)
+{
+    struct hth_work *work = asked;
+
+    asked = work->next;
+    work->run(work);
+    work->done(work);
+}
+
+/* Rss, not blocks: memory that is allocated and not cleared counts as blocks too. */
+Test(pool_workers, a_slot_is_cold_until_workers_have_cleared_it_and_the_cleared_one_is_lent)
+{
+    uint64_t sizes[] = { 8 * MIB, 8 * MIB };
+    struct hth_slot *slot;
+
+    setup(128 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
+    must(s->ops->foresee(s, sizes, 2, NULL));
+    cr_assert(zero(int, s->ops->cold(s, 8 * MIB, 0))); /* it is not ready */
+    while (hth_store_tmpfs_missing(s)) {
+        (void)s->ops->work(s, 2);
+        do_works();
+    }
+    for (int piece = 0; piece < 2; piece++) { /* the first slot's worker does not begin */
+        cr_assert(eq(int, s->ops->cold(s, 8 * MIB, 0), 1));
+        (void)s->ops->work(s, HTH_WORK_ALL);
+        cr_assert(eq(u32, works(), 2));
+        do_newest();
+    }
+    cr_assert(zero(int, s->ops->cold(s, 8 * MIB, 0)));
+    must(s->ops->lend(s, 8 * MIB, 0, &slot, NULL));
+    cr_assert(eq(long, smaps_kib(slot, "Rss"), (long)(slot->capacity / 1024)));
+    cr_assert(eq(int, s->ops->cold(s, 8 * MIB, 1), 1)); /* the other one */
+    s->ops->give(s, slot);
+    cr_assert(zero(int, s->ops->cold(s, 8 * MIB, 0)));
+    do_all();
+    teardown();
+}
+
 static struct hth_slot *take_made(uint64_t bytes)
 {
     refused(bytes);

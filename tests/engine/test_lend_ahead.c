@@ -111,6 +111,45 @@ Test(lend_ahead, a_save_that_does_not_fit_is_refused)
             HEARTH_EINVAL);
 }
 
+/* The workers clear the slot's pages until then. */
+static uint64_t cold_until_ms;
+
+static int cold_for_a_while(struct hth_store *s, uint64_t bytes, uint32_t rank)
+{
+    (void)s, (void)bytes, (void)rank;
+    return w.now_ms < cold_until_ms;
+}
+
+static void cold_for(uint64_t ms)
+{
+    struct hth_store *store = hth_node_ctx(node)->store;
+    static struct hth_store_ops ops;
+
+    ops = *store->ops;
+    ops.cold = cold_for_a_while;
+    store->ops = &ops;
+    cold_until_ms = w.now_ms + ms;
+}
+
+Test(lend_ahead, a_slot_is_not_lent_ahead_before_workers_have_cleared_its_pages)
+{
+    uint64_t token = begin();
+
+    cold_for(250);
+    must(say(OURS, HTH_LOCAL_ABORT, token, HTH_LOCAL_OK));
+    cr_assert(zero(u32, lent_ahead()));
+    cold_until_ms = w.now_ms;
+    world_advance(&w, w.now_ms + 5000); /* the engine looks again at its next event */
+    cr_assert(eq(u32, aheads, 1));
+}
+
+/* The rank clears the pages itself, as it writes. */
+Test(lend_ahead, a_rank_that_asks_meanwhile_is_lent_a_slot)
+{
+    cold_for(1000);
+    must(begin_of(0, UINT64_MAX, BYTES, 0, HTH_LOCAL_LENT));
+}
+
 /* Another process of the rank has begun the step, or this one did and has forgotten. */
 Test(lend_ahead, an_attempt_is_begun_once)
 {
