@@ -13,7 +13,7 @@
  * Comments name the messages of the code that an event stands for; README.md has the list.
  *
  * Switches (-D): bounds O, S, C, MINC, KEEP, NSIL, NLOSS, NCR, NMR, NCUT, NREL,
- * NSTG, FLIGHT, RM, SPARE, P; the rules GIVE, ORDERED, STANDS (1 = as proposed); mutants below.
+ * NSTG, FLIGHT, RM, SPARE, P; mutants below.
  */
 #ifndef O
 #define O 2         /* objects in a save */
@@ -74,16 +74,6 @@
 #endif
 #ifndef LIVE
 #define LIVE 1      /* 0: safety only */
-#endif
-/* rules, 1 = as proposed */
-#ifndef GIVE
-#define GIVE 1      /* the spare is for copies of kept saves, until the map is settled, and copies of undecided ones give way to them */
-#endif
-#ifndef ORDERED
-#define ORDERED 1   /* an undecided save is promised only by who has all that is assigned here of what is kept */
-#endif
-#ifndef STANDS
-#define STANDS 1    /* a copy that was promised does not give way */
 #endif
 /* mutants, 0 = as proposed */
 #ifndef NOREACH
@@ -161,14 +151,14 @@
 #ifndef KEEPUND
 #define KEEPUND 0   /* unassigned copies of an undecided save stay until it is decided */
 #endif
+#ifndef NOWAIT
+#define NOWAIT 0    /* copies of undecided saves are pulled while the map is not settled */
+#endif
 #ifndef NOGEN
 #define NOGEN 0     /* a save may begin where bytes are free, though keep + 1 saves are there already */
 #endif
 #ifndef STG
 #define STG 0       /* a save is staged where bytes are free, whatever copies need */
-#endif
-#ifndef NOPRIO
-#define NOPRIO 0    /* the next save takes room before what is kept is whole here */
 #endif
 
 #define GOOD (!(SERIALMEM||NOCFG||NUMBER||CONTENT||TELLK||TELLC||TELLP||TELLS||TELLR||OLDPROM||KEEPMEM||LOSTMEM||FORGET||LATE))
@@ -224,6 +214,7 @@ byte  nw[4];         /* next save a node's rank writes */
 byte  up, si;        /* memory not lost; silent */
 byte  bc;            /* saves begun before the faults ended */
 bool  calm;
+bool  over;          /* the tries of the newest map are over */
 byte  nsil, nloss, ncr, nmr, nstale, nrel;
 #if NSTG
 byte  sg[4];         /* saves that a node's rank has staged */
@@ -277,23 +268,18 @@ inline kept() {
 #define MKS(x,s) (MK(x,s,0)+MK(x,s,1)+MK(x,s,2))
 #define HASMINE(x,s) ((!MINE(x,0)||HAS(x,s,0)) && (!MINE(x,1)||HAS(x,s,1)) && (!MINE(x,2)||HAS(x,s,2)))
 #endif
-#if NOPRIO
-#define MISSING(x) 0
-#else
 #define MISSING(x) (MKS(x,0)+MKS(x,1)+(S>2 -> MKS(x,2%S) : 0)+(S>3 -> MKS(x,3%S) : 0))
-#endif
 #if RM
 #define CAP(x) RM
 #else
 #define CAP(x) ((KEEP+1)*OWED(x))
 #endif
-#if GIVE
 #define ROOMK(x) (USED(x)+1<=CAP(x)+(ES(pos[x]) -> 0 : SPARE)) /* for what is kept */
-#define ROOMN(x) (USED(x)+MISSING(x)+1<=CAP(x))                /* for the next save */
-#else
-#define ROOMK(x) (USED(x)+1<=CAP(x)+SPARE)
-#define ROOMN(x) (USED(x)+MISSING(x)+1<=CAP(x)+SPARE)
-#endif
+#define ROOMN(x) (USED(x)+1<=CAP(x))                           /* for the next save */
+/* a copy of what is kept has no room here */
+#define TRIED(x) (ON(x) && MISSING(x)>0 && !ROOMK(x))
+/* copies of undecided saves are pulled: the map is settled, or its tries are over */
+#define TURN(x) (NOWAIT || ES(pos[x]) || over)
 #if FLIGHT
 #define USED(x) (POPH(h[x])+SG(x)+(fl[x]!=0))
 #else
@@ -339,7 +325,9 @@ inline take(x,p) { obey(x,p); chk(); promises(); gc() }
    They are facts; the coordinator may look at them at any later time or never */
 inline promises() {
   q=0; do :: q<4 -> if :: ON(q) && OWED(q)>0 && (!GOOD || EC(pos[q])==EC(hd)) -> s1=0; do :: s1<S ->
-       if :: OPEN(q,s1) && sl[s1]==ALL && HASMINE(q,s1) && (!ORDERED || s1<=ED(pos[q]) || MISSING(q)==0) && (!GOOD || s1>ED(hd) || (INK(s1) && !ES(hd))) -> pr[q*S+s1]=pr[q*S+s1]|PBIT(q) :: else fi; s1++ :: else -> break od; s1=0 :: else fi;
+       if :: OPEN(q,s1) && sl[s1]==ALL && HASMINE(q,s1) &&
+             (!GOOD || s1>ED(hd) || (INK(s1) && !ES(hd))) -> pr[q*S+s1]=pr[q*S+s1]|PBIT(q)
+          :: else fi; s1++ :: else -> break od; s1=0 :: else fi;
        q++ :: else -> break od; q=0 }
 
 /* fewer states: heads that nobody can take any more are shifted out */
@@ -353,6 +341,7 @@ inline gc() {
 /* the log grows by one state: on record, then told (mutants: told, then on record). The coordinator's own node obeys at once */
 inline append(l,map,d,k,s,cfg,tell) {
   assert(nx<P);
+  if :: (cfg) -> over=false :: else fi;
   e[nx] = PACK(l,map,d,k,s,((cfg) -> nx : EC(hd)),(EN(hd)+1));
 #if NCUT
   if :: (cfg) -> said=0 :: else fi;   /* it was said under another map */
@@ -392,21 +381,24 @@ inline append(l,map,d,k,s,cfg,tell) {
           :: else -> break od; q1=0; sl[s1]=ALL; \
        if :: !calm -> bc=bc|(1<<s1) :: else fi; printf("all ranks write save %d\n",s1); s1=0; promises() }
 /* a holder pulls, verifies, seals: HTH_MSG_OFFER, and what answers it */
+#define MAYPULL(x,s,j) (ON(x) && !gone && MINE(x,j) && OPEN(x,s) && !HAS(x,s,j) && \
+      (KEPT(x,s) -> ROOMK(x) : (ROOMN(x) && TURN(x))) && SRC(x,s,j))
 #if FLIGHT
 #define PULL(x,s,j) \
- :: d_step { ON(x) && !gone && fl[x]==0 && MINE(x,j) && OPEN(x,s) && !HAS(x,s,j) && (KEPT(x,s) -> ROOMK(x) : ROOMN(x)) && SRC(x,s,j) -> fl[x]=1+(s)*O+(j); printf("node %d begins to pull object %d of save %d\n",x,j,s) }
+ :: d_step { fl[x]==0 && MAYPULL(x,s,j) -> fl[x]=1+(s)*O+(j); \
+      printf("node %d begins to pull object %d of save %d\n",x,j,s) }
 #define PULLED(x) \
  :: d_step { ON(x) && !gone && fl[x]!=0 -> s1=(fl[x]-1)/O; j1=(fl[x]-1)%O; fl[x]=0; \
       if :: UNASKED || (MINE(x,j1) && OPEN(x,s1)) -> h[x]=h[x]|BIT(s1,j1); printf("node %d holds object %d of save %d\n",x,j1,s1) :: else fi; s1=0; j1=0; promises() }
 #else
 #define PULL(x,s,j) \
- :: d_step { ON(x) && !gone && MINE(x,j) && OPEN(x,s) && !HAS(x,s,j) && (KEPT(x,s) -> ROOMK(x) : ROOMN(x)) && SRC(x,s,j) -> h[x]=h[x]|BIT(s,j); printf("node %d holds object %d of save %d\n",x,j,s); promises() }
+ :: d_step { MAYPULL(x,s,j) -> h[x]=h[x]|BIT(s,j); \
+      printf("node %d holds object %d of save %d\n",x,j,s); promises() }
 #endif
-/* of an undecided save a copy, never the owner's own, gives way to one that is kept, and is pulled again */
-#define PROMISED(x,s) (pr[(x)*S+(s)]&PBIT(x))
-#define YIELD(x,s,j) \
- :: d_step { GIVE && ON(x) && !gone && s>ED(pos[x]) && HAS(x,s,j) && !(ISOWN(x) && OBJ(x)==j) && MISSING(x)>0 && !ROOMK(x) && !(STANDS && PROMISED(x,s)) -> \
-      h[x]=h[x]&~BIT(s,j); printf("node %d: its copy of object %d of save %d gives way\n",x,j,s) }
+/* what is kept is tried a bounded number of times under each map; then saving goes on */
+#define OVER \
+ :: d_step { !NOWAIT && !over && !gone && !ES(hd) && (TRIED(0)||TRIED(1)||TRIED(2)||TRIED(3)) -> \
+      over=true; printf("the tries of this map are over\n") }
 /* any head ever told that is not older than one's own (LATE: any) */
 #define TAKE(x) \
  :: atomic { ON(x) && !gone && pos[x]!=nx-1 && (LATE || FORGET || SERIALMEM || TELLK || TELLC || TELLP || TELLS || TELLR || KEEPMEM || LOSTMEM || pos[x]<nx-1) -> \
@@ -598,12 +590,7 @@ init {
   STAGE(0)
 #endif
 #endif
-#define PULLS(s,j) PULL(0,s,j) PULL(1,s,j) PULL(2,s,j) PULL(3,s,j) YIELDS(s,j)
-#if GIVE && RM==0
-#define YIELDS(s,j) YIELD(0,s,j) YIELD(1,s,j) YIELD(2,s,j) YIELD(3,s,j)
-#else
-#define YIELDS(s,j)
-#endif
+#define PULLS(s,j) PULL(0,s,j) PULL(1,s,j) PULL(2,s,j) PULL(3,s,j)
   PULLS(0,0) PULLS(0,1) PULLS(1,0) PULLS(1,1)
 #if O>2
   PULLS(0,2) PULLS(1,2)
@@ -623,7 +610,7 @@ init {
 #endif
   PROTECT(3) CANCEL(3)
 #endif
-  SETTLE TAKE(0) TAKE(1) TAKE(2) TAKE(3)
+  SETTLE OVER TAKE(0) TAKE(1) TAKE(2) TAKE(3)
   LOST(1) LOST(2) LOST(3) FOUND(1) FOUND(2) FOUND(3)
 #if STUCK
   MOVE(1) MOVE(2) MOVE(3)

@@ -490,22 +490,18 @@ void hth_commit_tick(struct hth_commit *c)
 {
     uint64_t now_ms = hth_now_ms(&c->ctx->clock);
     struct track *next;
-    int again;
 
     if (!c->joined)
         return;
     for (struct track *t = c->tracks; t; t = next) {
         next = t->next;
-        again = now_ms >= t->repeat_ms;
-        if (again) {
+        if (now_ms >= t->repeat_ms) {
             t->repeat_ms = now_ms + c->ctx->opts.retry_ms;
             facts_repeat(c, t);
         }
         if (now_ms >= t->repair_ms) {
             t->repair_ms = now_ms + 4 * (uint64_t)c->ctx->opts.retry_ms;
             (void)member_repair(c, t); /* last: it may remove t */
-        } else if (again && t->waits) {
-            (void)member_check(c, t); /* or with this */
         }
     }
     if (hth_is_coordinator(c->ctx)) {

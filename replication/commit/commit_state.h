@@ -83,8 +83,7 @@ struct track {
     int lost;                /* an object was lost here, and the save was not promised since */
     uint64_t promised_map;   /* the position of the map under which it was promised */
     uint32_t repairs;        /* tries begun so far under this map */
-    int waits;               /* the promise waits until kept saves have their room */
-    int room_coming;         /* a copy was dropped to make room, which is not free yet */
+    int no_slot;             /* at the last of them a copy had no slot */
     struct hth_draft *draft; /* the manifest has come, and a worker reads it */
     uint8_t *rank;           /* [local ranks] RANK_ bits */
     uint32_t objects;        /* how many the local ranks that are done have handed over */
@@ -384,14 +383,12 @@ void unreachable_tick(struct hth_commit *c, uint64_t now_ms);
 uint64_t unreachable_due_ms(const struct hth_commit *c);
 
 /* room.c; hth_commit_no_room() too */
+#define ROOM_TRIES 8u /* of a kept save, under one map */
 int room_goes_first(const struct hth_commit *c, const struct track *t); /* kept, map not settled */
 /* All that this node has to hold of the save is here, though perhaps not whole or not verified. */
 int room_has_all(const struct hth_commit *c, struct hth_held_save *s);
-/* 1: the save is undecided, and a kept one goes first. */
-int room_waits(struct hth_commit *c, struct hth_save_id save);
-/* No slot of `bytes` is free for a kept save. 1: an undecided copy was dropped, so there will be
- * one. */
-int room_make(struct hth_commit *c, struct track *t, uint64_t bytes);
+/* 1: the save is undecided, and a copy of a kept one still has to get a slot here. */
+int room_waits(const struct hth_commit *c, struct hth_save_id save);
 /* The node has no room for a copy of the save. */
 void refusal_of(struct hth_commit *c, struct track *t, uint32_t node, const char *text);
 

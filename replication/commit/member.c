@@ -299,8 +299,6 @@ int member_check(struct hth_commit *c, struct track *t)
     }
     if (!here || (t->promised && t->promised_map == c->head.mapped))
         return 0;
-    if ((t->waits = room_waits(c, t->id)))
-        return 0;
     if (head_fate(c, t->id) == FATE_KEPT)
         member_publish(c, s); /* the save came here after COMPLETE was sent */
     hth_point(&c->ctx->points, "promise");
@@ -406,8 +404,8 @@ static uint32_t member_sources(
 }
 
 /* Fetches the object. If a fetch of it runs already, it gets the nodes that have the object by the
- * present map as additional sources. */
-static void member_fetch(struct hth_commit *c, struct track *t, struct hth_held_save *s,
+ * present map as additional sources. 1: it has no slot. */
+static int member_fetch(struct hth_commit *c, struct track *t, struct hth_held_save *s,
         const struct hth_object *o, int runs)
 {
     uint32_t sources[2 * PLACES_MAX + 1 + STRANGERS];
@@ -430,17 +428,13 @@ static void member_fetch(struct hth_commit *c, struct track *t, struct hth_held_
     if (runs)
         hth_fetch_add_sources(c->ctx, s->id, o->id, sources, count);
     if (runs || count == 0 || room_waits(c, t->id))
-        return;
+        return 0;
     rc = hth_fetch_start(c->ctx, &want, &fetch, &err);
-    if (rc == HEARTH_EBUSY && c->ctx->store->ops->soon(c->ctx->store, hth_object_file_bytes(o))) {
-        t->room_coming = 1; /* a slot is being made: nothing is dropped for it */
-        return;
-    }
     if (rc != HEARTH_EBUSY && rc != HEARTH_ENOSPC)
-        return;
-    hth_commit_no_room(c, t->id, rc, err.text);
-    if (room_make(c, t, hth_object_file_bytes(o)) && !hth_fetch_start(c->ctx, &want, &fetch, NULL))
-        t->room_coming = 0; /* it was free at once */
+        return 0;
+    if (rc == HEARTH_ENOSPC || !c->ctx->store->ops->soon(c->ctx->store, hth_object_file_bytes(o)))
+        hth_commit_no_room(c, t->id, rc, err.text); /* none is being made */
+    return 1;
 }
 
 /* This node reads and verifies again what an earlier engine sealed, before it promises it. */
@@ -515,7 +509,7 @@ int member_repair(struct hth_commit *c, struct track *t)
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
 
     t->repairs++;
-    t->room_coming = 0;
+    t->no_slot = 0;
     if (!s || !s->has_manifest)
         return head_is_open(c, t->id) ? 0 : member_want_manifest(c, t);
     member_want_raws(c, t, s);
@@ -525,9 +519,9 @@ int member_repair(struct hth_commit *c, struct track *t)
 
         if (o->kind != HTH_OBJECT_RAW && (!h || h->state == HTH_HELD_RECEIVING) &&
                 places_have(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self))
-            member_fetch(c, t, s, o, h != NULL);
+            t->no_slot |= member_fetch(c, t, s, o, h != NULL);
     }
-    if (t->room_coming)
+    if (t->no_slot && t->repairs <= ROOM_TRIES)
         t->repair_ms = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
     member_verify(c, t);
     /* If the lost copy has no place here any more, no node sends it. */
@@ -560,7 +554,6 @@ void member_mapped(struct hth_commit *c)
         next = t->next;
         t->repair_ms = hth_now_ms(&ctx->clock);
         t->repairs = 0;
-        t->room_coming = 0;
         for (struct hth_held *h = s ? s->held : NULL; h; h = h->next)
             if (local_owns(ctx, h) && h->state == HTH_HELD_SEALED && h->slot)
                 member_offer_anew(c, s, h);

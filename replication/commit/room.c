@@ -1,26 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Room for copies. While the map is not settled, copies of kept saves go first: they are pulled
- * before copies of undecided saves. If there is no room for such a copy, a copy of an undecided
- * save that is not promised is dropped, and pulled again later. Promised copies stay, so nothing
- * undecided is promised before all that is kept has been tried. After some tries no save waits for
- * a kept one.
+ * Room for copies. While the map is not settled, copies of kept saves go first: a node pulls no
+ * copy of an undecided save while it lacks a slot for a copy of a kept one. Copies of undecided
+ * saves that are here already stay. After some tries under one map, undecided saves do not wait any
+ * more.
  *
  * A copy of an undecided save that has no room: its holder reports it with HELD, in the sentence
  * that sends which node the save waits for, and once in the log. Room comes when an older save is
  * decided, or when a map is settled and copies that have moved are freed. Until then the save
- * waits. If neither can come (all that is here is kept, is this save, or is newer), nothing makes
- * room, and the save fails.
+ * waits. If neither can come (all that is here is kept, is this save, or is newer, or a kept save
+ * has lacked room in all its tries), nothing makes room, and the save fails.
  */
 #include "commit_state.h"
-#include "replication/held/seal.h"
 
 #include <stdio.h>
 #include <string.h>
 
 /* ---- Kept saves go first ----------------------------------------------------------------- */
-
-#define TRIES 8u /* of a kept save, under one map */
 
 int room_goes_first(const struct hth_commit *c, const struct track *t)
 {
@@ -41,75 +37,35 @@ int room_has_all(const struct hth_commit *c, struct hth_held_save *s)
     return 1;
 }
 
-/* 1: under this map the kept save has not been tried yet, or room is being made for it. */
-static int room_is_waited_for(struct hth_commit *c, const struct track *t)
+/* 1: a copy of the kept save is not here, and was not tried yet or had no slot at the last try. */
+static int room_is_lacking(const struct hth_commit *c, const struct track *t)
 {
-    struct hth_held_save *s;
+    struct hth_held_save *s = room_goes_first(c, t) ? hth_holdings_find(c->ctx, t->id) : NULL;
 
-    if (!room_goes_first(c, t))
-        return 0;
-    if (t->room_coming)
-        return 1;
-    s = t->repairs ? NULL : hth_holdings_find(c->ctx, t->id);
-    return s && s->has_manifest && !room_has_all(c, s);
+    return s && s->has_manifest && (!t->repairs || t->no_slot) && !room_has_all(c, s);
 }
 
-/* 1: the save is of this epoch, is not decided, and is not the save that recovery chose. */
-static int room_is_undecided(const struct hth_commit *c, struct hth_save_id id)
+int room_waits(const struct hth_commit *c, struct hth_save_id save)
 {
     const struct hth_epoch *e = c->ctx->epoch;
 
-    return id.epoch == e->epoch && id.nonce == e->nonce && head_fate(c, id) == FATE_OPEN;
-}
-
-int room_waits(struct hth_commit *c, struct hth_save_id save)
-{
-    if (!room_is_undecided(c, save))
+    /* the save that recovery chose does not wait either: it is of another epoch */
+    if (save.epoch != e->epoch || save.nonce != e->nonce || head_fate(c, save) != FATE_OPEN)
         return 0;
     for (const struct track *t = c->tracks; t; t = t->next)
-        if (room_is_waited_for(c, t))
+        if (t->repairs <= ROOM_TRIES && room_is_lacking(c, t))
             return 1;
     return 0;
 }
 
-static int room_may_drop(const struct hth_commit *c, const struct hth_held *h, uint64_t bytes)
+/* 1: a kept save has lacked room in all its tries. Then the map may be settled only after undecided
+ * saves have ended. */
+static int room_is_stuck(const struct hth_commit *c)
 {
-    return (h->state == HTH_HELD_SEALED || h->state == HTH_HELD_RECEIVING) &&
-           h->object.kind == HTH_OBJECT_SHARD && !h->theirs && h->slot &&
-           h->slot->capacity >= bytes && !hth_job_runs(c->ctx, h) && !local_owns(c->ctx, h);
-}
-
-static int room_make_in(struct hth_commit *c, struct hth_held_save *s, uint64_t bytes)
-{
-    struct track *t = track_find(c, s->id);
-    struct hth_held *h = s->held;
-
-    if (t && t->promised && t->promised_map == c->head.mapped)
-        return 0;
-    while (h && !room_may_drop(c, h, bytes))
-        h = h->next;
-    if (!h)
-        return 0;
-    hth_say(&c->ctx->log, HEARTH_LOG_INFO, "gave-way",
-            HTH_SAVE " object '%s' is dropped for a copy of a kept save, and is pulled again later",
-            HTH_SAVE_ARGS(s->id), h->object.name);
-    hth_point(&c->ctx->points, "free");
-    hth_held_drop(c->ctx, s, h);
-    if (t && t->repair_ms != HTH_NEVER)
-        t->repair_ms = hth_now_ms(&c->ctx->clock) + 4 * (uint64_t)c->ctx->opts.retry_ms;
-    return 1;
-}
-
-int room_make(struct hth_commit *c, struct track *t, uint64_t bytes)
-{
-    int made = 0;
-
-    if (!room_goes_first(c, t) || t->repairs > TRIES)
-        return 0;
-    for (struct hth_held_save *s = hth_holdings_first(c->ctx); s && !made; s = s->next)
-        made = !s->removed && room_is_undecided(c, s->id) && room_make_in(c, s, bytes);
-    t->room_coming |= made;
-    return made;
+    for (const struct track *t = c->tracks; t; t = t->next)
+        if (t->repairs > ROOM_TRIES && room_is_lacking(c, t))
+            return 1;
+    return 0;
 }
 
 /* ---- A copy that has no room ------------------------------------------------------------- */
@@ -136,7 +92,7 @@ static void refusal_set(struct hth_commit *c, struct track *t, uint32_t node, co
  * own copies or those of the save that it replaces. */
 static int room_may_come(const struct hth_commit *c, const struct track *t)
 {
-    if (c->ctx->keep.saves && !c->head.settled)
+    if (c->ctx->keep.saves && !c->head.settled && !room_is_stuck(c))
         return 1;
     for (const struct track *o = t->next; o; o = o->next) /* older */
         if (head_is_open(c, o->id))

@@ -33,7 +33,7 @@ enum hth_break {
     HTH_BREAK_ROOM = 1 << 16,         /* recovery passes over no save for lack of room */
     HTH_BREAK_COMMON = 1 << 17,       /* a save is promised without its common objects */
     HTH_BREAK_UNREACHABLE = 1 << 18,  /* no member reports nodes that it cannot reach */
-    HTH_BREAK_KEPT_FIRST = 1 << 19,   /* nothing is dropped for copies of kept saves */
+    HTH_BREAK_KEPT_FIRST = 1 << 19,   /* copies of kept saves do not go first */
     HTH_BREAK_SET_DONE = 1 << 20,     /* a save of some ranks waits for all */
     HTH_BREAK_SET_COUNT = 1 << 21,    /* all sets of ranks count a step's begins together */
     HTH_TEST_WORKER = 1 << 22,        /* no rule: manifests are the workers', however small */

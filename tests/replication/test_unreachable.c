@@ -3,7 +3,7 @@
 #include "member.h"
 
 TestSuite(unreachable, .init = begin, .fini = end);
-TestSuite(way, .init = begin, .fini = end);
+TestSuite(first, .init = begin, .fini = end);
 
 /* ---- Nodes that it cannot reach -------------------------------------------------------------- */
 
@@ -213,7 +213,7 @@ static void no_more_room(void)
     hth_store_mem_room(p->node[1].store, 1);
 }
 
-Test(way, a_copy_of_an_undecided_save_gives_way_to_one_that_is_kept_and_is_pulled_again)
+Test(first, a_copy_of_an_undecided_save_stays_and_one_of_a_kept_save_is_pulled_when_there_is_room)
 {
     struct hth_object object[2] = { seal_of(0, later, copy)->object,
         seal_of(1, later, own)->object };
@@ -222,47 +222,55 @@ Test(way, a_copy_of_an_undecided_save_gives_way_to_one_that_is_kept_and_is_pulle
     keep_unsettled();
     no_more_room();
     give_manifest_of(later, object, 2);
-    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, 2 * SOON_MS), 1), "of what is kept");
-    cr_assert(pair_equal(p, 1, 2, save, other));
-    cr_assert(eq(ptr, pair_held(p, 1, later, copy), NULL));
-    cr_assert(ne(ptr, pair_held(p, 1, later, own), NULL), "our ranks' own does not");
-    hth_store_mem_room(p->node[1].store, 0);
-    (void)heard(HTH_KIND_PROMISE, 10 * SOON_MS);
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, 2 * SOON_MS), 1), "of what is undecided");
     cr_assert(pair_equal(p, 1, 0, later, copy));
-}
-
-Test(way, what_was_promised_does_not_give_way)
-{
-    struct hth_object object[2] = { seal_of(0, later, copy)->object,
-        seal_of(1, later, own)->object };
-
-    (void)seal_of(1, later, copy);
-    (void)seal(other);
-    keep_unsettled();
-    give_manifest_of(later, object, 2);
-    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 2));
-    no_more_room();
-    hth_commit_copy_lost(commit, save, other, "its checksum is another");
-    (void)seal_of(1, last, own); /* in its slot */
-    (void)heard(HTH_KIND_PROMISE, 10 * SOON_MS);
     cr_assert(eq(ptr, pair_held(p, 1, save, other), NULL));
-    cr_assert(ne(ptr, pair_held(p, 1, later, copy), NULL));
-    cr_assert(ne(ptr, pair_held(p, 1, last, own), NULL));
+    hth_store_mem_room(p->node[1].store, 0);
+    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, 10 * SOON_MS), 1), "of what is kept");
+    cr_assert(pair_equal(p, 1, 2, save, other));
 }
 
-/* That comes as it may: nothing waits for what cannot be had. */
-Test(way, nothing_undecided_is_taken_or_promised_before_what_is_kept_was_asked_for)
+/* The copy of the kept save has no slot: copies of undecided saves wait, and not for ever. */
+Test(first,
+        no_copy_of_an_undecided_save_is_taken_before_the_kept_save_has_a_slot_or_its_tries_are_over)
 {
-    struct hth_object object[2] = { seal_of(1, later, copy)->object,
-        seal_of(1, later, own)->object };
+    struct hth_object object[1] = { seal_of(1, last, own)->object };
+
+    keep_unsettled();
+    no_more_room();
+    (void)heard(HTH_KIND_PROMISE, SOON_MS / 2);
+    cr_assert(eq(int, hth_commit_offer_wanted(commit, 0, last, &object[0]), HEARTH_EBUSY));
+    (void)heard(HTH_KIND_PROMISE, 4 * SOON_MS);
+    cr_assert(eq(ptr, pair_held(p, 1, save, other), NULL));
+    must(hth_commit_offer_wanted(commit, 0, last, &object[0]));
+}
+
+/* Its slot is enough: a source may come later. */
+Test(first, copies_of_undecided_saves_do_not_wait_for_bytes_of_a_kept_save)
+{
+    struct hth_object object[1] = { seal_of(1, last, own)->object };
 
     keep_unsettled();
     hth_held_drop(&p->node[2].ctx, hth_holdings_find(&p->node[2].ctx, save),
             pair_held(p, 2, save, other));
-    give_manifest_of(later, object, 2);
     cr_assert(eq(int, hth_commit_offer_wanted(commit, 0, last, &object[0]), HEARTH_EBUSY));
-    pair_run(p, SOON_MS);
-    cr_assert(zero(u32, said[HTH_KIND_PROMISE]));
-    cr_assert(ge(u32, heard(HTH_KIND_PROMISE, SOON_MS), 2));
+    (void)heard(HTH_KIND_PROMISE, SOON_MS / 2);
     must(hth_commit_offer_wanted(commit, 0, last, &object[0]));
+}
+
+/* The map may be settled only when the undecided save has ended. */
+Test(first, an_undecided_save_without_a_slot_fails_when_the_tries_of_a_kept_one_are_over)
+{
+    struct hth_object object[2] = { seal_of(0, later, copy)->object,
+        seal_of(1, later, own)->object };
+    uint64_t end_ms;
+
+    keep_unsettled();
+    no_more_room();
+    give_manifest_of(later, object, 2);
+    for (end_ms = p->now_ms + 2 * SOON_MS + ctx->opts.dead_ms; p->now_ms < end_ms;) {
+        hth_commit_no_room(commit, later, HEARTH_ENOSPC, "it does not fit");
+        (void)heard(HTH_KIND_FAILED, ctx->opts.retry_ms);
+    }
+    cr_assert(ge(u32, said[HTH_KIND_FAILED], 1));
 }

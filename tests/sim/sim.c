@@ -61,7 +61,7 @@ static const struct {
     { "mapped-for-ever", WORLD_BREAK_MAPS, WORLD_BIT(CRASH) | WORLD_BIT(ROOM) | WORLD_BIT(GOON) },
     { "room-unchecked", HTH_BREAK_ROOM, TIGHT },
     { "common-unpromised", HTH_BREAK_COMMON, WORLD_FIRST },
-    { "nothing-gives-way", HTH_BREAK_KEPT_FIRST, TIGHT | AWAY },
+    { "kept-not-first", HTH_BREAK_KEPT_FIRST, TIGHT | AWAY },
     { "some-wait-for-all", HTH_BREAK_SET_DONE, WORLD_FIRST },
     { "unreached-not-told", HTH_BREAK_UNREACHABLE,
             WORLD_BIT(NET) | WORLD_BIT(APART) | WORLD_BIT(GOON) },
