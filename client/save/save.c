@@ -353,8 +353,7 @@ int hth_save_add_object(struct hearth_save *s, uint64_t bytes, const struct hear
     rc = s->h->opts.off ? save_lend_nothing(&w, bytes, err) : save_lend(s, &w, bytes, o, err);
     if (rc)
         return rc;
-    /* The engine makes SHA-256 sums. It reads all bytes for them, and makes the CRC32C sums too. */
-    if (!s->h->opts.off && s->h->opts.integrity != HEARTH_INTEGRITY_STRONG)
+    if (!s->h->opts.off) /* strong, too: the engine compares them when it makes its SHA-256 sums */
         w.crc = calloc(HTH_CHUNKS(bytes) + 1, sizeof(*w.crc));
     w.summed = w.crc != NULL;
     s->object[s->objects++] = w;

@@ -13,6 +13,7 @@
 #include "sums.h"
 
 #include "core/base/auth.h"
+#include "core/base/bytes.h"
 #include "core/format/table.h"
 #include <stdlib.h>
 #include <string.h>
@@ -91,17 +92,38 @@ static void seal_job_sums(struct seal_job *j, void (*done)(struct hth_sums *))
 /* ---- Seal
  * ---------------------------------------------------------------------------------------- */
 
+/* Where integrity is strong, the engine has read the data for its SHA-256 after the rank copied it:
+ * a bit that changed between would get a digest of its own, and no peer would find it. */
+static int seal_as_copied(struct seal_job *j)
+{
+    const unsigned char *sums = seal_table(j) + HTH_TABLE_HEAD + j->part.items_len;
+
+    for (uint64_t c = 0; j->proof && j->part.summed && c < HTH_CHUNKS(j->object.data_len); c++)
+        if (hth_get32(sums + 4 * c) != j->proof[c].crc)
+            return hth_fail(&j->job.err, HEARTH_ECORRUPT, 0,
+                    HTH_SAVE " object '%s': chunk %" PRIu64 " is not as rank %" PRIu32
+                             " of this node has copied it: look at the node's memory",
+                    HTH_SAVE_ARGS(j->job.save->id), j->object.name, c, j->object.owner);
+    return HEARTH_OK;
+}
+
 static void seal_finish_run(struct hth_work *work)
 {
     struct seal_job *j = hth_owner_of(struct seal_job, work, work);
     uint64_t data_len = j->object.data_len;
     struct hth_table table;
 
+    if ((j->job.code = seal_as_copied(j)))
+        return;
     memset(j->slot->base + HTH_BLOCK + data_len, 0, HTH_ALIGN(data_len) - data_len);
     hth_table_finish(
             seal_table(j), data_len, j->part.items, j->part.items_len, j->proof, j->object.strong);
     j->job.code = hth_table_decode(&table, seal_table(j), j->object.table_len, &j->job.err);
-    if (!j->job.code)
+    if (j->job.code)
+        j->job.code = hth_while(&j->job.err, HEARTH_EINVAL,
+                "rank %" PRIu32 " has written '%s' of " HTH_SAVE " with wrong items",
+                j->object.owner, j->object.name, HTH_SAVE_ARGS(j->job.save->id));
+    else
         hth_digest(j->object.digest, seal_table(j), j->object.table_len);
 }
 
@@ -129,10 +151,6 @@ static void seal_finish(struct seal_job *j)
 {
     struct hth_store *store = j->job.ctx->store;
 
-    if (j->job.code)
-        j->job.code = hth_while(&j->job.err, HEARTH_EINVAL,
-                "rank %" PRIu32 " has written '%s' of " HTH_SAVE " with wrong items",
-                j->object.owner, j->object.name, HTH_SAVE_ARGS(j->job.save->id));
     if (!j->job.code && !j->job.held->dropped) {
         hth_point(&j->job.ctx->points, "seal");
         seal_block_write(j);

@@ -21,8 +21,9 @@ struct hth_seal_part {
 
 /* Makes checksums, table, digest and block, and seals the object under its final name. If the rank
  * has made the checksums of its chunks and integrity is not strong, no byte of data is read: the
- * first peer that pulls a chunk finds a wrong checksum. save and held are readable in `done`, even
- * if the object was dropped meanwhile (HEARTH_ECANCELED). Wrong items: HEARTH_EINVAL. */
+ * first peer that pulls a chunk finds a wrong checksum. If integrity is strong, they are compared
+ * when the SHA-256 is made: HEARTH_ECORRUPT names the chunk. save and held are readable in `done`,
+ * even if the object was dropped meanwhile (HEARTH_ECANCELED). Wrong items: HEARTH_EINVAL. */
 int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
         const struct hth_seal_part *part, hth_sealed_fn *done, void *self,
         struct hearth_error *err);

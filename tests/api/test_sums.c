@@ -91,6 +91,22 @@ Test(sums, are_those_of_the_chunks_whatever_calls_a_save_is_made_of)
     free(src);
 }
 
+/* The engine compares them when it makes its SHA-256. */
+Test(sums, are_made_where_integrity_is_strong_too)
+{
+    float x[4] = { 1, 2, 3, 4 };
+    int64_t shape[] = { 4 };
+    struct hearth_piece piece = rank_piece("x", x, 1, shape);
+    struct rank r;
+
+    rank_start(&r);
+    r.opts.integrity = HEARTH_INTEGRITY_STRONG;
+    rank_open(&r);
+    rank_save(r.h, 1, &piece, 1, NULL, 0);
+    cr_assert(eq(u32, fake_counts(r.fake).summed, 1));
+    rank_end(&r);
+}
+
 Test(sums, of_a_save_that_its_caller_may_write_into_are_left_to_the_engine)
 {
     float x[4] = { 1, 2, 3, 4 };

@@ -8,6 +8,7 @@
 #include "core/base/bytes.h"
 #include "core/base/crc.h"
 #include "core/format/table.h"
+#include <stdio.h>
 #include <unistd.h>
 
 #define MIB UINT64_C(1048576)
@@ -168,6 +169,17 @@ Test(seal, one_that_began_later_may_end_earlier)
     cr_assert(eq(int, held[0]->state, HTH_HELD_SEALED));
 }
 
+/* As a rank does that has copied all bytes itself. */
+static void sums_put(const struct hth_held *held, uint64_t items_len)
+{
+    uint64_t len = held->object.data_len;
+    unsigned char *data = held->slot->base + HTH_BLOCK;
+    unsigned char *sums = data + HTH_ALIGN(len) + HTH_TABLE_HEAD + items_len;
+
+    for (uint32_t c = 0; c < HTH_CHUNKS(len); c++)
+        hth_put32(sums + 4 * c, hth_crc32c_portable(data + c * HTH_CHUNK, hth_chunk_len(len, c)));
+}
+
 /* The engine takes the rank's sums as they are, and reads no byte of data: a wrong one is found
  * where bytes are compared with it. */
 Test(seal, takes_the_sums_that_its_rank_has_made)
@@ -175,16 +187,41 @@ Test(seal, takes_the_sums_that_its_rank_has_made)
     uint64_t items_len;
     struct hth_held *held = pair_write(p, 0, save, 6, 9 * MIB + 5, 1, &items_len);
     unsigned char *data = held->slot->base + HTH_BLOCK;
-    unsigned char *sums = data + HTH_ALIGN(held->object.data_len) + HTH_TABLE_HEAD + items_len;
 
-    for (uint32_t i = 0; i < 3; i++)
-        hth_put32(sums + 4 * i,
-                hth_crc32c_portable(data + i * HTH_CHUNK, hth_chunk_len(held->object.data_len, i)));
+    sums_put(held, items_len);
     must(seal_part(held, (struct hth_seal_part){ 1, items_len, 1 }));
     must(verify(held));
     data[HTH_CHUNK + 17] ^= 4;
     must_fail(verify(held), HEARTH_ECORRUPT);
     cr_assert(ne(ptr, strstr(out.err.text, "chunk 1"), NULL), "%s", out.err.text);
+}
+
+/* The engine reads the bytes for their SHA-256, so it is the one that finds what has changed since
+ * the rank copied them: its digests would be those of the changed bytes. */
+Test(seal, strong_finds_each_chunk_that_changed_after_its_rank_copied_it)
+{
+    enum { CHUNKS = 5 };
+    uint64_t len = (CHUNKS - 1) * HTH_CHUNK + MIB + 5, items_len;
+    char says[64];
+
+    p->node[0].ctx.opts.strong = 1;
+    for (uint32_t c = 0; c < CHUNKS; c++) {
+        struct hth_held *held = pair_write(p, 0, save, 10 + c, len, c, &items_len);
+        uint64_t at = c * HTH_CHUNK + hth_chunk_len(len, c) * c / (CHUNKS - 1);
+        unsigned char *byte = held->slot->base + HTH_BLOCK + (at < len ? at : len - 1);
+
+        sums_put(held, items_len);
+        *byte ^= 1u << c;
+        out.ended = 0;
+        must_fail(seal_part(held, (struct hth_seal_part){ 1, items_len, 1 }), HEARTH_ECORRUPT);
+        snprintf(says, sizeof(says), "'object-%u': chunk %u is not as rank 0", 10 + c, c);
+        cr_assert(ne(ptr, strstr(out.err.text, says), NULL), "%s", out.err.text);
+        cr_assert(eq(int, held->state, HTH_HELD_LENT));
+        *byte ^= 1u << c;
+        out.ended = 0;
+        must(seal_part(held, (struct hth_seal_part){ 1, items_len, 1 }), out.err);
+        must(verify(held), out.err);
+    }
 }
 
 Test(seal, dropped_meanwhile_ends_with_canceled_and_a_free_slot)

@@ -452,12 +452,12 @@ static const uint8_t fault_weight[WORLD_KINDS_COUNT] = {
     [WORLD_KIND_FLIP] = 4,
 };
 
-/* A flipped bit is noticed by a peer that pulls it, and only if the sums are the rank's. */
+/* A flipped bit is noticed by a peer that pulls it, or by the engine that makes a SHA-256 of it. */
 static uint32_t weight_of(const struct world *w, uint32_t kind)
 {
     if (!fault_is_on(w, kind) || (kind == WORLD_KIND_TWO && w->opts.min_copies < 2) ||
             (kind == WORLD_KIND_RACK && !w->opts.racks) ||
-            (kind == WORLD_KIND_FLIP && (!w->opts.copies || w->opts.strong)))
+            (kind == WORLD_KIND_FLIP && !w->opts.copies && !w->opts.strong))
         return 0;
     return fault_weight[kind];
 }
