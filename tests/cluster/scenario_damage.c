@@ -181,6 +181,72 @@ static int forged_under_crc(struct world *w, const char *arg)
     return 0;
 }
 
+#define CHUNK  (UINT64_C(4) << 20)
+#define CHUNKS 5u
+
+/* The file of rank 1's object of the save that is under way, when it is sealed on machine 1. */
+static int sealed_path(struct world *w, char path[400])
+{
+    uint64_t until = now_ms() + 1500;
+    glob_t found;
+
+    node_path(w, 1, ".hearth/*/__1__0_src1.distcp", path, 400);
+    while (glob(path, 0, NULL, &found)) {
+        if (now_ms() >= until)
+            return lost(w, "there is no %s", path);
+        nap_ms(2);
+    }
+    snprintf(path, 400, "%s", found.gl_pathv[0]);
+    globfree(&found);
+    return 0;
+}
+
+/* Machine 0 stands still while rank 1 saves, so its copy of the object comes after the bit has
+ * changed. */
+static int change_chunk(struct world *w, uint64_t step, uint32_t chunk)
+{
+    uint64_t at = 4096 + chunk * CHUNK + chunk * UINT64_C(100003);
+    char path[400], line[64];
+
+    w->step_of[++w->tags] = w->newest = step;
+    snprintf(line, sizeof(line), "save %lu %lu", (unsigned long)step, (unsigned long)w->tags);
+    TRY(node_engine_signal(w, 0, SIGSTOP));
+    TRY(rank_post(w, 1, line));
+    TRY(rank_answer(w, 1, 1500));
+    TRY(sealed_path(w, path));
+    TRY(file_flip(w, path, at));
+    TRY(node_engine_signal(w, 0, SIGCONT));
+    TRY(rank_post(w, 0, line));
+    if (!rank_poll(w, 0, 15000)) /* its save may have failed before it has begun */
+        return lost(w, "rank 0 did not answer '%s'", line);
+    snprintf(line, sizeof(line), "wait %lu %u %u", (unsigned long)step, PROTECTED, w->save_ms);
+    TRY(world_post(w, line));
+    (void)world_answers_any(w, w->save_ms + 2000);
+    for (uint32_t r = 0; r < w->ranks; r++)
+        if (!strncmp(w->rank[r].answer, "ok ", 3))
+            return lost(w, "rank %u has step %lu PROTECTED, of which a bit had changed", r,
+                    (unsigned long)step);
+    snprintf(line, sizeof(line), "from node 1: chunk %u has a wrong checksum", chunk);
+    if (!node_log_has(w, 0, line))
+        return lost(w, "machine 0 does not name chunk %u", chunk);
+    return 0;
+}
+
+/* A bit of each chunk in turn changes in the owner's memory, after its object was sealed and before
+ * the peer pulls it. */
+static int changed_before_the_pull(struct world *w, const char *arg)
+{
+    w->strong = !strcmp(arg, "strong");
+    w->kib = (CHUNKS - 1) * 4096 + 1024;
+    w->save_ms = 4000; /* a save that is COMPLETE fails at its deadline alone */
+    TRY(world_begin(w, 2, 1, 1));
+    for (uint32_t chunk = 0; chunk < CHUNKS; chunk++) {
+        TRY(change_chunk(w, 2 + 2 * chunk, chunk));
+        TRY(world_save(w, 3 + 2 * chunk));
+    }
+    return world_restart(w, 1 + 2 * CHUNKS);
+}
+
 #define FLIP(name, what)                            \
     { "flip-" name, flip_alive, what },             \
     {                                               \
@@ -191,4 +257,6 @@ const struct scenario scenarios_damage[] = { FLIP("local", "local 1"), FLIP("rep
     FLIP("table", "table 1"), FLIP("manifest", "manifest 1"), FLIP("first-manifest", "manifest 0"),
     FLIP("common", "common 1"), FLIP("first-common", "common 0"),
     { "flip-both-copies", flip_both, NULL }, { "forged-strong", forged_strong, NULL },
-    { "forged-under-a-crc", forged_under_crc, NULL }, { 0 } };
+    { "forged-under-a-crc", forged_under_crc, NULL },
+    { "changed-before-the-pull", changed_before_the_pull, "crc32c" },
+    { "changed-before-the-pull-strong", changed_before_the_pull, "strong" }, { 0 } };

@@ -347,6 +347,52 @@ Test(transfer, a_wrong_chunk_is_found_by_the_checksum_that_comes_with_it)
     a_wrong_chunk_comes();
 }
 
+/* A bit changes in the owner's memory after its object was sealed, in each chunk of one in turn. */
+static void changed_before_the_pull(uint32_t strong)
+{
+    enum { CHUNKS = 5 };
+    uint64_t len = (CHUNKS - 1) * HTH_CHUNK + MIB + 5;
+    char says[128];
+
+    for (uint32_t i = 0; i < p->nodes; i++)
+        p->node[i].ctx.opts.strong = strong;
+    for (uint32_t c = 0; c < CHUNKS; c++) {
+        struct hth_held *held = pair_seal(p, 1, save, 10 + c, len, c);
+        uint64_t at = c * HTH_CHUNK + hth_chunk_len(len, c) * c / (CHUNKS - 1);
+
+        held->slot->base[HTH_BLOCK + (at < len ? at : len - 1)] ^= 1u << c;
+        offered.ended = 0;
+        p->node[0].logged[0] = '\0';
+        offer(held);
+        while (!pair_logged(p, 0, "bad-chunk"))
+            cr_assert(pair_step(p));
+        snprintf(says, sizeof(says),
+                "step 40 (epoch 7, attempt 1) object 'object-%u' from node 1: chunk %u has a wrong "
+                "checksum",
+                10 + c, c);
+        must_say(p->node[0].last, says);
+        pair_run(p, 3000);
+        cr_assert(eq(u32, offered.ended, 0), "it is offered until its save fails");
+        cr_assert(eq(u32, p->node[0].sealed, c), "wrong bytes are never sealed");
+        hth_held_drop(&p->node[1].ctx, hth_holdings_find(&p->node[1].ctx, save), held);
+        offered.ended = 0;
+        offer(pair_seal(p, 1, save, 20 + c, len, c)); /* others go on */
+        cr_assert(pair_until(p, &offered.ended, 1, 2000));
+        must(offered.code);
+        cr_assert(eq(int, pair_equal(p, 0, 1, save, 20 + c), 1));
+    }
+}
+
+Test(transfer, a_bit_that_changes_before_the_pull_is_found_in_each_chunk)
+{
+    changed_before_the_pull(0);
+}
+
+Test(transfer, a_bit_that_changes_before_the_pull_is_found_in_each_chunk_where_integrity_is_strong)
+{
+    changed_before_the_pull(1);
+}
+
 Test(transfer, with_wrong_bytes_from_everybody_it_is_lost_and_says_who_was_last)
 {
     struct hth_held *held = two(3 * HTH_CHUNK);
