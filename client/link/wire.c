@@ -535,6 +535,8 @@ void hth_ask_drop_locked(struct hearth *h, struct hth_asked *asked)
     if (*at) {
         *at = asked->next;
         late_note(h, asked);
+        if (asked->want == HTH_LOCAL_LENT && !asked->token && h->link->fd >= 0)
+            hth_give_locked(h, HTH_LOCAL_FORGET, asked->request);
     }
     if (asked->fd >= 0)
         close(asked->fd);

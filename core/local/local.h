@@ -68,7 +68,8 @@ enum hth_local_type {
     HTH_LOCAL_WISH = 68, /* pin, release, ... a kept save; also before ATTACH; OK, or why not */
     HTH_LOCAL_KEPT = 70, /* what is kept; answered by KEPT_LIST */
     HTH_LOCAL_KEPT_LIST = 71,
-    HTH_LOCAL_MEET = 80, /* come to a gather of all ranks; answered by BYTES: the packed table. */
+    HTH_LOCAL_FORGET = 74, /* no caller waits for my BEGIN any more: token is its request; OK */
+    HTH_LOCAL_MEET = 80,   /* come to a gather of all ranks; answered by BYTES: the packed table. */
     HTH_LOCAL_LET_GO =
             72, /* from the engine, request 0: this slot is unmapped once no save needs it */
 };

@@ -30,6 +30,7 @@ static const struct {
     { HTH_LOCAL_COMMIT, sizeof(struct hth_local_head), NO_TEXT },
     { HTH_LOCAL_ABORT, sizeof(struct hth_local_head), NO_TEXT },
     { HTH_LOCAL_CANCEL, sizeof(struct hth_local_head), NO_TEXT },
+    { HTH_LOCAL_FORGET, sizeof(struct hth_local_head), NO_TEXT },
     { HTH_LOCAL_FOLLOW, sizeof(struct hth_local_follow), NO_TEXT },
     { HTH_LOCAL_MANIFEST, sizeof(struct hth_local_map), NO_TEXT },
     { HTH_LOCAL_MAP, sizeof(struct hth_local_map), NO_TEXT },

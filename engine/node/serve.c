@@ -54,6 +54,10 @@ static void serve_save(struct hth_node *n, struct client *c, const struct hth_lo
     case HTH_LOCAL_CANCEL:
         handover_cancel(n, c, m);
         break;
+    case HTH_LOCAL_FORGET:
+        begin_forget(n, c, head->token);
+        handover_forget(n, c, head);
+        break;
     case HTH_LOCAL_FOLLOW:
         follow_ask(n, c, m);
         break;

@@ -182,6 +182,7 @@ static int begin_now(struct hth_node *n, struct client *c, const struct hth_loca
         l = loan_make(n, c);
         if (!l)
             return hth_fail(err, HEARTH_ENOMEM, 0, "save");
+        l->request = m->head.request;
         rc = loan_name(l, ranks, err);
         if (!rc && m->step != UINT64_MAX)
             rc = begin_save(n, c, l, m, err);
@@ -515,6 +516,22 @@ void begin_fail_all(struct hth_node *n, const struct hearth_error *why)
         reply_error(n, p->client, p->start.head.request, why);
         pending_free(p);
     }
+}
+
+void begin_forget(struct hth_node *n, struct client *c, uint64_t request)
+{
+    struct pending **at = &n->pending;
+    struct pending *p;
+    struct hearth_error err;
+
+    while ((p = *at) && (p->client != c->id || p->start.head.request != request))
+        at = &p->next;
+    if (!p)
+        return;
+    *at = p->next;
+    hth_fail(&err, HEARTH_ECANCELED, 0, "its caller does not wait any more");
+    reply_error(n, c->id, request, &err);
+    pending_free(p);
 }
 
 void begin_gone(struct hth_node *n, uint32_t client)

@@ -9,6 +9,8 @@ struct client;
 struct hth_node;
 
 void begin_ask(struct hth_node *n, struct client *c, const struct hth_local_begin *m);
+/* No caller waits for this request any more: it is refused if it still waits for its turn. */
+void begin_forget(struct hth_node *n, struct client *c, uint64_t request);
 void begin_set_step(struct hth_node *n, struct client *c, const struct hth_local_set_step *m);
 /* answers waiting requests that can begin or whose time is up */
 void begin_tick(struct hth_node *n, uint64_t now_ms);

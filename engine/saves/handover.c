@@ -283,18 +283,34 @@ void handover_commit(struct hth_node *n, struct client *c, const struct hth_loca
         handover_tell(n, l);
 }
 
+static void handover_give_up(struct hth_node *n, struct loan *l)
+{
+    if (l->has_id && !l->dead && !l->committed)
+        hth_commit_fail(n->commit, l->save, HEARTH_ECANCELED, "a rank gave the save up");
+    loan_free(n, l);
+    n->lend_ahead_look = 1;
+}
+
 void handover_abort(struct hth_node *n, struct client *c, const struct hth_local_head *m)
 {
     struct loan *l = loan_find(n, c, m->token);
 
     if (!l)
         l = loan_given(n, c, m->token);
-    if (l) {
-        if (l->has_id && !l->dead && !l->committed)
-            hth_commit_fail(n->commit, l->save, HEARTH_ECANCELED, "a rank gave the save up");
-        loan_free(n, l);
-        n->lend_ahead_look = 1;
-    }
+    if (l)
+        handover_give_up(n, l);
+    reply_ok(n, c->id, m->request);
+}
+
+/* The rank has not received LENT, and when it comes it does not take the slot. */
+void handover_forget(struct hth_node *n, struct client *c, const struct hth_local_head *m)
+{
+    struct loan *l = n->loans;
+
+    while (l && (l->client != c->id || !l->request || l->request != m->token))
+        l = l->next;
+    if (l)
+        handover_give_up(n, l);
     reply_ok(n, c->id, m->request);
 }
 

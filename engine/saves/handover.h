@@ -15,6 +15,8 @@ void handover_common(struct hth_node *n, struct client *c, const struct hth_loca
         struct hth_content **content);
 void handover_commit(struct hth_node *n, struct client *c, const struct hth_local_head *m);
 void handover_abort(struct hth_node *n, struct client *c, const struct hth_local_head *m);
+/* BEGIN with the request m->token is not waited for any more: its slots come back. */
+void handover_forget(struct hth_node *n, struct client *c, const struct hth_local_head *m);
 void handover_cancel(struct hth_node *n, struct client *c, const struct hth_local_head *m);
 /* After a restart in an epoch that continues: seals the objects on record. */
 void handover_resume(struct hth_node *n);

@@ -40,6 +40,7 @@ struct lent {
 struct loan {
     struct loan *next;
     uint64_t token;
+    uint64_t request; /* the BEGIN that made it; 0: another message did */
     uint32_t client;
     uint32_t rank;
     int has_id; /* its step is known */

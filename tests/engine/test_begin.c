@@ -194,6 +194,39 @@ Test(begin, nothing_is_lent_to_who_has_gone_while_it_waited)
     cr_assert(zero(u32, heard.head.type));
 }
 
+static void forget(uint64_t begun)
+{
+    struct hth_local_head m = { sizeof(m), HTH_LOCAL_FORGET, ++request, begun };
+
+    hth_node_request(world_node(&w, node), OURS, &m, sizeof(m), NULL);
+    machine_due(&w.machine[w.member[node]], 0);
+}
+
+Test(begin, nothing_is_lent_for_a_request_whose_caller_waits_no_more)
+{
+    int before;
+
+    slots_are_late(3);
+    begin(UINT64_MAX, BYTES, WAIT_MS);
+    forget(request);
+    before = asked;
+    world_advance(&w, w.now_ms + 2 * WAIT_MS);
+    cr_assert(eq(int, asked, before));
+}
+
+Test(begin, what_was_lent_for_a_request_whose_caller_waits_no_more_comes_back)
+{
+    uint64_t slot;
+
+    slots_are_late(0);
+    begin(UINT64_MAX, BYTES, 0);
+    wait_for(HTH_LOCAL_LENT);
+    slot = heard.lent.slot;
+    cr_assert(ne(ptr, hth_node_lent(world_node(&w, 1), slot), NULL));
+    forget(heard.head.request);
+    cr_assert(eq(ptr, hth_node_lent(world_node(&w, 1), slot), NULL));
+}
+
 /* The engine's own end frees what waits. */
 Test(begin, an_engine_ends_while_somebody_waits)
 {

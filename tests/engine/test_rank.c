@@ -158,6 +158,7 @@ Test(rank, each_request_has_the_length_of_its_type_and_no_other)
         [HTH_LOCAL_COMMIT] = sizeof(struct hth_local_head),
         [HTH_LOCAL_ABORT] = sizeof(struct hth_local_head),
         [HTH_LOCAL_CANCEL] = sizeof(struct hth_local_head),
+        [HTH_LOCAL_FORGET] = sizeof(struct hth_local_head),
         [HTH_LOCAL_FOLLOW] = sizeof(struct hth_local_follow),
         [HTH_LOCAL_MANIFEST] = sizeof(struct hth_local_map),
         [HTH_LOCAL_MAP] = sizeof(struct hth_local_map),
