@@ -287,6 +287,18 @@ static size_t begin_sizes(struct hth_node *n, const struct client *c,
     return count;
 }
 
+/* 0: the rank could be lent a slot now. HEARTH_EBUSY: not yet. */
+static int begin_try(struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
+{
+    struct hth_store *store = n->env.store;
+    struct hth_slot *slot;
+    int rc = store->ops->lend(store, m->bytes, c->rank, &slot, NULL);
+
+    if (!rc)
+        store->ops->give(store, slot);
+    return rc;
+}
+
 /* A save that may begin has a slot. If all slots of its size hold bytes that are still needed, as
  * after the job has lost nodes and not yet saved, one more is made: a rank writes one save.
  * Readers have no more than lease_bytes. If the ranks have not declared sizes, the slots of the
@@ -304,19 +316,9 @@ static int begin_foresee(struct hth_node *n, const struct client *c,
     rc = hth_slots_want(&n->ctx, bytes, begin_sizes(n, c, m, bytes), HTH_WANT_OR_READERS, &err);
     if (rc)
         hth_say(&n->ctx.log, HEARTH_LOG_DEBUG, "no-slot", "%s", err.text);
+    else if (n->leases && begin_try(n, c, m) == HEARTH_EBUSY)
+        reserve_for_readers(n);
     return rc == HEARTH_EBUSY;
-}
-
-/* 0: the rank could be lent a slot now. HEARTH_EBUSY: not yet. */
-static int begin_try(struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
-{
-    struct hth_store *store = n->env.store;
-    struct hth_slot *slot;
-    int rc = store->ops->lend(store, m->bytes, c->rank, &slot, NULL);
-
-    if (!rc)
-        store->ops->give(store, slot);
-    return rc;
 }
 
 /* 1: the request waits instead of being refused: older saves are undecided, or its slot is being

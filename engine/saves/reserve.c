@@ -144,14 +144,22 @@ int reserve_slots(struct hth_node *n, struct hearth_error *err)
         count += reserve_for_maps(n, largest, bytes + count);
     hth_point(&n->ctx.points, "reserve");
     rc = count ? hth_slots_reserve(&n->ctx, bytes, count, err) : HEARTH_OK;
-    if (!rc && count &&
-            n->epoch.nodes ==
-                    1) { /* its map is always settled; where there is room readers have these */
-        count += reserve_for_maps(n, largest, bytes + count);
-        (void)n->env.store->ops->foresee(n->env.store, bytes, count, NULL);
-    }
     free(bytes);
     return rc;
+}
+
+void reserve_for_readers(struct hth_node *n)
+{
+    uint64_t *bytes, largest;
+    size_t count;
+
+    if (n->epoch.nodes > 1 || !n->objects || !(bytes = calloc(reserve_owed_max(n), sizeof(*bytes))))
+        return;
+    count = reserve_owed(n, bytes, &largest);
+    count += reserve_more(n, largest, bytes + count);
+    count += reserve_for_maps(n, largest, bytes + count);
+    (void)n->env.store->ops->foresee(n->env.store, bytes, count, NULL);
+    free(bytes);
 }
 
 int reserve_look(struct hth_node *n, uint64_t object, struct hearth_error *err)

@@ -424,23 +424,63 @@ static uint64_t bytes_under(const char *path)
     return bytes_found;
 }
 
-Test(real, object_bytes_at_open_make_the_memory)
-{
-    uint64_t bytes[] = { 3 << 20 };
-    float *x = calloc(700000, sizeof(*x));
-    int64_t n = 700000;
-    struct hearth_piece piece = rank_piece("x", x, 1, &n);
+#define LARGE (UINT64_C(30) << 20)
 
+/* A job of one node that has declared its object of LARGE bytes. The tensor is the caller's. */
+static float *start_large(struct hearth_piece *out_piece, int64_t *n)
+{
+    static const uint64_t bytes[] = { LARGE };
+    float *x;
+
+    *n = (LARGE - 65536) / (int64_t)sizeof(*x);
+    x = calloc((size_t)*n, sizeof(*x));
+    cr_assert(ne(ptr, x, NULL));
+    *out_piece = rank_piece("x", x, 1, n);
     start();
     r.opts.object_bytes = bytes;
     r.opts.object_count = 1;
     rank_open(&r);
-    cr_assert(
-            ge(u64, bytes_under(r.root), 3 * bytes[0])); /* keep + 1 saves, and one to read into */
+    return x;
+}
+
+/* keep is 1: two slots of 17/16 of it, and records. No other node's copy can move here. */
+Test(real, object_bytes_at_open_make_the_memory_of_keep_and_one_saves_and_no_more)
+{
+    struct hearth_piece piece;
+    int64_t n;
+    float *x = start_large(&piece, &n);
+
+    cr_assert(ge(u64, bytes_under(r.root), 2 * LARGE));
     for (uint64_t step = 1; step < 6; step++) {
-        rank_fill(x, 700000, (float)step);
+        rank_fill(x, (size_t)n, (float)step);
         rank_save(r.h, step, &piece, 1, NULL, 0);
     }
+    cr_assert(le(u64, bytes_under(r.root), 2 * LARGE + LARGE / 5));
+    free(x);
+    end();
+}
+
+/* Where there is room a slot is made for the next save. */
+Test(real, a_reader_that_keeps_an_older_save_does_not_stop_saves)
+{
+    struct hearth_view view = { .struct_size = sizeof(view) };
+    struct hearth_piece piece;
+    struct hearth_checkpoint *c;
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    struct hearth_error err = { 0 };
+    size_t count;
+    int64_t n;
+    float *x = start_large(&piece, &n);
+
+    rank_save(r.h, 1, &piece, 1, NULL, 0);
+    c = rank_recover(r.h, 1);
+    must(hearth_item_find(c, "x", 1, &item, 1, &count, &err), err);
+    must(hearth_view_open(c, &item, &view, &err), err);
+    for (uint64_t step = 2; step < 6; step++)
+        rank_save(r.h, step, &piece, 1, NULL, 0);
+    cr_assert(le(u64, bytes_under(r.root), 4 * LARGE + LARGE / 3));
+    hearth_view_close(r.h, &view);
+    hearth_checkpoint_close(c);
     free(x);
     end();
 }
