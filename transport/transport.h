@@ -66,6 +66,7 @@ struct hth_transport_opts {
             *key;        /* the job's, of a backend that proves and seals by itself (tcp); may be
                           * reloaded; borrowed until close. NULL: none */
     uint32_t connect_ms; /* 0: 5000 */
+    uint32_t lanes; /* tcp: threads that copy, check and encrypt; 0: one for each 8 processors */
     struct hth_clock clock;
     struct hth_log log;
 };
@@ -188,7 +189,7 @@ struct hth_transport_backend {
             struct hth_transport **out, struct hearth_error *err);
 };
 #define HTH_TRANSPORT_ABI \
-    9u /* 2: reg() comes from any thread, once; 3: conns_max; 4: also; 5: key; 6: members(); 7: pulled_crc(); 8: pulled_ms(); 9: struct hth_machine */
+    10u /* 2: reg() comes from any thread, once; 3: conns_max; 4: also; 5: key; 6: members(); 7: pulled_crc(); 8: pulled_ms(); 9: struct hth_machine; 10: lanes */
 
 /* Loads a backend's module now, so that hth_transport_open() reads no file later. Errors:
  * HEARTH_ENOENT. */

@@ -47,6 +47,7 @@ struct hth_config {
     /* 0: defaults; ranks may set them at joining */
     uint32_t heartbeat_ms, dead_ms, stall_ms, retry_ms;
     uint32_t threads;
+    uint32_t lanes; /* of tcp; 0: one for each 8 processors */
     uint32_t any_root, foreground, detach;
     uint32_t foreign_last;  /* foreign containers are recovered only while no save was PROTECTED */
     uint32_t unconfined;    /* hearthd: no limits on the files that it opens */

@@ -153,6 +153,7 @@ static struct hth_transport *driver_open_transport(
         .library = library[0] ? library : NULL,
         .trusted = hth_config_network(c).trusted,
         .strong = hth_config_network(c).strong,
+        .lanes = c->lanes,
         .key = hth_key_watched(d->key),
         .clock = d->clock,
         .log = d->log,

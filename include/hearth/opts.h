@@ -102,6 +102,10 @@ struct hearth_opts {
     /* the machine of the node, 1 to 255 bytes: nodes of one machine are one failure domain. NULL:
      * the boot id of its kernel */
     const char *machine;
+
+    /* 1 to 8 threads of the engine that copy, check and encrypt what the transport tcp carries; 0:
+     * one for each 8 processors */
+    uint32_t lanes;
 };
 HEARTH_SIZED(hearth_opts);
 #define HEARTH_OPTS_INIT HEARTH_INIT(hearth_opts)

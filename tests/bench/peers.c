@@ -3,6 +3,7 @@
  * here. */
 #include "bench.h"
 
+#include <dirent.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -49,6 +50,23 @@ void peers_start(struct peers *p, void (*owner)(const void *arg, int out),
     p->from = out[0];
 }
 
+/* All threads that it has now. */
+static void threads_place(pid_t pid, const cpu_set_t *where)
+{
+    char path[64];
+    struct dirent *e;
+    DIR *tasks;
+
+    snprintf(path, sizeof(path), "/proc/%ld/task", (long)pid);
+    tasks = opendir(path);
+    if (!tasks)
+        die("process %ld is gone", (long)pid);
+    while ((e = readdir(tasks)))
+        if (e->d_name[0] != '.')
+            sched_setaffinity((pid_t)atol(e->d_name), sizeof(*where), where);
+    closedir(tasks);
+}
+
 void place(pid_t pid, int which)
 {
     cpu_set_t all, one;
@@ -61,8 +79,7 @@ void place(pid_t pid, int which)
     for (int i = 0; i < CPU_SETSIZE; i++)
         if (CPU_ISSET(i, &all) && n-- == 0)
             CPU_SET(i, &one);
-    if (sched_setaffinity(pid, sizeof(one), &one))
-        die("process %ld is gone", (long)pid);
+    threads_place(pid, &one);
 }
 
 void peers_place(const struct peers *p)

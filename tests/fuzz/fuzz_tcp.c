@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define PLACE       64                     /* bytes of the first pull */
@@ -75,7 +76,14 @@ static void fuzz_start(void)
     t.events = (struct hth_transport_events){ NULL, fuzz_conn, fuzz_conn, fuzz_down, fuzz_message,
         fuzz_conn, fuzz_pull };
     t.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    t.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     t.doomed_end = &t.doomed;
+    t.back_pulls_end = &t.back_pulls;
+    t.back_bulks_end = &t.back_bulks;
+    pthread_mutex_init(&t.grants_lock, NULL);
+    pthread_mutex_init(&t.back_lock, NULL);
+    pthread_cond_init(&t.grants_unread, NULL);
+    tcp_want(!hth_tcp_lanes_open(&t, 0, NULL));
     hth_ids_init(&t.conns, 16);
     hth_ids_init(&t.socks, 16);
     hth_ids_init(&t.grants, 16);
@@ -85,12 +93,12 @@ static void fuzz_start(void)
 }
 
 /* Ours of a connection where both have proved the key. */
-static struct hth_seal *fuzz_seal(
-        enum hth_purpose purpose, const struct hth_seal_bond *bond, struct hth_seal **far)
+static struct hth_seal *fuzz_seal(enum hth_purpose purpose, uint32_t suites,
+        const struct hth_seal_bond *bond, struct hth_seal **far)
 {
     static const unsigned char key[HTH_KEY] = { 1, 2, 3 };
     const struct hth_seal_opts opts = {
-        .key = key, .suites = HTH_SUITE_CHACHA20_POLY1305, .purpose = purpose, .bond = bond
+        .key = key, .suites = suites, .purpose = purpose, .bond = bond
     };
     unsigned char asks[HTH_SEAL_HELLO], answers[HTH_SEAL_HELLO], proof[HTH_SEAL_PROOF];
     struct hth_seal_hand dialler, acceptor;
@@ -106,14 +114,22 @@ static struct hth_seal *fuzz_seal(
     return ours;
 }
 
-static void fuzz_seals(struct hth_tcp_conn *c, struct far *far)
+/* Our bulk seal. Where nothing is sealed, the far end has none. */
+static struct hth_seal *fuzz_seals(struct hth_tcp_conn *c, struct far *far, int sealed)
 {
+    const uint32_t suites = sealed ? HTH_SUITE_CHACHA20_POLY1305 : HTH_SUITE_PROOF;
     struct hth_seal_bond bond;
+    struct hth_seal *bulk;
 
-    c->messages_seal = fuzz_seal(HTH_PURPOSE_MESSAGES, NULL, &far->seal[MESSAGES]);
+    c->messages_seal = fuzz_seal(HTH_PURPOSE_MESSAGES, suites, NULL, &far->seal[MESSAGES]);
     hth_seal_bond(c->messages_seal, &bond);
-    c->bulk_seal = fuzz_seal(HTH_PURPOSE_BULK, &bond, &far->seal[BULK]);
-    c->is_sealed = 1;
+    bulk = fuzz_seal(HTH_PURPOSE_BULK, suites, &bond, &far->seal[BULK]);
+    for (int way = 0; way < 2 && !sealed; way++) {
+        hth_seal_close(far->seal[way]);
+        far->seal[way] = NULL;
+    }
+    c->is_sealed = sealed;
+    return bulk;
 }
 
 static struct hth_tcp_conn *fuzz_connect(struct far *far, int sealed)
@@ -125,19 +141,17 @@ static struct hth_tcp_conn *fuzz_connect(struct far *far, int sealed)
 
     tcp_want(c && !socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, m) &&
              !socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, b));
-    tcp_want(!hth_tcp_sock_open(&t, &c->messages, m[0], HTH_TCP_MESSAGES, c, EPOLLIN) &&
-             !hth_tcp_sock_open(&t, &c->bulk, b[0], HTH_TCP_BULK, c, EPOLLIN));
+    tcp_want(!hth_tcp_sock_open(&t, &c->messages, m[0], HTH_TCP_MESSAGES, c, EPOLLIN));
     *far = (struct far){ .fd = { m[1], b[1] } };
-    if (sealed)
-        fuzz_seals(c, far);
+    tcp_want(!hth_tcp_bulk_add(c, b[0], fuzz_seals(c, far, sealed)));
+    hth_tcp_bulk_start(c->bulk[0]);
     c->state = HTH_TCP_UP;
     tcp_want(!hth_tcp_grant(&t.base, sources, 0, PLACE, c->id, desc, &len, NULL));
-    hth_tcp_pulls_begin(c);
     memset(places, 5, PLACE);
     memset(places + sizeof(places) - PLACE, 5, PLACE);
     tcp_want(!hth_tcp_pull(&t.base, c->id, desc, len, 0, &region, PLACE, PLACE, 0));
     tcp_want(!hth_tcp_pull(&t.base, c->id, desc, len, 0, &region, 2 * PLACE, LONG, 1));
-    tcp_want(c->requests == 3);
+    tcp_want(c->bulk[0]->requests == 3);
     return c;
 }
 
@@ -174,11 +188,13 @@ static void fuzz_speak(int way, int sealed, const uint8_t *data, size_t size)
     records = far_says(&far, way, data, size);
     for (int i = 0; i < 4 && c->state == HTH_TCP_UP; i++) {
         if (way == BULK)
-            hth_tcp_bulk_event(c, EPOLLIN);
+            hth_tcp_lane_turn(c->bulk[0]->lane, 0);
         else
             hth_tcp_messages_event(c, EPOLLIN);
+        hth_tcp_back_take(&t);
     }
     hth_tcp_conn_end(c, HEARTH_ECANCELED, "the end of the input");
+    hth_tcp_back_take(&t);
     hth_tcp_finish(&t);
     tcp_want(downs == 1 && pulls == 2 && (!sealed || messages <= records));
     for (int i = 0; i < PLACE; i++)

@@ -93,8 +93,8 @@ void tcp_side_open_keyed(struct tcp_side *s, const char *bind, const unsigned ch
     memset(s, 0, sizeof(*s));
     s->now_ms = 1000;
     s->key = key;
+    setenv("HEARTH_TCP_LANES", "0", 0); /* a test moves each byte by its turns */
     if (key) {
-        setenv("HEARTH_TCP_CREW", "2", 0);
         s->job_key = (struct hth_key){ .bytes = key, .id = hth_key_id(key) };
     }
     rc = hth_transport_open("tcp", getenv("HEARTH_TEST_LIB"), &opts, &events, &s->t, &err);

@@ -129,7 +129,7 @@ Test(tcp, nothing_is_read_after_a_revoke_with_bytes_on_their_way)
     int room = 100000; /* not a whole piece */
     uint64_t bytes;
 
-    cr_assert(zero(int, setsockopt(c->bulk.fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room))));
+    cr_assert(zero(int, setsockopt(c->bulk[0]->fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room))));
     granted(m.conn, 0, SIDE_BYTES, desc);
     tcp_ask(&m, 1, desc, 0, SIDE_BYTES);
     tcp_turns(&side, 50); /* the puller does not read: the socket is full */

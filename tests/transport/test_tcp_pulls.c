@@ -14,16 +14,16 @@
 
 static struct tcp_side side;
 static struct tcp_member m;
-static struct hth_tcp_conn *conn;
+static struct hth_tcp_bulk *bulk;
 static uint64_t began; /* bytes that it would ask for at once */
 
 static void pulls_start(void)
 {
     tcp_side_open(&side, "127.0.0.1");
     tcp_join(&side, &m);
-    conn = hth_tcp_conn_get(hth_tcp_of(side.t), m.conn);
-    began = conn->ahead;
-    conn->ahead = WAITING; /* whatever the loopback took for the hello */
+    bulk = hth_tcp_conn_get(hth_tcp_of(side.t), m.conn)->bulk[0];
+    began = bulk->ahead;
+    bulk->ahead = WAITING; /* whatever the loopback took for the hello */
 }
 
 static void pulls_stop(void)
@@ -184,7 +184,7 @@ Test(tcp_pulls, more_is_asked_for_where_the_way_is_long)
 {
     struct request r;
 
-    conn->ahead = WAITING + 3 * PART;
+    bulk->ahead = WAITING + 3 * PART;
     pull(0, SIDE_BYTES);
     for (uint64_t i = 0; i < WAITING / PART + 3; i++)
         hear_part(i * PART, PART, &r);
@@ -193,12 +193,12 @@ Test(tcp_pulls, more_is_asked_for_where_the_way_is_long)
 
 static uint64_t ahead_by(int family)
 {
-    struct hth_tcp_conn c = { .bulk.fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0) };
+    struct hth_tcp_bulk b = { .fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0) };
 
-    cr_assert(ge(int, c.bulk.fd, 0));
-    hth_tcp_pulls_begin(&c);
-    close(c.bulk.fd);
-    return c.ahead;
+    cr_assert(ge(int, b.fd, 0));
+    hth_tcp_pulls_begin(&b);
+    close(b.fd);
+    return b.ahead;
 }
 
 Test(tcp_pulls, what_may_wait_is_bounded_on_any_way)

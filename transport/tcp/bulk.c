@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bulk socket: requests and answers of both ends, in frames (tcp.h). A piece comes straight
- * into the puller's region, with the next header in the same call; it leaves straight out of the
- * owner's, with its header. send() and not sendfile(): the kernel then has a copy and never the
- * live page, so a grant can end, and memory be used again, without a confirmation that the bytes
- * have arrived.
+ * A bulk socket, on its lane: requests and answers of both ends, in frames (tcp.h). A piece comes
+ * straight into the puller's region, with the next header in the same call; it leaves straight out
+ * of the owner's, with its header. send() and not sendfile(): the kernel then has a copy and never
+ * the live page, so a grant can end, and memory be used again, without a confirmation that the
+ * bytes have arrived.
  */
 #include "tcp.h"
 
@@ -12,25 +12,23 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#define LAST_READS 16 /* of messages */
-
 /* ---- in ---- */
 
 /* Counts n received bytes: first of the body, then of the header behind it. */
-static int frames_take(struct hth_tcp_conn *c, uint64_t n)
+static int frames_take(struct hth_tcp_bulk *b, uint64_t n)
 {
-    struct hth_tcp_in *in = &c->in;
+    struct hth_tcp_in *in = &b->in;
     uint64_t body = n < in->left ? n : in->left;
 
-    if (body && hth_tcp_frame_body(c, body))
+    if (body && hth_tcp_frame_body(b, body))
         return -1;
     in->got += (uint32_t)(n - body);
-    return in->got == HTH_TCP_HEAD ? hth_tcp_frame_begin(c) : 0;
+    return in->got == HTH_TCP_HEAD ? hth_tcp_frame_begin(b) : 0;
 }
 
-static ssize_t frames_receive(struct hth_tcp_conn *c, uint64_t most, uint64_t *out_room)
+static ssize_t frames_receive(struct hth_tcp_bulk *b, uint64_t most, uint64_t *out_room)
 {
-    struct hth_tcp_in *in = &c->in;
+    struct hth_tcp_in *in = &b->in;
     struct iovec at[2];
     struct msghdr m = { .msg_iov = at };
 
@@ -39,81 +37,62 @@ static ssize_t frames_receive(struct hth_tcp_conn *c, uint64_t most, uint64_t *o
     if (in->left <= most)
         at[m.msg_iovlen++] = (struct iovec){ in->next + in->got, HTH_TCP_HEAD - in->got };
     *out_room = at[0].iov_len + (m.msg_iovlen > 1 ? at[1].iov_len : 0);
-    return recvmsg(c->bulk.fd, &m, MSG_DONTWAIT);
+    return recvmsg(b->fd, &m, MSG_DONTWAIT);
 }
 
-/* The bulk socket has ended or sent invalid bytes: messages that came by the other socket are
- * delivered first. */
-static void bulk_broke(struct hth_tcp_conn *c, int code, const char *why)
+static ssize_t plain_read(struct hth_tcp_bulk *b, uint64_t most, uint64_t *out_room)
 {
-    for (int i = 0; i < LAST_READS && c->state == HTH_TCP_UP; i++)
-        hth_tcp_messages_read(c);
-    hth_tcp_conn_end(c, code, why);
-}
+    ssize_t n = frames_receive(b, most, out_room);
 
-static ssize_t plain_read(struct hth_tcp_conn *c, uint64_t most, uint64_t *out_room)
-{
-    ssize_t n = frames_receive(c, most, out_room);
-
-    if (n <= 0 || !frames_take(c, (uint64_t)n))
+    if (n <= 0 || !frames_take(b, (uint64_t)n))
         return n;
     errno = EPROTO;
     return -1;
 }
 
-static void bulk_failed(struct hth_tcp_conn *c, int error)
-{
-    if (error == EFAULT)
-        bulk_broke(c, HEARTH_EPROTO, "the memory to pull into cannot be written");
-    else if (error == EPROTO && c->is_sealed)
-        bulk_broke(c, HEARTH_EPROTO, "it sent what makes no sense, or was changed on its way");
-    else if (error == EPROTO)
-        bulk_broke(c, HEARTH_EPROTO, "it sent a frame that makes no sense");
-    else if (error == ENOMEM)
-        bulk_broke(c, HEARTH_EBUSY, "no memory for its records");
-    else
-        bulk_broke(c, HEARTH_EPEER,
-                error ? strerrordesc_np(error) : "the peer has closed the connection");
-}
-
 /* Until it has read less than there was room for: then the socket is empty, and epoll says when it
  * is not. */
-static void bulk_read(struct hth_tcp_conn *c)
+static void bulk_read(struct hth_tcp_bulk *b)
 {
     uint64_t read = 0, room = 0;
     ssize_t n;
 
     do {
-        n = c->is_sealed ? hth_tcp_sealed_read(c, &room) : plain_read(c, HTH_TCP_SIP, &room);
+        n = b->is_sealed ? hth_tcp_sealed_read(b, &room) : plain_read(b, HTH_TCP_SIP, &room);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
-        if (n <= 0)
-            bulk_failed(c, n ? errno : 0);
-        else
-            read += (uint64_t)n;
-    } while (c->state == HTH_TCP_UP && n == (ssize_t)room && read < HTH_TCP_TURN);
+        if (n <= 0) {
+            hth_tcp_bulk_broke(b, n ? errno : 0);
+            return;
+        }
+        read += (uint64_t)n;
+    } while (n == (ssize_t)room && read < HTH_TCP_TURN);
 }
 
 /* ---- out ---- */
 
-static ssize_t out_send(struct hth_tcp_conn *c)
+static ssize_t out_send(struct hth_tcp_bulk *b)
 {
-    struct hth_tcp_out *out = &c->out;
+    struct hth_tcp_out *out = &b->out;
+    struct hth_tcp_grant *pinned = NULL;
     struct iovec at[3];
     struct msghdr m = { .msg_iov = at };
     uint64_t body = 0;
+    ssize_t n;
 
     if (out->head_put < out->head_len)
         at[m.msg_iovlen++] =
                 (struct iovec){ out->head + out->head_put, out->head_len - out->head_put };
     if (out->left) {
-        at[m.msg_iovlen] = hth_tcp_frame_source(c);
+        at[m.msg_iovlen] = hth_tcp_frame_source(b, &pinned);
         body = at[m.msg_iovlen++].iov_len;
     }
     if (out->tail_put < out->tail_len && body == out->left)
         at[m.msg_iovlen++] =
                 (struct iovec){ out->tail + out->tail_put, out->tail_len - out->tail_put };
-    return sendmsg(c->bulk.fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    n = sendmsg(b->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    hth_tcp_grant_unpin(b->t, pinned);
+    return n;
 }
 
 static void out_sent(struct hth_tcp_out *out, uint64_t n)
@@ -131,42 +110,42 @@ static void out_sent(struct hth_tcp_out *out, uint64_t n)
 }
 
 /* 1: there is more to send. */
-static int plain_write(struct hth_tcp_conn *c)
+static int plain_write(struct hth_tcp_bulk *b)
 {
     uint64_t sent = 0;
 
     while (sent < HTH_TCP_TURN) {
         ssize_t n;
 
-        if (hth_tcp_frames_are_out(&c->out) && !hth_tcp_frames_fill(c))
+        if (hth_tcp_frames_are_out(&b->out) && !hth_tcp_frames_fill(b))
             return 0;
-        n = out_send(c);
-        if (n < 0 && errno == EFAULT && !c->out.dead) {
-            c->out.dead = 1; /* the file behind the region was cut short */
+        n = out_send(b);
+        if (n < 0 && errno == EFAULT && !b->out.dead) {
+            b->out.dead = 1; /* the file behind the region was cut short */
             continue;
         }
         if (n < 0)
             break; /* what has broken shows where it is read */
-        out_sent(&c->out, (uint64_t)n);
+        out_sent(&b->out, (uint64_t)n);
         sent += (uint64_t)n;
     }
     return 1;
 }
 
-void hth_tcp_bulk_write(struct hth_tcp_conn *c)
+void hth_tcp_bulk_write(struct hth_tcp_bulk *b)
 {
-    int more = c->is_sealed ? hth_tcp_sealed_write(c) : plain_write(c);
+    int more = b->is_sealed ? hth_tcp_sealed_write(b) : plain_write(b);
 
     if (more < 0)
-        hth_tcp_conn_errno(c, errno);
+        hth_tcp_bulk_broke(b, errno);
     else
-        hth_tcp_sock_watch(&c->bulk, more ? EPOLLIN | EPOLLOUT : EPOLLIN);
+        hth_tcp_bulk_watch(b, more ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-void hth_tcp_bulk_event(struct hth_tcp_conn *c, uint32_t events)
+void hth_tcp_bulk_event(struct hth_tcp_bulk *b, uint32_t events)
 {
     if (events & ~(uint32_t)EPOLLOUT)
-        bulk_read(c);
-    if (c->state == HTH_TCP_UP && ((events & EPOLLOUT) || hth_tcp_pulls_may_ask(c) || c->answers))
-        hth_tcp_bulk_write(c);
+        bulk_read(b);
+    if (b->events && ((events & EPOLLOUT) || hth_tcp_pulls_may_ask(b) || b->answers))
+        hth_tcp_bulk_write(b);
 }

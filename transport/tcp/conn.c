@@ -5,9 +5,11 @@
  *   CONNECTING ─ both sockets welcomed ─► UP ◄─ both halves here (accepted)
  *       │ refused, late                   │ a socket ends, nonsense, drop(), close()
  *       └────────────────► DOOMED ◄───────┘
- *          sockets closed, grants ended; on_pull() for what is left, on_down(), gone
+ *          grants ended; its lanes close its bulk sockets; on_pull() for what is left, on_down(),
+ *          gone
  *
- * Only this thread writes into a pull's destination, so it is free the moment the socket is closed.
+ * Only its lane writes into a pull's destination, so it is free when the lane has closed the
+ * socket.
  */
 #include "tcp.h"
 
@@ -25,7 +27,7 @@ struct hth_tcp_conn *hth_tcp_conn_new(struct hth_tcp *t, const union hth_addr *p
         return NULL;
     c->t = t;
     c->addr = *peer;
-    c->messages.fd = c->bulk.fd = -1;
+    c->messages.fd = -1;
     hth_addr_text(peer, c->peer);
     c->id = hth_ids_put(&t->conns, c);
     if (!c->id) {
@@ -40,10 +42,10 @@ void hth_tcp_conn_up(struct hth_tcp_conn *c)
     struct hth_transport_events *to = &c->t->events;
 
     c->state = HTH_TCP_UP;
-    c->is_sealed = hth_seal_suite(c->bulk_seal) != HTH_SUITE_PROOF;
-    hth_tcp_pulls_begin(c);
+    c->is_sealed = hth_seal_suite(c->messages_seal) != HTH_SUITE_PROOF;
     hth_tcp_sock_watch(&c->messages, EPOLLIN);
-    hth_tcp_sock_watch(&c->bulk, EPOLLIN);
+    if (c->bulks) /* else it ends at once, for lack of memory */
+        hth_tcp_bulk_start(c->bulk[0]);
     if (c->dialled)
         to->on_up(to->self, c->id);
     else
@@ -52,24 +54,38 @@ void hth_tcp_conn_up(struct hth_tcp_conn *c)
 
 /* ---- ending ---- */
 
-void hth_tcp_conn_end(struct hth_tcp_conn *c, int code, const char *why)
+/* No lane has anything of it: progress() reports its end. */
+static void conn_over(struct hth_tcp_conn *c)
 {
     struct hth_tcp *t = c->t;
 
+    c->next = NULL;
+    *t->doomed_end = c;
+    t->doomed_end = &c->next;
+}
+
+void hth_tcp_conn_stopped(struct hth_tcp_conn *c)
+{
+    if (!--c->running)
+        conn_over(c);
+}
+
+void hth_tcp_conn_end(struct hth_tcp_conn *c, int code, const char *why)
+{
     if (c->state == HTH_TCP_DOOMED)
         return;
     if (c->greeting)
         hth_tcp_greeting_end(c->greeting);
     hth_tcp_sock_close(&c->messages);
-    hth_tcp_sock_close(&c->bulk);
+    for (uint32_t i = 0; i < c->bulks; i++)
+        if (c->bulk[i]->is_started)
+            hth_tcp_bulk_stop(c->bulk[i]);
     hth_tcp_grants_end(c);
-    hth_tcp_sealed_in_end(c);
     c->code = code;
     snprintf(c->detail, sizeof(c->detail), "%s: %s", c->peer, why);
     c->state = HTH_TCP_DOOMED;
-    c->next = NULL;
-    *t->doomed_end = c;
-    t->doomed_end = &c->next;
+    if (!c->running)
+        conn_over(c);
 }
 
 /* Ends the connection. A lack of memory or descriptors on this node is HEARTH_EBUSY: the peer is

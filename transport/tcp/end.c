@@ -27,9 +27,10 @@ static int doomed_take(struct hth_tcp *t)
         t->events.on_down(t->events.self, c->id, c->code, c->detail);
         hth_ids_drop(&t->conns, c->id);
         hth_tcp_messages_fini(c);
-        hth_tcp_sealed_fini(c);
+        t->extras -= c->bulks ? c->bulks - 1 : 0;
+        for (uint32_t i = 0; i < c->bulks; i++)
+            hth_tcp_bulk_free(c->bulk[i]);
         hth_seal_close(c->messages_seal);
-        hth_seal_close(c->bulk_seal);
         free(c);
     }
     return n;
@@ -44,6 +45,15 @@ int hth_tcp_finish(struct hth_tcp *t)
     return n;
 }
 
+/* One that stands goes on without the bulk socket that did not come about. */
+static void conn_expires(struct hth_tcp_conn *c)
+{
+    if (c->state == HTH_TCP_UP)
+        hth_tcp_greeting_end(c->greeting);
+    else
+        hth_tcp_conn_end(c, HEARTH_ETIMEOUT, "no connection in time");
+}
+
 int hth_tcp_conns_expire(struct hth_tcp *t, uint64_t now)
 {
     uint64_t due = HTH_NEVER;
@@ -54,10 +64,10 @@ int hth_tcp_conns_expire(struct hth_tcp *t, uint64_t now)
     for (uint32_t i = 0; i < t->conns.cap; i++) {
         struct hth_tcp_conn *c = hth_ids_at(&t->conns, i);
 
-        if (!c || c->state != HTH_TCP_CONNECTING)
+        if (!c || !c->greeting)
             continue;
         if (c->due_ms <= now) {
-            hth_tcp_conn_end(c, HEARTH_ETIMEOUT, "no connection in time");
+            conn_expires(c);
             n++;
         } else if (c->due_ms < due) {
             due = c->due_ms;

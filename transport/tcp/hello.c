@@ -10,6 +10,8 @@
  *       bulk     ── hello, proof ───────►    joins the two: on_accept()
  *     on_up()    ◄───────── hello, proof ─
  *
+ * More bulk sockets may follow, one after the other, where there are bytes to pull: each is one
+ * more of the connection that it names. A connection goes on without those that do not come about.
  * The same bytes travel without a key, and prove nothing then.
  */
 #include "tcp.h"
@@ -98,6 +100,23 @@ static int greeting_dial(struct hth_tcp_conn *c, enum hth_purpose purpose)
     return rc;
 }
 
+/* A connection that stands goes on with the sockets that it has. */
+static void dialled_fails(struct hth_tcp_greeting *g, int code, const char *why)
+{
+    if (g->conn->state == HTH_TCP_UP)
+        hth_tcp_greeting_end(g);
+    else
+        hth_tcp_conn_end(g->conn, code, why);
+}
+
+static void dialled_errno(struct hth_tcp_greeting *g, int error)
+{
+    if (g->conn->state == HTH_TCP_UP)
+        hth_tcp_greeting_end(g);
+    else
+        hth_tcp_conn_errno(g->conn, error);
+}
+
 static void dialled_says(struct hth_tcp_greeting *g)
 {
     struct hth_seal_opts opts = hello_opts(g->sock.t, g->purpose);
@@ -109,7 +128,7 @@ static void dialled_says(struct hth_tcp_greeting *g)
 
     getsockopt(g->sock.fd, SOL_SOCKET, SO_ERROR, &error, &len);
     if (error) {
-        hth_tcp_conn_errno(g->conn, error);
+        dialled_errno(g, error);
         return;
     }
     if (g->purpose == HTH_PURPOSE_BULK) {
@@ -119,7 +138,7 @@ static void dialled_says(struct hth_tcp_greeting *g)
     rc = hth_seal_dial(&g->hand, &opts, hello, &err);
     hth_wipe(&bond, sizeof(bond));
     if (rc || !hello_send(g, hello, sizeof(hello))) {
-        hth_tcp_conn_end(g->conn, HEARTH_EPEER, rc ? err.text : "it closed before any word");
+        dialled_fails(g, HEARTH_EPEER, rc ? err.text : "it closed before any word");
         return;
     }
     g->stage = HTH_TCP_AWAITS;
@@ -132,32 +151,70 @@ static void dialled_proves(struct hth_tcp_greeting *g)
     struct hearth_error err = { 0 };
 
     if (hth_seal_answer(&g->hand, g->in, proof, &err))
-        hth_tcp_conn_end(g->conn, HEARTH_EPROTO, err.text);
+        dialled_fails(g, HEARTH_EPROTO, err.text);
     else if (!hello_send(g, proof, sizeof(proof)))
-        hth_tcp_conn_end(g->conn, HEARTH_EPEER, "it closed before our proof");
+        dialled_fails(g, HEARTH_EPEER, "it closed before our proof");
     else
         g->stage = HTH_TCP_FINISHES;
+}
+
+/* Dials the next bulk socket, if there is to be one. */
+static void conn_widen(struct hth_tcp_conn *c)
+{
+    if (c->bulks < c->t->lanes && c->bulks < HTH_TCP_BULKS && c->t->extras < c->t->base.conns_max &&
+            !greeting_dial(c, HTH_PURPOSE_BULK)) {
+        c->due_ms = hth_now_ms(&c->t->clock) + c->t->connect_ms;
+        if (c->due_ms < c->t->due_ms)
+            c->t->due_ms = c->due_ms;
+    }
+}
+
+void hth_tcp_widen(struct hth_tcp_conn *c)
+{
+    hth_tcp_lanes_start(c->t);
+    if (c->is_wide || !c->dialled)
+        return;
+    c->is_wide = 1;
+    conn_widen(c);
+}
+
+static void dialled_bulk(struct hth_tcp_greeting *g, struct hth_seal *seal)
+{
+    struct hth_tcp_conn *c = g->conn;
+    int was_up = c->state == HTH_TCP_UP;
+    int rc = hth_tcp_bulk_add(c, hth_tcp_sock_take(&g->sock), seal);
+
+    hth_tcp_greeting_end(g);
+    if (rc && !was_up) {
+        hth_tcp_conn_errno(c, rc);
+    } else if (!was_up) {
+        hth_tcp_conn_up(c);
+    } else if (!rc) {
+        c->t->extras++;
+        hth_tcp_bulk_start(c->bulk[c->bulks - 1]);
+        conn_widen(c);
+    }
 }
 
 /* The listener's proof has come: the other half is next, or the connection stands. */
 static void dialled_finishes(struct hth_tcp_greeting *g)
 {
     struct hth_tcp_conn *c = g->conn;
-    int is_bulk = g->purpose == HTH_PURPOSE_BULK;
     struct hearth_error err = { 0 };
+    struct hth_seal *seal;
     int rc;
 
-    if (hth_seal_finish(&g->hand, g->in, is_bulk ? &c->bulk_seal : &c->messages_seal, &err)) {
-        hth_tcp_conn_end(c, HEARTH_EPROTO, err.text);
+    if (hth_seal_finish(&g->hand, g->in, &seal, &err)) {
+        dialled_fails(g, HEARTH_EPROTO, err.text);
         return;
     }
-    rc = hth_tcp_sock_move(&g->sock, is_bulk ? &c->bulk : &c->messages,
-            is_bulk ? HTH_TCP_BULK : HTH_TCP_MESSAGES, c);
+    if (g->purpose == HTH_PURPOSE_BULK) {
+        dialled_bulk(g, seal);
+        return;
+    }
+    c->messages_seal = seal;
+    rc = hth_tcp_sock_move(&g->sock, &c->messages, HTH_TCP_MESSAGES, c);
     hth_tcp_greeting_end(g);
-    if (!rc && is_bulk) {
-        hth_tcp_conn_up(c);
-        return;
-    }
     if (!rc) {
         hth_tcp_sock_watch(&c->messages, EPOLLRDHUP); /* its bytes are for when the other stands */
         rc = greeting_dial(c, HTH_PURPOSE_BULK);
@@ -176,7 +233,7 @@ static void dialled_event(struct hth_tcp_greeting *g)
     }
     whole = hello_receive(g);
     if (whole < 0)
-        hth_tcp_conn_end(g->conn, HEARTH_EPEER,
+        dialled_fails(g, HEARTH_EPEER,
                 errno ? strerrordesc_np(errno)
                 : g->stage == HTH_TCP_AWAITS
                         ? "it closed at our hello: it may have another key, or another version"
@@ -224,6 +281,39 @@ static struct hth_tcp_greeting *accepted_half(const struct hth_tcp *t, const uns
     return NULL;
 }
 
+/* The connection to which one more bulk socket with that id belongs; NULL: there is none, or it has
+ * enough. */
+static struct hth_tcp_conn *accepted_conn(const struct hth_tcp *t, const unsigned char id[16])
+{
+    struct hth_seal_bond bond;
+    int found = 0;
+
+    for (uint32_t i = 0; i < t->conns.cap && t->extras < t->base.conns_max; i++) {
+        struct hth_tcp_conn *c = hth_ids_at(&t->conns, i);
+
+        if (!c || c->state != HTH_TCP_UP || c->dialled || c->bulks == HTH_TCP_BULKS)
+            continue;
+        hth_seal_bond(c->messages_seal, &bond);
+        found = memcmp(bond.id, id, sizeof(bond.id)) == 0;
+        hth_wipe(&bond, sizeof(bond));
+        if (found)
+            return c;
+    }
+    return NULL;
+}
+
+/* What a bulk socket with that id is bound to; 0: nothing. */
+static int accepted_bond(
+        const struct hth_tcp *t, const unsigned char id[16], struct hth_seal_bond *out)
+{
+    const struct hth_tcp_greeting *half = accepted_half(t, id);
+    const struct hth_tcp_conn *c = half ? NULL : accepted_conn(t, id);
+
+    if (half || c)
+        hth_seal_bond(half ? half->seal : c->messages_seal, out);
+    return half || c;
+}
+
 /* The refused peer gets no answer. The reason goes into this node's log, for an operator. */
 static void accepted_refuse(struct hth_tcp_greeting *g, const struct hearth_error *why)
 {
@@ -263,7 +353,6 @@ static const unsigned char *accepted_key(const struct hth_tcp_greeting *g, struc
 static int accepted_says(struct hth_tcp_greeting *g)
 {
     struct hth_seal_opts opts = hello_opts(g->sock.t, HTH_PURPOSE_MESSAGES);
-    struct hth_tcp_greeting *half = NULL;
     unsigned char hello[HTH_SEAL_HELLO];
     struct hearth_error err = { 0 };
     struct hth_seal_asked asked;
@@ -277,12 +366,8 @@ static int accepted_says(struct hth_tcp_greeting *g)
     }
     g->purpose = asked.purpose;
     memcpy(g->id, asked.id, sizeof(g->id));
-    if (asked.purpose == HTH_PURPOSE_BULK)
-        half = accepted_half(g->sock.t, asked.id);
-    if (half) {
-        hth_seal_bond(half->seal, &bond);
+    if (asked.purpose == HTH_PURPOSE_BULK && accepted_bond(g->sock.t, asked.id, &bond))
         opts.bond = &bond;
-    }
     rc = hth_seal_accept(&g->hand, &opts, g->in, hello, &err);
     hth_wipe(&bond, sizeof(bond));
     if (rc)
@@ -307,22 +392,40 @@ static void accepted_keep(struct hth_tcp_greeting *g)
     hth_tcp_sock_watch(&g->sock, EPOLLRDHUP);
 }
 
+/* One more bulk socket of a connection that stands. */
+static int accepted_add(struct hth_tcp_greeting *g, struct hth_tcp_conn *c)
+{
+    int rc = hth_tcp_bulk_add(c, hth_tcp_sock_take(&g->sock), g->seal);
+
+    g->seal = NULL;
+    hth_tcp_greeting_end(g);
+    if (!rc) {
+        c->t->extras++;
+        hth_tcp_bulk_start(c->bulk[c->bulks - 1]);
+    }
+    return 1;
+}
+
 /* Both halves are here. */
 static int accepted_join(struct hth_tcp_greeting *g)
 {
     struct hth_tcp_greeting *half = accepted_half(g->sock.t, g->id);
-    struct hth_tcp_conn *c = half ? hth_tcp_conn_new(g->sock.t, &half->peer) : NULL;
+    struct hth_tcp_conn *c = half ? NULL : accepted_conn(g->sock.t, g->id);
     int rc;
 
+    if (c)
+        return accepted_add(g, c);
+    c = half ? hth_tcp_conn_new(g->sock.t, &half->peer) : NULL;
     if (!c)
         return 0;
-    rc = hth_tcp_sock_move(&half->sock, &c->messages, HTH_TCP_MESSAGES, c);
-    if (!rc)
-        rc = hth_tcp_sock_move(&g->sock, &c->bulk, HTH_TCP_BULK, c);
     c->messages_seal = half->seal;
-    c->bulk_seal = g->seal;
-    half->seal = g->seal = NULL;
+    half->seal = NULL;
+    rc = hth_tcp_sock_move(&half->sock, &c->messages, HTH_TCP_MESSAGES, c);
     hth_tcp_greeting_end(half);
+    if (!rc) {
+        rc = hth_tcp_bulk_add(c, hth_tcp_sock_take(&g->sock), g->seal);
+        g->seal = NULL;
+    }
     hth_tcp_greeting_end(g);
     hth_tcp_conn_up(c);
     if (rc)

@@ -34,6 +34,7 @@ static int tcp_address(struct hth_transport *t, unsigned char *out_addr, uint32_
 
 static void tcp_free(struct hth_tcp *t)
 {
+    hth_tcp_lanes_close(t);
     hth_tcp_listen_close(t);
     if (t->wake_fd >= 0)
         close(t->wake_fd);
@@ -41,12 +42,14 @@ static void tcp_free(struct hth_tcp *t)
         close(t->strangers_fd);
     if (t->epoll_fd >= 0)
         close(t->epoll_fd);
-    hth_tcp_crew_free(t->crew);
     free(t->places);
     hth_ids_fini(&t->socks);
     hth_ids_fini(&t->conns);
     hth_ids_fini(&t->grants);
     pthread_mutex_destroy(&t->regions_lock);
+    pthread_mutex_destroy(&t->grants_lock);
+    pthread_mutex_destroy(&t->back_lock);
+    pthread_cond_destroy(&t->grants_unread);
     free(t);
 }
 
@@ -61,6 +64,8 @@ static void tcp_close(struct hth_transport *transport)
     for (uint32_t i = 0; i < t->conns.cap; i++)
         if (hth_ids_at(&t->conns, i))
             hth_tcp_conn_end(hth_ids_at(&t->conns, i), HEARTH_ECANCELED, "closed by us");
+    hth_tcp_lanes_close(t);
+    hth_tcp_back_take(t);
     hth_tcp_finish(t);
     hth_tcp_regions_end(t);
     tcp_free(t);
@@ -129,18 +134,20 @@ static int tcp_poll_open(struct hth_tcp *t, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-/* How many threads seal and open beside this one. In a build for tests HEARTH_TCP_CREW sets it. */
-static unsigned tcp_crew_size(void)
+/* One thread for each 8 processors: more than a few have nothing to do but at a fast network card.
+ * In a build for tests HEARTH_TCP_LANES sets it, with 0 for none. */
+static unsigned tcp_lanes(const struct hth_transport_opts *opts)
 {
+    unsigned lanes = opts->lanes;
     cpu_set_t cores;
 
 #ifdef HEARTH_POINTS
-    if (getenv("HEARTH_TCP_CREW"))
-        return (unsigned)strtoul(getenv("HEARTH_TCP_CREW"), NULL, 10);
+    if (getenv("HEARTH_TCP_LANES"))
+        return (unsigned)strtoul(getenv("HEARTH_TCP_LANES"), NULL, 10);
 #endif
-    return sched_getaffinity(0, sizeof(cores), &cores)
-                   ? 0
-                   : hth_tcp_crew_size((unsigned)CPU_COUNT(&cores));
+    if (!lanes && !sched_getaffinity(0, sizeof(cores), &cores))
+        lanes = (unsigned)CPU_COUNT(&cores) / 8;
+    return lanes < 1 ? 1 : lanes < HTH_TCP_LANES ? lanes : HTH_TCP_LANES;
 }
 
 /* Secrecy is for where there is a key, and a network that is not trusted. */
@@ -153,7 +160,6 @@ static int tcp_key(
 
     t->key = opts->key ? opts->key : &none;
     t->suites = opts->key && !opts->trusted ? hth_seal_suites() : HTH_SUITE_PROOF;
-    t->crew = t->suites != HTH_SUITE_PROOF ? hth_tcp_crew_new(tcp_crew_size()) : NULL;
     return rc;
 }
 
@@ -170,8 +176,8 @@ static void tcp_say_cipher(const struct hth_tcp *t)
     else
         hth_say(&t->log, HEARTH_LOG_INFO, "tcp-cipher",
                 "messages and checkpoints are encrypted: %s, %.1f GB/s a core to seal, and the same "
-                "again to open, by the engine's thread and %u more",
-                hth_seal_name(best), hth_seal_rate(best), t->crew ? tcp_crew_size() : 0);
+                "again to open, on %u threads",
+                hth_seal_name(best), hth_seal_rate(best), t->lanes);
 }
 
 static int tcp_open(const struct hth_transport_opts *opts,
@@ -192,10 +198,15 @@ static int tcp_open(const struct hth_transport_opts *opts,
     t->due_ms = HTH_NEVER;
     t->epoll_fd = t->strangers_fd = t->wake_fd = t->listen_fd = -1;
     t->doomed_end = &t->doomed;
+    t->back_pulls_end = &t->back_pulls;
+    t->back_bulks_end = &t->back_bulks;
     hth_ids_init(&t->socks, 2 * t->base.conns_max + HTH_TCP_STRANGERS + HTH_TCP_KEPT_ALL + 1);
     hth_ids_init(&t->conns, t->base.conns_max);
     hth_ids_init(&t->grants, HTH_TCP_GRANTS);
     pthread_mutex_init(&t->regions_lock, NULL);
+    pthread_mutex_init(&t->grants_lock, NULL);
+    pthread_mutex_init(&t->back_lock, NULL);
+    pthread_cond_init(&t->grants_unread, NULL);
     rc = hth_addr_local(opts->bind, opts->port, &t->self, err);
     if (!rc && opts->device)
         rc = hth_addr_device(opts->device, opts->bind, &t->self, err);
@@ -207,6 +218,8 @@ static int tcp_open(const struct hth_transport_opts *opts,
         rc = tcp_poll_open(t, err);
     if (!rc)
         rc = hth_tcp_listen_open(t, err);
+    if (!rc)
+        rc = hth_tcp_lanes_open(t, tcp_lanes(opts), err);
     if (rc) {
         tcp_free(t);
         return rc;

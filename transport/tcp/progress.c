@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One turn: what epoll reports, in bounded batches, messages before bulk; then deadlines, and the
+ * One turn: what lanes report, what epoll reports, in bounded batches; then deadlines, and the
  * connections that end. epoll goes on reporting what a turn has left, so there is no other list of
  * it, and where more sockets are ready than a turn serves, the kernel gives the next turn the
  * others. A turn is short, since its caller has other work: pings, ranks. So it serves few sockets,
@@ -18,18 +18,16 @@ static struct hth_tcp_sock *event_sock(struct hth_tcp *t, const struct epoll_eve
     return hth_ids_get(&t->socks, e->data.u64); /* NULL: strangers, wake(), or gone since */
 }
 
-static int bulk_last(struct hth_tcp *t, const struct epoll_event *e, int n)
+/* Lanes that have no thread: after messages. */
+static int lanes_last(struct hth_tcp *t, const struct epoll_event *e, int n)
 {
     int done = 0;
 
-    for (int i = 0; i < n; i++) {
-        struct hth_tcp_sock *s = event_sock(t, &e[i]);
-
-        if (!s || s->role != HTH_TCP_BULK)
-            continue;
-        hth_tcp_bulk_event(s->owner, e[i].events);
-        done++;
-    }
+    for (int i = 0; i < n; i++)
+        done |= e[i].data.u64 == HTH_TCP_LANE;
+    for (uint32_t i = 0; done && i < t->lanes; i++)
+        if (t->lane[i].state == HTH_TCP_LANE_IN_TURNS)
+            hth_tcp_lane_turn(&t->lane[i], 0);
     return done;
 }
 
@@ -42,7 +40,7 @@ static int others_first(struct hth_tcp *t, const struct epoll_event *e, int n)
 
         if (e[i].data.u64 == HTH_TCP_DOOR)
             hth_tcp_strangers_turn(t);
-        if (!s || s->role == HTH_TCP_BULK)
+        if (!s)
             continue;
         if (s->role == HTH_TCP_MESSAGES)
             hth_tcp_messages_event(s->owner, e[i].events);
@@ -70,10 +68,12 @@ int hth_tcp_progress(struct hth_transport *transport)
     int got, n;
 
     hth_wake_taken(t->wake_fd, &t->woken);
-    n = hth_tcp_finish(t);
+    n = hth_tcp_back_take(t);
+    n += hth_tcp_finish(t);
     got = epoll_wait(t->epoll_fd, e, SOCKETS, 0);
     n += others_first(t, e, got);
-    n += bulk_last(t, e, got);
+    n += lanes_last(t, e, got);
+    n += hth_tcp_back_take(t);
     n += deadlines(t);
     n += hth_tcp_finish(t);
     return n;
@@ -84,7 +84,7 @@ int hth_tcp_arm(struct hth_transport *transport, int *out_fd, uint64_t *out_due_
     struct hth_tcp *t = hth_tcp_of(transport);
     uint64_t due = hth_tcp_strangers_due(t);
 
-    if (t->doomed || atomic_load(&t->woken))
+    if (t->doomed || atomic_load(&t->woken) || hth_tcp_back_waits(t))
         return 0;
     *out_fd = t->epoll_fd;
     *out_due_ms = due < t->due_ms ? due : t->due_ms;

@@ -1,15 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pull(): a place in the table, and its request sent if that can be. */
+/* grant(), pull() and on_pull(), on the caller's thread. In between a lane has the pull
+ * (pulls.c). */
 #include "tcp.h"
 
 #include <string.h>
 
+int hth_tcp_grant(struct hth_transport *t, struct hth_region *region, uint64_t off, uint64_t len,
+        hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err)
+{
+    struct hth_tcp_conn *c = hth_tcp_conn_get(hth_tcp_of(t), conn);
+
+    if (!c || c->state != HTH_TCP_UP)
+        return hth_fail(err, HEARTH_EPEER, 0, "the connection to grant memory to is gone");
+    hth_tcp_widen(c);
+    return hth_tcp_grant_make(c, region, off, len, out_desc, out_len, err);
+}
+
 static struct hth_tcp_pull *pull_free(struct hth_tcp_conn *c)
 {
     for (uint32_t i = 0; i < HTH_TCP_PULLS; i++)
-        if (!c->pull[i].is_open)
+        if (!c->pull[i].bulk)
             return &c->pull[i];
     return NULL;
+}
+
+/* The socket with the least to do. */
+static struct hth_tcp_bulk *bulk_for(const struct hth_tcp_conn *c)
+{
+    struct hth_tcp_bulk *least = c->bulk[0];
+
+    for (uint32_t i = 1; i < c->bulks; i++)
+        if (c->bulk[i]->load < least->load)
+            least = c->bulk[i];
+    return least;
 }
 
 int hth_tcp_pull(struct hth_transport *t, hth_conn conn, const unsigned char *desc,
@@ -29,8 +52,8 @@ int hth_tcp_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
     p = pull_free(c);
     if (!p)
         return HEARTH_EBUSY;
-    *p = (struct hth_tcp_pull){ .is_open = 1,
-        .waits = 1,
+    hth_tcp_widen(c);
+    *p = (struct hth_tcp_pull){ .bulk = bulk_for(c),
         .turn = p->turn + 1,
         .cookie = cookie,
         .region = region,
@@ -41,7 +64,53 @@ int hth_tcp_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
     memcpy(p->secret, secret, sizeof(secret));
     region->busy++;
     c->pulls++;
-    c->waiting++;
-    hth_tcp_bulk_write(c);
+    p->bulk->load += len;
+    hth_tcp_bulk_begin(p->bulk, p);
     return HEARTH_OK;
+}
+
+void hth_tcp_pull_report(struct hth_tcp_pull *p, int code)
+{
+    struct hth_tcp_conn *c = p->bulk->conn;
+    struct hth_transport_events *to = &c->t->events;
+    const struct hth_tcp_pull was = *p; /* the place may be another's in the callback */
+
+    c->pulls--;
+    p->bulk->load -= p->len;
+    p->bulk = NULL;
+    p->region->busy--;
+    c->t->pulled = code ? NULL : &was;
+    to->on_pull(to->self, was.cookie, code);
+    c->t->pulled = NULL;
+}
+
+uint64_t hth_tcp_pulled_ms(struct hth_transport *t, hth_conn conn)
+{
+    const struct hth_tcp_conn *c = hth_tcp_conn_get(hth_tcp_of(t), conn);
+    uint64_t last = 0;
+
+    for (uint32_t i = 0; c && i < c->bulks; i++) {
+        uint64_t ms = atomic_load(&c->bulk[i]->pulled_ms);
+
+        last = ms > last ? ms : last;
+    }
+    return last;
+}
+
+int hth_tcp_pulled_crc(struct hth_transport *t, uint32_t *out)
+{
+    const struct hth_tcp_pull *p = hth_tcp_of(t)->pulled;
+
+    if (p)
+        *out = p->crc;
+    return p != NULL;
+}
+
+void hth_tcp_pulls_end(struct hth_tcp_conn *c)
+{
+    int code = c->code == HEARTH_ECANCELED || c->code == HEARTH_EPROTO ? c->code : HEARTH_EPEER;
+
+    for (uint32_t i = 0; c->pulls && i < HTH_TCP_PULLS; i++)
+        if (c->pull[i].bulk)
+            hth_tcp_pull_report(&c->pull[i], code);
 }

@@ -3,9 +3,8 @@
  * Bulk comes in sealed records (records.c). Those of a piece are received where they will stay and
  * opened there, so that nothing is written to memory twice; what lies between two of them, the tag
  * of one and the head of the next, is received beside. How long each is follows from the piece, and
- * a head with another length is nonsense. Records that have come whole are opened at once, by the
- * transport's crew too, before the turn goes on. When a connection ends, zeros replace the bytes
- * that no tag has proved.
+ * a head with another length is nonsense. When a connection ends, zeros replace the bytes that no
+ * tag has proved.
  *
  *     head | bytes | tag, head | bytes | tag, head | bytes | tag || a small record
  */
@@ -15,7 +14,7 @@
 #include <string.h>
 
 #define LEAST  (HTH_SEAL_MORE + HTH_TCP_HEAD) /* no small record is shorter */
-#define IOVECS (2 * HTH_SEAL_BATCH + 2)
+#define IOVECS (2 * HTH_TCP_BATCH + 2)
 
 /* ---- records of a piece ---- */
 
@@ -33,14 +32,14 @@ static uint64_t record_end(const struct hth_tcp_sealed_in *r, unsigned i)
 }
 
 /* The next records of the piece, at most as many as are opened at once. */
-static void batch_begin(struct hth_tcp_conn *c)
+static void batch_begin(struct hth_tcp_bulk *b)
 {
-    struct hth_tcp_sealed_in *r = &c->sealed_in;
-    const uint64_t most = (uint64_t)HTH_SEAL_BATCH * HTH_SEAL_PLAIN;
+    struct hth_tcp_sealed_in *r = &b->sealed_in;
+    const uint64_t most = (uint64_t)HTH_TCP_BATCH * HTH_SEAL_PLAIN;
 
-    r->at = c->in.into;
-    r->bytes = c->in.left < most ? c->in.left : most;
-    r->is_last = c->in.left <= most;
+    r->at = b->in.into;
+    r->bytes = b->in.left < most ? b->in.left : most;
+    r->is_last = b->in.left <= most;
     r->records = (unsigned)((r->bytes + HTH_SEAL_PLAIN - 1) / HTH_SEAL_PLAIN);
     r->opened = 0;
     r->came = 0;
@@ -70,39 +69,28 @@ static void batch_room(struct hth_tcp_sealed_in *r, struct msghdr *m)
 }
 
 /* Opens the records that are whole. 0; -1: a record is not valid. */
-static int batch_open(struct hth_tcp_conn *c)
+static int batch_open(struct hth_tcp_bulk *b)
 {
-    struct hth_tcp_sealed_in *r = &c->sealed_in;
-    struct hth_seal_item item[HTH_SEAL_BATCH];
-    uint64_t bytes = 0;
-    unsigned n = 0;
+    struct hth_tcp_sealed_in *r = &b->sealed_in;
 
-    for (unsigned i = r->opened; i < r->records && record_end(r, i) <= r->came; i++, n++) {
-        unsigned char *at = r->at + (size_t)i * HTH_SEAL_PLAIN;
+    for (; r->opened < r->records && record_end(r, r->opened) <= r->came; r->opened++) {
+        unsigned char *at = r->at + (size_t)r->opened * HTH_SEAL_PLAIN;
+        uint32_t len = record_len(r, r->opened);
 
-        item[n] = (struct hth_seal_item){ .head = r->between[i].head,
-            .sealed = at,
-            .tag = r->between[i + 1].tag,
-            .plain = at,
-            .len = record_len(r, i) };
-        bytes += item[n].len;
-        if (hth_get32(item[n].head) != item[n].len)
+        if (hth_get32(r->between[r->opened].head) != len ||
+                hth_seal_take(b->seal, at, r->between[r->opened].head, at,
+                        r->between[r->opened + 1].tag) ||
+                hth_tcp_frame_body(b, len))
             return -1;
     }
-    if (n && hth_seal_take_all(c->bulk_seal, hth_tcp_crew_for(c->t, bytes), item, n))
-        return -1;
-    for (unsigned i = 0; i < n; i++)
-        if (hth_tcp_frame_data(c, item[i].len, item[i].crc))
-            return -1;
-    r->opened += n;
     if (r->opened == r->records)
         r->records = 0;
     return 0;
 }
 
-void hth_tcp_sealed_in_end(struct hth_tcp_conn *c)
+void hth_tcp_sealed_in_end(struct hth_tcp_bulk *b)
 {
-    struct hth_tcp_sealed_in *r = &c->sealed_in;
+    struct hth_tcp_sealed_in *r = &b->sealed_in;
     uint64_t from = (uint64_t)r->opened * HTH_SEAL_PLAIN;
 
     if (r->records && r->came)
@@ -118,9 +106,9 @@ static uint32_t small_whole(const struct hth_tcp_sealed_in *r)
     return r->small_came < LEAST ? LEAST : HTH_SEAL_MORE + hth_get32(r->small);
 }
 
-static int small_take(struct hth_tcp_conn *c)
+static int small_take(struct hth_tcp_bulk *b)
 {
-    struct hth_tcp_sealed_in *r = &c->sealed_in;
+    struct hth_tcp_sealed_in *r = &b->sealed_in;
     const unsigned char *sealed = r->small + HTH_SEAL_HEAD;
     unsigned char plain[HTH_TCP_SMALL];
     uint32_t len = hth_get32(r->small);
@@ -132,23 +120,23 @@ static int small_take(struct hth_tcp_conn *c)
     if (r->small_came < HTH_SEAL_MORE + len)
         return 0;
     r->small_came = 0;
-    if (hth_seal_take(c->bulk_seal, plain, r->small, sealed, sealed + len))
+    if (hth_seal_take(b->seal, plain, r->small, sealed, sealed + len))
         return -1;
-    memcpy(c->in.next, plain, HTH_TCP_HEAD);
-    if (hth_tcp_frame_begin(c) || (c->in.head[0] == HTH_TCP_ASK) != (len == HTH_TCP_SMALL))
+    memcpy(b->in.next, plain, HTH_TCP_HEAD);
+    if (hth_tcp_frame_begin(b) || (b->in.head[0] == HTH_TCP_ASK) != (len == HTH_TCP_SMALL))
         return -1;
     if (len == HTH_TCP_HEAD)
         return 0;
-    memcpy(c->in.request, plain + HTH_TCP_HEAD, HTH_TCP_REQUEST);
-    return hth_tcp_frame_body(c, HTH_TCP_REQUEST);
+    memcpy(b->in.request, plain + HTH_TCP_HEAD, HTH_TCP_REQUEST);
+    return hth_tcp_frame_body(b, HTH_TCP_REQUEST);
 }
 
 /* ---- both ---- */
 
 /* Receives as much as is known to come: no byte of a record whose length is not known. */
-static ssize_t records_receive(struct hth_tcp_conn *c, uint64_t *out_room)
+static ssize_t records_receive(struct hth_tcp_bulk *b, uint64_t *out_room)
 {
-    struct hth_tcp_sealed_in *r = &c->sealed_in;
+    struct hth_tcp_sealed_in *r = &b->sealed_in;
     struct iovec at[IOVECS];
     struct msghdr m = { .msg_iov = at };
     uint64_t none = 0;
@@ -160,34 +148,34 @@ static ssize_t records_receive(struct hth_tcp_conn *c, uint64_t *out_room)
     *out_room = 0;
     for (size_t i = 0; i < m.msg_iovlen; i++)
         *out_room += at[i].iov_len;
-    return recvmsg(c->bulk.fd, &m, MSG_DONTWAIT);
+    return recvmsg(b->fd, &m, MSG_DONTWAIT);
 }
 
 /* n bytes came. 0, or -1: nonsense. */
-static int records_came(struct hth_tcp_conn *c, uint64_t n)
+static int records_came(struct hth_tcp_bulk *b, uint64_t n)
 {
-    struct hth_tcp_sealed_in *r = &c->sealed_in;
+    struct hth_tcp_sealed_in *r = &b->sealed_in;
 
     if (r->records) {
         uint64_t left = record_end(r, r->records - 1) - r->came, some = n < left ? n : left;
 
         r->came += some;
         n -= some;
-        if (batch_open(c))
+        if (batch_open(b))
             return -1;
     }
     r->small_came += (uint32_t)n;
-    return r->records ? 0 : small_take(c);
+    return r->records ? 0 : small_take(b);
 }
 
-ssize_t hth_tcp_sealed_read(struct hth_tcp_conn *c, uint64_t *out_room)
+ssize_t hth_tcp_sealed_read(struct hth_tcp_bulk *b, uint64_t *out_room)
 {
     ssize_t n;
 
-    if (c->in.left && !c->sealed_in.records)
-        batch_begin(c);
-    n = records_receive(c, out_room);
-    if (n <= 0 || !records_came(c, (uint64_t)n))
+    if (b->in.left && !b->sealed_in.records)
+        batch_begin(b);
+    n = records_receive(b, out_room);
+    if (n <= 0 || !records_came(b, (uint64_t)n))
         return n;
     errno = EPROTO;
     return -1;

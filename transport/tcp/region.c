@@ -2,7 +2,8 @@
 /*
  * Memory and grants. A region is an address and a length, nothing is pinned. A grant is a place of
  * our table, good on the connection it was made for, and looked up for every piece that is sent:
- * once it is gone, no byte of it is read. Descriptor, little-endian:
+ * once it is gone, no byte of it is read. Lanes look it up and pin it while they read: its end
+ * waits for a write that is under way, which never waits itself. Descriptor, little-endian:
  *
  *     0 u8 1 (version)   1 zeros   8 u64 grant   16 secret[16]
  */
@@ -52,6 +53,16 @@ static void grant_list(struct hth_tcp_grant *g)
     g->conn->grants = g;
 }
 
+/* No lane finds it any more, and none reads its memory: one may have a write of a piece to end. */
+static void grant_forget(struct hth_tcp *t, struct hth_tcp_grant *g)
+{
+    pthread_mutex_lock(&t->grants_lock);
+    hth_ids_drop(&t->grants, g->id);
+    while (g->readers)
+        pthread_cond_wait(&t->grants_unread, &t->grants_lock);
+    pthread_mutex_unlock(&t->grants_lock);
+}
+
 static void grant_free(struct hth_tcp_grant *g)
 {
     if (g->region_next)
@@ -66,28 +77,27 @@ static void grant_free(struct hth_tcp_grant *g)
         g->conn_prev->conn_next = g->conn_next;
     else
         g->conn->grants = g->conn_next;
-    hth_ids_drop(&g->conn->t->grants, g->id);
+    grant_forget(g->conn->t, g);
     free(g);
 }
 
-int hth_tcp_grant(struct hth_transport *transport, struct hth_region *region, uint64_t off,
-        uint64_t len, hth_conn conn, unsigned char *out_desc, uint32_t *out_len,
-        struct hearth_error *err)
+int hth_tcp_grant_make(struct hth_tcp_conn *c, struct hth_region *region, uint64_t off,
+        uint64_t len, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err)
 {
-    struct hth_tcp *t = hth_tcp_of(transport);
-    struct hth_tcp_conn *c = hth_tcp_conn_get(t, conn);
+    struct hth_tcp *t = c->t;
     struct hth_tcp_grant *g;
 
     if (!region || off > region->len || len > region->len - off)
         return hth_fail(err, HEARTH_EINVAL, 0, "a grant must lie in its region");
-    if (!c || c->state != HTH_TCP_UP)
-        return hth_fail(err, HEARTH_EPEER, 0, "the connection to grant memory to is gone");
     g = calloc(1, sizeof(*g));
     if (!g)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a grant");
     *g = (struct hth_tcp_grant){ .region = region, .conn = c, .off = off, .len = len };
-    if (getrandom(g->secret, sizeof(g->secret), 0) == sizeof(g->secret))
+    if (getrandom(g->secret, sizeof(g->secret), 0) == sizeof(g->secret)) {
+        pthread_mutex_lock(&t->grants_lock);
         g->id = hth_ids_put(&t->grants, g);
+        pthread_mutex_unlock(&t->grants_lock);
+    }
     if (!g->id) {
         free(g);
         return hth_fail(err, HEARTH_ENOMEM, 0, "no room for a grant: %" PRIu32 " are given",
@@ -126,17 +136,62 @@ void hth_tcp_revoke(struct hth_transport *transport, const unsigned char *desc, 
         grant_free(g);
 }
 
-struct hth_tcp_grant *hth_tcp_grant_check(struct hth_tcp_conn *c, uint64_t id,
-        const unsigned char secret[16], uint64_t off, uint64_t len)
+/* ---- lanes ---- */
+
+static int grant_holds(
+        const struct hth_tcp_grant *g, const unsigned char secret[16], uint64_t off, uint64_t len)
 {
-    struct hth_tcp_grant *g = hth_ids_get(&c->t->grants, id);
     unsigned char differs = 0;
 
-    if (!g || g->conn != c)
-        return NULL;
     for (size_t i = 0; i < sizeof(g->secret); i++) /* takes as long for any guess */
         differs |= g->secret[i] ^ secret[i];
-    return !differs && off <= g->len && len <= g->len - off ? g : NULL;
+    return !differs && off <= g->len && len <= g->len - off;
+}
+
+int hth_tcp_grant_check(const struct hth_tcp_conn *c, uint64_t id, const unsigned char secret[16],
+        uint64_t off, uint64_t len)
+{
+    struct hth_tcp *t = c->t;
+    const struct hth_tcp_grant *g;
+    int holds;
+
+    pthread_mutex_lock(&t->grants_lock);
+    g = hth_ids_get(&t->grants, id);
+    holds = g && g->conn == c && grant_holds(g, secret, off, len);
+    pthread_mutex_unlock(&t->grants_lock);
+    return holds;
+}
+
+int hth_tcp_grant_stands(struct hth_tcp *t, uint64_t id)
+{
+    int stands;
+
+    pthread_mutex_lock(&t->grants_lock);
+    stands = hth_ids_get(&t->grants, id) != NULL;
+    pthread_mutex_unlock(&t->grants_lock);
+    return stands;
+}
+
+struct hth_tcp_grant *hth_tcp_grant_pin(struct hth_tcp *t, uint64_t id)
+{
+    struct hth_tcp_grant *g;
+
+    pthread_mutex_lock(&t->grants_lock);
+    g = hth_ids_get(&t->grants, id);
+    if (g)
+        g->readers++;
+    pthread_mutex_unlock(&t->grants_lock);
+    return g;
+}
+
+void hth_tcp_grant_unpin(struct hth_tcp *t, struct hth_tcp_grant *g)
+{
+    if (!g)
+        return;
+    pthread_mutex_lock(&t->grants_lock);
+    if (!--g->readers)
+        pthread_cond_broadcast(&t->grants_unread);
+    pthread_mutex_unlock(&t->grants_lock);
 }
 
 void hth_tcp_grants_end(struct hth_tcp_conn *c)

@@ -58,7 +58,6 @@
 #define HTH_SEAL_HEAD  4u
 #define HTH_SEAL_TAG   16u
 #define HTH_SEAL_MORE  (HTH_SEAL_HEAD + HTH_SEAL_TAG) /* what a record has beside its plain bytes */
-#define HTH_SEAL_BATCH 8u                             /* records at once */
 
 enum hth_suite {
     HTH_SUITE_PROOF = 1, /* the best of `network = trusted`: offer it there and nowhere else */
@@ -115,7 +114,6 @@ struct hth_seal_hand {
 };
 
 struct hth_seal;
-struct hth_tcp_crew;
 
 /* 1: a dialler with this job key has written it, now or before. Two hashes. */
 int hth_seal_knows(const unsigned char job_key[HTH_KEY], const unsigned char hello[HTH_SEAL_HELLO]);
@@ -172,27 +170,6 @@ void hth_seal_bond(const struct hth_seal *s, struct hth_seal_bond *out);
  * HTH_SEAL_HEAD, or does not overlap. Errors: HEARTH_EINVAL, HEARTH_ESTATE: this direction has
  * failed before, HEARTH_EIO. */
 int hth_seal_put(struct hth_seal *s, unsigned char *out, const void *in, size_t len);
-
-/* Several at once, by this thread and a crew's (NULL: by this one): plain[len] sealed as a record,
- * or opened from it, in their order as far as both sides count. `sealed` is `plain`, or does not
- * overlap; none overlaps another; n <= HTH_SEAL_BATCH. An error is that of one of them, and of all:
- * what was opened is not to be used. Errors as of one. */
-struct hth_seal_item {
-    unsigned char *head, *sealed, *tag, *plain;
-    uint32_t len;
-    uint32_t crc; /* opened: CRC32C of plain[len], while the cache of whoever opened it has it */
-};
-/* Whose record lies in one piece. */
-static inline struct hth_seal_item hth_seal_item(
-        unsigned char *record, unsigned char *plain, uint32_t len)
-{
-    return (struct hth_seal_item){ record, record + HTH_SEAL_HEAD, record + HTH_SEAL_HEAD + len,
-        plain, len, 0 };
-}
-int hth_seal_put_all(
-        struct hth_seal *s, struct hth_tcp_crew *crew, struct hth_seal_item *item, unsigned n);
-int hth_seal_take_all(
-        struct hth_seal *s, struct hth_tcp_crew *crew, struct hth_seal_item *item, unsigned n);
 
 /* The plain length that a record's head claims. Errors: HEARTH_EPROTO: no record of this protocol
  * is so long. */

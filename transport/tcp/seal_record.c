@@ -8,18 +8,13 @@
  *      ├─ "key"               ├─ "key"
  *      └─ "nonce"             └─ "nonce"
  *
- * Both sides count the same records and bytes, so no message announces it. Records under one key
- * may be sealed, or opened, at the same time: each has its nonce before, and each thread a context
- * of its own.
+ * Both sides count the same records and bytes, so no message announces it.
  */
 #include "seal_record.h"
 
 #include "core/base/bytes.h"
-#include "core/base/crc.h"
-#include "crew.h"
 #include "seal_cipher.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 
 /* A key's limits. GCM wants fewer than 2^32 records under one key if nonces were drawn; counted
@@ -27,11 +22,8 @@
 #define KEY_RECORDS (UINT64_C(1) << 32)
 #define KEY_BYTES   (UINT64_C(1) << 38)
 
-#define HANDS       (1 + HTH_TCP_CREW)
-
 struct seal_way {
-    struct hth_cipher *
-            cipher[HANDS]; /* of each thread of a crew; all but the first NULL until there is one */
+    struct hth_cipher *cipher;
     unsigned char secret[HTH_KEY], first[HTH_AEAD_NONCE];
     uint64_t records, bytes; /* under this key */
     int broken;
@@ -50,48 +42,27 @@ static void way_derive(const struct seal_way *w, const char *name, unsigned char
     hth_hkdf_expand(out, len, w->secret, name, strlen(name));
 }
 
-/* The key that the secret of now gives, for the ciphers from `first` on. */
-static int way_key_from(const struct seal_way *w, unsigned first)
-{
-    unsigned char key[HTH_KEY];
-    int rc = HEARTH_OK;
-
-    way_derive(w, "key", key, sizeof(key));
-    for (unsigned i = first; i < HANDS && w->cipher[i] && !rc; i++)
-        rc = hth_cipher_key(w->cipher[i], key);
-    hth_wipe(key, sizeof(key));
-    return rc;
-}
-
 static int way_key(struct seal_way *w)
 {
+    unsigned char key[HTH_KEY];
+    int rc;
+
     way_derive(w, "nonce", w->first, sizeof(w->first));
     w->records = w->bytes = 0;
-    return way_key_from(w, 0);
+    way_derive(w, "key", key, sizeof(key));
+    rc = hth_cipher_key(w->cipher, key);
+    hth_wipe(key, sizeof(key));
+    return rc;
 }
 
 static int way_init(struct seal_way *w, const struct hth_seal *s,
         const unsigned char secret[HTH_KEY], int sealing)
 {
-    w->cipher[0] = hth_cipher_new(s->suite, s->lib, sealing);
-    if (!w->cipher[0])
+    w->cipher = hth_cipher_new(s->suite, s->lib, sealing);
+    if (!w->cipher)
         return HEARTH_ENOMEM;
     memcpy(w->secret, secret, HTH_KEY);
     return way_key(w);
-}
-
-/* A cipher for each thread of a crew. */
-static int way_hands(struct seal_way *w, const struct hth_seal *s, int sealing)
-{
-    if (w->cipher[HANDS - 1])
-        return HEARTH_OK;
-    for (unsigned i = 1; i < HANDS; i++) {
-        if (!w->cipher[i])
-            w->cipher[i] = hth_cipher_new(s->suite, s->lib, sealing);
-        if (!w->cipher[i])
-            return HEARTH_ENOMEM;
-    }
-    return way_key_from(w, 1);
 }
 
 static int way_is_spent(const struct hth_seal *s, const struct seal_way *w, size_t len)
@@ -181,7 +152,7 @@ int hth_seal_put(struct hth_seal *s, unsigned char *out, const void *in, size_t 
         return HEARTH_ESTATE;
     rc = way_advance(s, &s->out, len, nonce);
     if (!rc)
-        rc = record_seal(s->out.cipher[0], nonce, out, sealed, sealed + len, in, (uint32_t)len);
+        rc = record_seal(s->out.cipher, nonce, out, sealed, sealed + len, in, (uint32_t)len);
     s->out.broken = rc != HEARTH_OK;
     return rc;
 }
@@ -211,109 +182,17 @@ int hth_seal_take(struct hth_seal *s, void *out, const unsigned char head[HTH_SE
     if (!rc)
         rc = way_advance(s, &s->in, len, nonce);
     if (!rc)
-        rc = record_open(s->in.cipher[0], nonce, out, head, sealed, len, tag);
+        rc = record_open(s->in.cipher, nonce, out, head, sealed, len, tag);
     s->in.broken = rc != HEARTH_OK;
     return rc;
-}
-
-/* ---- several at once ---- */
-
-/* Under one key. */
-struct seal_batch {
-    struct seal_way *way;
-    int sealing;
-    struct hth_seal_item *item;
-    unsigned char nonce[HTH_SEAL_BATCH][HTH_AEAD_NONCE];
-    unsigned n;
-    atomic_int rc;
-};
-
-static int item_open(struct hth_cipher *cipher, const unsigned char nonce[HTH_AEAD_NONCE],
-        struct hth_seal_item *i)
-{
-    int rc = record_open(cipher, nonce, i->plain, i->head, i->sealed, i->len, i->tag);
-
-    if (!rc)
-        i->crc = hth_crc32c(i->plain, i->len);
-    return rc;
-}
-
-static void batch_part(void *arg, unsigned part, unsigned who)
-{
-    struct seal_batch *b = arg;
-    struct hth_seal_item *i = &b->item[part];
-    struct hth_cipher *cipher = b->way->cipher[who];
-    int rc = b->sealing ? record_seal(cipher, b->nonce[part], i->head, i->sealed, i->tag, i->plain,
-                                  i->len)
-                        : item_open(cipher, b->nonce[part], i);
-
-    if (rc)
-        atomic_store(&b->rc, rc);
-}
-
-static int batch_run(struct seal_batch *b, struct hth_tcp_crew *crew)
-{
-    hth_tcp_crew_run(crew, b->n, batch_part, b);
-    b->item += b->n;
-    b->n = 0;
-    return atomic_load(&b->rc);
-}
-
-static int batches_run(
-        struct hth_seal *s, struct seal_batch *b, struct hth_tcp_crew *crew, unsigned n)
-{
-    struct hth_seal_item *item = b->item;
-    int rc = HEARTH_OK;
-
-    for (unsigned i = 0; i < n && !rc; i++) {
-        if (item[i].len > HTH_SEAL_PLAIN)
-            return HEARTH_EINVAL;
-        if (b->n && way_is_spent(s, b->way, item[i].len))
-            rc = batch_run(b, crew);
-        if (!rc)
-            rc = way_advance(s, b->way, item[i].len, b->nonce[b->n++]);
-    }
-    return rc ? rc : batch_run(b, crew);
-}
-
-static int items_run(struct hth_seal *s, struct hth_tcp_crew *crew, struct hth_seal_item *item,
-        unsigned n, int sealing)
-{
-    struct seal_batch b = { .way = sealing ? &s->out : &s->in, .sealing = sealing, .item = item };
-    int rc = HEARTH_OK;
-
-    if (n > HTH_SEAL_BATCH || s->suite == HTH_SUITE_PROOF)
-        return HEARTH_EINVAL;
-    if (b.way->broken)
-        return HEARTH_ESTATE;
-    if (crew)
-        rc = way_hands(b.way, s, sealing);
-    if (!rc)
-        rc = batches_run(s, &b, crew, n);
-    b.way->broken = rc != HEARTH_OK;
-    return rc;
-}
-
-int hth_seal_put_all(
-        struct hth_seal *s, struct hth_tcp_crew *crew, struct hth_seal_item *item, unsigned n)
-{
-    return items_run(s, crew, item, n, 1);
-}
-
-int hth_seal_take_all(
-        struct hth_seal *s, struct hth_tcp_crew *crew, struct hth_seal_item *item, unsigned n)
-{
-    return items_run(s, crew, item, n, 0);
 }
 
 void hth_seal_close(struct hth_seal *s)
 {
     if (!s)
         return;
-    for (unsigned i = 0; i < HANDS; i++) {
-        hth_cipher_free(s->out.cipher[i]);
-        hth_cipher_free(s->in.cipher[i]);
-    }
+    hth_cipher_free(s->out.cipher);
+    hth_cipher_free(s->in.cipher);
     hth_wipe(s, sizeof(*s));
     free(s);
 }

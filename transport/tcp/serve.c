@@ -6,38 +6,38 @@
  */
 #include "tcp.h"
 
-static void answer_push(struct hth_tcp_conn *c, const struct hth_tcp_answer *a)
+static void answer_push(struct hth_tcp_bulk *b, const struct hth_tcp_answer *a)
 {
-    c->answer[(c->answer_at + c->answers++) % HTH_TCP_PULLS] = *a;
+    b->answer[(b->answer_at + b->answers++) % HTH_TCP_PULLS] = *a;
 }
 
 int hth_tcp_request_take(
-        struct hth_tcp_conn *c, uint64_t pull, const unsigned char request[HTH_TCP_REQUEST])
+        struct hth_tcp_bulk *b, uint64_t pull, const unsigned char request[HTH_TCP_REQUEST])
 {
     struct hth_tcp_answer a = { .pull = pull,
         .grant = hth_get64(request),
         .off = hth_get64(request + 24),
         .left = hth_get64(request + 32) };
 
-    if (c->answers == HTH_TCP_PULLS)
+    if (b->answers == HTH_TCP_PULLS)
         return -1;
-    a.denied = !hth_tcp_grant_check(c, a.grant, request + 8, a.off, a.left);
-    answer_push(c, &a);
+    a.denied = !hth_tcp_grant_check(b->conn, a.grant, request + 8, a.off, a.left);
+    answer_push(b, &a);
     return 0;
 }
 
-int hth_tcp_answer_next(struct hth_tcp_conn *c)
+int hth_tcp_answer_next(struct hth_tcp_bulk *b)
 {
-    struct hth_tcp_out *out = &c->out;
+    struct hth_tcp_out *out = &b->out;
     struct hth_tcp_answer a;
     int denied;
 
-    if (!c->answers)
+    if (!b->answers)
         return 0;
-    a = c->answer[c->answer_at];
-    c->answer_at = (c->answer_at + 1) % HTH_TCP_PULLS;
-    c->answers--;
-    denied = a.denied || !hth_ids_get(&c->t->grants, a.grant);
+    a = b->answer[b->answer_at];
+    b->answer_at = (b->answer_at + 1) % HTH_TCP_PULLS;
+    b->answers--;
+    denied = a.denied || !hth_tcp_grant_stands(b->t, a.grant);
     if (denied)
         a.left = 0;
     out->pull = a.pull;
@@ -51,7 +51,7 @@ int hth_tcp_answer_next(struct hth_tcp_conn *c)
         out->head_len = HTH_TCP_HEAD;
     }
     if (a.left) {
-        answer_push(c, &a);
+        answer_push(b, &a);
         return 1;
     }
     hth_tcp_head_put(out->tail, HTH_TCP_END, denied, 0, a.pull);
@@ -59,10 +59,10 @@ int hth_tcp_answer_next(struct hth_tcp_conn *c)
     return 1;
 }
 
-void hth_tcp_answer_deny(struct hth_tcp_conn *c, uint64_t pull)
+void hth_tcp_answer_deny(struct hth_tcp_bulk *b, uint64_t pull)
 {
-    for (uint32_t i = 0; i < c->answers; i++) {
-        struct hth_tcp_answer *a = &c->answer[(c->answer_at + i) % HTH_TCP_PULLS];
+    for (uint32_t i = 0; i < b->answers; i++) {
+        struct hth_tcp_answer *a = &b->answer[(b->answer_at + i) % HTH_TCP_PULLS];
 
         a->denied |= a->pull == pull;
     }

@@ -60,6 +60,16 @@ int hth_tcp_sock_move(
     return rc;
 }
 
+int hth_tcp_sock_take(struct hth_tcp_sock *s)
+{
+    int fd = s->fd;
+
+    epoll_ctl(sock_set(s), EPOLL_CTL_DEL, fd, NULL);
+    s->fd = -1;
+    hth_tcp_sock_close(s);
+    return fd;
+}
+
 void hth_tcp_sock_close(struct hth_tcp_sock *s)
 {
     if (s->id)
@@ -68,4 +78,14 @@ void hth_tcp_sock_close(struct hth_tcp_sock *s)
         close(s->fd);
     s->id = 0;
     s->fd = -1;
+}
+
+void hth_tcp_bulk_watch(struct hth_tcp_bulk *b, uint32_t events)
+{
+    struct epoll_event e = { .events = events, .data.ptr = b };
+
+    if (b->events == events || !b->events)
+        return;
+    b->events = events;
+    epoll_ctl(b->lane->epoll_fd, EPOLL_CTL_MOD, b->fd, &e); /* of one that is there: never fails */
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The structs and functions that the files of this backend share. One struct hth_tcp is one
- * transport: one listener, one epoll descriptor, one thread. A connection is two sockets to the
- * same peer, one for messages and one for bulk, so that no message waits behind a megabyte.
+ * transport: one listener, and the caller's thread for messages, timers and decisions. A connection
+ * is one socket for messages and one or more for bulk, to the same peer, so that no message waits
+ * behind a megabyte. Bulk sockets belong to lanes: threads that copy, check and encrypt.
  */
 /* For this folder alone. */
 #ifndef HEARTH_TRANSPORT_TCP_H
 #define HEARTH_TRANSPORT_TCP_H
 
 #include "core/base/bytes.h"
-#include "crew.h"
 #include "seal.h"
 #include "transport/address.h"
 #include "transport/ids.h"
@@ -36,14 +36,17 @@
 #define HTH_TCP_QUEUE     (256u << 10) /* bytes of messages that wait, a connection */
 #define HTH_TCP_READ      (128u << 10) /* bytes of messages read at once */
 #define HTH_TCP_DETAIL    256u
+#define HTH_TCP_LANES     8u /* of a transport */
+#define HTH_TCP_BULKS     8u /* bulk sockets of a connection */
 
-#define HTH_TCP_DOOR      1u /* in the epoll set: their set; no socket has such an id */
+/* In the epoll set, where no socket has such an id: */
+#define HTH_TCP_DOOR      1u /* the set of strangers */
+#define HTH_TCP_LANE      2u /* the set of the lane that has no thread */
 
 enum hth_tcp_role {
     HTH_TCP_GREETS = 1, /* dialled; owner: its greeting */
     HTH_TCP_STRANGER,   /* accepted; owner: its greeting */
     HTH_TCP_MESSAGES,   /* owner: its connection */
-    HTH_TCP_BULK,
 };
 
 /* A descriptor that epoll watches. The event has its id, not its address: a late event finds
@@ -73,7 +76,7 @@ struct hth_tcp_greeting {
     struct hth_tcp_sock sock;
     enum hth_tcp_stage stage;
     enum hth_purpose purpose;
-    struct hth_tcp_conn *conn; /* dialled: whose half it is */
+    struct hth_tcp_conn *conn; /* dialled: whose socket it is */
     union hth_addr peer;
     uint64_t due_ms;
     struct hth_tcp_greeting *prev, *next; /* accepted: the strangers, the oldest first */
@@ -87,6 +90,9 @@ struct hth_tcp_greeting {
 
 int hth_tcp_connect(struct hth_transport *t, const unsigned char *addr, uint32_t len,
         hth_conn *out_conn, struct hearth_error *err);
+/* Bytes are to be pulled on this connection: lanes start, and if it was dialled it is given a bulk
+ * socket for each of them. Without those it goes on with one. */
+void hth_tcp_widen(struct hth_tcp_conn *c);
 void hth_tcp_greeting_event(struct hth_tcp_greeting *g);
 
 /* ---- greeting.c ---- */
@@ -121,13 +127,14 @@ void hth_tcp_sock_watch(struct hth_tcp_sock *s, uint32_t events);
 int hth_tcp_sock_move(
         struct hth_tcp_sock *from, struct hth_tcp_sock *to, enum hth_tcp_role role, void *owner);
 void hth_tcp_sock_close(struct hth_tcp_sock *s);
+int hth_tcp_sock_take(struct hth_tcp_sock *s); /* the descriptor, which epoll watches no more */
 
 /* ---- region.c: memory and grants ---- */
 
 struct hth_region {
     unsigned char *base;
     uint64_t len;
-    uint32_t busy; /* this node's pulls into it */
+    uint32_t busy; /* this node's pulls into it that have not been reported */
     struct hth_region *prev, *next;
     struct hth_tcp_grant *grants;
 };
@@ -138,6 +145,7 @@ struct hth_tcp_grant {
     struct hth_region *region;
     struct hth_tcp_conn *conn;
     uint64_t off, len;
+    uint32_t readers; /* lanes that read its memory now; under grants_lock */
     struct hth_tcp_grant *region_prev, *region_next, *conn_prev, *conn_next;
 };
 
@@ -146,16 +154,21 @@ struct hth_tcp_grant {
 int hth_tcp_reg(struct hth_transport *t, void *base, uint64_t len, struct hth_region **out,
         struct hearth_error *err);
 int hth_tcp_dereg(struct hth_transport *t, struct hth_region *region);
-int hth_tcp_grant(struct hth_transport *t, struct hth_region *region, uint64_t off, uint64_t len,
-        hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err);
+int hth_tcp_grant_make(struct hth_tcp_conn *c, struct hth_region *region, uint64_t off,
+        uint64_t len, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err);
 void hth_tcp_revoke(struct hth_transport *t, const unsigned char *desc, uint32_t len);
 /* 1: it is a descriptor; its id and secret. */
 int hth_tcp_desc_read(
         const unsigned char *desc, uint32_t len, uint64_t *out_id, unsigned char out_secret[16]);
-/* A grant of this connection that has the secret and holds [off, off + len); NULL: there is
- * none. */
-struct hth_tcp_grant *hth_tcp_grant_check(struct hth_tcp_conn *c, uint64_t id,
-        const unsigned char secret[16], uint64_t off, uint64_t len);
+/* A lane's: 1: there is a grant of this connection that has the secret and holds
+ * [off, off + len). */
+int hth_tcp_grant_check(const struct hth_tcp_conn *c, uint64_t id, const unsigned char secret[16],
+        uint64_t off, uint64_t len);
+/* A lane's: the grant, whose memory may be read until hth_tcp_grant_unpin(): its end waits for
+ * that. NULL: it has ended. */
+struct hth_tcp_grant *hth_tcp_grant_pin(struct hth_tcp *t, uint64_t id);
+void hth_tcp_grant_unpin(struct hth_tcp *t, struct hth_tcp_grant *g); /* NULL: nothing */
+int hth_tcp_grant_stands(struct hth_tcp *t, uint64_t id);
 void hth_tcp_grants_end(struct hth_tcp_conn *c);
 void hth_tcp_regions_end(struct hth_tcp *t);
 
@@ -167,12 +180,15 @@ enum hth_tcp_state {
     HTH_TCP_DOOMED, /* sockets closed; on_pull() of what is left, on_down(), gone */
 };
 
+/* A pull of this node. The caller's thread has it while it is free or done, its lane in between. */
 struct hth_tcp_pull {
-    int is_open;
-    int waits;         /* some of it is to be asked for */
-    int denied;        /* it is over when what was asked for has ended */
-    uint32_t turn;     /* of this place: an answer to the one before is none of its */
-    uint32_t requests; /* whose end has not come */
+    struct hth_tcp_bulk *bulk; /* the socket that it goes through; NULL: the place is free */
+    struct hth_tcp_pull *next; /* of those that a lane is to begin, or that are done */
+    int code;                  /* done */
+    int waits;                 /* some of it is to be asked for */
+    int denied;                /* it is over when what was asked for has ended */
+    uint32_t turn;             /* of this place: an answer to the one before is none of its */
+    uint32_t requests;         /* whose end has not come */
     uint64_t cookie;
     struct hth_region *region;
     unsigned char *into;         /* the next byte's place */
@@ -240,6 +256,7 @@ struct hth_tcp_out {
 };
 
 #define HTH_TCP_SMALL (HTH_TCP_HEAD + HTH_TCP_REQUEST) /* the longest record that is no piece's */
+#define HTH_TCP_BATCH 8u /* records of a piece that are received at once */
 
 /* Records that come: some of a piece, or a small one. */
 struct hth_tcp_sealed_in {
@@ -250,9 +267,50 @@ struct hth_tcp_sealed_in {
     unsigned char *at;        /* where they come, one behind the other */
     struct {
         unsigned char tag[HTH_SEAL_TAG], head[HTH_SEAL_HEAD];
-    } between[HTH_SEAL_BATCH + 1]; /* the tag of the one before, the head of the one behind */
+    } between[HTH_TCP_BATCH + 1]; /* the tag of the one before, the head of the one behind */
     unsigned char small[HTH_SEAL_MORE + HTH_TCP_SMALL];
     uint32_t small_came;
+};
+
+/* One bulk socket, as its lane has it. */
+struct hth_tcp_bulk {
+    struct hth_tcp *t;
+    struct hth_tcp_conn *conn; /* there for as long as the socket is */
+    struct hth_tcp_lane *lane;
+    int fd;
+    struct hth_seal *seal;
+    int is_sealed; /* else both have proved the key, if there is one, and do no more */
+
+    /* The caller's thread's. */
+    int is_started;
+    uint64_t load; /* bytes of pulls that go through it */
+
+    /* What the lane is to do; under the lane's lock. */
+    struct hth_tcp_bulk *next;
+    int is_listed, starts, stops;
+    struct hth_tcp_pull *begins, **begins_end;
+
+    /* What the lane reports; under back_lock. */
+    struct hth_tcp_bulk *back_next;
+    int is_back, broke, stopped;
+    int error; /* why it broke: an errno, 0: the peer has closed it */
+
+    atomic_uint_fast64_t pulled_ms; /* bytes of a pull came last; 0: never */
+
+    /* The lane's own. */
+    uint32_t events; /* that it is watched for; 0: it is over */
+    struct hth_tcp_pull *open[HTH_TCP_PULLS];
+    uint32_t waiting;                            /* pulls of which some is to be asked for */
+    uint32_t requests;                           /* whose end has not come */
+    uint32_t turn;                               /* the place that may ask next */
+    uint64_t asked, ahead;                       /* bytes of requests, and how many there may be */
+    struct hth_tcp_answer answer[HTH_TCP_PULLS]; /* a ring */
+    uint32_t answer_at, answers;
+    struct hth_tcp_in in;
+    struct hth_tcp_out out;
+    struct hth_tcp_sealed_in sealed_in;
+    unsigned char *sealed; /* records that leave; NULL: none ever did */
+    uint32_t sealed_put, sealed_len;
 };
 
 struct hth_tcp_conn {
@@ -263,10 +321,13 @@ struct hth_tcp_conn {
     int code; /* why it is doomed */
     uint64_t due_ms;
     union hth_addr addr;               /* dialled: where to */
-    struct hth_tcp_greeting *greeting; /* dialled: the half that is under way */
-    struct hth_tcp_sock messages, bulk;
-    struct hth_seal *messages_seal, *bulk_seal;
-    int is_sealed;             /* else they have proved the key, if there is one, and do no more */
+    struct hth_tcp_greeting *greeting; /* dialled: the socket that is under way */
+    struct hth_tcp_sock messages;
+    struct hth_seal *messages_seal;
+    struct hth_tcp_bulk *bulk[HTH_TCP_BULKS];
+    uint32_t bulks, running; /* all; those that a lane has */
+    int is_wide;             /* it has been given its bulk sockets, or will not be */
+    int is_sealed; /* messages are; else the key is proved, if there is one, and no more */
     struct hth_tcp_conn *next; /* doomed */
     struct hth_tcp_grant *grants;
 
@@ -277,18 +338,7 @@ struct hth_tcp_conn {
     int blocked; /* send() said EBUSY */
 
     struct hth_tcp_pull pull[HTH_TCP_PULLS];
-    uint32_t pulls, waiting;                     /* waiting: of which some is to be asked for */
-    uint32_t requests;                           /* whose end has not come */
-    uint64_t pulled_ms;                          /* bytes of a pull came last; 0: never */
-    uint32_t turn;                               /* the place that may ask next */
-    uint64_t asked, ahead;                       /* bytes of requests, and how many there may be */
-    struct hth_tcp_answer answer[HTH_TCP_PULLS]; /* a ring */
-    uint32_t answer_at, answers;
-    struct hth_tcp_in in;
-    struct hth_tcp_out out;
-    struct hth_tcp_sealed_in sealed_in;
-    unsigned char *sealed; /* records that leave; NULL: none ever did */
-    uint32_t sealed_put, sealed_len;
+    uint32_t pulls;
 
     char peer[HTH_ADDR_LABEL];
     char detail[HTH_TCP_DETAIL];
@@ -296,9 +346,11 @@ struct hth_tcp_conn {
 
 struct hth_tcp_conn *hth_tcp_conn_new(struct hth_tcp *t, const union hth_addr *peer);
 void hth_tcp_conn_up(struct hth_tcp_conn *c);
-/* Both sockets are closed at once. Callbacks come in progress(). */
+/* Its sockets are closed, and no memory of a grant is read any more. Callbacks come in progress(),
+ * once the lanes have let go of its bulk sockets. */
 void hth_tcp_conn_end(struct hth_tcp_conn *c, int code, const char *why);
 void hth_tcp_conn_errno(struct hth_tcp_conn *c, int error); /* 0: the peer has closed */
+void hth_tcp_conn_stopped(struct hth_tcp_conn *c); /* a lane has let go of one of its sockets */
 
 /* ---- end.c: connections that are over ---- */
 
@@ -315,66 +367,108 @@ void hth_tcp_messages_fini(struct hth_tcp_conn *c);
 
 /* ---- frame.c: frames of bulk as such ---- */
 
-/* c->in.next is whole, and no body is open. 0, or -1: nonsense. */
-int hth_tcp_frame_begin(struct hth_tcp_conn *c);
+/* b->in.next is whole, and no body is open. 0, or -1: nonsense. */
+int hth_tcp_frame_begin(struct hth_tcp_bulk *b);
 /* n bytes of the body have come, where they belong. 0, or -1: nonsense. */
-int hth_tcp_frame_body(struct hth_tcp_conn *c, uint64_t n);
-/* The same of a pull's data, whose CRC32C is known. */
-int hth_tcp_frame_data(struct hth_tcp_conn *c, uint64_t n, uint32_t crc);
-/* c->out anew; 0: nothing is to be sent. */
-int hth_tcp_frames_fill(struct hth_tcp_conn *c);
+int hth_tcp_frame_body(struct hth_tcp_bulk *b, uint64_t n);
+/* b->out anew; 0: nothing is to be sent. */
+int hth_tcp_frames_fill(struct hth_tcp_bulk *b);
 int hth_tcp_frames_are_out(const struct hth_tcp_out *out);
 /* The next bytes of the piece: from the region while the grant stands, else zeros, which the end of
- * the pull then reports as void. */
-struct iovec hth_tcp_frame_source(struct hth_tcp_conn *c);
+ * the pull then reports as void. The grant is pinned, and NULL with zeros. */
+struct iovec hth_tcp_frame_source(struct hth_tcp_bulk *b, struct hth_tcp_grant **out_grant);
 
 /* ---- records_in.c: the same, sealed, as it comes ---- */
 
 /* Bytes that came, of those there was room for; 0: the peer has closed; -1: errno, EPROTO is
  * nonsense. */
-ssize_t hth_tcp_sealed_read(struct hth_tcp_conn *c, uint64_t *out_room);
-void hth_tcp_sealed_in_end(struct hth_tcp_conn *c); /* nothing comes any more */
+ssize_t hth_tcp_sealed_read(struct hth_tcp_bulk *b, uint64_t *out_room);
+void hth_tcp_sealed_in_end(struct hth_tcp_bulk *b); /* nothing comes any more */
 
 /* ---- records.c: and as it leaves ---- */
 
-struct hth_tcp_crew *hth_tcp_crew_for(
-        const struct hth_tcp *t, uint64_t bytes); /* NULL: too few bytes for a crew */
-int hth_tcp_sealed_write(struct hth_tcp_conn *c); /* 1: there is more to send; -1: errno */
-void hth_tcp_sealed_fini(struct hth_tcp_conn *c);
+int hth_tcp_sealed_write(struct hth_tcp_bulk *b); /* 1: there is more to send; -1: errno */
+void hth_tcp_sealed_fini(struct hth_tcp_bulk *b);
 
-/* ---- bulk.c: the bulk socket ---- */
+/* ---- bulk.c: a bulk socket, on its lane ---- */
 
-void hth_tcp_bulk_event(struct hth_tcp_conn *c, uint32_t events);
-void hth_tcp_bulk_write(struct hth_tcp_conn *c); /* what can be; no callbacks */
+void hth_tcp_bulk_event(struct hth_tcp_bulk *b, uint32_t events);
+void hth_tcp_bulk_write(struct hth_tcp_bulk *b); /* what can be */
 
-/* ---- pull.c: our pulls ---- */
+/* ---- lane.c: threads that serve bulk sockets ---- */
 
+/* It waits for the first pull. Then its thread runs, or it takes its turns in progress(). */
+struct hth_tcp_lane {
+    struct hth_tcp *t;
+    int epoll_fd, wake_fd;
+    atomic_int woken, closing;
+    enum { HTH_TCP_LANE_WAITS, HTH_TCP_LANE_RUNS, HTH_TCP_LANE_IN_TURNS } state;
+    pthread_t thread; /* RUNS */
+    pthread_mutex_t lock;
+    struct hth_tcp_bulk *todo, **todo_end;
+};
+
+/* `threads` lanes; 0: one, that runs within progress(). */
+int hth_tcp_lanes_open(struct hth_tcp *t, unsigned threads, struct hearth_error *err);
+void hth_tcp_lanes_close(struct hth_tcp *t); /* when all sockets are stopped: waits for that */
+void hth_tcp_lanes_start(struct hth_tcp *t); /* bytes are to be pulled, by this node or from it */
+void hth_tcp_lane_turn(struct hth_tcp_lane *lane, int timeout_ms);
+
+/* The caller's thread. A socket of the connection, for the next lane in turn; descriptor and seal
+ * are its own from here on, or closed. 0 or an errno. */
+int hth_tcp_bulk_add(struct hth_tcp_conn *c, int fd, struct hth_seal *seal);
+void hth_tcp_bulk_start(struct hth_tcp_bulk *b);
+void hth_tcp_bulk_begin(struct hth_tcp_bulk *b, struct hth_tcp_pull *p);
+void hth_tcp_bulk_stop(struct hth_tcp_bulk *b); /* it is closed, and `stopped` is reported */
+void hth_tcp_bulk_free(struct hth_tcp_bulk *b);
+
+void hth_tcp_bulk_watch(struct hth_tcp_bulk *b, uint32_t events); /* sock.c's */
+
+/* ---- report.c: what a lane reports ---- */
+
+void hth_tcp_back_pull(struct hth_tcp *t, struct hth_tcp_pull *p, int code);
+/* The socket has ended (an errno, or 0: the peer has closed it) or sent nonsense (EPROTO). */
+void hth_tcp_bulk_broke(struct hth_tcp_bulk *b, int error);
+void hth_tcp_back_stopped(struct hth_tcp_bulk *b);
+int hth_tcp_back_waits(struct hth_tcp *t); /* the caller's thread: 1: there are reports */
+
+/* ---- back.c: reports are taken, on the caller's thread ---- */
+
+int hth_tcp_back_take(struct hth_tcp *t); /* callbacks; returns how many reports there were */
+
+/* ---- pull.c: our pulls, and grants for the peer's ---- */
+
+int hth_tcp_grant(struct hth_transport *t, struct hth_region *region, uint64_t off, uint64_t len,
+        hth_conn conn, unsigned char *out_desc, uint32_t *out_len, struct hearth_error *err);
 int hth_tcp_pull(struct hth_transport *t, hth_conn conn, const unsigned char *desc,
         uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
         uint64_t cookie);
-/* ---- pulls.c: the table of our pulls ---- */
-
-void hth_tcp_pulls_begin(struct hth_tcp_conn *c); /* it is up */
-int hth_tcp_pulls_may_ask(const struct hth_tcp_conn *c);
-/* As many requests as there is room for; returns how many bytes. */
-uint32_t hth_tcp_pulls_ask(struct hth_tcp_conn *c, unsigned char *out, uint32_t room);
-/* The pull to which the data belongs; NULL: there is no such pull, or it is too much. */
-struct hth_tcp_pull *hth_tcp_pull_find(struct hth_tcp_conn *c, uint64_t name, uint32_t len);
-/* 0, or -1: there is no such pull, or it cannot be over. */
-int hth_tcp_pull_ended(struct hth_tcp_conn *c, uint64_t name, unsigned code);
-void hth_tcp_pulls_end(struct hth_tcp_conn *c); /* the connection is gone */
+void hth_tcp_pull_report(struct hth_tcp_pull *p, int code); /* on_pull(), and the place is free */
+void hth_tcp_pulls_end(struct hth_tcp_conn *c);             /* the connection is gone */
 int hth_tcp_pulled_crc(struct hth_transport *t, uint32_t *out);
 uint64_t hth_tcp_pulled_ms(struct hth_transport *t, hth_conn conn);
+
+/* ---- pulls.c: our pulls of one socket, on its lane ---- */
+
+void hth_tcp_pulls_begin(struct hth_tcp_bulk *b); /* its connection is up */
+void hth_tcp_pulls_add(struct hth_tcp_bulk *b, struct hth_tcp_pull *p);
+int hth_tcp_pulls_may_ask(const struct hth_tcp_bulk *b);
+/* As many requests as there is room for; returns how many bytes. */
+uint32_t hth_tcp_pulls_ask(struct hth_tcp_bulk *b, unsigned char *out, uint32_t room);
+/* The pull to which the data belongs; NULL: there is no such pull, or it is too much. */
+struct hth_tcp_pull *hth_tcp_pull_find(struct hth_tcp_bulk *b, uint64_t name, uint32_t len);
+/* 0, or -1: there is no such pull, or it cannot be over. */
+int hth_tcp_pull_ended(struct hth_tcp_bulk *b, uint64_t name, unsigned code);
 
 /* ---- serve.c: the peer's pulls ---- */
 
 /* 0, or -1: it asks for more at once than it may. */
 int hth_tcp_request_take(
-        struct hth_tcp_conn *c, uint64_t pull, const unsigned char request[HTH_TCP_REQUEST]);
-/* The next piece into c->out; 0: there is none. */
-int hth_tcp_answer_next(struct hth_tcp_conn *c);
+        struct hth_tcp_bulk *b, uint64_t pull, const unsigned char request[HTH_TCP_REQUEST]);
+/* The next piece into b->out; 0: there is none. */
+int hth_tcp_answer_next(struct hth_tcp_bulk *b);
 /* Memory of the piece that has left is gone: the rest of its pull is denied. */
-void hth_tcp_answer_deny(struct hth_tcp_conn *c, uint64_t pull);
+void hth_tcp_answer_deny(struct hth_tcp_bulk *b, uint64_t pull);
 
 /* ---- progress.c ---- */
 
@@ -407,6 +501,14 @@ struct hth_tcp {
     uint32_t places_count;
 
     struct hth_ids socks, conns, grants;
+    pthread_mutex_t grants_lock; /* of the table, and of readers; lists are the caller's thread's */
+    pthread_cond_t grants_unread;
+    struct hth_tcp_lane lane[HTH_TCP_LANES];
+    uint32_t lanes, lane_next;
+    uint32_t extras; /* bulk sockets beside the first of each connection */
+    pthread_mutex_t back_lock;
+    struct hth_tcp_pull *back_pulls, **back_pulls_end;
+    struct hth_tcp_bulk *back_bulks, **back_bulks_end;
     struct hth_tcp_conn *doomed, **doomed_end;
     const struct hth_tcp_pull *pulled; /* whose on_pull(0) runs; NULL: none */
     pthread_mutex_t regions_lock;
@@ -414,7 +516,6 @@ struct hth_tcp {
     const struct hth_key *key; /* one of zeros without any */
     uint32_t suites;
     unsigned char read[HTH_TCP_READ]; /* messages of the connection whose turn it is */
-    struct hth_tcp_crew *crew; /* that seals and opens with this thread; NULL: it does so alone */
 };
 
 static inline struct hth_tcp *hth_tcp_of(struct hth_transport *t)

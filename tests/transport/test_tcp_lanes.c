@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two transports tcp, sealed, whose ciphers run on several threads: that they do, and that what is
- * cut short, changed, revoked or dropped meanwhile ends as it does on one thread. Memory that may
- * not be touched any more cannot be: a thread that still does ends the test.
+ * Two transports tcp whose bulk sockets are on several lanes: a pair has a socket on each, and what
+ * is cut short, changed, revoked or dropped meanwhile ends as it does on one thread. Memory that
+ * may not be touched any more cannot be: a lane that still does ends the test.
  */
-#ifdef HEARTH_POINTS /* else a machine has a crew or has none */
+#ifdef HEARTH_POINTS /* else the machine decides how many lanes there are */
 #include "tcp_side.h"
 
 #include "core/base/crc.h"
@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -60,14 +61,20 @@ static void both_turn(void)
     tcp_turns(&puller, 1);
 }
 
-static void crew_start(void)
+static struct hth_tcp_conn *conn_of(const struct tcp_side *s)
+{
+    return hth_tcp_conn_get(hth_tcp_of(s->t), s == &owner ? owner.conn[0] : conn);
+}
+
+static void sides_open(const char *owner_lanes, const char *puller_lanes, const unsigned char *with)
 {
     unsigned char addr[HTH_ADDR_MAX];
     uint32_t len;
 
-    setenv("HEARTH_TCP_CREW", "3", 1);
-    tcp_side_open_keyed(&owner, "127.0.0.1", key);
-    tcp_side_open_keyed(&puller, "127.0.0.1", key);
+    setenv("HEARTH_TCP_LANES", owner_lanes, 1);
+    tcp_side_open_keyed(&owner, "127.0.0.1", with);
+    setenv("HEARTH_TCP_LANES", puller_lanes, 1);
+    tcp_side_open_keyed(&puller, "127.0.0.1", with);
     memory_open(&source, &owner, 1);
     memory_open(&target, &puller, 0);
     must(owner.t->ops->address(owner.t, addr, &len, NULL));
@@ -77,7 +84,12 @@ static void crew_start(void)
     cr_assert(eq(int, puller.ups, 1));
 }
 
-static void crew_stop(void)
+static void lanes_start(void)
+{
+    sides_open("3", "3", key);
+}
+
+static void lanes_stop(void)
 {
     tcp_side_close(&puller);
     tcp_side_close(&owner);
@@ -85,7 +97,7 @@ static void crew_stop(void)
     memory_close(&source);
 }
 
-TestSuite(tcp_crew, .init = crew_start, .fini = crew_stop, .timeout = 100);
+TestSuite(tcp_lanes, .init = lanes_start, .fini = lanes_stop, .timeout = 100);
 
 static void granted(unsigned char out_desc[HTH_DESC_MAX], uint32_t *out_len)
 {
@@ -110,12 +122,168 @@ static void pulls_end(int count)
     cr_assert(eq(int, puller.pulls, count));
 }
 
+/* ---- sockets ---- */
+
+static void bulks_are(uint32_t count)
+{
+    for (int i = 0; i < 1000 && (conn_of(&owner)->bulks < count || conn_of(&puller)->bulks < count);
+            i++)
+        both_turn();
+    tcp_turns(&owner, 20);
+    tcp_turns(&puller, 20);
+    cr_assert(eq(u32, conn_of(&owner)->bulks, count));
+    cr_assert(eq(u32, conn_of(&puller)->bulks, count));
+}
+
+static void pulls_are_right(int from, int count)
+{
+    unsigned char desc[HTH_DESC_MAX];
+    uint32_t len;
+
+    for (uint64_t i = 0; i < OBJECT; i++)
+        source.at[i] = (unsigned char)(i * 2654435761u >> 13);
+    memset(target.at, 0, OBJECT);
+    granted(desc, &len);
+    pulls_post(desc, len, (unsigned)count);
+    pulls_end(from + count);
+    cr_assert(zero(int, puller.pull_code));
+    cr_assert(zero(int, memcmp(target.at, source.at, OBJECT)));
+}
+
+Test(tcp_lanes, a_pair_has_one_socket_until_it_pulls_and_then_one_for_each_lane)
+{
+    bulks_are(1);
+    pulls_are_right(0, 1);
+    bulks_are(3);
+    for (uint32_t i = 0; i < 3; i++)
+        for (uint32_t k = 0; k < i; k++)
+            cr_expect(ne(ptr, conn_of(&puller)->bulk[i]->lane, conn_of(&puller)->bulk[k]->lane));
+    pulls_are_right(1, 32);
+    for (uint32_t i = 0; i < 3; i++) {
+        cr_expect(gt(u64, atomic_load(&conn_of(&puller)->bulk[i]->pulled_ms), 0u));
+        cr_expect(zero(u64, conn_of(&puller)->bulk[i]->load));
+    }
+}
+
+static int threads(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    int n = 0;
+
+    cr_assert(ne(ptr, tasks, NULL));
+    while (readdir(tasks))
+        n++;
+    closedir(tasks);
+    return n - 2; /* . and .. */
+}
+
+/* Threads that start so late are confined as the engine's thread is by then. */
+Test(tcp_lanes, threads_start_with_the_first_pull_and_grant)
+{
+    int before = threads();
+
+    tcp_turns(&owner, 5);
+    tcp_turns(&puller, 5);
+    cr_expect(eq(int, threads(), before));
+    pulls_are_right(0, 1);
+    cr_expect(eq(int, threads(), before + 6));
+}
+
+static void threads_forbid(void)
+{
+    struct rlimit none = { 0, 0 };
+
+    cr_assert(zero(int, setrlimit(RLIMIT_NPROC, &none)));
+    cr_assert(zero(int, setuid(65534))); /* root has no such limit */
+}
+
+Test(tcp_lanes, lanes_that_get_no_thread_take_their_turns)
+{
+    int before = threads();
+
+    if (getuid())
+        cr_skip("only root can be sure of the limit");
+    threads_forbid();
+    pulls_are_right(0, 4);
+    pulls_are_right(4, 32);
+    cr_expect(eq(int, threads(), before));
+}
+
+Test(tcp_lanes, the_side_that_dials_decides_how_many_sockets_there_are)
+{
+    static const char *const lanes[][2] = { { "1", "2" }, { "0", "3" }, { "2", "1" },
+        { "3", "0" } };
+    static const uint32_t sockets[] = { 2, 3, 1, 1 };
+
+    for (int i = 0; i < 4; i++) {
+        lanes_stop();
+        sides_open(lanes[i][0], lanes[i][1], i % 2 ? key : NULL);
+        pulls_are_right(0, 4);
+        bulks_are(sockets[i]);
+        pulls_are_right(4, 32);
+    }
+}
+
+Test(tcp_lanes, a_pair_goes_on_without_the_sockets_that_are_refused)
+{
+    struct hth_tcp *t = hth_tcp_of(owner.t);
+
+    t->extras = t->base.conns_max; /* as many as it may have */
+    pulls_are_right(0, 1);
+    for (int i = 0; i < 1000 && conn_of(&puller)->greeting; i++)
+        both_turn();
+    cr_expect(eq(ptr, conn_of(&puller)->greeting, NULL));
+    pulls_are_right(1, 8);
+    bulks_are(1);
+    cr_expect(zero(int, owner.downs + puller.downs));
+    t->extras = 0;
+}
+
+Test(tcp_lanes, a_socket_that_is_not_answered_is_given_up_and_the_pair_goes_on)
+{
+    unsigned char desc[HTH_DESC_MAX];
+    uint32_t len;
+
+    granted(desc, &len);
+    pulls_post(desc, len, 1); /* it dials one more: the owner takes no turn, its lanes do */
+    for (int i = 0; i < 20000 && !puller.pulls; i++)
+        tcp_turns(&puller, 1);
+    cr_assert(eq(int, puller.pulls, 1));
+    cr_assert(ne(ptr, conn_of(&puller)->greeting, NULL));
+    puller.now_ms += 6000;
+    tcp_turns(&puller, 3);
+    cr_expect(eq(ptr, conn_of(&puller)->greeting, NULL));
+    cr_expect(zero(int, puller.downs));
+    pulls_are_right(1, 4);
+}
+
+Test(tcp_lanes, one_socket_that_breaks_ends_the_pair_and_all_its_pulls)
+{
+    unsigned char desc[HTH_DESC_MAX];
+    uint32_t len;
+
+    pulls_are_right(0, 1);
+    bulks_are(3);
+    granted(desc, &len);
+    pulls_post(desc, len, 16);
+    shutdown(conn_of(&owner)->bulk[2]->fd, SHUT_RDWR);
+    pulls_end(17);
+    for (int i = 0; i < 1000 && !(owner.downs && puller.downs); i++)
+        both_turn();
+    cr_expect(eq(int, owner.downs, 1));
+    cr_expect(eq(int, puller.downs, 1));
+    cr_expect(zero(u32, hth_tcp_of(owner.t)->extras));
+    cr_expect(zero(u32, hth_tcp_of(puller.t)->extras));
+    must(puller.t->ops->dereg(puller.t, target.region));
+    memory_forbid(&target); /* no lane writes into it any more */
+    usleep(20000);
+}
+
 /* ---- several threads ---- */
 
 static atomic_uint stopped; /* threads that have come upon what was cut off */
 static atomic_int alone, over, too_late;
-static pid_t engine;
-static long late_ns; /* how long the others than the engine's thread stay there */
+static long late_ns; /* how long each stays there */
 
 /* The first waits for a second one, which comes only if another thread works at the same time. */
 static void on_bus(int sig, siginfo_t *info, void *context)
@@ -128,8 +296,7 @@ static void on_bus(int sig, siginfo_t *info, void *context)
         nanosleep(&moment, NULL);
     if (atomic_load(&stopped) < 2)
         atomic_store(&alone, 1);
-    if (gettid() != engine)
-        nanosleep(&late, NULL);
+    nanosleep(&late, NULL);
     if (atomic_load(&over))
         atomic_store(&too_late, 1);
     if (!hth_guard_patch(info->si_addr))
@@ -141,31 +308,32 @@ static void memory_cut(const struct memory *m)
 {
     struct sigaction action = { .sa_sigaction = on_bus, .sa_flags = SA_SIGINFO };
 
-    engine = gettid();
     cr_assert(zero(int, sigaction(SIGBUS, &action, NULL)));
     hth_guard_add(m->at, OBJECT);
     cr_assert(zero(int, ftruncate(m->fd, 0)));
 }
 
-Test(tcp_crew, threads_seal_at_the_same_time_and_none_ends_of_a_source_that_is_cut_short)
+Test(tcp_lanes, lanes_seal_at_the_same_time_and_none_ends_of_a_source_that_is_cut_short)
 {
     unsigned char desc[HTH_DESC_MAX];
     uint32_t len;
 
+    pulls_are_right(0, 1);
+    bulks_are(3);
     memset(target.at, 7, OBJECT);
     granted(desc, &len);
     memory_cut(&source);
-    pulls_post(desc, len, 1);
-    pulls_end(1);
+    pulls_post(desc, len, PULLS);
+    pulls_end(1 + PULLS);
     cr_expect(ge(uint, atomic_load(&stopped), 2u));
-    cr_expect(zero(int, atomic_load(&alone)), "one thread did it all by itself");
+    cr_expect(zero(int, atomic_load(&alone)), "one lane did it all by itself");
     cr_expect(zero(int, owner.downs + puller.downs));
     cr_expect(zero(int, puller.pull_code));
     for (uint64_t i = 0; i < OBJECT; i++) /* as the session's checksum will see */
         cr_assert(zero(int, target.at[i]), "byte %" PRIu64, i);
 }
 
-Test(tcp_crew, a_target_that_is_cut_short_costs_the_connection)
+Test(tcp_lanes, a_target_that_is_cut_short_costs_the_connection)
 {
     unsigned char desc[HTH_DESC_MAX];
     uint32_t len;
@@ -178,7 +346,7 @@ Test(tcp_crew, a_target_that_is_cut_short_costs_the_connection)
     cr_expect(eq(int, puller.downs, 1));
 }
 
-Test(tcp_crew, what_several_threads_have_opened_is_what_was_granted_and_so_is_its_checksum)
+Test(tcp_lanes, what_lanes_have_pulled_is_what_was_granted_and_so_is_its_checksum)
 {
     unsigned char desc[HTH_DESC_MAX];
     uint32_t len;
@@ -200,84 +368,74 @@ Test(tcp_crew, what_several_threads_have_opened_is_what_was_granted_and_so_is_it
     }
 }
 
-static int threads(void)
-{
-    DIR *tasks = opendir("/proc/self/task");
-    int n = 0;
-
-    cr_assert(ne(ptr, tasks, NULL));
-    while (readdir(tasks))
-        n++;
-    closedir(tasks);
-    return n - 2; /* . and .. */
-}
-
-Test(tcp_crew, its_threads_are_there_when_there_is_much_to_do_and_not_before)
-{
-    unsigned char desc[HTH_DESC_MAX];
-    uint32_t len;
-    int before = threads();
-
-    granted(desc, &len);
-    for (int i = 0; i < 20; i++) { /* a header, a record and an end each */
-        must(puller.t->ops->pull(puller.t, conn, desc, len, 0, target.region, 0, 60000, 1));
-        pulls_end(i + 1);
-    }
-    cr_expect(eq(int, threads(), before));
-    pulls_post(desc, len, 1);
-    pulls_end(21);
-    cr_expect(eq(int, threads(), before + 6));
-}
-
 /* ---- ends ---- */
 
-Test(tcp_crew, nothing_is_read_after_a_revoke)
+/* Each lane stays in the source for a while. */
+static void lanes_read_slowly(void)
 {
-    struct hth_tcp_conn *c = hth_tcp_conn_get(hth_tcp_of(owner.t), owner.conn[0]);
     unsigned char desc[HTH_DESC_MAX];
-    int room = 100000; /* not all that is sealed at once */
     uint32_t len;
 
-    cr_assert(zero(int, setsockopt(c->bulk.fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room))));
+    pulls_are_right(0, 1);
+    bulks_are(3);
     granted(desc, &len);
-    pulls_post(desc, len, 4);
-    for (int i = 0; i < 50; i++) {
-        if (i < 3)
-            tcp_turns(&puller, 1);
-        tcp_turns(&owner, 1); /* then the puller does not read: the socket is full */
-    }
-    cr_assert(zero(int, puller.pulls));
-    owner.t->ops->revoke(owner.t, desc, len);
+    memory_cut(&source);
+    late_ns = 200000000;
+    pulls_post(desc, len, PULLS);
+    for (int i = 0; i < 20000 && atomic_load(&stopped) < 2; i++)
+        both_turn();
+    cr_assert(ge(uint, atomic_load(&stopped), 2u));
+}
+
+static void nothing_reads(void)
+{
+    const struct timespec long_enough = { .tv_nsec = 300000000 };
+
+    atomic_store(&over, 1);
     memory_forbid(&source);
-    pulls_end(4);
+    nanosleep(&long_enough, NULL);
+    pulls_end(1 + PULLS);
+    cr_expect(zero(int, atomic_load(&too_late)));
+}
+
+Test(tcp_lanes, nothing_is_read_after_a_revoke)
+{
+    pulls_are_right(0, 1);
+    bulks_are(3);
+    for (int round = 0; round < 50; round++) {
+        unsigned char desc[HTH_DESC_MAX];
+        uint32_t len;
+
+        granted(desc, &len);
+        pulls_post(desc, len, PULLS);
+        usleep((unsigned)round * 20);
+        owner.t->ops->revoke(owner.t, desc, len);
+        memory_forbid(&source);
+        pulls_end(1 + (round + 1) * PULLS);
+        cr_assert(puller.pull_code == 0 || puller.pull_code == HEARTH_EDENIED);
+        cr_assert(zero(int, mprotect(source.at, OBJECT, PROT_READ | PROT_WRITE)));
+    }
+    cr_expect(zero(int, owner.downs + puller.downs));
+}
+
+Test(tcp_lanes, a_dereg_waits_for_lanes_that_read)
+{
+    lanes_read_slowly();
+    must(owner.t->ops->dereg(owner.t, source.region));
+    nothing_reads();
     cr_expect(eq(int, puller.pull_code, HEARTH_EDENIED));
     cr_expect(zero(int, owner.downs + puller.downs));
 }
 
-/* A thread of the crew stays in the source for a while: until then drop() has not come back. */
-Test(tcp_crew, nothing_is_read_after_a_drop)
+Test(tcp_lanes, nothing_is_read_after_a_drop)
 {
-    const struct timespec long_enough = { .tv_nsec = 300000000 };
-    unsigned char desc[HTH_DESC_MAX];
-    uint32_t len;
-
-    granted(desc, &len);
-    memory_cut(&source);
-    late_ns = 200000000;
-    pulls_post(desc, len, PULLS); /* of several records each */
-    for (int i = 0; i < 20000 && !atomic_load(&stopped); i++)
-        both_turn();
-    cr_assert(ge(uint, atomic_load(&stopped), 2u));
+    lanes_read_slowly();
     owner.t->ops->drop(owner.t, owner.conn[0]);
-    atomic_store(&over, 1);
     must(owner.t->ops->dereg(owner.t, source.region));
-    memory_forbid(&source);
-    nanosleep(&long_enough, NULL);
-    pulls_end(PULLS);
+    nothing_reads();
     tcp_turns(&owner, 10);
     cr_expect(eq(int, owner.downs, 1));
     cr_expect(eq(int, puller.downs, 1));
-    cr_expect(zero(int, atomic_load(&too_late)));
     cr_expect(lt(int, puller.pull_code, 0));
 }
 
@@ -318,7 +476,7 @@ static void part_say(int bad)
     tcp_turns(&puller, 20);
 }
 
-Test(tcp_crew, one_changed_record_among_many_ends_the_connection_and_no_pull_is_whole)
+Test(tcp_lanes, one_changed_record_among_many_ends_the_connection_and_no_pull_is_whole)
 {
     for (int bad = 0; bad < (int)RECORDS; bad++) {
         int pulls = puller.pulls, downs = puller.downs;
