@@ -188,8 +188,9 @@ struct hth_transport_backend {
     int (*open)(const struct hth_transport_opts *opts, const struct hth_transport_events *events,
             struct hth_transport **out, struct hearth_error *err);
 };
-#define HTH_TRANSPORT_ABI \
-    10u /* 2: reg() comes from any thread, once; 3: conns_max; 4: also; 5: key; 6: members(); 7: pulled_crc(); 8: pulled_ms(); 9: struct hth_machine; 10: lanes */
+/* 2: reg() comes from any thread, once; 3: conns_max; 4: also; 5: key; 6: members(); 7:
+ * pulled_crc(); 8: pulled_ms(); 9: struct hth_machine; 10: lanes */
+#define HTH_TRANSPORT_ABI 10u
 
 /* Loads a backend's module now, so that hth_transport_open() reads no file later. Errors:
  * HEARTH_ENOENT. */

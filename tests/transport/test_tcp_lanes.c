@@ -257,6 +257,14 @@ Test(tcp_lanes, a_socket_that_is_not_answered_is_given_up_and_the_pair_goes_on)
     pulls_are_right(1, 4);
 }
 
+static void both_end(void)
+{
+    for (int i = 0; i < 20000 && !(owner.downs && puller.downs); i++)
+        both_turn();
+    cr_expect(eq(int, owner.downs, 1));
+    cr_expect(eq(int, puller.downs, 1));
+}
+
 Test(tcp_lanes, one_socket_that_breaks_ends_the_pair_and_all_its_pulls)
 {
     unsigned char desc[HTH_DESC_MAX];
@@ -268,10 +276,7 @@ Test(tcp_lanes, one_socket_that_breaks_ends_the_pair_and_all_its_pulls)
     pulls_post(desc, len, 16);
     shutdown(conn_of(&owner)->bulk[2]->fd, SHUT_RDWR);
     pulls_end(17);
-    for (int i = 0; i < 1000 && !(owner.downs && puller.downs); i++)
-        both_turn();
-    cr_expect(eq(int, owner.downs, 1));
-    cr_expect(eq(int, puller.downs, 1));
+    both_end();
     cr_expect(zero(u32, hth_tcp_of(owner.t)->extras));
     cr_expect(zero(u32, hth_tcp_of(puller.t)->extras));
     must(puller.t->ops->dereg(puller.t, target.region));
@@ -433,9 +438,7 @@ Test(tcp_lanes, nothing_is_read_after_a_drop)
     owner.t->ops->drop(owner.t, owner.conn[0]);
     must(owner.t->ops->dereg(owner.t, source.region));
     nothing_reads();
-    tcp_turns(&owner, 10);
-    cr_expect(eq(int, owner.downs, 1));
-    cr_expect(eq(int, puller.downs, 1));
+    both_end();
     cr_expect(lt(int, puller.pull_code, 0));
 }
 
