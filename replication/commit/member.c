@@ -334,6 +334,18 @@ static void member_follow(const struct hth_commit *c, struct track *t)
     t->repair_ms = hth_now_ms(&c->ctx->clock);
 }
 
+/* An object of the rank is lost. 1: the rank is of this node, and not all its objects are known to
+ * have their copies. Perhaps no node has this one, so a COMPLETE save fails too: it would wait for
+ * promises until its deadline, which names no cause. */
+static int track_lost_own(struct hth_commit *c, const struct track *t, uint32_t rank)
+{
+    const struct local_rank *l = local_find(c, rank);
+
+    return l && (!t || track_may_fail(c, t) ||
+                        (!t->fail_code && head_is_open(c, t->id) && !t->unknown &&
+                                !(t->rank[l - c->local] & RANK_COPIED)));
+}
+
 void hth_commit_copy_lost(
         struct hth_commit *c, struct hth_save_id save, uint64_t object, const char *why)
 {
@@ -346,8 +358,8 @@ void hth_commit_copy_lost(
     if (h)
         hth_held_drop(c->ctx, s, h);
     t = s ? track_get(c, save) : track_find(c, save);
-    if (local_find(c, hth_object_rank(object)) && (!t || track_may_fail(c, t)))
-        hth_commit_fail(c, save, HEARTH_ECORRUPT, why); /* no other node is known to have it */
+    if (track_lost_own(c, t, hth_object_rank(object)))
+        hth_commit_fail(c, save, HEARTH_ECORRUPT, why);
     t = track_find(c, save);
     if (!t)
         return;

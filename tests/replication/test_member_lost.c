@@ -55,6 +55,27 @@ Test(member_lost, and_so_it_does_after_the_manifest_came)
     cr_assert(ge(u32, heard(HTH_KIND_FAILED, SOON_MS), 1));
 }
 
+/* All nodes hold the manifest, and no holder is known to have pulled the object: no node could
+ * promise the save, which would wait for that until its deadline. */
+Test(member_lost, and_so_it_does_after_complete_where_no_copy_is_known)
+{
+    unsigned char word[32] = { 0 };
+    struct hth_save_id id;
+    struct hth_held *held = begin_one(&id);
+    struct hth_object object = held->object;
+
+    hth_commit_rank_done(commit, id, 1, 1);
+    give_manifest(&object, 1);
+    hth_put64(word, id.epoch);
+    hth_put64(word + 8, id.nonce);
+    hth_put64(word + 16, id.step);
+    hth_put32(word + 24, id.attempt);
+    hth_commit_deliver(commit, 0, HTH_KIND_COMPLETE, word, sizeof(word));
+    cr_assert(eq(int, hth_holdings_find(ctx, id)->published, 1));
+    lose(id, held);
+    cr_assert(ge(u32, heard(HTH_KIND_FAILED, SOON_MS), 1));
+}
+
 Test(member_lost, done_is_not_said_without_an_object_that_was_handed_over)
 {
     struct hth_save_id id;
