@@ -67,7 +67,7 @@ struct hth_transport_opts {
                           * reloaded; borrowed until close. NULL: none */
     uint32_t connect_ms; /* 0: 5000 */
     uint32_t lanes; /* tcp: threads that copy, check and encrypt; 0: one for each 8 processors */
-    struct hth_clock clock;
+    struct hth_clock clock; /* called on any thread */
     struct hth_log log;
 };
 

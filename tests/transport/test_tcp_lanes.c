@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -282,6 +283,118 @@ Test(tcp_lanes, one_socket_that_breaks_ends_the_pair_and_all_its_pulls)
     must(puller.t->ops->dereg(puller.t, target.region));
     memory_forbid(&target); /* no lane writes into it any more */
     usleep(20000);
+}
+
+/* One more connection of the two; its id at the puller's end. */
+static hth_conn connect_again(void)
+{
+    unsigned char addr[HTH_ADDR_MAX];
+    uint32_t len;
+    hth_conn other;
+    int ups = puller.ups, conns = owner.conns;
+
+    must(owner.t->ops->address(owner.t, addr, &len, NULL));
+    must(puller.t->ops->connect(puller.t, addr, len, &other, NULL));
+    for (int i = 0; i < 1000 && !(puller.ups > ups && owner.conns > conns); i++)
+        both_turn();
+    cr_assert(gt(int, puller.ups, ups));
+    return other;
+}
+
+/* The side that dialled dials more sockets when it grants memory. */
+static void widen(hth_conn which)
+{
+    unsigned char desc[HTH_DESC_MAX];
+    uint32_t len;
+
+    must(puller.t->ops->grant(puller.t, target.region, 0, OBJECT, which, desc, &len, NULL));
+}
+
+Test(tcp_lanes, each_of_several_pairs_has_a_socket_on_each_lane)
+{
+    hth_conn all[3] = { conn };
+
+    for (int i = 1; i < 3; i++)
+        all[i] = connect_again();
+    for (int i = 0; i < 3; i++)
+        widen(all[i]);
+    for (int i = 0; i < 300; i++)
+        both_turn();
+    for (int i = 0; i < 3; i++) {
+        const struct hth_tcp_conn *c = hth_tcp_conn_get(hth_tcp_of(puller.t), all[i]);
+        unsigned lanes = 0;
+
+        cr_assert(eq(u32, c->bulks, 3));
+        for (uint32_t k = 0; k < 3; k++)
+            lanes |= 1u << (c->bulk[k]->lane - hth_tcp_of(puller.t)->lane);
+        cr_expect(eq(uint, lanes, 7u), "connection %d", i);
+    }
+}
+
+Test(tcp_lanes, two_pairs_that_want_the_last_socket_both_go_on)
+{
+    struct hth_tcp *t = hth_tcp_of(owner.t);
+    hth_conn other = connect_again();
+
+    t->extras = t->base.conns_max - 1;
+    widen(conn);
+    widen(other);
+    cr_expect(eq(u32, hth_tcp_of(puller.t)->extras, 2), "counted when they are dialled");
+    for (int i = 0; i < 300; i++)
+        both_turn();
+    cr_expect(zero(int, owner.downs + puller.downs));
+    cr_expect(eq(u32, t->extras, t->base.conns_max));
+    cr_expect(eq(u32, hth_tcp_of(puller.t)->extras, 1));
+    pulls_are_right(0, 8);
+    t->extras = 1;
+}
+
+Test(tcp_lanes, a_socket_whose_proof_is_out_is_waited_for)
+{
+    struct hth_tcp *t = hth_tcp_of(owner.t);
+
+    widen(conn);
+    for (int i = 0; i < 2000 && !(t->newest && t->newest->stage == HTH_TCP_ADMITS); i++)
+        both_turn();
+    for (int i = 0; i < 2000 && conn_of(&puller)->greeting->stage != HTH_TCP_FINISHES; i++)
+        tcp_turns(&puller, 1);
+    puller.now_ms += 6000; /* the owner stands still for longer than it is waited for */
+    tcp_turns(&puller, 3);
+    bulks_are(3);
+    cr_expect(zero(int, owner.downs + puller.downs));
+    pulls_are_right(0, 8);
+}
+
+Test(tcp_lanes, a_socket_that_breaks_before_the_first_pull_is_noticed)
+{
+    cr_expect(eq(ptr, conn_of(&owner)->bulk[0]->sealed, NULL), "a buffer that nobody needs yet");
+    shutdown(conn_of(&owner)->bulk[0]->fd, SHUT_RDWR);
+    both_end();
+}
+
+/* As a data loader's worker of a trainer that has an engine in its process. */
+Test(tcp_lanes, a_child_that_has_the_sockets_does_not_matter)
+{
+    pid_t child;
+
+    pulls_are_right(0, 1);
+    bulks_are(3);
+    child = fork();
+    if (!child) {
+        for (uint32_t i = 0; i < 3; i++)
+            close(conn_of(&owner)->bulk[i]->fd); /* of another machine */
+        close(conn_of(&owner)->messages.fd);
+        sleep(20);
+        _exit(0);
+    }
+    owner.t->ops->drop(owner.t, owner.conn[0]);
+    for (int i = 0; i < 300; i++)
+        both_turn();
+    cr_expect(eq(int, owner.downs, 1));
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    puller.t->ops->drop(puller.t, conn); /* its own sockets stood in the child as well */
+    both_end();
 }
 
 /* ---- several threads ---- */

@@ -25,7 +25,7 @@ static void bulk_broke(const struct hth_tcp_bulk *b, int error)
         conn_broke(c, HEARTH_EPROTO, "it sent what makes no sense, or was changed on its way");
     else if (error == EPROTO)
         conn_broke(c, HEARTH_EPROTO, "it sent a frame that makes no sense");
-    else if (error == ENOMEM)
+    else if (error == ENOMEM || error == ENOSPC) /* ENOSPC: of what epoll may watch */
         conn_broke(c, HEARTH_EBUSY, "no memory for its records");
     else
         conn_broke(c, HEARTH_EPEER,

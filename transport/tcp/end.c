@@ -45,10 +45,13 @@ int hth_tcp_finish(struct hth_tcp *t)
     return n;
 }
 
-/* One that stands goes on without the bulk socket that did not come about. */
+/* One that stands goes on without the bulk socket that did not come about. If our proof is out, the
+ * peer may have added the socket already, and its end would be the connection's: it is waited for. */
 static void conn_expires(struct hth_tcp_conn *c)
 {
-    if (c->state == HTH_TCP_UP)
+    if (c->state == HTH_TCP_UP && c->greeting->stage == HTH_TCP_FINISHES)
+        c->due_ms = HTH_NEVER;
+    else if (c->state == HTH_TCP_UP)
         hth_tcp_greeting_end(c->greeting);
     else
         hth_tcp_conn_end(c, HEARTH_ETIMEOUT, "no connection in time");

@@ -35,6 +35,7 @@ static void stranger_unlist(struct hth_tcp_greeting *g)
 
 void hth_tcp_greeting_end(struct hth_tcp_greeting *g)
 {
+    g->sock.t->extras -= (uint32_t)g->is_extra;
     hth_tcp_sock_close(&g->sock);
     hth_seal_drop(&g->hand);
     hth_seal_close(g->seal);

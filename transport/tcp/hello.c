@@ -161,12 +161,17 @@ static void dialled_proves(struct hth_tcp_greeting *g)
 /* Dials the next bulk socket, if there is to be one. */
 static void conn_widen(struct hth_tcp_conn *c)
 {
-    if (c->bulks < c->t->lanes && c->bulks < HTH_TCP_BULKS && c->t->extras < c->t->base.conns_max &&
-            !greeting_dial(c, HTH_PURPOSE_BULK)) {
-        c->due_ms = hth_now_ms(&c->t->clock) + c->t->connect_ms;
-        if (c->due_ms < c->t->due_ms)
-            c->t->due_ms = c->due_ms;
-    }
+    struct hth_tcp *t = c->t;
+
+    if (c->bulks >= t->lanes || c->bulks >= HTH_TCP_BULKS || t->extras >= t->base.conns_max)
+        return;
+    if (greeting_dial(c, HTH_PURPOSE_BULK))
+        return;
+    c->greeting->is_extra = 1;
+    t->extras++;
+    c->due_ms = hth_now_ms(&t->clock) + t->connect_ms;
+    if (c->due_ms < t->due_ms)
+        t->due_ms = c->due_ms;
 }
 
 void hth_tcp_widen(struct hth_tcp_conn *c)
@@ -184,13 +189,14 @@ static void dialled_bulk(struct hth_tcp_greeting *g, struct hth_seal *seal)
     int was_up = c->state == HTH_TCP_UP;
     int rc = hth_tcp_bulk_add(c, hth_tcp_sock_take(&g->sock), seal);
 
+    if (!rc)
+        g->is_extra = 0; /* the bulk socket is counted instead */
     hth_tcp_greeting_end(g);
     if (rc && !was_up) {
         hth_tcp_conn_errno(c, rc);
     } else if (!was_up) {
         hth_tcp_conn_up(c);
     } else if (!rc) {
-        c->t->extras++;
         hth_tcp_bulk_start(c->bulk[c->bulks - 1]);
         conn_widen(c);
     }
@@ -368,6 +374,7 @@ static int accepted_says(struct hth_tcp_greeting *g)
     memcpy(g->id, asked.id, sizeof(g->id));
     if (asked.purpose == HTH_PURPOSE_BULK && accepted_bond(g->sock.t, asked.id, &bond))
         opts.bond = &bond;
+    g->is_unbound = asked.purpose == HTH_PURPOSE_BULK && !opts.bond;
     rc = hth_seal_accept(&g->hand, &opts, g->in, hello, &err);
     hth_wipe(&bond, sizeof(bond));
     if (rc)
@@ -440,9 +447,17 @@ static int accepted_admits(struct hth_tcp_greeting *g)
     struct hearth_error err = { 0 };
 
     if (hth_seal_admit(&g->hand, g->in, proof, &g->seal, &err)) {
+        if (g->is_unbound)
+            hth_fail(&err, HEARTH_EBUSY, 0,
+                    "one more socket of a connection that is not here, or has enough; the peer goes "
+                    "on without it");
         accepted_refuse(g, &err);
         return 0;
     }
+    /* Before our proof: after it the peer counts on the socket. */
+    if (g->purpose == HTH_PURPOSE_BULK && !accepted_half(g->sock.t, g->id) &&
+            !accepted_conn(g->sock.t, g->id))
+        return 0;
     if (!hello_send(g, proof, sizeof(proof)))
         return 0;
     if (g->purpose == HTH_PURPOSE_BULK)

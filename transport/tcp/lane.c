@@ -9,7 +9,7 @@
  *
  * Threads start when the first bytes are to be pulled: an engine that has none to pull has no
  * threads for it, and threads that start late are confined as the caller's is by then. A lane
- * without a thread (none is asked for, or none can be had) takes its turns in progress().
+ * without a thread (not yet, none is asked for, or none can be had) takes its turns in progress().
  */
 #include "tcp.h"
 
@@ -24,6 +24,15 @@
 
 /* ---- the caller's thread ----------------------------------------------------------------- */
 
+/* Connections begin on each lane in turn, and have their other sockets on the lanes behind that. */
+static struct hth_tcp_lane *lane_next(const struct hth_tcp_conn *c)
+{
+    struct hth_tcp *t = c->t;
+    uint32_t first = c->bulks ? (uint32_t)(c->bulk[0]->lane - t->lane) : t->lane_next++;
+
+    return &t->lane[(first + c->bulks) % t->lanes];
+}
+
 int hth_tcp_bulk_add(struct hth_tcp_conn *c, int fd, struct hth_seal *seal)
 {
     struct hth_tcp *t = c->t;
@@ -36,7 +45,7 @@ int hth_tcp_bulk_add(struct hth_tcp_conn *c, int fd, struct hth_seal *seal)
     }
     *b = (struct hth_tcp_bulk){ .t = t,
         .conn = c,
-        .lane = &t->lane[t->lane_next++ % t->lanes],
+        .lane = lane_next(c),
         .fd = fd,
         .seal = seal,
         .is_sealed = hth_seal_suite(seal) != HTH_SUITE_PROOF };
@@ -64,7 +73,7 @@ static void lane_todo(struct hth_tcp_lane *lane);
 static void lane_told(struct hth_tcp_lane *lane)
 {
     pthread_mutex_unlock(&lane->lock);
-    if (lane->state == HTH_TCP_LANE_RUNS)
+    if (lane->has_thread)
         hth_wake(lane->wake_fd, &lane->woken);
     else
         lane_todo(lane);
@@ -121,6 +130,8 @@ static void bulk_starts(struct hth_tcp_bulk *b)
 
 static void bulk_stops(struct hth_tcp_bulk *b)
 {
+    if (b->events) /* a child may have the socket, too: then close() ends no event */
+        epoll_ctl(b->lane->epoll_fd, EPOLL_CTL_DEL, b->fd, NULL);
     b->events = 0;
     close(b->fd);
     b->fd = -1;
@@ -138,6 +149,7 @@ static void bulk_todo(struct hth_tcp_bulk *b)
     starts = b->starts;
     stops = b->stops;
     p = b->begins;
+    b->is_listed = 0; /* not before it is emptied: else it would be listed again, and freed there */
     b->starts = b->stops = 0;
     b->begins = NULL;
     b->begins_end = &b->begins;
@@ -164,7 +176,6 @@ static struct hth_tcp_bulk *todo_take(struct hth_tcp_lane *lane)
         lane->todo = b->next;
         if (!lane->todo)
             lane->todo_end = &lane->todo;
-        b->is_listed = 0;
     }
     pthread_mutex_unlock(&lane->lock);
     return b;
@@ -219,24 +230,16 @@ static int lane_thread(struct hth_tcp_lane *lane)
     return rc;
 }
 
-/* 0 or an errno. */
-static int lane_in_turns(struct hth_tcp_lane *lane)
-{
-    struct epoll_event e = { .events = EPOLLIN, .data.u64 = HTH_TCP_LANE };
-
-    lane->state = HTH_TCP_LANE_IN_TURNS;
-    return epoll_ctl(lane->t->epoll_fd, EPOLL_CTL_ADD, lane->epoll_fd, &e) ? errno : 0;
-}
-
 void hth_tcp_lanes_start(struct hth_tcp *t)
 {
-    for (uint32_t i = 0; i < t->lanes && t->lane[i].state == HTH_TCP_LANE_WAITS; i++) {
+    for (uint32_t i = 0; i < t->lanes && t->lane[i].wants_thread; i++) {
         struct hth_tcp_lane *lane = &t->lane[i];
 
-        if (!lane_thread(lane))
-            lane->state = HTH_TCP_LANE_RUNS;
-        else
-            lane_in_turns(lane);
+        lane->wants_thread = 0;
+        if (lane_thread(lane))
+            continue; /* it goes on in turns */
+        lane->has_thread = 1;
+        epoll_ctl(t->epoll_fd, EPOLL_CTL_DEL, lane->epoll_fd, NULL);
     }
 }
 
@@ -245,6 +248,7 @@ static int lane_open(struct hth_tcp *t, int threaded)
 {
     struct hth_tcp_lane *lane = &t->lane[t->lanes];
     struct epoll_event wake = { .events = EPOLLIN };
+    struct epoll_event own = { .events = EPOLLIN, .data.u64 = HTH_TCP_LANE };
 
     lane->t = t;
     lane->todo_end = &lane->todo;
@@ -253,9 +257,11 @@ static int lane_open(struct hth_tcp *t, int threaded)
     pthread_mutex_init(&lane->lock, NULL);
     t->lanes++;
     if (lane->epoll_fd < 0 || lane->wake_fd < 0 ||
-            epoll_ctl(lane->epoll_fd, EPOLL_CTL_ADD, lane->wake_fd, &wake))
+            epoll_ctl(lane->epoll_fd, EPOLL_CTL_ADD, lane->wake_fd, &wake) ||
+            epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, lane->epoll_fd, &own))
         return errno;
-    return threaded ? 0 : lane_in_turns(lane);
+    lane->wants_thread = threaded;
+    return 0;
 }
 
 int hth_tcp_lanes_open(struct hth_tcp *t, unsigned threads, struct hearth_error *err)
@@ -276,7 +282,7 @@ void hth_tcp_lanes_close(struct hth_tcp *t)
         struct hth_tcp_lane *lane = &t->lane[i];
 
         atomic_store(&lane->closing, 1);
-        if (lane->state == HTH_TCP_LANE_RUNS) {
+        if (lane->has_thread) {
             hth_wake(lane->wake_fd, &lane->woken);
             pthread_join(lane->thread, NULL);
         }

@@ -26,7 +26,7 @@ static int lanes_last(struct hth_tcp *t, const struct epoll_event *e, int n)
     for (int i = 0; i < n; i++)
         done |= e[i].data.u64 == HTH_TCP_LANE;
     for (uint32_t i = 0; done && i < t->lanes; i++)
-        if (t->lane[i].state == HTH_TCP_LANE_IN_TURNS)
+        if (!t->lane[i].has_thread)
             hth_tcp_lane_turn(&t->lane[i], 0);
     return done;
 }

@@ -57,6 +57,8 @@ static int record_next(struct hth_tcp_bulk *b)
  * sealed. */
 static int records_fill(struct hth_tcp_bulk *b)
 {
+    if (hth_tcp_frames_are_out(&b->out) && !hth_tcp_frames_fill(b))
+        return 0; /* a socket without pulls has no buffer */
     if (!b->sealed)
         b->sealed = malloc(ROOM);
     if (!b->sealed)

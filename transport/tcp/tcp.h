@@ -81,7 +81,9 @@ struct hth_tcp_greeting {
     uint64_t due_ms;
     struct hth_tcp_greeting *prev, *next; /* accepted: the strangers, the oldest first */
     struct hth_tcp_place *place;          /* of its address; NULL: it has none of its own */
-    unsigned char id[16];                 /* of the connection: half's own, or that bulk names */
+    int is_extra;                         /* dialled: counted in extras until it is a bulk socket */
+    int is_unbound;       /* accepted: a bulk socket of no connection that is known here */
+    unsigned char id[16]; /* of the connection: half's own, or that bulk names */
     struct hth_seal_hand hand;
     struct hth_seal *seal; /* proved */
     unsigned char in[HTH_SEAL_HELLO];
@@ -397,13 +399,13 @@ void hth_tcp_bulk_write(struct hth_tcp_bulk *b); /* what can be */
 
 /* ---- lane.c: threads that serve bulk sockets ---- */
 
-/* It waits for the first pull. Then its thread runs, or it takes its turns in progress(). */
+/* Without a thread it takes its turns in progress(). */
 struct hth_tcp_lane {
     struct hth_tcp *t;
     int epoll_fd, wake_fd;
     atomic_int woken, closing;
-    enum { HTH_TCP_LANE_WAITS, HTH_TCP_LANE_RUNS, HTH_TCP_LANE_IN_TURNS } state;
-    pthread_t thread; /* RUNS */
+    int wants_thread, has_thread; /* the caller's thread reads and writes both */
+    pthread_t thread;
     pthread_mutex_t lock;
     struct hth_tcp_bulk *todo, **todo_end;
 };
