@@ -449,8 +449,8 @@ static int accepted_admits(struct hth_tcp_greeting *g)
     if (hth_seal_admit(&g->hand, g->in, proof, &g->seal, &err)) {
         if (g->is_unbound)
             hth_fail(&err, HEARTH_EBUSY, 0,
-                    "one more socket of a connection that is not here, or has enough; the peer goes "
-                    "on without it");
+                    "one more socket of a connection that is not here, or has enough; the peer "
+                    "goes on without it");
         accepted_refuse(g, &err);
         return 0;
     }
