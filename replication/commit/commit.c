@@ -501,7 +501,7 @@ void hth_commit_tick(struct hth_commit *c)
         }
         if (now_ms >= t->repair_ms) {
             t->repair_ms = now_ms + 4 * (uint64_t)c->ctx->opts.retry_ms;
-            (void)member_repair(c, t); /* last: it may remove t */
+            (void)repair_missing(c, t); /* last: it may remove t */
         }
     }
     if (hth_is_coordinator(c->ctx)) {

@@ -395,16 +395,22 @@ void refusal_of(struct hth_commit *c, struct track *t, uint32_t node, const char
 /* member.c */
 void member_offer(struct hth_commit *c, struct hth_held_save *s, struct hth_held *h);
 void member_publish(struct hth_commit *c, struct hth_held_save *s); /* as step-<N>_ckpt */
-/* Sends HELD and PROMISE if they are due. This function and the next two return 1 if the track was
- * removed. */
+/* Sends HELD and PROMISE if they are due. 1: the track was removed, here and in repair.c. */
 int member_check(struct hth_commit *c, struct track *t);
-int member_repair(struct hth_commit *c, struct track *t);
-/* The manifest is here: requests, verifies and promises what it names. */
-int member_manifest(struct hth_commit *c, struct track *t, struct hth_held_save *s);
+/* 1: a failure of this node fails the save. For a save that is COMPLETE this node tries again. */
+int member_may_fail(const struct hth_commit *c, const struct track *t);
+/* A kept save is complete, its ranks were notified, and it has no deadline. */
+void member_follow(const struct hth_commit *c, struct track *t);
 /* Another map applies: offers, promises and repairs follow it. */
 void member_mapped(struct hth_commit *c);
 void member_keep(struct hth_commit *c);   /* promises kept saves until the map is settled */
 void member_resume(struct hth_commit *c); /* after a restart: reports what was lost meanwhile */
+
+/* repair.c; hth_commit_copy_lost(), hth_commit_blob(), hth_commit_blob_failed() too */
+/* Fetches and verifies what is missing. */
+int repair_missing(struct hth_commit *c, struct track *t);
+/* The manifest is here: requests, verifies and promises what it names. */
+int repair_manifest(struct hth_commit *c, struct track *t, struct hth_held_save *s);
 
 /* heartbeat.c; hth_commit_as_of() too */
 void heartbeat_tick(struct hth_commit *c, uint64_t now_ms); /* the coordinator */

@@ -287,7 +287,7 @@ static int decide_give(struct hth_commit *c, const struct tally *t, struct heart
         hth_point(&ctx->points, "manifest");
     rc = rc ? rc : hth_held_keep_draft(ctx, s, t->draft, err);
     if (!rc)
-        (void)member_manifest(c, track, s);
+        (void)repair_manifest(c, track, s);
     return rc;
 }
 
