@@ -296,6 +296,8 @@ static int begin_try(struct hth_node *n, const struct client *c, const struct ht
 
     if (!rc)
         store->ops->give(store, slot);
+    else if (rc == HEARTH_EBUSY && !store->ops->soon(store, m->bytes))
+        reserve_for_readers(n, m->bytes);
     return rc;
 }
 
@@ -316,8 +318,6 @@ static int begin_foresee(struct hth_node *n, const struct client *c,
     rc = hth_slots_want(&n->ctx, bytes, begin_sizes(n, c, m, bytes), HTH_WANT_OR_READERS, &err);
     if (rc)
         hth_say(&n->ctx.log, HEARTH_LOG_DEBUG, "no-slot", "%s", err.text);
-    else if (n->leases && begin_try(n, c, m) == HEARTH_EBUSY)
-        reserve_for_readers(n);
     return rc == HEARTH_EBUSY;
 }
 

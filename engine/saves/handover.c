@@ -36,6 +36,8 @@ static void handover_on_sealed(void *self, struct hth_held_save *save, struct ht
 
     if (code) {
         hth_commit_fail(n->commit, save->id, code, err->text);
+        if (code == HEARTH_ECORRUPT && !held->dropped) /* else its rank is lent this memory again */
+            hth_held_condemn(&n->ctx, save, held, "payload");
         return;
     }
     held->verified = 1;

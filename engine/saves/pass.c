@@ -82,6 +82,7 @@ void pass_take(struct hth_node *n, struct client *c, const struct hth_local_take
     slot = l->object[0].slot;
     l->given = 0;
     l->client = c->id;
+    l->request = 0; /* a number of the process that gave it, which this one may use, too */
     answer->slot = slot->id;
     answer->generation = slot->generation;
     answer->capacity = slot->capacity;

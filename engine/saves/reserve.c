@@ -148,14 +148,20 @@ int reserve_slots(struct hth_node *n, struct hearth_error *err)
     return rc;
 }
 
-void reserve_for_readers(struct hth_node *n)
+void reserve_for_readers(struct hth_node *n, uint64_t object)
 {
-    uint64_t *bytes, largest;
-    size_t count;
+    uint64_t *bytes, largest = object;
+    size_t count = 0, max = EXTRA_SLOTS + n->ctx.opts.keep + 1;
 
-    if (n->epoch.nodes > 1 || !n->objects || !(bytes = calloc(reserve_owed_max(n), sizeof(*bytes))))
+    for (uint32_t r = 0; r < n->epoch.world; r++)
+        max += (reserve_said(n, r) ? hth_sizes_objects(&n->objects[r]) : 1) *
+               (n->ctx.opts.keep + 1);
+    if (n->epoch.nodes > 1 || !(bytes = calloc(max, sizeof(*bytes))))
         return;
-    count = reserve_owed(n, bytes, &largest);
+    for (uint32_t r = 0; r < n->epoch.world; r++)
+        count += reserve_of(n, r, object, bytes + count);
+    for (size_t i = 0; i < count; i++)
+        largest = bytes[i] > largest ? bytes[i] : largest;
     count += reserve_more(n, largest, bytes + count);
     count += reserve_for_maps(n, largest, bytes + count);
     (void)n->env.store->ops->foresee(n->env.store, bytes, count, NULL);

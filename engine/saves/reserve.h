@@ -18,9 +18,10 @@ uint64_t reserve_said(const struct hth_node *n, uint32_t rank);
 
 /* Asks the store for slots of those sizes. Errors: HEARTH_ENOMEM, the store's. */
 int reserve_slots(struct hth_node *n, struct hearth_error *err);
-/* In a job of one node, where readers have the slots that a begin needs: makes keep + 1 more, once,
- * if there is room. Other jobs reserve as many for maps that are not settled. */
-void reserve_for_readers(struct hth_node *n);
+/* In a job of one node, where readers have the slots that a begin of an object of so many bytes
+ * needs, with leases or without (a program that has the file open): makes keep + 1 more, once, if
+ * there is room. Other jobs reserve as many for maps that are not settled. */
+void reserve_for_readers(struct hth_node *n, uint64_t object);
 /* At an epoch's first begin, of an object of so many bytes: checks whether there is room for keep +
  * 1 saves, if ranks that have sent no sizes have parts like this one. Errors: HEARTH_ENOSPC with
  * the store's numbers; later calls: none. */

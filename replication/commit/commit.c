@@ -83,7 +83,7 @@ static void commit_resume_save(struct hth_commit *c, struct hth_held_save *s)
     for (struct hth_held *h = s->has_manifest ? NULL : s->held; h; h = h->next)
         if (local_owns(c->ctx, h) && h->state == HTH_HELD_SEALED && h->slot)
             member_offer(c, s, h);
-    t->done_sent = s->has_manifest;
+    t->done_sent = t->copies_unknown = s->has_manifest;
     if (s->published)
         t->level = HEARTH_COMPLETE;
     t->repair_ms = s->has_manifest ? hth_now_ms(&c->ctx->clock) : HTH_NEVER;
@@ -100,6 +100,7 @@ void hth_commit_resume(struct hth_commit *c)
                 head_fate(c, s->id) == FATE_OPEN)
             commit_resume_save(c, s);
     member_resume(c);
+    c->mapped_ms = hth_now_ms(&c->ctx->clock);
     c->contact_ms = 0; /* the head on record was sent to the engine before this one */
     c->unsure = !hth_is_coordinator(c->ctx);
     c->alives = 0;

@@ -56,7 +56,12 @@
 #include "replication/transfer/transfer.h"
 #include "replication/tree/tree.h"
 
-enum { RANK_BEGUN = 1, RANK_DONE = 2, RANK_COPIED = 4 };
+enum {
+    RANK_BEGUN = 1,
+    RANK_DONE = 2,
+    RANK_COPIED = 4,    /* reported; never taken back */
+    RANK_ELSEWHERE = 8, /* each of its shards has a copy on a holder of the map, as known now */
+};
 
 #define REFUSAL_TEXT 180u
 
@@ -80,10 +85,12 @@ struct track {
     uint64_t send_ms;   /* from then on facts are sent again */
     uint32_t sends;     /* repeats of the last fact */
     int done_sent, held, promised;
-    int lost;                /* an object was lost here, and the save was not promised since */
-    uint64_t promised_map;   /* the position of the map under which it was promised */
-    uint32_t repairs;        /* tries begun so far under this map */
-    int no_slot;             /* at the last of them a copy had no slot */
+    int copies_unknown;    /* it was COMPLETE before this engine, to which nobody reports copies */
+    int lost;              /* an object was lost here, and the save was not promised since */
+    uint64_t promised_map; /* the position of the map under which it was promised */
+    uint32_t repairs;      /* tries begun so far under this map */
+    uint32_t tried, vain;  /* of these, with the manifest here; at which a copy had no slot */
+    int no_slot;           /* at the last of them a copy had NO_SLOT, or SLOT_SOON */
     struct hth_draft *draft; /* the manifest has come, and a worker reads it */
     uint8_t *rank;           /* [local ranks] RANK_ bits */
     uint32_t objects;        /* how many the local ranks that are done have handed over */
@@ -239,6 +246,7 @@ struct hth_commit {
     uint32_t alives;
     struct unreachable unreachable[UNREACHABLES_MAX];
     uint32_t unreachables;
+    uint64_t mapped_ms; /* this engine has the newest map since then */
 };
 
 static inline uint64_t commit_wall_ms(const struct hth_commit *c)
@@ -383,7 +391,9 @@ void unreachable_tick(struct hth_commit *c, uint64_t now_ms);
 uint64_t unreachable_due_ms(const struct hth_commit *c);
 
 /* room.c; hth_commit_no_room() too */
-#define ROOM_TRIES 8u /* of a kept save, under one map */
+#define ROOM_TRIES 8u /* of a kept save that has no slot, under one map */
+enum { NO_SLOT = 1, SLOT_SOON = 2 };
+uint64_t room_retry_ms(const struct hth_commit *c);                     /* between two of them */
 int room_goes_first(const struct hth_commit *c, const struct track *t); /* kept, map not settled */
 /* All that this node has to hold of the save is here, though perhaps not whole or not verified. */
 int room_has_all(const struct hth_commit *c, struct hth_held_save *s);

@@ -93,6 +93,20 @@ static void held_copies_mapped(struct hth_commit *c, struct hth_held *h)
     h->copies = left;
 }
 
+static void member_elsewhere(struct hth_commit *c, struct track *t, uint32_t rank)
+{
+    const struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
+    const struct local_rank *l = local_find(c, rank);
+    int all = 1;
+
+    if (!l || !s)
+        return;
+    for (const struct hth_held *h = s->held; h; h = h->next)
+        all &= h->object.owner != rank || h->object.kind == HTH_OBJECT_RAW || h->copies;
+    t->rank[l - c->local] &= (uint8_t)~RANK_ELSEWHERE;
+    t->rank[l - c->local] |= all ? RANK_ELSEWHERE : 0;
+}
+
 /* A rank is COPIED when each of its objects is sealed and was pulled by min_copies others; where
  * there are no others, that is at once. */
 static void member_copied(struct hth_commit *c, struct track *t, uint32_t rank)
@@ -138,6 +152,7 @@ static void member_offered(void *self, struct hth_save_id save, uint64_t object,
     if (code || !h || !t || !member_is_holder(c, h->object.owner, node))
         return;
     held_copy_add(h, node);
+    member_elsewhere(c, t, h->object.owner);
     member_copied(c, t, h->object.owner);
 }
 
@@ -313,10 +328,12 @@ int member_check(struct hth_commit *c, struct track *t)
 /* Offers the object to the holders of the new map. A holder that has it reports so at once. Once
  * there is a manifest, a new holder fetches by itself and reports nothing; holders that were
  * counted still count, except those that have no place any more. */
-static void member_offer_anew(struct hth_commit *c, struct hth_held_save *s, struct hth_held *h)
+static void member_offer_anew(
+        struct hth_commit *c, struct track *t, struct hth_held_save *s, struct hth_held *h)
 {
     if (s->has_manifest) {
         held_copies_mapped(c, h);
+        member_elsewhere(c, t, h->object.owner);
         return;
     }
     h->copies = 0;
@@ -328,15 +345,16 @@ void member_mapped(struct hth_commit *c)
     struct hth_ctx *ctx = c->ctx;
     struct track *next;
 
+    c->mapped_ms = hth_now_ms(&ctx->clock);
     for (struct track *t = c->tracks; t; t = next) {
         struct hth_held_save *s = hth_holdings_find(ctx, t->id);
 
         next = t->next;
         t->repair_ms = hth_now_ms(&ctx->clock);
-        t->repairs = 0;
+        t->repairs = t->tried = t->vain = 0;
         for (struct hth_held *h = s ? s->held : NULL; h; h = h->next)
             if (local_owns(ctx, h) && h->state == HTH_HELD_SEALED && h->slot)
-                member_offer_anew(c, s, h);
+                member_offer_anew(c, t, s, h);
         (void)member_check(c, t);
     }
     unreachable_mapped(c);

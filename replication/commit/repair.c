@@ -24,16 +24,28 @@ static void repair_fetched(
     release_moved(c); /* the map may have moved the copy away while it was received */
 }
 
-/* An object of the rank is lost. 1: the rank is of this node, and not all its objects are known to
- * have their copies. Perhaps no node has this one, so a COMPLETE save fails too: it would wait for
- * promises until its deadline, which names no cause. */
-static int repair_lost_own(struct hth_commit *c, const struct track *t, uint32_t rank)
+/* 1: another node may have the object: each node has a common one, and this node knows that each
+ * of the rank's shards has a copy, or has lost what it knew. */
+static int repair_is_elsewhere(
+        const struct track *t, const struct hth_held_save *s, uint32_t local_rank, uint64_t object)
 {
-    const struct local_rank *l = local_find(c, rank);
+    for (uint32_t i = 0; s && s->has_manifest && i < s->manifest.objects; i++)
+        if (s->manifest.object[i].id == object && s->manifest.object[i].kind == HTH_OBJECT_RAW)
+            return 1;
+    return t->copies_unknown || (t->rank[local_rank] & RANK_ELSEWHERE);
+}
+
+/* An object of the rank is lost. 1: the rank is of this node, and no other node is known to have
+ * the object, so a COMPLETE save fails too: it would wait for promises until its deadline, which
+ * names no cause. */
+static int repair_lost_own(
+        struct hth_commit *c, const struct track *t, const struct hth_held_save *s, uint64_t object)
+{
+    const struct local_rank *l = local_find(c, hth_object_rank(object));
 
     return l && (!t || member_may_fail(c, t) ||
                         (!t->fail_code && head_is_open(c, t->id) && !t->unknown &&
-                                !(t->rank[l - c->local] & RANK_COPIED)));
+                                !repair_is_elsewhere(t, s, (uint32_t)(l - c->local), object)));
 }
 
 void hth_commit_copy_lost(
@@ -48,7 +60,7 @@ void hth_commit_copy_lost(
     if (h)
         hth_held_drop(c->ctx, s, h);
     t = s ? track_get(c, save) : track_find(c, save);
-    if (repair_lost_own(c, t, hth_object_rank(object)))
+    if (repair_lost_own(c, t, s, object))
         hth_commit_fail(c, save, HEARTH_ECORRUPT, why);
     t = track_find(c, save);
     if (!t)
@@ -106,7 +118,7 @@ static uint32_t repair_sources(
 }
 
 /* Fetches the object. If a fetch of it runs already, it gets the nodes that have the object by the
- * present map as additional sources. 1: it has no slot. */
+ * present map as additional sources. NO_SLOT: it has none; SLOT_SOON: one is being made. */
 static int repair_fetch(struct hth_commit *c, struct track *t, struct hth_held_save *s,
         const struct hth_object *o, int runs)
 {
@@ -134,9 +146,10 @@ static int repair_fetch(struct hth_commit *c, struct track *t, struct hth_held_s
     rc = hth_fetch_start(c->ctx, &want, &fetch, &err);
     if (rc != HEARTH_EBUSY && rc != HEARTH_ENOSPC)
         return 0;
-    if (rc == HEARTH_ENOSPC || !c->ctx->store->ops->soon(c->ctx->store, hth_object_file_bytes(o)))
-        hth_commit_no_room(c, t->id, rc, err.text); /* none is being made */
-    return 1;
+    if (rc == HEARTH_EBUSY && c->ctx->store->ops->soon(c->ctx->store, hth_object_file_bytes(o)))
+        return SLOT_SOON;
+    hth_commit_no_room(c, t->id, rc, err.text);
+    return NO_SLOT;
 }
 
 /* This node reads and verifies again what an earlier engine sealed, before it promises it. */
@@ -223,11 +236,14 @@ int repair_missing(struct hth_commit *c, struct track *t)
                 places_have(c, stand_in(c->ctx, o->owner), c->ctx->epoch->self))
             t->no_slot |= repair_fetch(c, t, s, o, h != NULL);
     }
-    if (t->no_slot && t->repairs <= ROOM_TRIES)
-        t->repair_ms = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
+    t->tried++;
+    t->vain += (t->no_slot & NO_SLOT) != 0;
+    if (t->no_slot && t->vain < ROOM_TRIES)
+        t->repair_ms = hth_now_ms(&c->ctx->clock) + room_retry_ms(c);
     repair_verify(c, t);
-    /* If the lost copy has no place here any more, no node sends it. */
-    return t->lost ? member_check(c, t) : 0;
+    /* If a lost copy has no place here any more, no node sends it; and a copy may have been verified
+     * for another reader. */
+    return member_check(c, t);
 }
 
 /* ---- Blobs ---------------------------------------------------------------------------------- */

@@ -8,13 +8,15 @@
  * A copy of an undecided save that has no room: its holder reports it with HELD, in the sentence
  * that sends which node the save waits for, and once in the log. Room comes when an older save is
  * decided, or when a map is settled and copies that have moved are freed. Until then the save
- * waits. If neither can come (all that is here is kept, is this save, or is newer, or a kept save
- * has lacked room in all its tries), nothing makes room, and the save fails.
+ * waits. If neither can come (all that is here is kept, is this save, or is newer, or kept saves
+ * have had their tries on all nodes), nothing makes room, and the save fails.
  */
 #include "commit_state.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#define RETRY_MOST 500u /* ms */
 
 /* ---- Kept saves go first ----------------------------------------------------------------- */
 
@@ -42,7 +44,7 @@ static int room_is_lacking(const struct hth_commit *c, const struct track *t)
 {
     struct hth_held_save *s = room_goes_first(c, t) ? hth_holdings_find(c->ctx, t->id) : NULL;
 
-    return s && s->has_manifest && (!t->repairs || t->no_slot) && !room_has_all(c, s);
+    return s && s->has_manifest && (!t->tried || t->no_slot) && !room_has_all(c, s);
 }
 
 int room_waits(const struct hth_commit *c, struct hth_save_id save)
@@ -53,19 +55,22 @@ int room_waits(const struct hth_commit *c, struct hth_save_id save)
     if (save.epoch != e->epoch || save.nonce != e->nonce || head_fate(c, save) != FATE_OPEN)
         return 0;
     for (const struct track *t = c->tracks; t; t = t->next)
-        if (t->repairs <= ROOM_TRIES && room_is_lacking(c, t))
+        if (t->vain < ROOM_TRIES && room_is_lacking(c, t))
             return 1;
     return 0;
 }
 
-/* 1: a kept save has lacked room in all its tries. Then the map may be settled only after undecided
- * saves have ended. */
-static int room_is_stuck(const struct hth_commit *c)
+uint64_t room_retry_ms(const struct hth_commit *c)
 {
-    for (const struct track *t = c->tracks; t; t = t->next)
-        if (t->repairs > ROOM_TRIES && room_is_lacking(c, t))
-            return 1;
-    return 0;
+    return c->ctx->opts.retry_ms < RETRY_MOST ? c->ctx->opts.retry_ms : RETRY_MOST;
+}
+
+/* 1: on each node the tries of kept saves under this map are over. Then the map may be settled only
+ * after undecided saves have ended. */
+static int room_tries_are_over(const struct hth_commit *c)
+{
+    return hth_now_ms(&c->ctx->clock) >=
+           c->mapped_ms + ROOM_TRIES * room_retry_ms(c) + 2 * (uint64_t)c->ctx->opts.dead_ms;
 }
 
 /* ---- A copy that has no room ------------------------------------------------------------- */
@@ -89,10 +94,12 @@ static void refusal_set(struct hth_commit *c, struct track *t, uint32_t node, co
 }
 
 /* 1: room may come: an unsettled map still has copies to free, and a decided older save frees its
- * own copies or those of the save that it replaces. */
+ * own copies or those of the save that it replaces. When the tries under the map are over, a save
+ * that is not COMPLETE still waits: enough other holders may have it by then. */
 static int room_may_come(const struct hth_commit *c, const struct track *t)
 {
-    if (c->ctx->keep.saves && !c->head.settled && !room_is_stuck(c))
+    if (c->ctx->keep.saves && !c->head.settled &&
+            (!room_tries_are_over(c) || t->level < HEARTH_COMPLETE))
         return 1;
     for (const struct track *o = t->next; o; o = o->next) /* older */
         if (head_is_open(c, o->id))

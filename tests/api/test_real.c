@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <glob.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -481,6 +482,92 @@ Test(real, a_reader_that_keeps_an_older_save_does_not_stop_saves)
     cr_assert(le(u64, bytes_under(r.root), 4 * LARGE + LARGE / 3));
     hearth_view_close(r.h, &view);
     hearth_checkpoint_close(c);
+    free(x);
+    end();
+}
+
+/* Steps 2 to 5, each begun without a wait or as one whose step comes later. */
+static void four_more_saves(const struct hearth_piece *piece, int staged)
+{
+    struct hearth_begin_opts o = { .struct_size = sizeof(o), .wait_ms = 5000 };
+    struct hearth_error err = { 0 };
+    struct hearth_handle *handle;
+    struct hearth_save *save;
+
+    for (uint64_t step = 2; step < 6; step++) {
+        must(hearth_save_begin(r.h, staged ? HEARTH_STEP_LATER : step,
+                     hearth_save_bytes(piece, 1, NULL, 0), &o, &save, &err),
+                err);
+        must(hearth_save_add(save, piece, 1, &err), err);
+        if (staged)
+            must(hearth_save_set_step(save, step, &err), err);
+        must(hearth_save_commit(save, &handle, &err), err);
+        must(hearth_wait(handle, HEARTH_PROTECTED, 20000, &err), err);
+        hearth_handle_close(handle);
+    }
+}
+
+static void saves_go_on_beside_a_view(const struct hearth_piece *piece, int staged)
+{
+    struct hearth_view view = { .struct_size = sizeof(view) };
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    struct hearth_checkpoint *c = rank_recover(r.h, 1);
+    struct hearth_error err = { 0 };
+    size_t count;
+
+    must(hearth_item_find(c, "x", 1, &item, 1, &count, &err), err);
+    must(hearth_view_open(c, &item, &view, &err), err);
+    four_more_saves(piece, staged);
+    hearth_view_close(r.h, &view);
+    hearth_checkpoint_close(c);
+}
+
+Test(real, a_reader_does_not_stop_staged_saves)
+{
+    struct hearth_piece piece;
+    int64_t n;
+    float *x = start_large(&piece, &n);
+
+    rank_save(r.h, 1, &piece, 1, NULL, 0);
+    saves_go_on_beside_a_view(&piece, 1);
+    free(x);
+    end();
+}
+
+Test(real, a_reader_does_not_stop_saves_whose_sizes_the_epoch_before_declared)
+{
+    struct hearth_piece piece;
+    int64_t n;
+    float *x = start_large(&piece, &n);
+
+    rank_save(r.h, 1, &piece, 1, NULL, 0);
+    hearth_close(r.h, HEARTH_KEEP);
+    r.opts.object_bytes = NULL;
+    r.opts.object_count = 0;
+    must(hearth_open(&r.opts, &r.h, NULL));
+    saves_go_on_beside_a_view(&piece, 0);
+    free(x);
+    end();
+}
+
+/* As cp or rsync, which have no lease. */
+Test(real, a_program_that_has_a_file_of_an_older_save_open_does_not_stop_saves)
+{
+    struct hearth_piece piece;
+    char pattern[600];
+    int64_t n;
+    float *x = start_large(&piece, &n);
+    glob_t files;
+    int fd;
+
+    rank_save(r.h, 1, &piece, 1, NULL, 0);
+    snprintf(pattern, sizeof(pattern), "%s/*/step-1_ckpt/*.distcp", r.root);
+    cr_assert(zero(int, glob(pattern, 0, NULL, &files)));
+    fd = open(files.gl_pathv[0], O_RDONLY | O_CLOEXEC);
+    cr_assert(ge(int, fd, 0));
+    globfree(&files);
+    four_more_saves(&piece, 0);
+    close(fd);
     free(x);
     end();
 }

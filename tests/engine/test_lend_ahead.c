@@ -473,3 +473,19 @@ Test(lend_ahead, the_first_save_of_a_rank_is_not_held_up_by_a_save_of_other_rank
     room_for(0);
     must(begin_of(0, UINT64_MAX, BYTES, 0, HTH_LOCAL_LENT));
 }
+
+/* Each process counts its own requests, so the helper's number may be that of the BEGIN whose loan
+ * it has taken. */
+Test(lend_ahead, a_begin_that_is_forgotten_ends_no_loan_that_was_taken)
+{
+    struct hth_local_give give = { .written = { .data_len = 8, .room = BYTES } };
+    struct hth_local_take take = { 0 };
+    uint64_t token = begin(), number = request, slot = heard.lent.slot;
+
+    must(attach(HELPER, w.rank[0].epoch, 1));
+    must(ask(OURS, &give, sizeof(give), HTH_LOCAL_GIVE, token, HTH_LOCAL_GIVEN));
+    memcpy(take.secret, heard.given.secret, sizeof(take.secret));
+    must(ask(HELPER, &take, sizeof(take), HTH_LOCAL_TAKE, token, HTH_LOCAL_TAKEN));
+    must(say(HELPER, HTH_LOCAL_FORGET, number, HTH_LOCAL_OK));
+    cr_assert(ne(ptr, hth_node_lent(node, slot), NULL), "the helper still writes into it");
+}

@@ -2,6 +2,8 @@
 /* A member that cannot reach a node; and copies of kept saves, which go first. */
 #include "member.h"
 
+#include "core/base/bytes.h"
+
 TestSuite(unreachable, .init = begin, .fini = end);
 TestSuite(first, .init = begin, .fini = end);
 
@@ -258,19 +260,86 @@ Test(first, copies_of_undecided_saves_do_not_wait_for_bytes_of_a_kept_save)
     must(hth_commit_offer_wanted(commit, 0, last, &object[0]));
 }
 
-/* The map may be settled only when the undecided save has ended. */
-Test(first, an_undecided_save_without_a_slot_fails_when_the_tries_of_a_kept_one_are_over)
+static void complete(struct hth_save_id id)
 {
-    struct hth_object object[2] = { seal_of(0, later, copy)->object,
-        seal_of(1, later, own)->object };
-    uint64_t end_ms;
+    unsigned char word[32] = { 0 };
 
-    keep_unsettled();
-    no_more_room();
-    give_manifest_of(later, object, 2);
-    for (end_ms = p->now_ms + 2 * SOON_MS + ctx->opts.dead_ms; p->now_ms < end_ms;) {
+    hth_put64(word, id.epoch);
+    hth_put64(word + 8, id.nonce);
+    hth_put64(word + 16, id.step);
+    hth_put32(word + 24, id.attempt);
+    hth_commit_deliver(commit, 0, HTH_KIND_COMPLETE, word, sizeof(word));
+}
+
+/* For longer than tries of kept saves may last on any node. */
+static void refuse_for_long(void)
+{
+    uint64_t end_ms = p->now_ms + 9 * ctx->opts.retry_ms + 4 * (uint64_t)ctx->opts.dead_ms;
+
+    while (p->now_ms < end_ms) {
         hth_commit_no_room(commit, later, HEARTH_ENOSPC, "it does not fit");
         (void)heard(HTH_KIND_FAILED, ctx->opts.retry_ms);
     }
+}
+
+static void later_has_no_slot(void)
+{
+    struct hth_object object[2] = { seal_of(0, later, copy)->object,
+        seal_of(1, later, own)->object };
+
+    no_more_room();
+    give_manifest_of(later, object, 2);
+}
+
+/* The map may be settled only when the undecided save has ended. */
+Test(first, an_undecided_save_without_a_slot_fails_when_the_tries_of_a_kept_one_are_over)
+{
+    keep_unsettled();
+    later_has_no_slot();
+    complete(later);
+    refuse_for_long();
     cr_assert(ge(u32, said[HTH_KIND_FAILED], 1));
+}
+
+/* The kept save is whole here, and lacks a slot elsewhere, which the undecided save may have. */
+Test(first, an_undecided_save_without_a_slot_fails_also_where_the_kept_one_is_whole)
+{
+    keep_unsettled();
+    (void)heard(HTH_KIND_PROMISE, 2 * SOON_MS);
+    cr_assert(pair_equal(p, 1, 2, save, other));
+    later_has_no_slot();
+    complete(later);
+    refuse_for_long();
+    cr_assert(ge(u32, said[HTH_KIND_FAILED], 1));
+}
+
+/* Its ranks still write, and other holders may be enough. */
+Test(first, an_undecided_save_that_is_not_complete_does_not_fail_for_a_kept_one)
+{
+    keep_unsettled();
+    later_has_no_slot();
+    refuse_for_long();
+    cr_assert(zero(u32, said[HTH_KIND_FAILED]));
+}
+
+/* Vain tries are those in which the manifest is here: without it nothing is known to be lacking. */
+Test(first, a_kept_save_whose_manifest_comes_late_has_its_tries)
+{
+    struct hth_object object[2] = { seal_of(2, save, other)->object, seal(own)->object };
+    struct hth_object later_object[1] = { seal_of(1, last, own)->object };
+    struct hth_keep keep = { .epoch = save.epoch, .serial = 1, .saves = 1, .save = { save } };
+    struct hth_move move = { .rank = 2, .place = 0, .node = 1, .was = 2 };
+    struct hth_places map = { .moves = 1, .move = &move };
+
+    unsettled = 1;
+    give_head(1, &map, &keep);
+    (void)heard(HTH_KIND_PROMISE, 5 * SOON_MS);
+    no_more_room();
+    give_manifest(object, 2);
+    for (int i = 0; i < 2; i++) {
+        cr_assert(
+                eq(int, hth_commit_offer_wanted(commit, 0, last, &later_object[0]), HEARTH_EBUSY));
+        (void)heard(HTH_KIND_PROMISE, SOON_MS / 2);
+        cr_assert(eq(ptr, pair_held(p, 1, save, other), NULL));
+    }
 }
