@@ -241,8 +241,8 @@ int repair_missing(struct hth_commit *c, struct track *t)
     if (t->no_slot && t->vain < ROOM_TRIES)
         t->repair_ms = hth_now_ms(&c->ctx->clock) + room_retry_ms(c);
     repair_verify(c, t);
-    /* If a lost copy has no place here any more, no node sends it; and a copy may have been verified
-     * for another reader. */
+    /* If a lost copy has no place here any more, no node sends it; and another reader may have had
+     * a copy verified. */
     return member_check(c, t);
 }
 
