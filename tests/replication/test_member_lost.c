@@ -113,8 +113,7 @@ Test(member_lost, a_complete_save_does_not_fail_where_one_copy_is_known)
     whole_again(id);
 }
 
-/* Its engine was told of no copy, since a COMPLETE save is offered to nobody. */
-Test(member_lost, a_complete_save_does_not_fail_where_the_engine_was_started_again)
+static struct hth_save_id copied_and_complete(void)
 {
     struct hth_save_id id;
     struct hth_held *held;
@@ -125,6 +124,14 @@ Test(member_lost, a_complete_save_does_not_fail_where_the_engine_was_started_aga
     (void)heard(HTH_KIND_DONE, SOON_MS);
     cr_assert(eq(u32, copied, 1));
     complete(id, held);
+    return id;
+}
+
+/* Its engine was told of no copy, since a COMPLETE save is offered to nobody. */
+Test(member_lost, a_complete_save_does_not_fail_where_the_engine_was_started_again)
+{
+    struct hth_save_id id = copied_and_complete();
+
     engine_again();
     (void)heard(HTH_KIND_PROMISE, SOON_MS);
     lose(id, hth_held_find(hth_holdings_find(ctx, id), own));
@@ -137,15 +144,8 @@ Test(member_lost, a_complete_save_fails_where_the_known_copy_was_lost_before)
     struct hth_note note = { .node = 2, .lost = 1 };
     struct hth_move move = { .rank = 1, .place = 0, .node = 0, .was = 2 };
     struct hth_places map = { .notes = 1, .moves = 1, .note = &note, .move = &move };
-    struct hth_save_id id;
-    struct hth_held *held;
+    struct hth_save_id id = copied_and_complete();
 
-    p->node[2].wanted = HEARTH_OK;
-    held = begin_one(&id);
-    hth_commit_rank_done(commit, id, 1, 1);
-    (void)heard(HTH_KIND_DONE, SOON_MS);
-    cr_assert(eq(u32, copied, 1));
-    complete(id, held);
     pair_node_close(p, 2);
     give_head(1, &map, &ctx->keep);
     (void)heard(HTH_KIND_PROMISE, SOON_MS);
