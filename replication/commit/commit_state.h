@@ -85,12 +85,12 @@ struct track {
     uint64_t send_ms;   /* from then on facts are sent again */
     uint32_t sends;     /* repeats of the last fact */
     int done_sent, held, promised;
-    int copies_unknown;    /* it was COMPLETE before this engine, to which nobody reports copies */
-    int lost;              /* an object was lost here, and the save was not promised since */
-    uint64_t promised_map; /* the position of the map under which it was promised */
-    uint32_t repairs;      /* tries begun so far under this map */
-    uint32_t tried, vain;  /* of these, with the manifest here; at which a copy had no slot */
-    int no_slot;           /* at the last of them a copy had NO_SLOT, or SLOT_SOON */
+    int copies_unknown;      /* COMPLETE before this engine: holders told the one before */
+    int lost;                /* an object was lost here, and the save was not promised since */
+    uint64_t promised_map;   /* the position of the map under which it was promised */
+    uint32_t repairs;        /* tries begun so far under this map */
+    uint32_t tried, vain;    /* of these, with the manifest here; at which a copy had no slot */
+    int no_slot;             /* at the last of them a copy had NO_SLOT, or SLOT_SOON */
     struct hth_draft *draft; /* the manifest has come, and a worker reads it */
     uint8_t *rank;           /* [local ranks] RANK_ bits */
     uint32_t objects;        /* how many the local ranks that are done have handed over */

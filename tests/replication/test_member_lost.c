@@ -127,7 +127,7 @@ static struct hth_save_id copied_and_complete(void)
     return id;
 }
 
-/* Its engine was told of no copy, since a COMPLETE save is offered to nobody. */
+/* Holders told the engine before. This one does not offer a COMPLETE save, so it learns nothing. */
 Test(member_lost, a_complete_save_does_not_fail_where_the_engine_was_started_again)
 {
     struct hth_save_id id = copied_and_complete();

@@ -198,7 +198,7 @@ static void memory_ends(void)
     } else {
         if (owner.t->ops->dereg(owner.t, owner.region) ||
                 owner.t->ops->reg(owner.t, owner.bytes, SIZE, &owner.region, &err))
-            fail("memory that nobody pulls into is busy");
+            fail("memory without a pull into it is busy");
     }
     memset(owner.bytes, SOILED, SIZE);
     grants = 0;

@@ -373,7 +373,7 @@ Test(tcp_lanes, a_socket_whose_proof_is_out_is_waited_for)
 
 Test(tcp_lanes, a_socket_that_breaks_before_the_first_pull_is_noticed)
 {
-    cr_expect(eq(ptr, conn_of(&owner)->bulk[0]->sealed, NULL), "a buffer that nobody needs yet");
+    cr_expect(eq(ptr, conn_of(&owner)->bulk[0]->sealed, NULL), "a buffer before the first bytes");
     shutdown(conn_of(&owner)->bulk[0]->fd, SHUT_RDWR);
     both_end();
 }

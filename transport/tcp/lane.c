@@ -139,7 +139,7 @@ static void bulk_stops(struct hth_tcp_bulk *b)
     hth_tcp_back_stopped(b);
 }
 
-/* What was listed for one socket is taken under the lock, and done without it. */
+/* The lane takes a socket's list under the lock, and works through it without the lock. */
 static void bulk_todo(struct hth_tcp_bulk *b)
 {
     struct hth_tcp_pull *p, *next;
