@@ -324,7 +324,7 @@ Test(killed, a_handle_that_is_only_polled_learns_that_it_died, .timeout = 60)
         must(hearth_test(handle, &st, &err), err);
     cr_assert(eq(int, st.code, HEARTH_EUNKNOWN));
     cr_assert(ne(ptr, strstr(st.text, "is gone"), NULL), "%s", st.text);
-    must(hearth_wait(handle, HEARTH_PROTECTED, 20000, &err), err); /* the waiting call looks for it */
+    must(hearth_wait(handle, HEARTH_PROTECTED, 20000, &err), err); /* waiting looks for it */
     must(hearth_test(handle, &st, &err), err);
     cr_assert(zero(int, st.code));
     hearth_handle_close(handle);
