@@ -289,7 +289,7 @@ static int commit_name_ranks(struct hth_commit *c, struct track *t, const struct
 int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
         const struct hth_ranks *ranks, struct hth_save_id *out_save, struct hearth_error *err)
 {
-    struct hth_save_id id;
+    struct hth_save_id id = { 0 };
     struct hearth_error cause;
     struct track *t;
     const struct outcome *o;
