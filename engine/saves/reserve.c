@@ -63,13 +63,13 @@ static int reserve_is_here(const struct hth_node *n, uint32_t rank)
 }
 
 /* Most entries of reserve_owed() and reserve_more() together. */
-static size_t reserve_owed_max(const struct hth_node *n)
+static size_t reserve_owed_max(const struct hth_node *n, uint64_t unsaid)
 {
     size_t objects = 1;
 
     for (uint32_t r = 0; r < n->epoch.world; r++)
-        if (reserve_said(n, r) && reserve_is_here(n, r))
-            objects += hth_sizes_objects(&n->objects[r]);
+        if (reserve_is_here(n, r))
+            objects += reserve_said(n, r) ? hth_sizes_objects(&n->objects[r]) : unsaid != 0;
     return objects * (n->ctx.opts.keep + 1) + EXTRA_SLOTS;
 }
 
@@ -110,18 +110,19 @@ static size_t reserve_of(const struct hth_node *n, uint32_t rank, uint64_t unsai
     return count;
 }
 
-/* Slots for the objects of this node's ranks, and for the copies that this node holds. */
-static size_t reserve_owed(const struct hth_node *n, uint64_t *bytes, uint64_t *out_largest)
+/* Slots for the objects of this node's ranks, and for the copies that this node holds. A rank that
+ * has sent no sizes has one object of `unsaid` bytes; 0: none. */
+static size_t reserve_owed(
+        const struct hth_node *n, uint64_t unsaid, uint64_t *bytes, uint64_t *out_largest)
 {
     size_t count = 0;
 
     *out_largest = 0;
-    for (uint32_t r = 0; r < n->epoch.world; r++) {
-        if (!reserve_said(n, r) || !reserve_is_here(n, r))
-            continue;
-        *out_largest = reserve_said(n, r) > *out_largest ? reserve_said(n, r) : *out_largest;
-        count += reserve_of(n, r, 0, bytes + count);
-    }
+    for (uint32_t r = 0; r < n->epoch.world; r++)
+        if (reserve_is_here(n, r))
+            count += reserve_of(n, r, unsaid, bytes + count);
+    for (size_t i = 0; i < count; i++)
+        *out_largest = bytes[i] > *out_largest ? bytes[i] : *out_largest;
     return count;
 }
 
@@ -135,10 +136,10 @@ int reserve_slots(struct hth_node *n, struct hearth_error *err)
         hth_point(&n->ctx.points, "reserve");
         return HEARTH_OK;
     }
-    bytes = calloc(reserve_owed_max(n), sizeof(*bytes));
+    bytes = calloc(reserve_owed_max(n, 0), sizeof(*bytes));
     if (!bytes)
         return hth_fail(err, HEARTH_ENOMEM, 0, "reservation");
-    count = reserve_owed(n, bytes, &largest);
+    count = reserve_owed(n, 0, bytes, &largest);
     count += reserve_more(n, largest, bytes + count);
     if (n->epoch.nodes > 1)
         count += reserve_for_maps(n, largest, bytes + count);
@@ -150,18 +151,12 @@ int reserve_slots(struct hth_node *n, struct hearth_error *err)
 
 void reserve_for_readers(struct hth_node *n, uint64_t object)
 {
-    uint64_t *bytes, largest = object;
-    size_t count = 0, max = EXTRA_SLOTS + n->ctx.opts.keep + 1;
+    uint64_t *bytes, largest;
+    size_t count;
 
-    for (uint32_t r = 0; r < n->epoch.world; r++)
-        max += (reserve_said(n, r) ? hth_sizes_objects(&n->objects[r]) : 1) *
-               (n->ctx.opts.keep + 1);
-    if (n->epoch.nodes > 1 || !(bytes = calloc(max, sizeof(*bytes))))
+    if (n->epoch.nodes > 1 || !(bytes = calloc(reserve_owed_max(n, object), sizeof(*bytes))))
         return;
-    for (uint32_t r = 0; r < n->epoch.world; r++)
-        count += reserve_of(n, r, object, bytes + count);
-    for (size_t i = 0; i < count; i++)
-        largest = bytes[i] > largest ? bytes[i] : largest;
+    count = reserve_owed(n, object, bytes, &largest);
     count += reserve_more(n, largest, bytes + count);
     count += reserve_for_maps(n, largest, bytes + count);
     (void)n->env.store->ops->foresee(n->env.store, bytes, count, NULL);
@@ -170,22 +165,17 @@ void reserve_for_readers(struct hth_node *n, uint64_t object)
 
 int reserve_look(struct hth_node *n, uint64_t object, struct hearth_error *err)
 {
-    size_t count = 0, max = 0;
-    uint64_t *bytes;
+    uint64_t *bytes, largest;
+    size_t count;
     int rc;
 
     if (n->looked || !n->env.store->ops->enough)
         return HEARTH_OK;
     n->looked = 1;
-    for (uint32_t r = 0; r < n->epoch.world; r++)
-        if (reserve_is_here(n, r))
-            max += reserve_said(n, r) ? hth_sizes_objects(&n->objects[r]) : 1;
-    bytes = calloc((max + 1) * (n->ctx.opts.keep + 1), sizeof(*bytes));
+    bytes = calloc(reserve_owed_max(n, object), sizeof(*bytes));
     if (!bytes)
         return HEARTH_OK;
-    for (uint32_t r = 0; r < n->epoch.world; r++)
-        if (reserve_is_here(n, r))
-            count += reserve_of(n, r, object, bytes + count);
+    count = reserve_owed(n, object, bytes, &largest);
     rc = n->env.store->ops->enough(n->env.store, bytes, count, err);
     free(bytes);
     return rc;
@@ -349,12 +339,12 @@ static size_t reserve_shown_max(const struct hth_node *n, const struct hth_held_
 static int reserve_give_back(struct hth_node *n, const struct hth_held_save *s)
 {
     size_t max = reserve_shown_max(n, s), count;
-    uint64_t *bytes = calloc(reserve_owed_max(n) + max, sizeof(*bytes)), largest;
+    uint64_t *bytes = calloc(reserve_owed_max(n, 0) + max, sizeof(*bytes)), largest;
     int later = 0;
 
     if (!bytes)
         return 0;
-    count = reserve_owed(n, bytes, &largest);
+    count = reserve_owed(n, 0, bytes, &largest);
     count += reserve_sizes_of(n, s, bytes + count, max);
     for (size_t i = 0; i < count; i++)
         largest = bytes[i] > largest ? bytes[i] : largest;
