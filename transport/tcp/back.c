@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lanes have reported (report.c), taken by the caller's thread, which runs the callbacks. */
+/* The caller's thread takes the reports of lanes (report.c), and runs the callbacks. */
 #include "tcp.h"
 
 #include <errno.h>

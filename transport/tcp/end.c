@@ -45,8 +45,9 @@ int hth_tcp_finish(struct hth_tcp *t)
     return n;
 }
 
-/* One that stands goes on without the bulk socket that did not come about. If our proof is out, the
- * peer may have added the socket already, and its end would be the connection's: so this waits. */
+/* A connection that stands goes on without the bulk socket that did not come about. If our proof is
+ * out, the peer may have added the socket already, and its end would end the connection: then this
+ * side waits. */
 static void conn_expires(struct hth_tcp_conn *c)
 {
     if (c->state == HTH_TCP_UP && c->greeting->stage == HTH_TCP_FINISHES)

@@ -308,7 +308,7 @@ static struct hth_tcp_conn *accepted_conn(const struct hth_tcp *t, const unsigne
     return NULL;
 }
 
-/* What a bulk socket with that id is bound to; 0: nothing. */
+/* The bond of a bulk socket with that id; 0: its connection is not here. */
 static int accepted_bond(
         const struct hth_tcp *t, const unsigned char id[16], struct hth_seal_bond *out)
 {

@@ -287,12 +287,12 @@ struct hth_tcp_bulk {
     int is_started;
     uint64_t load; /* bytes of pulls that go through it */
 
-    /* What the lane is to do; under the lane's lock. */
+    /* Orders for the lane; under the lane's lock. */
     struct hth_tcp_bulk *next;
     int is_listed, starts, stops;
     struct hth_tcp_pull *begins, **begins_end;
 
-    /* What the lane reports; under back_lock. */
+    /* Reports of the lane; under back_lock. */
     struct hth_tcp_bulk *back_next;
     int is_back, broke, stopped;
     int error; /* why it broke: an errno, 0: the peer has closed it */
