@@ -230,6 +230,14 @@ static inline uint64_t rank_tag_lineage(uint64_t tag)
 int some_save(uint64_t lineage, uint64_t step, uint32_t ranks);
 int some_and_all(uint64_t lineage, uint64_t step);
 int some_have(uint64_t lineage, uint64_t step, uint32_t ranks, uint32_t rank);
+size_t some_put(const struct rank_state *r, unsigned char *out); /* the set, as BEGIN has it */
+uint32_t some_lowest(const struct rank_state *r);
+int some_pass(struct rank_state *r); /* 1: it takes no part in the step that comes next */
+/* The rank is through with the step, or with the part of it that it has saved with some. */
+void some_next(struct rank_state *r);
+/* A rank that saves alone waits for no other rank. Without faults its save must not fail by its
+ * deadline. */
+void some_failed(const struct rank_state *r, const char *text);
 uint64_t rank_bytes(uint64_t lineage, uint64_t step, uint32_t rank, uint32_t max);
 /* An object of so many bytes, as the judge expects it. */
 void rank_write(struct hth_slot *slot, uint64_t len, uint64_t tag, uint64_t step, uint32_t rank);
