@@ -3,7 +3,7 @@
  * What a GPU's driver can do, the same for CUDA and HIP. No driver is loaded here: device memory
  * comes from a process that has its driver already, so one that is not there has given none.
  *
- * All calls return 0 or an error of ours with the driver's number in err->detail, and leave the
+ * All calls return 0 or an error of ours that names the driver's number and its call, and leave the
  * driver's own record of errors as it was. They are good in any thread, after
  * enter() where a context is named.
  */
