@@ -99,7 +99,9 @@ static void wires_start(void)
     wires.kinds = b.keyed ? 1 : 2;
     wires.want = b.keyed ? 0.85 : 0.9;
     for (unsigned i = 0; i < wires.kinds; i++) {
-        wires.kind[i].name = b.keyed ? "socket, same cipher" : i ? "sendfile" : "send";
+        wires.kind[i].name = b.keyed ? "same cipher, CRC32C"
+                             : i     ? "sendfile, CRC32C"
+                                     : "send, CRC32C";
         job.wire = b.keyed ? WIRE_SEALED : i ? WIRE_SENDFILE : WIRE_SEND;
         wire_start(&wires.kind[i].pair, &job);
         peers_place(&wires.kind[i].pair);

@@ -32,8 +32,8 @@ static struct {
 static const struct {
     const char *name;
     enum wire wire;
-} sockets[] = { { "socket, send()", WIRE_SEND }, { "socket, sendfile()", WIRE_SENDFILE },
-    { "socket, sealed", WIRE_SEALED } };
+} sockets[] = { { "socket, send(), CRC32C", WIRE_SEND },
+    { "socket, sendfile(), CRC32C", WIRE_SENDFILE }, { "socket, sealed, CRC32C", WIRE_SEALED } };
 #define SOCKETS (sizeof(sockets) / sizeof(*sockets))
 
 static uint64_t bytes;

@@ -2,10 +2,11 @@
 /*
  * The rate of a socket on loopback, sleeping: from a file of the tmpfs by send(), by sendfile(), or
  * by send() of records that are sealed here and opened there where they will stay, by one thread
- * each.
+ * each. The puller computes the CRC32C of what it has received, while its cache has it.
  */
 #include "bench.h"
 
+#include "core/base/crc.h"
 #include "transport/tcp/seal.h"
 
 #include <arpa/inet.h>
@@ -16,7 +17,8 @@
 #include <unistd.h>
 
 #define PIECE   (UINT64_C(4) << 20)
-#define RECORDS 8u /* for one call */
+#define SUMMED  (UINT64_C(256) << 10) /* received at a time, and summed up then */
+#define RECORDS 8u                    /* for one call */
 #define STRIDE  (HTH_SEAL_PLAIN + HTH_SEAL_MORE)
 #define BETWEEN (HTH_SEAL_TAG + HTH_SEAL_HEAD) /* one record's tag and the next one's head */
 
@@ -26,11 +28,23 @@ static int wire_move(int fd, void *from, uint64_t bytes, int sending)
 
     for (uint64_t done = 0; done < bytes;) {
         uint64_t left = bytes - done, len = left < PIECE ? left : PIECE;
-        ssize_t n = sending ? send(fd, at + done, len, MSG_NOSIGNAL) : recv(fd, at + done, len, 0);
+        ssize_t n = sending ? send(fd, at + done, len, MSG_NOSIGNAL)
+                            : recv(fd, at + done, len, MSG_WAITALL);
 
         if (n <= 0 && !(n < 0 && errno == EINTR))
             return -1;
         done += n > 0 ? (uint64_t)n : 0;
+    }
+    return 0;
+}
+
+static int wire_receive(int fd, unsigned char *at, uint64_t bytes, uint32_t *crc)
+{
+    for (uint64_t done = 0, len; done < bytes; done += len) {
+        len = bytes - done < SUMMED ? bytes - done : SUMMED;
+        if (wire_move(fd, at + done, len, 0))
+            return -1;
+        *crc = hth_crc32c_more(*crc, at + done, len);
     }
     return 0;
 }
@@ -122,7 +136,7 @@ static int sealed_send(int fd, struct hth_seal *seal, const unsigned char *at, u
 /* Some records straight to where they will stay; head: of the first one, then of the one after
  * them. */
 static int sealed_some(int fd, struct hth_seal *seal, unsigned char *at, uint64_t bytes,
-        unsigned char head[HTH_SEAL_HEAD], uint64_t *out_done)
+        unsigned char head[HTH_SEAL_HEAD], uint32_t *crc, uint64_t *out_done)
 {
     unsigned char between[RECORDS][BETWEEN];
     struct iovec piece[2 * RECORDS];
@@ -144,12 +158,14 @@ static int sealed_some(int fd, struct hth_seal *seal, unsigned char *at, uint64_
     for (unsigned i = 0; i < records; i++) {
         if (hth_seal_take(seal, piece[2 * i].iov_base, head, piece[2 * i].iov_base, between[i]))
             return -1;
+        *crc = hth_crc32c_more(*crc, piece[2 * i].iov_base, piece[2 * i].iov_len);
         memcpy(head, between[i] + HTH_SEAL_TAG, HTH_SEAL_HEAD);
     }
     return 0;
 }
 
-static int sealed_receive(int fd, struct hth_seal *seal, unsigned char *at, uint64_t bytes)
+static int sealed_receive(
+        int fd, struct hth_seal *seal, unsigned char *at, uint64_t bytes, uint32_t *crc)
 {
     unsigned char head[HTH_SEAL_HEAD];
     uint64_t some;
@@ -157,7 +173,7 @@ static int sealed_receive(int fd, struct hth_seal *seal, unsigned char *at, uint
     if (wire_move(fd, head, sizeof(head), 0))
         return -1;
     for (uint64_t done = 0; done < bytes; done += some)
-        if (sealed_some(fd, seal, at + done, bytes - done, head, &some))
+        if (sealed_some(fd, seal, at + done, bytes - done, head, crc, &some))
             return -1;
     return 0;
 }
@@ -204,14 +220,17 @@ static void wire_puller(const void *arg, int address, int in, int out)
         seal = seal_dial(fd);
     while (read(in, &order, 1) == 1) {
         double took = -now_s();
+        uint32_t crc = 0;
 
         if (send(fd, "p", 1, MSG_NOSIGNAL) != 1 ||
-                (seal ? sealed_receive(fd, seal, (void *)at, job->bytes)
-                      : wire_move(fd, at, job->bytes, 0)))
+                (seal ? sealed_receive(fd, seal, (void *)at, job->bytes, &crc)
+                      : wire_receive(fd, (void *)at, job->bytes, &crc)))
             die("the socket broke");
         took += now_s();
         if (first)
             check(at, job->bytes, 1);
+        if (first && crc != hth_crc32c(at, job->bytes))
+            die("the checksum of what came is wrong");
         first = 0;
         if (write(out, &took, sizeof(took)) != sizeof(took))
             return;
