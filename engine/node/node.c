@@ -174,7 +174,8 @@ static int node_offer_wanted(
 {
     struct hth_node *n = self;
 
-    return drop_is_done(n) ? 0 : hth_commit_offer_wanted(n->commit, from, save, object);
+    return drop_is_done(n) ? HEARTH_EDENIED
+                           : hth_commit_offer_wanted(n->commit, from, save, object);
 }
 
 static void node_no_room(void *self, struct hth_save_id save, int code, const char *text)

@@ -6,6 +6,7 @@
 
 #include "core/base/bytes.h"
 #include "replication/held/holdings.h"
+#include "replication/transfer/transfer.h"
 #include "replication/tree/tree.h"
 #include "transport/session/frame.h"
 #include <unistd.h>
@@ -17,6 +18,24 @@ static struct world w;
 static uint32_t lost[2];  /* of CLOSE, of DROP */
 static uint32_t deaf;     /* machine + 1 that receives no DROP; 0: none */
 static uint64_t all_said; /* CLOSE and DROP, received or not */
+/* The last OFFER to node 0, and what it has answered to those since `answers` was set to 0. */
+static struct {
+    size_t len;
+    unsigned char body[4096];
+} offer;
+static uint32_t answers, wants;
+
+static void note_offers(const struct hth_frame *f, uint32_t from, uint32_t to)
+{
+    int to_0 = to == w.machine[w.member[0]].port, from_0 = from == w.machine[w.member[0]].port;
+
+    if (f->type == HTH_MSG_OFFER && to_0 && f->body_len <= sizeof(offer.body)) {
+        offer.len = f->body_len;
+        memcpy(offer.body, f->body, f->body_len);
+    }
+    answers += f->type == HTH_MSG_NAK && from_0;
+    wants += f->type == HTH_MSG_WANT && from_0;
+}
 
 static struct hth_loop_verdict unreliable(void *arg, enum hth_loop_kind kind, uint32_t from,
         uint32_t to, const void *bytes, size_t len)
@@ -25,9 +44,9 @@ static struct hth_loop_verdict unreliable(void *arg, enum hth_loop_kind kind, ui
     uint32_t most = *(uint32_t *)arg;
     struct hth_frame f;
 
-    (void)from;
     if (kind != HTH_LOOP_MESSAGE || hth_frame_decode(&f, bytes, len, NULL))
         return v;
+    note_offers(&f, from, to);
     if (f.type == HTH_MSG_UP && hth_get16(f.body + 4) == HTH_KIND_CLOSE) {
         all_said++;
         if (lost[0]++ < most)
@@ -54,7 +73,7 @@ static void start(void)
 
     alarm(60);
     lost[0] = lost[1] = deaf = most_lost = 0;
-    all_said = 0;
+    all_said = offer.len = answers = wants = 0;
     world_open(&w, &o);
     while (!w.why[0] && hth_save_none(w.newest.id))
         world_advance(&w, w.now_ms + 1);
@@ -226,4 +245,31 @@ Test(drop, a_job_that_begins_meanwhile_begins_with_nothing)
     }
     cr_assert(eq(int, all_done(), 0)); /* it is under way */
     the_next_job_begins();
+}
+
+/* A node that missed the end still offers its objects to those that have freed everything. */
+Test(drop, no_copy_is_taken_of_a_job_that_was_dropped)
+{
+    struct hth_ctx *ctx;
+
+    for (uint64_t until = w.now_ms + SOON; !offer.len && !w.why[0] && w.now_ms < until;)
+        world_advance(&w, w.now_ms + 1);
+    cr_assert(gt(sz, offer.len, 0));
+    most_lost = 0;
+    close_all(HEARTH_DROP);
+    for (uint64_t until = w.now_ms + SOON; saves_at(0) && !w.why[0] && w.now_ms < until;) {
+        world_advance(&w, w.now_ms + 1);
+        w.restart_ms = HTH_NEVER;
+    }
+    cr_assert(eq(int, hth_node_done(world_node(&w, 0)), 0)); /* it still answers */
+    ctx = hth_node_ctx(world_node(&w, 0));
+    answers = wants = 0;
+    hth_transfer_message(ctx, 1, HTH_MSG_OFFER, offer.body, offer.len);
+    for (uint64_t until = w.now_ms + 500; !w.why[0] && w.now_ms < until && !answers;) {
+        world_advance(&w, w.now_ms + 1);
+        w.restart_ms = HTH_NEVER;
+    }
+    cr_assert(eq(u32, wants, 0));
+    cr_assert(eq(u32, answers, 1));
+    cr_assert(eq(u32, saves_at(0), 0));
 }
