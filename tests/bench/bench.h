@@ -106,6 +106,7 @@ struct said { /* what a rank answers */
     int code;
     char text[400];
     double blocked_s;             /* save: begin, add, commit */
+    double commit_s;              /* commit alone */
     double sealed_s, protected_s; /* save: from commit's return */
     double sealing_cpu_s;         /* save: of its engine, from there to SEALED */
     double recover_s;

@@ -147,16 +147,19 @@ static int rank_save(uint64_t step, struct said *out, struct hearth_error *err)
     struct hearth_handle *handle;
     struct hearth_save *save;
     pid_t engine = engine_pid(me.root);
-    double begin, written, used;
+    double begin, written, used, commit;
     int rc;
 
     fill(me.data, me.bytes, seed_of(me.rank, step));
     begin = now_s();
     if ((rc = hearth_save_begin(me.h, step, hearth_save_bytes(&p, 1, NULL, 0), &o, &save, err)) ||
-            (rc = hearth_save_add(save, &p, 1, err)) ||
-            (rc = hearth_save_commit(save, &handle, err)))
+            (rc = hearth_save_add(save, &p, 1, err)))
+        return rc;
+    commit = now_s();
+    if ((rc = hearth_save_commit(save, &handle, err)))
         return rc;
     written = now_s();
+    out->commit_s = written - commit;
     used = cpu_of(engine);
     out->blocked_s = written - begin;
     if (!(rc = hearth_wait(handle, HEARTH_SEALED, WAIT_MS, err)))

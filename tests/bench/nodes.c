@@ -6,6 +6,7 @@
  *     unsaid      the same without object_bytes: the second save, and later ones
  *     recover     3 nodes, 2 copies: the owner's machine is lost, a fresh one pulls the shard from both
  *
+ *     commit      4 nodes that save at once: how long commit alone takes
  *     idle        12 nodes, nothing to do: CPU of the engines
  *
  * The limit in the same rounds is a raw pull through the same backend without anything above it;
@@ -413,7 +414,45 @@ static void idle(void)
     low |= most > 1;
 }
 
-static const char parts[] = "ruli"; /* replicate, unsaid, loss, idle */
+#define COMMIT_NODES 4u
+#define COMMIT_MS    1.0 /* wanted */
+
+/* Each rank's commit comes while the others still copy and while engines checksum and send. */
+static void commits(void)
+{
+    struct job j = { .base = arg.base, .backend = arg.backend, .nodes = COMMIT_NODES, .copies = 1 };
+    struct series middle = { 0 }, slowest = { 0 };
+    struct said said[NODES_MAX];
+
+    for (uint32_t n = 0; n < j.nodes; n++)
+        j.bytes[n] = bytes / COMMIT_NODES;
+    job_start(&j);
+    job_all(&j, ORDER_RECOVER, 0, said);
+    settle(&j);
+    for (unsigned i = 1; i <= arg.rounds + 2; i++) {
+        struct series round = { 0 };
+        double most = 0;
+
+        job_all(&j, ORDER_SAVE, i, said);
+        for (uint32_t n = 0; n < j.nodes; n++) {
+            series_add(&round, said[n].commit_s * 1e3);
+            most = said[n].commit_s * 1e3 > most ? said[n].commit_s * 1e3 : most;
+        }
+        if (i <= 2) /* warm-up */
+            continue;
+        series_add(&middle, series_median(&round));
+        series_add(&slowest, most);
+    }
+    job_end(&j, ORDER_KEEP);
+    for (uint32_t n = 0; n < j.nodes; n++)
+        job_lose(&j, n);
+    printf("%-44s %8.2f ms, the slowest of a round %.2f, of %u rounds  wanted %.2f%s\n",
+            "commit: 4 nodes at once, median", series_median(&middle), series_median(&slowest),
+            arg.rounds, COMMIT_MS, series_median(&middle) > COMMIT_MS ? "  LOW" : "");
+    low |= series_median(&middle) > COMMIT_MS;
+}
+
+static const char parts[] = "rucli"; /* replicate, unsaid, commit, loss, idle */
 
 static int wanted(char part)
 {
@@ -425,7 +464,7 @@ static void add_part(const char *word)
     const char *at = strchr(parts, *word);
 
     if (!at)
-        die("--part replicate|unsaid|loss|idle, not %s", word);
+        die("--part replicate|unsaid|commit|loss|idle, not %s", word);
     arg.parts |= 1u << (at - parts);
 }
 
@@ -440,7 +479,7 @@ static void take_args(int argc, char **argv)
     if (!arg.base || arg.mib < (arg.parts ? 1 : 16) || arg.mib > 65536 || !arg.rounds ||
             arg.rounds > ROUNDS_MAX)
         die("usage: bench_nodes --base TMPFS [--mib 16..65536] [--rounds 1..%d] [--backend NAME] "
-            "[--part replicate|unsaid|loss|idle]... [--json LINES] [--memory WORD]; "
+            "[--part replicate|unsaid|commit|loss|idle]... [--json LINES] [--memory WORD]; "
             "with --part from 1 MiB",
                 ROUNDS_MAX);
 }
@@ -460,6 +499,8 @@ int main(int argc, char **argv)
         replicate(&raw);
     if (wanted('u'))
         unsaid();
+    if (wanted('c'))
+        commits();
     if (wanted('l'))
         recover(&raw);
     peers_end(&raw);
