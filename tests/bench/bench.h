@@ -159,6 +159,8 @@ void peers_place(const struct peers *p); /* each on one of its own */
 void peers_order(const struct peers *p, const void *order, size_t len);
 void peers_answer(const struct peers *p, void *out, size_t len); /* or die */
 struct took peers_pull(const struct peers *p);                   /* of raw.c and wire.c */
+/* [count] at once: the seconds of the slowest, the processors' of all. */
+struct took peers_pull_all(const struct peers *p, unsigned count);
 /* raw.c: into memory that is made for it, which counts; as a fresh node's is. */
 struct took peers_pull_into_new(const struct peers *p);
 double cpu_of(pid_t pid); /* seconds so far, or die */

@@ -3,6 +3,7 @@
  * bench_nodes: between engines on loopback.
  *
  *     replicate   2 nodes, one shard: commit ─► SEALED ─► PROTECTED
+ *     both        the same with a shard on each node, so that bytes go both ways at once
  *     unsaid      the same without object_bytes: the second save, and later ones
  *     recover     3 nodes, 2 copies: the owner's machine is lost, a fresh one pulls the shard from both
  *
@@ -38,11 +39,12 @@ struct recoveries {
 
 static struct {
     struct {
-        struct peers pair;
+        struct peers pair[2]; /* [ways] */
         const char *name;
         struct series rate, cpu;
     } kind[2];
     unsigned kinds; /* 0: the backend is not over sockets of ours */
+    unsigned ways;
     double want;
 } wires;
 
@@ -90,11 +92,14 @@ static void cpu_add(struct series cpu[2], double engines_s, struct took raw)
     series_add(&cpu[1], raw.cpu_s / ((double)bytes / 1e9));
 }
 
-static void wires_start(void)
+/* ways 2: a pair for each direction. */
+static void wires_start(unsigned ways)
 {
     struct pull_job job = { .base = arg.base, .bytes = bytes };
     struct backend b = backend_of(arg.backend);
 
+    memset(&wires, 0, sizeof(wires));
+    wires.ways = ways;
     if (strcmp(b.transport, "tcp") != 0)
         return;
     wires.kinds = b.keyed ? 1 : 2;
@@ -104,26 +109,30 @@ static void wires_start(void)
                              : i     ? "sendfile, CRC32C"
                                      : "send, CRC32C";
         job.wire = b.keyed ? WIRE_SEALED : i ? WIRE_SENDFILE : WIRE_SEND;
-        wire_start(&wires.kind[i].pair, &job);
-        peers_place(&wires.kind[i].pair);
+        for (unsigned way = 0; way < ways; way++) {
+            wire_start(&wires.kind[i].pair[way], &job);
+            if (ways == 1)
+                peers_place(&wires.kind[i].pair[way]);
+        }
     }
 }
 
 static void wires_end(void)
 {
     for (unsigned i = 0; i < wires.kinds; i++)
-        peers_end(&wires.kind[i].pair);
+        for (unsigned way = 0; way < wires.ways; way++)
+            peers_end(&wires.kind[i].pair[way]);
 }
 
 static void wires_pull(int counted)
 {
     for (unsigned i = 0; i < wires.kinds; i++) {
-        struct took took = peers_pull(&wires.kind[i].pair);
+        struct took took = peers_pull_all(wires.kind[i].pair, wires.ways);
 
         if (!counted)
             continue;
-        series_add(&wires.kind[i].rate, rate(took.s));
-        series_add(&wires.kind[i].cpu, took.cpu_s / ((double)bytes / 1e9));
+        series_add(&wires.kind[i].rate, wires.ways * rate(took.s));
+        series_add(&wires.kind[i].cpu, took.cpu_s / (wires.ways * (double)bytes / 1e9));
     }
 }
 
@@ -175,6 +184,24 @@ static void replicate_timeline(const struct replications *all)
             3);
 }
 
+static void wires_show(const char *name, const struct replications *all)
+{
+    for (unsigned i = 0; i < wires.kinds; i++) {
+        int counts = i == wires_fastest() && arg.mib >= 16; /* smaller: for pictures */
+
+        low |= row_say(&(struct row){ .name = name,
+                .limit_name = wires.kind[i].name,
+                .rate = &all->pull,
+                .limit = &wires.kind[i].rate,
+                .cpu = &all->cpu[0],
+                .limit_cpu = &wires.kind[i].cpu,
+                .sealing = &all->sealing,
+                .unit = "GB/s",
+                .want = counts ? wires.want : 0,
+                .want_cpu = counts ? 1.15 : 0 });
+    }
+}
+
 static void replicate_show(const struct replications *all)
 {
     low |= row_say(&(struct row){ .name = "replicate: sealed to PROTECTED",
@@ -187,17 +214,7 @@ static void replicate_show(const struct replications *all)
             .unit = "GB/s",
             .want = arg.mib < 16 ? 0 : 0.9 }); /* smaller: for pictures */
     show("replicate: commit to PROTECTED", &all->after, "raw pull", &all->raw, NULL, 0);
-    for (unsigned i = 0; i < wires.kinds; i++)
-        low |= row_say(&(struct row){ .name = "replicate: sealed to PROTECTED",
-                .limit_name = wires.kind[i].name,
-                .rate = &all->pull,
-                .limit = &wires.kind[i].rate,
-                .cpu = &all->cpu[0],
-                .limit_cpu = &wires.kind[i].cpu,
-                .sealing = &all->sealing,
-                .unit = "GB/s",
-                .want = i == wires_fastest() && arg.mib >= 16 ? wires.want : 0,
-                .want_cpu = i == wires_fastest() && arg.mib >= 16 ? 1.15 : 0 });
+    wires_show("replicate: sealed to PROTECTED", all);
     replicate_timeline(all);
 }
 
@@ -224,7 +241,7 @@ static void replicate(const struct peers *r)
     struct replications all = { 0 };
     struct said said[NODES_MAX];
 
-    wires_start();
+    wires_start(1);
     job_start(&j);
     job_all(&j, ORDER_RECOVER, 0, said);
     settle(&j);
@@ -245,6 +262,50 @@ static void replicate(const struct peers *r)
     for (uint32_t n = 0; n < j.nodes; n++)
         job_lose(&j, n);
     replicate_show(&all);
+}
+
+/* The later of two nodes that have the same to send counts. */
+static void both_add(struct replications *all, const struct said said[2], double used_s)
+{
+    double took = 0, sealing = said[0].sealing_cpu_s + said[1].sealing_cpu_s;
+
+    for (unsigned n = 0; n < 2; n++)
+        if (said[n].protected_s - said[n].sealed_s > took)
+            took = said[n].protected_s - said[n].sealed_s;
+    series_add(&all->pull, 2 * rate(took));
+    series_add(&all->cpu[0], (used_s - sealing) / (2 * (double)bytes / 1e9));
+    series_add(&all->sealing, sealing / (2 * (double)bytes / 1e9));
+}
+
+static void both(void)
+{
+    struct job j = {
+        .base = arg.base, .backend = arg.backend, .nodes = 2, .copies = 1, .bytes = { bytes, bytes }
+    };
+    struct replications all = { 0 };
+    struct said said[NODES_MAX];
+
+    wires_start(2);
+    if (!wires.kinds)
+        return; /* nothing to stand beside */
+    job_start(&j);
+    job_all(&j, ORDER_RECOVER, 0, said);
+    settle(&j);
+    for (unsigned i = 1; i <= arg.rounds + 2; i++) {
+        double used;
+
+        wires_pull(i > 2);
+        used = -engines_cpu_s(&j);
+        job_all(&j, ORDER_SAVE, i, said);
+        used += engines_cpu_s(&j);
+        if (i > 2) /* before: warm-up */
+            both_add(&all, said, used);
+    }
+    wires_end();
+    job_end(&j, ORDER_KEEP);
+    for (uint32_t n = 0; n < j.nodes; n++)
+        job_lose(&j, n);
+    wires_show("replicate both ways: sealed to PROTECTED", &all);
 }
 
 static void unsaid(void)
@@ -452,7 +513,7 @@ static void commits(void)
     low |= series_median(&middle) > COMMIT_MS;
 }
 
-static const char parts[] = "rucli"; /* replicate, unsaid, commit, loss, idle */
+static const char parts[] = "rbucli"; /* replicate, both, unsaid, commit, loss, idle */
 
 static int wanted(char part)
 {
@@ -464,7 +525,7 @@ static void add_part(const char *word)
     const char *at = strchr(parts, *word);
 
     if (!at)
-        die("--part replicate|unsaid|commit|loss|idle, not %s", word);
+        die("--part replicate|both|unsaid|commit|loss|idle, not %s", word);
     arg.parts |= 1u << (at - parts);
 }
 
@@ -479,7 +540,7 @@ static void take_args(int argc, char **argv)
     if (!arg.base || arg.mib < (arg.parts ? 1 : 16) || arg.mib > 65536 || !arg.rounds ||
             arg.rounds > ROUNDS_MAX)
         die("usage: bench_nodes --base TMPFS [--mib 16..65536] [--rounds 1..%d] [--backend NAME] "
-            "[--part replicate|unsaid|commit|loss|idle]... [--json LINES] [--memory WORD]; "
+            "[--part replicate|both|unsaid|commit|loss|idle]... [--json LINES] [--memory WORD]; "
             "with --part from 1 MiB",
                 ROUNDS_MAX);
 }
@@ -497,6 +558,8 @@ int main(int argc, char **argv)
     peers_place(&raw);
     if (wanted('r'))
         replicate(&raw);
+    if (wanted('b'))
+        both();
     if (wanted('u'))
         unsaid();
     if (wanted('c'))

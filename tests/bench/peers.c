@@ -141,24 +141,38 @@ uint64_t peers_sleeps(const struct peers *p)
     return sleeps_of(p->owner) + sleeps_of(p->dialler);
 }
 
-static struct took pull_as(const struct peers *p, const char *order)
+static struct took pull_as(const struct peers *p, unsigned count, const char *order)
 {
-    struct took took = { .cpu_s = -peers_cpu_s(p) };
+    struct took took = { 0 };
 
-    peers_order(p, order, 1);
-    peers_answer(p, &took.s, sizeof(took.s));
-    took.cpu_s += peers_cpu_s(p);
+    for (unsigned i = 0; i < count; i++)
+        took.cpu_s -= peers_cpu_s(&p[i]);
+    for (unsigned i = 0; i < count; i++)
+        peers_order(&p[i], order, 1);
+    for (unsigned i = 0; i < count; i++) {
+        double s;
+
+        peers_answer(&p[i], &s, sizeof(s));
+        took.s = s > took.s ? s : took.s;
+    }
+    for (unsigned i = 0; i < count; i++)
+        took.cpu_s += peers_cpu_s(&p[i]);
     return took;
 }
 
 struct took peers_pull(const struct peers *p)
 {
-    return pull_as(p, "p");
+    return pull_as(p, 1, "p");
+}
+
+struct took peers_pull_all(const struct peers *p, unsigned count)
+{
+    return pull_as(p, count, "p");
 }
 
 struct took peers_pull_into_new(const struct peers *p)
 {
-    return pull_as(p, "n");
+    return pull_as(p, 1, "n");
 }
 
 void peers_end(struct peers *p)
