@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a test does in the trainer's place, without the driver's calls. */
+#include "inside.h"
+
+#include <stdlib.h>
+
+static struct fgpu_stream *trainer_stream(void *stream)
+{
+    struct fgpu_stream *s;
+
+    if (fgpu_stream_of(stream, &s))
+        abort();
+    return s;
+}
+
+FGPU_API void *fakegpu_stream(void)
+{
+    struct fgpu_stream *s;
+
+    if (!fgpu_context_now() || fgpu_stream_new(fgpu_context_now(), &s))
+        abort();
+    return s;
+}
+
+FGPU_API void fakegpu_fill(void *stream, uint64_t at, int value, size_t bytes)
+{
+    unsigned char *p = fgpu_bytes(at, bytes, NULL);
+
+    if (!p || fgpu_stream_fill(trainer_stream(stream), p, value, bytes))
+        abort();
+}
+
+FGPU_API void fakegpu_wait(void *stream)
+{
+    fgpu_stream_wait(trainer_stream(stream));
+}
+
+FGPU_API void fakegpu_capture(void *stream, int on)
+{
+    *fgpu_stream_capture(trainer_stream(stream)) = on;
+}
