@@ -16,7 +16,12 @@ typedef int device_fill_fn(void *library, struct hth_driver *out, struct hearth_
 static const struct {
     const char *soname;
     device_fill_fn *fill;
-} libraries[] = { { "libcuda.so.1", hth_cuda_driver } };
+} libraries[] = {
+    { "libcuda.so.1", hth_cuda_driver },
+    { "libamdhip64.so.7", hth_hip_driver },
+    { "libamdhip64.so.6", hth_hip_driver },
+    { "libamdhip64.so", hth_hip_driver },
+};
 
 static pthread_mutex_t driver_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hth_driver driver; /* once found, it stays as it is */

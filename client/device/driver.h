@@ -43,7 +43,8 @@ enum hth_device_way { HTH_FROM_DEVICE, HTH_TO_DEVICE };
 struct hth_driver {
     const char *name;  /* "CUDA" or "HIP" */
     int version;       /* as the driver counts: 12040 is CUDA 12.4 */
-    uint64_t pin_most; /* bytes of a call to pin(); 0: nothing, the ring carries all */
+    uint64_t pin_most; /* bytes of a call that pins a slot; 0: the ring carries all, and its
+                          buffers alone are pinned */
 
     /* out->device -1 for host memory; else `context` is current or can be made current. Fails where
      * the memory's device has no context in this process. */

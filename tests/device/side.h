@@ -53,22 +53,20 @@ static inline void gpu_drain(void)
     gpu->event_close(event);
 }
 
-/* Pages that are present; pinned where the driver pins. */
+/* Pages that are present, and pinned. */
 static inline unsigned char *host_new(size_t bytes)
 {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     cr_assert(ne(ptr, p, MAP_FAILED));
     memset(p, 0x11, bytes);
-    if (gpu->pin_most)
-        must(gpu->pin(p, bytes, 0, &gpu_err), gpu_err);
+    must(gpu->pin(p, bytes, 0, &gpu_err), gpu_err);
     return p;
 }
 
 static inline void host_free(unsigned char *p, size_t bytes)
 {
-    if (gpu->pin_most)
-        must(gpu->unpin(p, &gpu_err), gpu_err);
+    must(gpu->unpin(p, &gpu_err), gpu_err);
     munmap(p, bytes);
 }
 

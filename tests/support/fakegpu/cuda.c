@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *const fgpu_usual_profile = "recent";
+
 int cuInit(unsigned flags)
 {
     (void)flags;

@@ -24,6 +24,8 @@ struct fgpu_profile {
     int host_pages; /* the device uses the processor's page tables */
 };
 
+extern const char *const fgpu_usual_profile; /* of the library */
+
 const struct fgpu_profile *fgpu_profile(void);
 int fgpu_devices(void);
 uint64_t fgpu_setting(const char *name, uint64_t other);

@@ -28,6 +28,7 @@ static const struct fgpu_profile profiles[] = {
     { .name = "stub", .version_code = CU_STUB_LIBRARY },
     { .name = "none", .version = 13000, .batch = 2, .no_device = 1 },
     { .name = "hip", .version = 60342131 },
+    { .name = "hip-none", .version = 60342131, .no_device = 1 },
 };
 
 static const struct fgpu_profile *chosen;
@@ -57,7 +58,8 @@ static void profile_from_environment(void)
     const char *name = getenv("FAKEGPU_PROFILE");
 
     if (!chosen)
-        profile_choose(name && *name ? name : "recent", (int)fgpu_setting("FAKEGPU_DEVICES", 1));
+        profile_choose(
+                name && *name ? name : fgpu_usual_profile, (int)fgpu_setting("FAKEGPU_DEVICES", 1));
 }
 
 static pthread_once_t profile_once = PTHREAD_ONCE_INIT;
