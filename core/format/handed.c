@@ -9,7 +9,8 @@
 #define HEAD      16u
 #define SETS_HEAD 8u
 #define SET_HEAD  (HTH_SAVE_BYTES + 8u)
-#define WITH_SETS 2u /* the version that has them */
+#define WITH_SETS 2u /* the versions that have them */
+#define WITH_SUMS 3u
 
 size_t hth_handed_bytes(const struct hth_handed_record *record)
 {
@@ -25,7 +26,7 @@ static void handed_write_row(struct hth_writer *w, const struct hth_handed *row)
     hth_write_save(w, row->save);
     hth_write64(w, row->slot);
     hth_write64(w, row->generation);
-    hth_write64(w, row->bytes);
+    hth_write64(w, row->summed);
     hth_write64(w, row->data_len);
     hth_write64(w, row->items_len);
     hth_write32(w, row->items);
@@ -62,12 +63,16 @@ void hth_handed_encode(const struct hth_handed_record *record, unsigned char *ou
     hth_write_digest(&w);
 }
 
-static void handed_read_row(struct hth_reader *r, struct hth_handed *out)
+static void handed_read_row(struct hth_reader *r, uint32_t version, struct hth_handed *out)
 {
+    uint64_t summed;
+
     out->save = hth_read_save(r);
     out->slot = hth_read64(r);
     out->generation = hth_read64(r);
-    out->bytes = hth_read64(r);
+    summed = hth_read64(r);
+    out->summed = version >= WITH_SUMS ? summed : 0;
+    r->bad |= out->summed > 1;
     out->data_len = hth_read64(r);
     out->items_len = hth_read64(r);
     out->items = hth_read32(r);
@@ -113,7 +118,7 @@ static int handed_read(struct hth_reader *r, const struct hth_versions *versions
     if (!out->row)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a %s", versions->what);
     for (uint32_t i = 0; i < rows; i++)
-        handed_read_row(r, &out->row[i]);
+        handed_read_row(r, version, &out->row[i]);
     out->rows = rows;
     if (version >= WITH_SETS) {
         handed_read_sets(r, out);

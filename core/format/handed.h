@@ -3,11 +3,13 @@
  * `.hearth/handed`: the commit record. Objects that ranks of this node have handed over by COMMIT,
  * of saves that are not decided: the next engine does not take their slots for free ones, and knows
  * that the ranks are done. A common object has a row too: its index has the highest bit, and of the
- * lengths it has data_len alone.
+ * lengths it has data_len alone. If `summed` is 1, the rank's checksums lie behind the items in the
+ * slot, and the next engine seals with them. If it is 0, as in versions 1 and 2, that engine makes
+ * its own.
  *
  *     0 "HTHANDED"   8 u32 version   12 u32 rows
  *    16 rows of 160 bytes:
- *         0 the save   32 u64 slot   40 u64 generation   48 u64 bytes that begin asked for
+ *         0 the save   32 u64 slot   40 u64 generation   48 u64 summed (before version 3: bytes)
  *        56 u64 data_len   64 u64 items_len   72 u32 items   76 u32 rank   80 u32 index   84 u32 commons
  *        88 name[72]
  *       u32 sets   u32 zero      (version 2)
@@ -29,7 +31,7 @@
 
 struct hth_handed {
     struct hth_save_id save;
-    uint64_t slot, generation, bytes, data_len, items_len;
+    uint64_t slot, generation, summed, data_len, items_len;
     uint32_t items, rank, index;
     uint32_t commons; /* common objects that the rank handed over with it */
     char name[HTH_HANDED_NAME + 1];

@@ -26,9 +26,9 @@
     X(RUNNING, 1, 2, "running record")    \
     X(HEAD, 2, 2, "head of the log")      \
     X(LIFE, 1, 1, "count of starts")      \
-    X(HANDED, 1, 2, "commit record")      \
+    X(HANDED, 1, 3, "commit record")      \
     X(FABRIC, 1, 1, "fabric record")      \
-    X(STORE, 5, 6, "store")               \
+    X(STORE, 5, 7, "store")               \
     X(GREETING, 2, 10, "rank's greeting") \
     X(LOCAL, 13, 13, "local protocol")
 

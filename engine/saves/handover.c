@@ -72,12 +72,11 @@ static int handover_is_over(struct hth_node *n, const struct loan *l, struct hea
             l->dead ? "its epoch is over" : text);
 }
 
-/* From here on the slot belongs to the holdings, and sealing has begun. summed: the rank has put
- * the checksums of its chunks behind its items. */
+/* From here on the slot belongs to the holdings, and sealing has begun. */
 static int handover_start(struct hth_node *n, const struct hth_handed *h, struct hth_slot *slot,
-        int summed, struct hearth_error *err)
+        struct hearth_error *err)
 {
-    struct hth_seal_part part = { h->items, h->items_len, summed };
+    struct hth_seal_part part = { h->items, h->items_len, h->summed != 0 };
     struct hth_object object = { .kind = HTH_OBJECT_SHARD,
         .owner = h->rank,
         .id = hth_object_id(h->rank, h->index),
@@ -104,7 +103,7 @@ static void handover_describe(struct loan *l, struct lent *o, const struct hth_l
     o->sealed = (struct hth_handed){ .save = l->save,
         .slot = m->slot,
         .generation = m->generation,
-        .bytes = o->asked,
+        .summed = m->summed == 1,
         .data_len = m->data_len,
         .items_len = m->items_len,
         .items = m->items,
@@ -131,7 +130,7 @@ static int handover_seal_object(struct hth_node *n, struct loan *l, const struct
         return rc;
     handover_describe(l, o, m);
     o->slot = NULL; /* the holdings own it from here on */
-    return handover_start(n, &o->sealed, slot, m->summed == 1, err);
+    return handover_start(n, &o->sealed, slot, err);
 }
 
 void handover_seal(struct hth_node *n, struct client *c, const struct hth_local_seal *m)
@@ -393,7 +392,8 @@ static int handover_take_common(
     return rc;
 }
 
-/* Goes on with an object that a rank handed over to the engine before this one. */
+/* Goes on with an object that a rank handed over to the engine before this one. If a bit of it has
+ * changed since, the rank's checksums show it; checksums made now would be those of wrong bytes. */
 static int handover_take(
         struct hth_node *n, const struct hth_handed *row, int here, struct hearth_error *err)
 {
@@ -407,7 +407,7 @@ static int handover_take(
     if (row->index & HANDED_COMMON)
         return handover_take_common(n, row, err);
     rc = store->ops->claim(store, row->slot, row->generation, row->rank, &slot, err);
-    return rc ? rc : handover_start(n, row, slot, 0, err);
+    return rc ? rc : handover_start(n, row, slot, err);
 }
 
 /* Continues with the objects that ranks handed over to the engine before this one, of undecided

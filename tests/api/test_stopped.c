@@ -6,9 +6,12 @@
 #include "rank.h"
 #include "tmp_root.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,6 +21,7 @@ static struct rank r;
 static struct hearth_error err;
 static uint64_t object_bytes[1] = { ROOM };
 static float x = 1.5f;
+static int strong;
 
 static void start(const char *stop_point)
 {
@@ -30,6 +34,7 @@ static void start(const char *stop_point)
     r.opts.start = HEARTH_START_AUTO;
     r.opts.open_ms = 20000;
     r.opts.linger_s = 20;
+    r.opts.integrity = strong ? HEARTH_INTEGRITY_STRONG : HEARTH_INTEGRITY_CRC32C;
     r.opts.object_bytes = object_bytes;
     r.opts.object_count = 1;
     if (bin) {
@@ -340,5 +345,59 @@ Test(killed, a_save_that_was_committed_is_protected_though_nothing_was_summed, .
 Test(killed, nor_does_it_matter_that_all_was_summed, .timeout = 60)
 {
     killed_after_commit("seal");
+}
+
+/* Changes a bit of the first item in each slot that is not sealed. */
+static void pool_flip(void)
+{
+    char path[600];
+    const struct dirent *e;
+    unsigned char byte;
+    DIR *pool;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/job/.hearth/pool", r.root);
+    pool = opendir(path);
+    cr_assert(ne(ptr, pool, NULL));
+    while ((e = readdir(pool))) {
+        if (e->d_name[0] == '.')
+            continue;
+        fd = openat(dirfd(pool), e->d_name, O_RDWR | O_CLOEXEC);
+        cr_assert(ge(int, fd, 0));
+        cr_assert(eq(i64, pread(fd, &byte, 1, 4096), 1));
+        byte ^= 1;
+        cr_assert(eq(i64, pwrite(fd, &byte, 1, 4096), 1));
+        close(fd);
+    }
+    closedir(pool);
+}
+
+/* The rank made the checksums when it copied. The next engine would make others, of wrong bytes. */
+Test(killed, a_bit_that_changes_before_the_next_engine_seals_fails_the_save, .timeout = 60)
+{
+    struct hearth_handle *handle = NULL;
+    struct hearth_save *save;
+    char path[600];
+
+    strong = 1;
+    start("seal");
+    settle();
+    save = begin(5);
+    add(save);
+    signal_engine(SIGSTOP);
+    must(hearth_save_commit(save, &handle, &err), err);
+    signal_engine(SIGCONT); /* SEAL and COMMIT have come */
+    snprintf(path, sizeof(path), "%s/job/.hearth/handed", r.root);
+    for (int i = 0; i < 200 && access(path, F_OK); i++)
+        usleep(10000);
+    signal_engine(SIGKILL);
+    pool_flip();
+    must_fail(hearth_wait(handle, HEARTH_PROTECTED, 20000, &err), HEARTH_EFAILED);
+    cr_assert(
+            ne(ptr, strstr(err.text, "chunk 0 is not as rank 0 of this node has copied it"), NULL),
+            "%s", err.text);
+    hearth_handle_close(handle);
+    save_whole(6);
+    end();
 }
 #endif

@@ -168,7 +168,7 @@ static size_t handed_make(unsigned char *out)
     struct hth_handed row[2] = { { .save = { 61, 62, 63, 64 },
                                          .slot = 65,
                                          .generation = 66,
-                                         .bytes = 67,
+                                         .summed = 1,
                                          .data_len = 68,
                                          .items_len = 69,
                                          .items = 70,
@@ -366,7 +366,7 @@ static size_t store_file(unsigned char *out)
 static size_t store_make(unsigned char *out)
 {
     static make_fn *const records[] = { manifest_make, epoch_make, keep_make, running_make,
-        plans_make, head_make, life_make };
+        plans_make, head_make, life_make, handed_make };
     static _Alignas(8) unsigned char record[8192];
     size_t at = store_file(out);
 
@@ -391,9 +391,9 @@ static const struct golden {
     [HTH_FORMAT_RUNNING] = { running_make, 2, "ff0cd2d29c64311f" },
     [HTH_FORMAT_HEAD] = { head_make, 2, "85d249d94e257dd8" },
     [HTH_FORMAT_LIFE] = { life_make, 1, "90b793fe61986f80" },
-    [HTH_FORMAT_STORE] = { store_make, 6, "77fa92bb44e344a5" },
+    [HTH_FORMAT_STORE] = { store_make, 7, "b096cf0d4087535e" },
     [HTH_FORMAT_GREETING] = { greeting_make, 10, "fb91f590d0d54e04" },
-    [HTH_FORMAT_HANDED] = { handed_make, 2, "c3972ce7d2374b2f" },
+    [HTH_FORMAT_HANDED] = { handed_make, 3, "f14ad633155e69d7" },
     [HTH_FORMAT_LOCAL] = { local_make, 13, "e2b5128cb544a24c" },
     [HTH_FORMAT_FABRIC] = { fabric_make, 1, "fceda6fa145ad7c3" },
 };

@@ -262,7 +262,7 @@ Test(limits, a_commit_record_of_all_sets)
     struct hth_handed row = { .save = last,
         .slot = UINT64_MAX,
         .generation = UINT64_MAX,
-        .bytes = UINT64_MAX,
+        .summed = 1,
         .data_len = UINT64_MAX,
         .items_len = UINT64_MAX,
         .items = UINT32_MAX,

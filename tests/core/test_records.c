@@ -611,7 +611,7 @@ static struct hth_handed handed_of(void)
     return (struct hth_handed){ .save = { .epoch = 2, .nonce = 9, .step = 20, .attempt = 1 },
         .slot = UINT64_C(3) << 40,
         .generation = UINT64_C(4) << 32,
-        .bytes = UINT64_C(5) << 32,
+        .summed = 1,
         .data_len = 6,
         .items_len = 7,
         .items = 8,
@@ -654,6 +654,7 @@ Test(records, a_commit_record_comes_back)
     cr_assert(eq(sz, back.rows, 2));
     cr_assert(zero(int, hth_save_cmp(back.row[1].save, row[1].save)));
     cr_assert(eq(u64, back.row[1].slot, row[1].slot));
+    cr_assert(eq(u64, back.row[1].summed, 1));
     cr_assert(eq(u64, back.row[1].items_len, row[1].items_len));
     cr_assert(eq(u32, back.row[1].index, 11));
     cr_assert(eq(u32, back.row[1].commons, 11));
@@ -665,24 +666,45 @@ Test(records, a_commit_record_comes_back)
     free(bytes);
 }
 
-/* Version 1 ends with its rows. */
-Test(records, a_commit_record_without_sets_comes_back)
+/* A row of versions 1 and 2 has the bytes that BEGIN asked for in the place of `summed`. Version 1
+ * ends with its rows. */
+static void comes_back_without_sums(uint32_t version)
 {
     struct hth_handed row = handed_of();
     struct hth_handed_record record = { .row = &row, .rows = 1 }, back = { 0 };
-    size_t len = hth_handed_bytes(&record) - 8;
+    size_t len = hth_handed_bytes(&record) - (version == 1 ? 8 : 0);
     unsigned char *bytes = malloc(len + 8);
 
-    must(hth_auth_init(NULL));
+    row.summed = UINT64_C(5) << 32;
     hth_handed_encode(&record, bytes);
-    hth_put32(bytes + 8, 1);
+    hth_put32(bytes + 8, version);
     hth_digest(bytes + len - HTH_DIGEST, bytes, len - HTH_DIGEST);
     must(hth_handed_decode(&back, bytes, len, NULL));
     cr_assert(eq(sz, back.rows, 1));
     cr_assert(eq(u32, back.row[0].index, 10));
+    cr_assert(zero(u64, back.row[0].summed), "version %u has no checksums of the rank", version);
     cr_assert(eq(sz, back.sets, 0));
     hth_handed_fini(&back);
     free(bytes);
+}
+
+Test(records, a_commit_record_of_an_older_version_comes_back)
+{
+    must(hth_auth_init(NULL));
+    comes_back_without_sums(1);
+    comes_back_without_sums(2);
+}
+
+Test(records, a_commit_record_has_no_third_kind_of_checksums)
+{
+    struct hth_handed row = handed_of();
+    struct hth_handed_record record = { .row = &row, .rows = 1 };
+    unsigned char bytes[512];
+
+    must(hth_auth_init(NULL));
+    row.summed = 2;
+    hth_handed_encode(&record, bytes);
+    must_fail(decode_handed(bytes, hth_handed_bytes(&record)), HEARTH_ECORRUPT);
 }
 
 Test(records, a_damaged_commit_record_is_refused, .timeout = 60)

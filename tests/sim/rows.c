@@ -468,6 +468,8 @@ static const struct row {
     { "staged", staged_beside, 3, 1, 1, 1, 0, 75 },
     { "blocked", blocked, 4, 1, 1, 1, 0, 0 },
     { "forgotten", forgotten, 3, 2, 1, 1, 0, 0 },
+    { "flipped", flipped, 3, 2, 1, 1, 0, 0 },
+    { "flipped-strong", flipped, 3, 2, 1, 1, 0, 0 },
     { "steps-differ", steps_differ, 4, 2, 1, 1, 0, 0 },
     { "steps-differ-nodes", steps_differ, 6, 1, 1, 1, 0, 0 },
     { "sets", sets, 3, 2, 1, 1, 0, 0 },
@@ -501,6 +503,7 @@ static int run(const struct row *row, uint64_t breaks, int loud)
     opts.min_copies = row->min_copies;
     opts.degree = row->degree;
     opts.room = row->room;
+    opts.strong = !strcmp(row->name, "flipped-strong");
     opts.keep = row->run == both_open ? 3 : 0; /* room for two that are open */
     opts.some = row->run == sets;
     opts.every_ms = row->run == sets ? 1000 : 0; /* none is undecided when the next is begun */

@@ -121,7 +121,7 @@ void script_kill(struct world *w, uint32_t node)
     uint32_t m = w->member[node];
 
     world_say(w, "the engine of node %u is killed under its ranks", node);
-    machine_stop(w, m);
+    machine_kill(w, m);
     for (uint32_t r = 0; r < w->ranks; r++)
         if (w->rank[r].machine == m) {
             rank_due(&w->rank[r], HTH_NEVER);

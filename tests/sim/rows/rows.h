@@ -22,6 +22,7 @@ void steps_differ(struct world *w);
 void sets(struct world *w);
 void both_open(struct world *w);
 void forgotten(struct world *w);
+void flipped(struct world *w);
 void late(struct world *w);
 void queued(struct world *w);
 

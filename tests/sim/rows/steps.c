@@ -243,6 +243,66 @@ void forgotten(struct world *w)
     must_save(w, 2, "after that");
 }
 
+/* The slot of an object that is on the commit record of the node, came with its rank's checksums
+ * and is not sealed; NULL: there is none. */
+static struct hth_slot *committed_slot(struct machine *m, uint64_t step)
+{
+    struct hth_handed_record record = { 0 };
+    struct hth_held_save *s;
+    const struct hth_held *h;
+    struct hth_slot *slot = NULL;
+    void *bytes = NULL;
+    size_t len;
+
+    if (m->store->ops->record_get(m->store, "handed", &bytes, &len, NULL))
+        return NULL;
+    if (!hth_handed_decode(&record, bytes, len, NULL))
+        for (size_t i = 0; i < record.rows; i++) {
+            const struct hth_handed *row = &record.row[i];
+
+            s = hth_holdings_find(hth_node_ctx(m->node), row->save);
+            h = s ? hth_held_find(s, hth_object_id(row->rank, row->index)) : NULL;
+            if (row->save.step == step && (row->rank + step) % 2 && h &&
+                    h->state == HTH_HELD_SEALING)
+                slot = h->slot;
+        }
+    free(bytes);
+    hth_handed_fini(&record);
+    return slot;
+}
+
+/* An engine is killed while it seals an object of a rank that is done with the save, and a bit of
+ * the object changes before the next engine seals it. */
+void flipped(struct world *w)
+{
+    struct machine *m = &w->machine[w->member[1]];
+    struct hth_slot *slot;
+    uint64_t failed, step, until_ms;
+
+    must_save(w, 3, "at first");
+    if (w->rank[w->rank[0].next % w->ranks].machine == m->index)
+        world_broken(w, "the node has the common object, which no rank sends again here");
+    failed = w->count[WORLD_FAILED];
+    m->slow_ms = 100;
+    script_go(w);
+    step = w->rank[0].next;
+    for (until_ms = w->now_ms + 1000; !(slot = committed_slot(m, step)) && w->now_ms < until_ms;)
+        world_advance(w, w->now_ms + 1);
+    if (!slot) {
+        world_broken(w, "no instant at which an object is committed and not sealed");
+        return;
+    }
+    script_kill(w, 1);
+    m->slow_ms = 0;
+    slot->base[HTH_BLOCK] ^= 1; /* the store outlives the engine */
+    script_start(w, 1);
+    script_run(w, 4000);
+    if (w->count[WORLD_FAILED] == failed || !strstr(w->heard, "chunk 0"))
+        world_broken(w, "no rank hears of a bit that changed (%.200s)", w->heard);
+    script_rest(w);
+    must_save(w, 2, "after that");
+}
+
 /* All save the same steps in the same order. The rank of one node comes to each save later than the
  * others, by more than dead_ms. Once another rank passes a step over. */
 void late(struct world *w)
