@@ -18,7 +18,8 @@
 #define LEAST    11000 /* cuDevicePrimaryCtxRelease_v2; all others are older */
 #define BATCH    12080 /* cuMemcpyBatchAsync, with the index of a refused copy */
 #define BATCH_2  13000 /* the same without */
-#define AT_ONCE  4096u /* copies of a batch: their lists are 96 KiB */
+#define AT_ONCE  4000u /* copies of a batch: their lists stay below malloc()'s mappings */
+#define FEW      64u   /* room for rows of copies that the driver cannot do as such */
 #define PIN_MOST (UINT64_C(1) << 30)
 
 /* All of them, once the driver was found. */
@@ -218,9 +219,9 @@ struct cuda_queue {
     enum hth_device_way way;
     size_t calls, bad; /* copies: `bad` is the index of the one in hand, then of a refused one */
     struct hearth_error *err;
-    size_t count;
-    uint64_t dst[AT_ONCE], src[AT_ONCE];
-    size_t bytes[AT_ONCE], of[AT_ONCE];
+    size_t count, room;
+    uint64_t *dst, *src; /* [room] */
+    size_t *bytes, *of;  /* [room] */
 };
 
 static int cuda_one_run(struct cuda_queue *q, void *host, uint64_t device, uint64_t bytes)
@@ -274,7 +275,7 @@ static int cuda_run(struct cuda_queue *q, const struct hth_device_copy *c)
     q->bytes[i] = c->width;
     q->of[i] = q->bad;
     q->count++;
-    return q->count < AT_ONCE ? HEARTH_OK : cuda_flush(q);
+    return q->count < q->room ? HEARTH_OK : cuda_flush(q);
 }
 
 static int cuda_rows(struct cuda_queue *q, const struct hth_device_copy *c)
@@ -357,16 +358,17 @@ static int cuda_copy_one(struct cuda_queue *q, struct hth_device_copy c)
 static int cuda_copy(void *stream, enum hth_device_way way, const struct hth_device_copy *copies,
         size_t count, size_t *out_calls, size_t *out_bad, struct hearth_error *err)
 {
-    struct cuda_queue *q = malloc(sizeof(*q));
+    struct cuda_queue all = { .stream = stream, .way = way, .err = err }, *q = &all;
     int rc = HEARTH_OK;
 
     *out_calls = *out_bad = 0;
-    if (!q)
+    q->room = count < FEW ? FEW : count < AT_ONCE ? count : AT_ONCE;
+    q->dst = malloc(q->room * (2 * sizeof(*q->dst) + 2 * sizeof(*q->bytes)));
+    if (!q->dst)
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the lists of %zu copies", count);
-    q->stream = stream;
-    q->way = way;
-    q->calls = q->bad = q->count = 0;
-    q->err = err;
+    q->src = q->dst + q->room;
+    q->bytes = (size_t *)(q->src + q->room);
+    q->of = q->bytes + q->room;
     for (size_t i = 0; rc == HEARTH_OK && i < count; i++) {
         q->bad = i;
         rc = cuda_copy_one(q, copies[i]);
@@ -375,7 +377,7 @@ static int cuda_copy(void *stream, enum hth_device_way way, const struct hth_dev
         rc = cuda_flush(q);
     *out_calls = q->calls;
     *out_bad = q->bad;
-    free(q);
+    free(q->dst);
     return rc;
 }
 

@@ -326,7 +326,7 @@ Test(copies, of_two_devices_run_in_the_context_of_each)
 
 Test(copies, in_a_broken_context_fail_with_its_code_and_end_nothing)
 {
-    void *event;
+    void *event, *other;
     int done;
 
     buffers_open();
@@ -344,5 +344,10 @@ Test(copies, in_a_broken_context_fail_with_its_code_and_end_nothing)
     cr_expect(ne(ptr, strstr(gpu_err.text, "started again"), NULL), "%s", gpu_err.text);
     must_fail(copy_one(HTH_FROM_DEVICE, host, device, 4096), HEARTH_EIO);
     must_fail(gpu->record(event, gpu_stream, &gpu_err), HEARTH_EIO);
-    must_fail(gpu->stream_open(&event, &gpu_err), HEARTH_EIO);
+    must_fail(gpu->stream_open(&other, &gpu_err), HEARTH_EIO);
+    gpu->event_close(event);
+    gpu->stream_close(gpu_stream);
+    free(before);
+    free(image);
+    free(want);
 }

@@ -265,5 +265,6 @@ Test(rules, a_stream_of_another_context_is_refused)
     cr_expect(eq(int, gpu_err.native, 400));
     gpu->leave();
     must_fail(gpu->record(event, gpu_stream, &gpu_err), HEARTH_EINVAL); /* nor the event */
+    gpu->event_close(event);
     gpu_close();
 }

@@ -123,7 +123,7 @@ int fgpu_begin(const char *name, int needs)
     now = fgpu_context_now();
     if (needs && !now)
         return CU_INVALID_CONTEXT;
-    if (needs && now->broken)
+    if (needs == FGPU_CONTEXT && now->broken)
         return now->broken;
     pthread_mutex_lock(&driver_lock);
     waited = now_ms() - from;

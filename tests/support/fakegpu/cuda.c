@@ -58,7 +58,7 @@ static int devices_get(int *count)
 
 int cuDeviceGetCount(int *count)
 {
-    FGPU_CALL("cuDeviceGetCount", 0, devices_get(count));
+    FGPU_CALL("cuDeviceGetCount", FGPU_NOTHING, devices_get(count));
 }
 
 static int attribute_get(int *value, int attribute, int device)
@@ -75,7 +75,7 @@ static int attribute_get(int *value, int attribute, int device)
 
 int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
-    FGPU_CALL("cuDeviceGetAttribute", 0, attribute_get(value, attribute, device));
+    FGPU_CALL("cuDeviceGetAttribute", FGPU_NOTHING, attribute_get(value, attribute, device));
 }
 
 /* Of an unknown pointer the attributes are empty. */
@@ -107,7 +107,7 @@ static int pointer_get(unsigned number, const int *attributes, void **data, uint
 
 int cuPointerGetAttributes(unsigned number, int *attributes, void **data, uint64_t at)
 {
-    FGPU_CALL("cuPointerGetAttributes", 0, pointer_get(number, attributes, data, at));
+    FGPU_CALL("cuPointerGetAttributes", FGPU_NOTHING, pointer_get(number, attributes, data, at));
 }
 
 /* ---- contexts ---- */
@@ -120,7 +120,7 @@ static int current_get(void **context)
 
 int cuCtxGetCurrent(void **context)
 {
-    FGPU_CALL("cuCtxGetCurrent", 0, current_get(context));
+    FGPU_CALL("cuCtxGetCurrent", FGPU_NOTHING, current_get(context));
 }
 
 static int current_device(int *device)
@@ -131,17 +131,17 @@ static int current_device(int *device)
 
 int cuCtxGetDevice(int *device)
 {
-    FGPU_CALL("cuCtxGetDevice", 1, current_device(device));
+    FGPU_CALL("cuCtxGetDevice", FGPU_CONTEXT, current_device(device));
 }
 
 int cuCtxPushCurrent_v2(void *context)
 {
-    FGPU_CALL("cuCtxPushCurrent_v2", 0, fgpu_push(context));
+    FGPU_CALL("cuCtxPushCurrent_v2", FGPU_NOTHING, fgpu_push(context));
 }
 
 int cuCtxPopCurrent_v2(void **context)
 {
-    FGPU_CALL("cuCtxPopCurrent_v2", 0, fgpu_pop(context));
+    FGPU_CALL("cuCtxPopCurrent_v2", FGPU_NOTHING, fgpu_pop(context));
 }
 
 static int priorities_get(int *least, int *greatest)
@@ -153,7 +153,7 @@ static int priorities_get(int *least, int *greatest)
 
 int cuCtxGetStreamPriorityRange(int *least, int *greatest)
 {
-    FGPU_CALL("cuCtxGetStreamPriorityRange", 1, priorities_get(least, greatest));
+    FGPU_CALL("cuCtxGetStreamPriorityRange", FGPU_CONTEXT, priorities_get(least, greatest));
 }
 
 static int primary_state(int device, unsigned *flags, int *active)
@@ -167,7 +167,7 @@ static int primary_state(int device, unsigned *flags, int *active)
 
 int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
 {
-    FGPU_CALL("cuDevicePrimaryCtxGetState", 0, primary_state(device, flags, active));
+    FGPU_CALL("cuDevicePrimaryCtxGetState", FGPU_NOTHING, primary_state(device, flags, active));
 }
 
 static int primary_retain(void **context, int device)
@@ -182,13 +182,13 @@ static int primary_retain(void **context, int device)
 
 int cuDevicePrimaryCtxRetain(void **context, int device)
 {
-    FGPU_CALL("cuDevicePrimaryCtxRetain", 0, primary_retain(context, device));
+    FGPU_CALL("cuDevicePrimaryCtxRetain", FGPU_NOTHING, primary_retain(context, device));
 }
 
 int cuDevicePrimaryCtxRelease_v2(int device)
 {
     (void)device;
-    FGPU_CALL("cuDevicePrimaryCtxRelease_v2", 0, CU_OK);
+    FGPU_CALL("cuDevicePrimaryCtxRelease_v2", FGPU_NOTHING, CU_OK);
 }
 
 /* What a guest in the caller's process leaves alone. */
@@ -212,12 +212,12 @@ FGPU_FORBIDDEN(cuThreadExchangeStreamCaptureMode)
 
 int cuMemHostRegister_v2(void *base, size_t bytes, unsigned flags)
 {
-    FGPU_CALL("cuMemHostRegister_v2", 1, fgpu_register(base, bytes, flags));
+    FGPU_CALL("cuMemHostRegister_v2", FGPU_CONTEXT, fgpu_register(base, bytes, flags));
 }
 
 int cuMemHostUnregister(void *base)
 {
-    FGPU_CALL("cuMemHostUnregister", 1, fgpu_unregister(base));
+    FGPU_CALL("cuMemHostUnregister", FGPU_CONTEXT, fgpu_unregister(base));
 }
 
 static int stream_create(void **stream, unsigned flags)
@@ -235,12 +235,12 @@ static int stream_create(void **stream, unsigned flags)
 int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority)
 {
     (void)priority;
-    FGPU_CALL("cuStreamCreateWithPriority", 1, stream_create(stream, flags));
+    FGPU_CALL("cuStreamCreateWithPriority", FGPU_CONTEXT, stream_create(stream, flags));
 }
 
 int cuStreamDestroy_v2(void *stream)
 {
-    FGPU_CALL("cuStreamDestroy_v2", 1, fgpu_stream_end(stream));
+    FGPU_CALL("cuStreamDestroy_v2", FGPU_ANY_CONTEXT, fgpu_stream_end(stream));
 }
 
 static int capture_get(void *stream, int *status)
@@ -257,34 +257,34 @@ static int capture_get(void *stream, int *status)
 
 int cuStreamIsCapturing(void *stream, int *status)
 {
-    FGPU_CALL("cuStreamIsCapturing", 1, capture_get(stream, status));
+    FGPU_CALL("cuStreamIsCapturing", FGPU_CONTEXT, capture_get(stream, status));
 }
 
 int cuStreamWaitEvent(void *stream, void *event, unsigned flags)
 {
     (void)flags;
-    FGPU_CALL("cuStreamWaitEvent", 1, fgpu_stream_after(stream, event));
+    FGPU_CALL("cuStreamWaitEvent", FGPU_CONTEXT, fgpu_stream_after(stream, event));
 }
 
 int cuEventCreate(void **event, unsigned flags)
 {
     (void)flags;
-    FGPU_CALL("cuEventCreate", 1, fgpu_event_new(event));
+    FGPU_CALL("cuEventCreate", FGPU_CONTEXT, fgpu_event_new(event));
 }
 
 int cuEventDestroy_v2(void *event)
 {
-    FGPU_CALL("cuEventDestroy_v2", 1, fgpu_event_end(event));
+    FGPU_CALL("cuEventDestroy_v2", FGPU_ANY_CONTEXT, fgpu_event_end(event));
 }
 
 int cuEventRecord(void *event, void *stream)
 {
-    FGPU_CALL("cuEventRecord", 1, fgpu_event_record(event, stream));
+    FGPU_CALL("cuEventRecord", FGPU_CONTEXT, fgpu_event_record(event, stream));
 }
 
 int cuEventQuery(void *event)
 {
-    FGPU_CALL("cuEventQuery", 0, fgpu_event_query(event));
+    FGPU_CALL("cuEventQuery", FGPU_NOTHING, fgpu_event_query(event));
 }
 
 /* ---- copies ---- */
@@ -306,12 +306,14 @@ static int run_copy(uint64_t host, uint64_t device, size_t bytes, int to_device,
 
 int cuMemcpyDtoHAsync_v2(void *dst, uint64_t src, size_t bytes, void *stream)
 {
-    FGPU_CALL("cuMemcpyDtoHAsync_v2", 1, run_copy((uint64_t)(uintptr_t)dst, src, bytes, 0, stream));
+    FGPU_CALL("cuMemcpyDtoHAsync_v2", FGPU_CONTEXT,
+            run_copy((uint64_t)(uintptr_t)dst, src, bytes, 0, stream));
 }
 
 int cuMemcpyHtoDAsync_v2(uint64_t dst, const void *src, size_t bytes, void *stream)
 {
-    FGPU_CALL("cuMemcpyHtoDAsync_v2", 1, run_copy((uint64_t)(uintptr_t)src, dst, bytes, 1, stream));
+    FGPU_CALL("cuMemcpyHtoDAsync_v2", FGPU_CONTEXT,
+            run_copy((uint64_t)(uintptr_t)src, dst, bytes, 1, stream));
 }
 
 static int space_copy(const struct cu_copy_3d *c, void *stream)
@@ -367,12 +369,12 @@ static int plane_copy(const struct cu_copy_2d *c, void *stream)
 
 int cuMemcpy2DAsync_v2(const struct cu_copy_2d *copy, void *stream)
 {
-    FGPU_CALL("cuMemcpy2DAsync_v2", 1, plane_copy(copy, stream));
+    FGPU_CALL("cuMemcpy2DAsync_v2", FGPU_CONTEXT, plane_copy(copy, stream));
 }
 
 int cuMemcpy3DAsync_v2(const struct cu_copy_3d *copy, void *stream)
 {
-    FGPU_CALL("cuMemcpy3DAsync_v2", 1, space_copy(copy, stream));
+    FGPU_CALL("cuMemcpy3DAsync_v2", FGPU_CONTEXT, space_copy(copy, stream));
 }
 
 /* `least`: of fgpu_profile.batch. Not for default streams, one set of attributes in order. */
@@ -409,7 +411,7 @@ int cuMemcpyBatchAsync(uint64_t *dst, uint64_t *src, size_t *bytes, size_t count
         struct cu_copy_attributes *attributes, size_t *first, size_t number, size_t *bad,
         void *stream)
 {
-    FGPU_CALL("cuMemcpyBatchAsync", 1,
+    FGPU_CALL("cuMemcpyBatchAsync", FGPU_CONTEXT,
             batch_copy(1, dst, src, bytes, count, attributes, first, number, bad, stream));
 }
 
@@ -418,6 +420,6 @@ int cuMemcpyBatchAsync_v2(uint64_t *dst, uint64_t *src, size_t *bytes, size_t co
 {
     size_t bad;
 
-    FGPU_CALL("cuMemcpyBatchAsync_v2", 1,
+    FGPU_CALL("cuMemcpyBatchAsync_v2", FGPU_CONTEXT,
             batch_copy(2, dst, src, bytes, count, attributes, first, number, &bad, stream));
 }

@@ -20,23 +20,24 @@ static int hip_noted(int rc)
 }
 
 /* The first device is current until a thread sets another one. */
-static int hip_begin(const char *name)
+static int hip_begin(const char *name, int needs)
 {
     fgpu_started();
     if (!fgpu_context_now())
         fakegpu_current(fakegpu_context(0));
-    return fgpu_begin(name, 1);
+    return fgpu_begin(name, needs);
 }
 
-#define HIP_CALL(expression)           \
-    do {                               \
-        int rc_ = hip_begin(__func__); \
-                                       \
-        if (rc_)                       \
-            return hip_noted(rc_);     \
-        rc_ = (expression);            \
-        fgpu_end();                    \
-        return hip_noted(rc_);         \
+#define HIP_CALL(expression) HIP_CALL_IN(FGPU_CONTEXT, expression)
+#define HIP_CALL_IN(needs, expression)        \
+    do {                                      \
+        int rc_ = hip_begin(__func__, needs); \
+                                              \
+        if (rc_)                              \
+            return hip_noted(rc_);            \
+        rc_ = (expression);                   \
+        fgpu_end();                           \
+        return hip_noted(rc_);                \
     } while (0)
 
 int hipGetLastError(void)
@@ -165,7 +166,7 @@ int hipStreamCreateWithPriority(void **stream, unsigned flags, int priority)
 
 int hipStreamDestroy(void *stream)
 {
-    HIP_CALL(fgpu_stream_end(stream));
+    HIP_CALL_IN(FGPU_ANY_CONTEXT, fgpu_stream_end(stream));
 }
 
 static int capture_get(void *stream, int *status)
@@ -199,7 +200,7 @@ int hipEventCreateWithFlags(void **event, unsigned flags)
 
 int hipEventDestroy(void *event)
 {
-    HIP_CALL(fgpu_event_end(event));
+    HIP_CALL_IN(FGPU_ANY_CONTEXT, fgpu_event_end(event));
 }
 
 int hipEventRecord(void *event, void *stream)

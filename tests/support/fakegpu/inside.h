@@ -32,7 +32,10 @@ uint64_t fgpu_setting(const char *name, uint64_t other);
 
 /* ---- calls.c ---- */
 
-/* Around each call: counts it, refuses it, or takes the driver's lock. `needs`: a context. */
+/* What a call needs: nothing, a context that may be broken, one that is not. */
+enum { FGPU_NOTHING, FGPU_ANY_CONTEXT, FGPU_CONTEXT };
+
+/* Around each call: counts it, refuses it, or takes the driver's lock. */
 int fgpu_begin(const char *name, int needs);
 void fgpu_end(void);
 void fgpu_pause(void); /* gives the driver's lock back, in a call that waits */
