@@ -3,6 +3,8 @@
  * for each profile. */
 #include "side.h"
 
+#include <time.h>
+
 #define BYTES (1u << 20) /* of each buffer */
 #define BOXES 200
 #define MANY  50000u
@@ -206,6 +208,79 @@ Test(copies, that_are_refused_name_the_piece_that_was)
     else
         cr_expect(lt(sz, bad, 3));
     gpu_drain();
+    buffers_close();
+}
+
+/* So a caller waits for an event before it uses the memory for anything else. */
+Test(copies, before_one_that_is_refused_may_be_done_all_the_same)
+{
+    struct hth_device_copy c[2];
+    size_t calls, bad;
+
+    buffers_open();
+    for (int i = 0; i < 2; i++)
+        c[i] = (struct hth_device_copy){
+            .host = host, .device = device, .width = 64, .rows = 1, .planes = 1
+        };
+    c[1].device = device + BYTES;
+    fakegpu()->partial = 1;
+    must_fail(gpu->copy(gpu_stream, HTH_FROM_DEVICE, c, 2, &calls, &bad, &gpu_err), HEARTH_EINVAL);
+    gpu_drain();
+    cr_expect(zero(int, memcmp(host, image, 64)));
+    buffers_close();
+}
+
+static uint64_t now_us(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
+/* 1 MiB at 2 MiB/s. */
+Test(copies, at_a_fixed_rate_take_their_time_and_the_call_does_not)
+{
+    uint64_t from;
+
+    buffers_open();
+    fakegpu()->rate_mib_s = 2;
+    from = now_us();
+    must(copy_one(HTH_FROM_DEVICE, host, device, BYTES), gpu_err);
+    cr_expect(lt(u64, now_us() - from, 400000));
+    gpu_drain();
+    cr_expect(ge(u64, now_us() - from, 490000));
+    fakegpu()->rate_mib_s = 0;
+    buffers_close();
+}
+
+/* Of two streams the one that began later is done first, now and then. */
+Test(copies, of_two_streams_overtake_each_other)
+{
+    void *streams[2], *events[2];
+    int overtaken = 0;
+
+    buffers_open();
+    fakegpu()->delay_us = 2000;
+    streams[0] = gpu_stream;
+    must(gpu->stream_open(&streams[1], &gpu_err), gpu_err);
+    for (int i = 0; i < 2; i++)
+        must(gpu->event_open(&events[i], &gpu_err), gpu_err);
+    for (int round = 0; round < 200 && !overtaken; round++) {
+        int done[2] = { 0 };
+
+        for (int i = 0; i < 2; i++)
+            must(gpu->record(events[i], streams[i], &gpu_err), gpu_err);
+        while (!done[0] || !done[1]) {
+            must(gpu->done(events[1], &done[1], &gpu_err), gpu_err);
+            must(gpu->done(events[0], &done[0], &gpu_err), gpu_err);
+            overtaken |= done[1] && !done[0];
+        }
+    }
+    cr_expect(eq(int, overtaken, 1));
+    for (int i = 0; i < 2; i++)
+        gpu->event_close(events[i]);
+    gpu->stream_close(streams[1]);
     buffers_close();
 }
 

@@ -4,6 +4,7 @@
 
 #include "cuda.h"
 #include <dlfcn.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -249,6 +250,36 @@ Test(rules, that_are_forgiven_are_counted)
     cuDevicePrimaryCtxRetain(&context, 1);
     cr_expect(eq(u64, fakegpu()->sins, 1));
     must_say(fakegpu()->sin, "guest: the primary context of device 1 is created");
+}
+
+static void *query_elsewhere(void *event)
+{
+    int done, rc = gpu->done(event, &done, &gpu_err);
+
+    return (void *)(intptr_t)rc;
+}
+
+/* As a watchdog of NCCL did to PyTorch's captures (pytorch#104487). */
+Test(rules, a_query_of_another_thread_ends_a_global_capture)
+{
+    void *event, *stream, *rc;
+    pthread_t thread;
+    int done;
+
+    gpu_open(1);
+    stream = fakegpu_stream();
+    must(gpu->event_open(&event, &gpu_err), gpu_err);
+    fakegpu()->global = 1;
+    fakegpu_capture(stream, 1);
+    must(gpu->done(event, &done, &gpu_err), gpu_err);
+    cr_expect(eq(int, fakegpu_capture(stream, 1), 1));
+    pthread_create(&thread, NULL, query_elsewhere, event);
+    pthread_join(thread, &rc);
+    cr_expect(eq(int, (int)(intptr_t)rc, HEARTH_EUNSUPPORTED));
+    cr_expect(eq(int, gpu_err.native, 900));
+    cr_expect(eq(int, fakegpu_capture(stream, 0), 2));
+    gpu->event_close(event);
+    gpu_close();
 }
 
 /* What is no sin, and refused. */

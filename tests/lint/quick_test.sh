@@ -33,6 +33,7 @@ engine/reads/find.c                   | s/id.epoch == n->epoch.epoch/id.epoch !=
 daemon/main.c                   | s/EXIT_LOCKED = 3/EXIT_LOCKED = 0/
 client/base/text.c              | s/HEARTH_COPIED, "COPIED"/HEARTH_COPIED, "SEALED"/
 client/opts/told.c              | s/(const char \*)joined + told\[i\].told_at/(const char *)joined + told[i].at/
+client/device/fold.c            | s/copy->width \*= copy->rows;/copy->width += copy->rows;/
 client/link/events.c            | s/st->step = s->save.step;/st->step = s->save.epoch;/
 client/slots/strided.c          | s/s->dst\[last\] == dst \* len/s->dst[last] != dst * len/
 meeting/wire.c                  | s/k, GREETING_AT);/k, GREETING_AT - NONCE);/

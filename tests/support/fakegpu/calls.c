@@ -35,6 +35,7 @@ static void page_fill(void)
     page.rate_mib_s = fgpu_setting("FAKEGPU_RATE_MIB_S", 0);
     page.delay_us = fgpu_setting("FAKEGPU_DELAY_US", 0);
     page.pin_ms = fgpu_setting("FAKEGPU_PIN_MS", 0);
+    page.global = fgpu_setting("FAKEGPU_GLOBAL", 0);
     page.scale = fgpu_setting("FAKEGPU_SCALE", 1);
     page.forgive = fgpu_setting("FAKEGPU_FORGIVE", 0);
 }

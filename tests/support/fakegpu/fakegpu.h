@@ -21,7 +21,9 @@ struct fakegpu {
     _Atomic uint64_t hold;       /* 1: no stream begins anything */
     _Atomic uint64_t pin_ms;     /* a registration holds the driver's lock so long */
     _Atomic uint64_t scale;      /* the profile's limits of a registration are divided by it */
-    _Atomic uint64_t forgive;    /* 1: sins are counted, and do not end the process */
+    _Atomic uint64_t partial;    /* 1: of a call that is refused, the copies before are done */
+    _Atomic uint64_t global;  /* 1: captures are global, so that calls of other threads end them */
+    _Atomic uint64_t forgive; /* 1: sins are counted, and do not end the process */
 
     /* What was seen. */
     _Atomic uint64_t sins;
@@ -69,6 +71,7 @@ void fakegpu_current(void *context);  /* of this thread; NULL: none */
 void *fakegpu_stream(void);
 void fakegpu_fill(void *stream, uint64_t at, int value, size_t bytes);
 void fakegpu_wait(void *stream);
-void fakegpu_capture(void *stream, int on);
+/* From this thread. Returns what became of the capture before: 0 none, 1 well, 2 invalidated. */
+int fakegpu_capture(void *stream, int on);
 
 #endif

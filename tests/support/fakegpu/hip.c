@@ -177,7 +177,7 @@ static int capture_get(void *stream, int *status)
     if (!rc && !stream && fgpu_captures(fgpu_context_now()))
         return CU_CAPTURE_IMPLICIT;
     if (!rc)
-        *status = *fgpu_stream_capture(s);
+        *status = fgpu_capture_of(s);
     return rc;
 }
 

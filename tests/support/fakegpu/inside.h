@@ -123,8 +123,11 @@ int fgpu_stream_copy(struct fgpu_stream *s, struct fgpu_box *boxes, size_t count
 int fgpu_stream_fill(struct fgpu_stream *s, unsigned char *at, int value, size_t bytes);
 int fgpu_stream_wait(struct fgpu_stream *s);
 int fgpu_stream_busy(struct fgpu_range host); /* an operation that is not done has to do with it */
-int *fgpu_stream_capture(struct fgpu_stream *s);
-int fgpu_captures(const struct fgpu_context *context); /* a stream of it does */
+int fgpu_capture_of(const struct fgpu_stream *s);
+int fgpu_capture_set(struct fgpu_stream *s, int status); /* returns the status before */
+int fgpu_captures(const struct fgpu_context *context);   /* a stream of it does */
+/* Invalidates global captures of other threads, and returns 900 if there was one, otherwise 0. */
+int fgpu_capture_disturb(void);
 
 int fgpu_event_new(void **out);
 int fgpu_event_end(void *event);

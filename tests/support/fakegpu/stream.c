@@ -34,7 +34,8 @@ struct fgpu_stream {
     struct fgpu_context *context;
     struct op *first, **last;
     struct op *doing;
-    int closing, capturing;
+    int closing, capturing; /* capturing: CUDA's number of it */
+    pthread_t captured_by;
     uint64_t random;
     struct fgpu_stream *next;
 };
@@ -281,9 +282,40 @@ struct fgpu_context *fgpu_stream_context(const struct fgpu_stream *stream)
     return stream->context;
 }
 
-int *fgpu_stream_capture(struct fgpu_stream *s)
+int fgpu_capture_of(const struct fgpu_stream *s)
 {
-    return &s->capturing;
+    int status;
+
+    pthread_mutex_lock(&fgpu_lock);
+    status = s->capturing;
+    pthread_mutex_unlock(&fgpu_lock);
+    return status;
+}
+
+int fgpu_capture_set(struct fgpu_stream *s, int status)
+{
+    int before;
+
+    pthread_mutex_lock(&fgpu_lock);
+    before = s->capturing;
+    s->capturing = status;
+    s->captured_by = pthread_self();
+    pthread_mutex_unlock(&fgpu_lock);
+    return before;
+}
+
+int fgpu_capture_disturb(void)
+{
+    int any = 0;
+
+    pthread_mutex_lock(&fgpu_lock);
+    for (struct fgpu_stream *s = streams; s && fakegpu()->global; s = s->next)
+        if (s->capturing && !pthread_equal(s->captured_by, pthread_self())) {
+            s->capturing = 2;
+            any = 1;
+        }
+    pthread_mutex_unlock(&fgpu_lock);
+    return any ? CU_CAPTURE_UNSUPPORTED : CU_OK;
 }
 
 int fgpu_captures(const struct fgpu_context *context)
@@ -457,8 +489,10 @@ int fgpu_event_record(void *event, void *stream)
 int fgpu_event_query(void *event)
 {
     struct fgpu_event *e = event;
-    int rc;
+    int rc = fgpu_capture_disturb();
 
+    if (rc)
+        return rc;
     pthread_mutex_lock(&fgpu_lock);
     rc = !e->mark || e->mark->done ? CU_OK : CU_NOT_READY;
     if (e->context->broken)

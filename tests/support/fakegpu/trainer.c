@@ -35,7 +35,7 @@ FGPU_API void fakegpu_wait(void *stream)
     fgpu_stream_wait(trainer_stream(stream));
 }
 
-FGPU_API void fakegpu_capture(void *stream, int on)
+FGPU_API int fakegpu_capture(void *stream, int on)
 {
-    *fgpu_stream_capture(trainer_stream(stream)) = on;
+    return fgpu_capture_set(trainer_stream(stream), on);
 }
