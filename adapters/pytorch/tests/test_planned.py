@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import gc
+import pickle
 import threading
 import weakref
 from typing import Any
@@ -14,10 +15,14 @@ import pytest
 import torch
 import torch.distributed.checkpoint as theirs
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+from torch.distributed.checkpoint.metadata import MetadataIndex, StorageMeta
+from torch.distributed.checkpoint.storage import WriteResult
 
 import hearth_checkpoint.torch as ht
 import hearth_checkpoint.torch.dcp as dcp
-from hearth_checkpoint.torch import _write
+from hearth_checkpoint.torch import _dumped, _jobs, _proof, _write
+from hearth_checkpoint.torch._pickles import load_metadata
 
 
 class Box:
@@ -220,6 +225,90 @@ def test_a_plan_that_is_refused_is_refused_again(base, monkeypatch):
     save(writer, first(), f"{base}/4")
 
 
+# ---- `.metadata` ---------------------------------------------------------------------------------
+
+
+def stored(base: str, step: int) -> bytes:
+    checkpoint = _jobs.open_member(base).job.checkpoint(step)
+    try:
+        return bytes(checkpoint.common(".metadata"))
+    finally:
+        checkpoint.close()
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Each `.metadata` of which all was pickled."""
+    seen: list[Any] = []
+    real = _dumped._head
+    monkeypatch.setattr(_dumped, "_head", lambda value: seen.append(value) or real(value))
+    return seen
+
+
+@pytest.mark.parametrize("how", [save, save_beside])
+def test_the_metadata_of_a_plan_that_is_the_same_is_pickled_once(base, how, monkeypatch):
+    writer, seen = ht.HearthWriter(base), counted(monkeypatch)
+    for step in range(1, 5):
+        how(writer, first(), f"{base}/{step}")
+    assert len(seen) == 1
+    how(writer, changed(a=torch.rand(1)), f"{base}/5")
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize("how", [save, save_beside])
+@pytest.mark.parametrize("name", list(OTHERS))
+def test_each_save_has_a_metadata_of_its_own(base, how, name):
+    """Read by both of Python's unpicklers, and by the library."""
+    writer, ids = ht.HearthWriter(base), set()
+    states = [first(), first(), OTHERS[name](), OTHERS[name](), first(), first()]
+    for step, state in enumerate(states, 1):
+        how(writer, state, f"{base}/{step}")
+        data = stored(base, step)
+        value = pickle.loads(data)
+        assert value == pickle._loads(data) == load_metadata(data)
+        assert value.storage_meta.checkpoint_id == f"{base}/{step}"
+        ids.add(value.storage_meta.save_id)
+        assert list(value.state_dict_metadata) == list(expected(state).state_dict_metadata)
+        assert len(value.storage_data) == len(value.state_dict_metadata)
+        target = emptied(state)
+        dcp.load(target, checkpoint_id=f"{base}/{step}")
+        assert same(state, target)
+    assert len(ids) == len(states)
+
+
+@pytest.mark.parametrize("how", [save, save_beside])
+def test_items_that_lie_elsewhere_are_in_the_metadata(base, how, monkeypatch):
+    """The plan is the same, and an item is longer than it was."""
+    writer, seen = ht.HearthWriter(base), counted(monkeypatch)
+    for step, length in enumerate([1, 1, 90000, 90000, 2, 1], 1):
+        state = changed(n="x" * length, z="y" * length)
+        how(writer, state, f"{base}/{step}")
+        target = emptied(state)
+        dcp.load(target, checkpoint_id=f"{base}/{step}")
+        assert same(state, target)
+    assert len(seen) == 4
+
+
+class MoreMetadata(theirs.Metadata):
+    def __reduce__(self):
+        return dict, ([("more", self.storage_meta)],)
+
+
+@pytest.mark.parametrize("more", [{}, {"mcore_data": {"a": [1, (2,)]}}, {"version": "9"}])
+@pytest.mark.parametrize("kind", [theirs.Metadata, MoreMetadata])
+def test_a_metadata_reads_the_same_as_if_it_was_pickled_at_once(kind, more):
+    value = kind(expected(first()).state_dict_metadata, {"a": ("a",)})
+    vars(value).update(more)
+    results = [[WriteResult(MetadataIndex("a"), 1, _StorageInfo("x", 0, 1))]]
+    value.storage_data = {result.index: result.storage_data for result in results[0]}
+    dumped = _dumped.Dumped()
+    for text in ("a", "b" * 70000, "\u20ac"):
+        value.storage_meta = StorageMeta(checkpoint_id=text, save_id=text * 2, modules=[text])
+        data, structure = dumped.of(value, results)
+        wanted = pickle.loads(pickle.dumps(value))
+        for read in (pickle.loads, pickle._loads):
+            assert read(data) == wanted and getattr(read(data), "__dict__", 0) == getattr(
+                wanted, "__dict__", 0)
+        assert structure == _proof.structure(value)
 
 
 @pytest.mark.parametrize("beside", [False, True])

@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor
 
 from . import _asked
 from ._again import Differs
-from ._planned import Planned, Plans, with_token
+from ._planned import Again, Planned, Plans, with_token
 from ._stage import ATOMS
 from ._unpickle import gc_paused
 
@@ -80,11 +80,13 @@ class SavePlanner(_Given, DefaultSavePlanner):
     """DCP's own planner of a save, which uses the plans of the last save again where it can.
 
     plans  of the writer
+    again  what it has planned for all ranks
     """
 
     def __init__(self, state: dict[str, Any], plans: Plans | None = None) -> None:
         super().__init__(state)
         self.plans = Plans() if plans is None else plans
+        self.again: Again | None = None
         self._kept: Planned | None = None  # of this very state
 
     @gc_paused()
@@ -122,8 +124,9 @@ class SavePlanner(_Given, DefaultSavePlanner):
         again = self.plans.reuse(all_plans)
         if again is None:
             again = self.plans.keep(all_plans, *super().create_global_plan(all_plans))
-        self.global_plan, self.metadata = again
-        return again
+        self.again = again
+        self.global_plan, self.metadata = again.plans, again.metadata
+        return again.plans, again.metadata
 
 
 class LoadPlanner(_Given, DefaultLoadPlanner):

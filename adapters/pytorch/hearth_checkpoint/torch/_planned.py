@@ -25,6 +25,7 @@ from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.tensor import DTensor
 
 from ._again import ATOMS, DICTS, KEYS, PLAIN, Differs, local_if_same
+from ._dumped import Dumped
 
 _LEAVES = ATOMS | {tuple}  # which DCP does not look into
 _MOST_ITEMS = 1 << 16  # about 2 KB each, which the collector walks as well
@@ -181,6 +182,19 @@ class _Global(NamedTuple):
     tokens: tuple[str, ...]
     plans: list[SavePlan]
     metadata: Metadata
+    dumped: Dumped
+
+
+class Again(NamedTuple):
+    """What a save gets of a plan for all ranks.
+
+    metadata  its own, to change
+    dumped    of all saves of this plan; None: the plan is not kept
+    """
+
+    plans: list[SavePlan]
+    metadata: Metadata
+    dumped: Dumped | None
 
 
 class Plans:
@@ -207,22 +221,24 @@ class Plans:
         written = self.written
         return written is not None and written.items is plan.items
 
-    def reuse(self, plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata] | None:
+    def reuse(self, plans: list[SavePlan]) -> Again | None:
         """What was planned for all ranks, where each has the same plan again."""
         kept = self.together
         if kept is None or kept.tokens != _tokens(plans):
             return None
         made = [dataclasses.replace(old, storage_data=new.storage_data)
                 for old, new in zip(kept.plans, plans)]
-        return made, _copy(kept.metadata)
+        return Again(made, _copy(kept.metadata), kept.dumped)
 
-    def keep(self, plans: list[SavePlan], made: list[SavePlan],
-             metadata: Metadata) -> tuple[list[SavePlan], Metadata]:
+    def keep(self, plans: list[SavePlan], made: list[SavePlan], metadata: Metadata) -> Again:
         """What was planned for all ranks, of their local plans. Returns what the caller gets."""
         tokens = _tokens(plans)
         is_kept = None not in tokens and sum(len(plan.items) for plan in plans) <= _MOST_ITEMS
-        self.together = _Global(tokens, made, metadata) if is_kept else None
-        return made, _copy(metadata) if is_kept else metadata
+        if not is_kept:
+            self.together = None
+            return Again(made, metadata, None)
+        self.together = _Global(tokens, made, metadata, Dumped())
+        return Again(made, _copy(metadata), self.together.dumped)
 
 
 def _twin(record: Any) -> Any:

@@ -37,11 +37,14 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
+from torch.distributed.checkpoint.metadata import Metadata
 
 from .._calls import NotCalled
 from ..errors import HearthError, HearthTimeout
 from ..job import Job, Save, save_bytes
 from . import _jobs, _parts, _stage
+from ._dumped import Dumped
+from ._planned import Again
 
 
 @dataclasses.dataclass(eq=False)
@@ -55,6 +58,7 @@ class DcpSave:
     counted  no call writes it, and the engine has heard of this rank's attempt at the step
     ranks    that take part; None: all
     joined   Membership.joined when it began; "": the job was not open then
+    again    what our own planner has planned for all ranks
     number   of those made in this process, in order
     """
 
@@ -71,7 +75,15 @@ class DcpSave:
     counted: bool = False
     ranks: tuple[int, ...] | None = None
     joined: str = ""
+    again: Again | None = None
     number: int = dataclasses.field(default_factory=itertools.count().__next__)
+
+    def dumped(self, metadata: Metadata) -> Dumped:
+        """Where the metadata is as it was planned, what was dumped of that plan before."""
+        again = self.again
+        is_planned = (again is not None and again.metadata is metadata
+                      and self.call is not None and self.call.part is None)
+        return again.dumped if is_planned and again.dumped is not None else Dumped()
 
     def is_over(self) -> bool:
         """Whether its call has written it, and finished it where that is this rank's."""

@@ -78,7 +78,7 @@ def _kind(blob: Blob) -> Any:
     return blob.kind, frozenset(_GLOBAL.findall(seen))
 
 
-def _structure(metadata: Metadata) -> int:
+def structure(metadata: Metadata) -> int:
     """Keys, kinds, dtypes and shapes; not where the bytes lie."""
     entries = tuple([(key, *_entry(entry)) for key, entry in metadata.state_dict_metadata.items()])
     paths: Any = metadata.planner_data
@@ -222,11 +222,14 @@ class Proof:
                     "given up") from None
             self._structures.add(kind)
 
-    def metadata(self, where: str, name: str, metadata: Metadata, data: bytes) -> bool:
-        """Read a `.metadata` back; whether that was done, which it is once for a structure."""
+    def metadata(self, where: str, name: str, metadata: Metadata, data: bytes, of: int) -> bool:
+        """Read a `.metadata` back; whether that was done, which it is once for a structure.
+
+        of  structure(metadata)
+        """
         self._begin()
-        structure = name, _structure(metadata)
-        if structure in self._structures:
+        known = name, of
+        if known in self._structures:
             return False
         try:
             _same(metadata, load_metadata(data))
@@ -235,7 +238,7 @@ class Proof:
                 f"{where}: its {name} could not be loaded again: {short(error)} (torch "
                 f"{torch.__version__}); the save was given up, and what is in memory stays"
             ) from None
-        self._structures.add(structure)
+        self._structures.add(known)
         return True
 
     def after_commit(self, where: str, job: Job, step: int, handle: Handle, name: str,

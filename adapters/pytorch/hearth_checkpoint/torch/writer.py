@@ -27,7 +27,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import pickle
 import sys
 import threading
 import uuid
@@ -41,7 +40,7 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from .. import _calls
 from ..errors import HearthError
 from ..job import Handle, Job, Save, refuse_in_child
-from . import _container, _jobs, _names, _parts, _planned, _process, _proof, _stage
+from . import _container, _given, _jobs, _names, _parts, _planned, _process, _proof, _stage
 from ._metadata import more_of
 from ._pickles import load_metadata
 from ._process import DcpSave, portable
@@ -511,6 +510,7 @@ class HearthWriter(StorageWriter):
             member.saves = max(member.saves, plan.storage_data.number)
         if call.last:
             member.wrote = current.step
+        current.again = planner.again if type(planner) is _given.SavePlanner else None
         try:
             if not self.plans.is_written(plan):
                 refuse_items(plan)
@@ -559,9 +559,9 @@ class HearthWriter(StorageWriter):
             own = call.finish(own)
             if own is None:
                 return  # there are parts to come
-            data = pickle.dumps(own)
+            data, structure = current.dumped(metadata).of(own, results)
             proved = not job.off and _proof.proof_of(current.base).metadata(
-                where, name, own, data)
+                where, name, own, data, structure)
             whole.save.put_common(name, data)
             handle = whole.taken().commit()
         except BaseException as error:
