@@ -7,7 +7,9 @@
  *     wishes of one remote object   |a| |b|   |c|        | d |     |   e   |
  *     runs, brought ahead           [   1        ]       [        2        ]
  *
- * While run k is copied run k + 1 travels.
+ * While run k is copied, the next ones travel: 64 MiB of an object, or 32 runs. New ones are asked
+ * for once half of these are read, so that the engine receives many requests together. Of an object
+ * whose holder sends no checksums of slices one run travels, since it moves a chunk for each.
  */
 #include "box.h"
 
@@ -38,7 +40,8 @@ struct wishes {
     const struct hearth_range *range; /* or of the other */
     struct wish *wish;
     size_t count, near; /* what lies here comes first */
-    size_t ahead;       /* the wishes before it were asked for, or had their chance */
+    size_t ahead;       /* of objects before it the first run was asked for, or had its chance */
+    size_t deep;        /* of the object that is read, each run before it likewise */
 };
 
 /* ---- looking up and checking ---------------------------------------------------------------- */
@@ -195,16 +198,12 @@ static size_t wishes_run(const struct wishes *w, size_t first, uint64_t *out_off
     return i;
 }
 
-/* Ask for the run that begins at `first`, if it is one and of this object. */
-static size_t wishes_run_ahead(
-        const struct wishes *w, size_t first, const struct hth_source *source)
+/* Ask for the run that begins at `first`, if it is one. Returns the first wish behind it. */
+static size_t wishes_run_ahead(const struct wishes *w, size_t first)
 {
     uint64_t off, len;
-    size_t end;
+    size_t end = wishes_run(w, first, &off, &len);
 
-    if (first >= w->count || (source && w->wish[first].source != source))
-        return first;
-    end = wishes_run(w, first, &off, &len);
     if (len)
         hth_source_ahead(w->c, w->wish[first].source, off, len);
     return end;
@@ -217,8 +216,22 @@ static void wishes_ahead(struct wishes *w, size_t from)
     if (w->ahead < from)
         w->ahead = from;
     for (; w->ahead < w->count && hth_ahead_room(w->c); w->ahead++)
-        if (w->ahead == w->near || w->wish[w->ahead].source != w->wish[w->ahead - 1].source)
-            wishes_run_ahead(w, w->ahead, NULL);
+        if ((w->ahead == w->near || w->wish[w->ahead].source != w->wish[w->ahead - 1].source) &&
+                !hth_source_has_ahead(w->wish[w->ahead].source))
+            wishes_run_ahead(w, w->ahead);
+}
+
+/* Runs of the object of wish `from`, from there on, once half of those on their way are read. */
+static void wishes_deep(struct wishes *w, size_t from)
+{
+    struct hth_source *source = from < w->count ? w->wish[from].source : NULL;
+
+    if (w->deep < from)
+        w->deep = from;
+    if (!source || !hth_source_lacks(source))
+        return;
+    while (w->deep < w->count && w->wish[w->deep].source == source && hth_source_room(w->c, source))
+        w->deep = wishes_run_ahead(w, w->deep);
 }
 
 static int wish_read_range(
@@ -283,8 +296,9 @@ static int wishes_read_far(struct wishes *w, struct hearth_error *err)
         rc = wish_read(w, &w->wish[i], NULL, err);
         if (rc || i < next)
             continue;
-        next = wishes_run(w, i, &off, &len); /* its window is here: the one after it may come */
-        wishes_run_ahead(w, next, w->wish[i].source);
+        next = wishes_run(w, i, &off, &len); /* its window is here: those after it may come */
+        if (next < w->count && w->wish[next].source == w->wish[i].source)
+            wishes_deep(w, next);
         wishes_ahead(w, next);
     }
     return rc;
@@ -296,10 +310,13 @@ static int wishes_read(struct wishes *w, size_t count, struct hearth_error *err)
 
     if (!rc) {
         wishes_ahead(w, w->near);
+        wishes_deep(w, w->near);
         rc = wishes_read_near(w, err);
+        if (!rc)
+            rc = wishes_read_far(w, err);
+        for (size_t i = w->near; rc && i < w->count; i++)
+            hth_source_forget_ahead(w->c, w->wish[i].source);
     }
-    if (!rc)
-        rc = wishes_read_far(w, err);
     if (!rc)
         rc = hth_sources_same(w->c, err);
     free(w->wish);

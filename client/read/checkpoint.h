@@ -43,7 +43,7 @@ struct hearth_checkpoint {
     struct hth_source *source; /* [sources] this rank's first */
     uint32_t sources, own;
     struct hth_index *index; /* index.c; NULL: none so far */
-    uint32_t aheads;         /* window.c: sources with a prefetch on its way */
+    uint32_t aheads;         /* window.c: prefetches on their way */
     uint64_t ahead_bytes;
     int unsure; /* so is one of them */
 };

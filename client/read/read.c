@@ -64,8 +64,9 @@ int hearth_prefetch(struct hearth_checkpoint *ckpt, const struct hearth_item *it
 
         if ((rc = hth_item_taken(ckpt, at, &e, err)))
             return rc;
-        hth_source_ahead(ckpt, &ckpt->source[e->source], e->item.offset + e->item.payload,
-                e->item.length - e->item.payload);
+        if (!hth_source_has_ahead(&ckpt->source[e->source]) && hth_ahead_room(ckpt))
+            hth_source_ahead(ckpt, &ckpt->source[e->source], e->item.offset + e->item.payload,
+                    e->item.length - e->item.payload);
     }
     return HEARTH_OK;
 }

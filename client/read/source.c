@@ -157,7 +157,7 @@ int hth_source_open(struct hearth_checkpoint *c, struct hth_source *s, struct he
 
 void hth_source_close(struct hearth_checkpoint *c, struct hth_source *s)
 {
-    hth_window_close(c, s->window);
+    hth_window_close(c, s);
     if (s->shared)
         hth_shared_put(s->shared);
     free(s->table_copy);

@@ -17,31 +17,41 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define AHEAD_MAX     (UINT64_C(64) << 20)
-#define AHEAD_OBJECTS 32u                   /* of a checkpoint, each with a descriptor */
-#define AHEAD_ALL     (UINT64_C(512) << 20) /* bytes of all prefetches: counted here alone */
-#define READ_MAX      (UINT64_C(32) << 20)  /* of a remote object at once */
-#define SLICE_SAVES   (UINT64_C(16) << 10)  /* bytes that a slice does not move, at least */
-#define SLICES_ROW    4u                    /* slices, each next to the one before */
-#define ROW_GAP       (HTH_CHUNK / 64)      /* between these: headers lie between items */
+#define AHEAD_MAX    (UINT64_C(64) << 20)  /* of one object */
+#define AHEAD_COUNT  64u                   /* prefetches of a checkpoint, each with a descriptor; */
+#define AHEAD_FIRST  32u                   /* so many may begin with an object's first bytes */
+#define AHEAD_SLICES 32u                   /* of one object */
+#define AHEAD_ALL    (UINT64_C(512) << 20) /* bytes of all prefetches: counted here alone */
+#define READ_MAX     (UINT64_C(32) << 20)  /* of a remote object at once */
+#define SLICE_SAVES  (UINT64_C(16) << 10)  /* bytes that a slice does not move, at least */
+#define SLICES_ROW   4u                    /* slices, each next to the one before */
+#define ROW_GAP      (HTH_CHUNK / 64)      /* between these: headers lie between items */
+
+struct ahead { /* a prefetch on its way */
+    struct hth_asked asked;
+    struct hth_local_bytes answer;
+    uint64_t off, len;
+    struct ahead *next;
+};
 
 struct hth_window {
     void *map; /* NULL: nothing */
     uint64_t map_len;
-    uint64_t off, len;      /* of the object's data: whole chunks, or a slice */
-    uint64_t next;          /* where the last slice ended */
-    uint32_t row;           /* slices that began there, or nearly so */
-    int chunks;             /* a slice came without a checksum, so its chunks were moved for it */
-    struct hth_asked ahead; /* a prefetch on its way; request 0: none */
-    struct hth_local_bytes answer;
-    uint64_t ahead_off, ahead_len;
+    uint64_t off, len;   /* of the object's data: whole chunks, or a slice */
+    uint64_t next;       /* where the last slice ended */
+    uint32_t row;        /* slices that began there, or nearly so */
+    int chunks;          /* a slice came without a checksum, so its chunks were moved for it */
+    int sums;            /* the last slice came with one */
+    struct ahead *ahead; /* oldest first */
+    uint32_t aheads;
+    uint64_t ahead_bytes;
 };
 
 /* NULL: no memory. */
 static struct hth_window *window_of(struct hth_source *s)
 {
-    if (!s->window && (s->window = calloc(1, sizeof(*s->window))))
-        s->window->ahead.fd = -1;
+    if (!s->window)
+        s->window = calloc(1, sizeof(*s->window));
     return s->window;
 }
 
@@ -54,26 +64,38 @@ static void window_drop(struct hth_window *w)
 
 int hth_ahead_room(const struct hearth_checkpoint *c)
 {
-    return c->aheads < AHEAD_OBJECTS && c->ahead_bytes < AHEAD_ALL;
+    return c->aheads < AHEAD_FIRST && c->ahead_bytes < AHEAD_ALL;
 }
 
-/* Ends a prefetch: its bytes are there, or are not wanted. */
-static void window_end_ahead(struct hearth_checkpoint *c, struct hth_window *w)
+/* Ends a prefetch: its bytes are there, or are not wanted. Returns the one after it. */
+static struct ahead **ahead_end(
+        struct hearth_checkpoint *c, struct hth_window *w, struct ahead **at)
 {
-    hth_ask_drop(c->h, &w->ahead);
-    w->ahead = (struct hth_asked){ .fd = -1 };
+    struct ahead *a = *at;
+
+    hth_ask_drop(c->h, &a->asked);
     c->aheads--;
-    c->ahead_bytes -= w->ahead_len;
+    w->aheads--;
+    c->ahead_bytes -= a->len;
+    w->ahead_bytes -= a->len;
+    *at = a->next;
+    free(a);
+    return at;
 }
 
-void hth_window_close(struct hearth_checkpoint *c, struct hth_window *w)
+void hth_source_forget_ahead(struct hearth_checkpoint *c, struct hth_source *s)
 {
-    if (!w)
+    while (s->window && s->window->ahead)
+        ahead_end(c, s->window, &s->window->ahead);
+}
+
+void hth_window_close(struct hearth_checkpoint *c, struct hth_source *s)
+{
+    if (!s->window)
         return;
-    if (w->ahead.request)
-        window_end_ahead(c, w);
-    window_drop(w);
-    free(w);
+    hth_source_forget_ahead(c, s);
+    window_drop(s->window);
+    free(s->window);
 }
 
 static int window_has(const struct hth_window *w, uint64_t off, uint64_t len)
@@ -146,7 +168,10 @@ static int window_take(struct hearth_checkpoint *c, struct hth_source *s, int fd
     w->map = bytes;
     w->map_len = w->len = a->len;
     w->off = off;
-    w->chunks |= window_is_slice(s, off, a->len) && !a->summed;
+    if (window_is_slice(s, off, a->len)) {
+        w->chunks |= !a->summed;
+        w->sums = a->summed != 0;
+    }
     if (!(rc = window_check(s, bytes, off, a, &chunk, err)))
         return HEARTH_OK;
     window_drop(w);
@@ -168,23 +193,44 @@ static int window_fetch(struct hearth_checkpoint *c, struct hth_source *s, uint6
     return rc;
 }
 
-/* Takes the bytes of a prefetch, if they hold [off, off + len). */
+static int ahead_has(const struct ahead *a, uint64_t off, uint64_t len)
+{
+    return off >= a->off && off + len <= a->off + a->len;
+}
+
+/* The prefetch that has [off, off + len), or the end of the list. Those that the reader has passed
+ * are ended, and one that is alone: the reader reads elsewhere. */
+static struct ahead **ahead_find(
+        struct hearth_checkpoint *c, struct hth_window *w, uint64_t off, uint64_t len)
+{
+    struct ahead **at = &w->ahead;
+
+    while (*at && !ahead_has(*at, off, len))
+        at = (*at)->off + (*at)->len <= off || w->aheads == 1 ? ahead_end(c, w, at) : &(*at)->next;
+    return at;
+}
+
+/* Takes the bytes of a prefetch, if there is one that has [off, off + len). */
 static int window_take_ahead(
         struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len)
 {
     struct hth_window *w = s->window;
+    struct ahead **at = ahead_find(c, w, off, len), *a = *at;
+    struct hth_local_bytes answer;
+    uint64_t from;
     int fd = -1;
 
-    if (!w->ahead.request)
+    if (!a)
         return HEARTH_ENOENT;
-    if (off >= w->ahead_off && off + len <= w->ahead_off + w->ahead_len &&
-            !hth_ask_wait(c->h, &w->ahead, HTH_REQUEST_MS, "prefetch", NULL) &&
-            w->answer.len == w->ahead_len) {
-        fd = w->ahead.fd;
-        w->ahead.fd = -1;
+    if (!hth_ask_wait(c->h, &a->asked, HTH_REQUEST_MS, "prefetch", NULL) &&
+            a->answer.len == a->len) {
+        fd = a->asked.fd;
+        a->asked.fd = -1;
     }
-    window_end_ahead(c, w);
-    return fd < 0 ? HEARTH_ENOENT : window_take(c, s, fd, w->ahead_off, &w->answer, NULL);
+    from = a->off;
+    answer = a->answer;
+    ahead_end(c, w, at);
+    return fd < 0 ? HEARTH_ENOENT : window_take(c, s, fd, from, &answer, NULL);
 }
 
 int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len,
@@ -228,27 +274,70 @@ int hth_read_data(struct hearth_checkpoint *c, struct hth_source *s, uint64_t of
     return HEARTH_OK;
 }
 
+/* Asks for the bytes of a prefetch, which comes last in the list. */
+static void ahead_begin(struct hearth_checkpoint *c, struct hth_source *s, struct ahead *a)
+{
+    struct hth_window *w = s->window;
+    struct ahead **end = &w->ahead;
+    struct hth_local_map m = { .save = hth_local_save_of(c->save),
+        .object = s->object->id,
+        .off = HTH_BLOCK + a->off,
+        .len = a->len };
+    struct hth_ask ask = hth_range_ask(&m, &a->answer, NULL);
+
+    if (hth_ask_try(c->h, &ask, &a->asked)) {
+        free(a);
+        return;
+    }
+    while (*end)
+        end = &(*end)->next;
+    *end = a;
+    c->aheads++;
+    w->aheads++;
+    c->ahead_bytes += a->len;
+    w->ahead_bytes += a->len;
+}
+
 void hth_source_ahead(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len)
 {
-    struct hth_local_map m = { .save = hth_local_save_of(c->save), .object = s->object->id };
     struct hth_window *w;
-    struct hth_ask ask;
+    struct ahead *a;
 
-    if (s->local || !len || !hth_ahead_room(c) || !(w = window_of(s)) || w->ahead.request)
+    if (s->local || !len || !(w = window_of(s)))
         return;
     len = len < AHEAD_MAX ? len : AHEAD_MAX;
     if (window_has(w, off, len))
         return;
-    window_widen(s, &off, &len);
-    m.off = HTH_BLOCK + off;
-    m.len = len;
-    w->ahead_off = off;
-    w->ahead_len = len;
-    ask = hth_range_ask(&m, &w->answer, NULL);
-    if (hth_ask_try(c->h, &ask, &w->ahead)) {
-        w->ahead = (struct hth_asked){ .fd = -1 };
+    for (a = w->ahead; a; a = a->next)
+        if (ahead_has(a, off, len))
+            return;
+    if (!(a = malloc(sizeof(*a))))
         return;
-    }
-    c->aheads++;
-    c->ahead_bytes += len;
+    window_widen(s, &off, &len);
+    *a = (struct ahead){ .asked = { .fd = -1 }, .off = off, .len = len };
+    ahead_begin(c, s, a);
+}
+
+int hth_source_has_ahead(const struct hth_source *s)
+{
+    return s->window && s->window->ahead;
+}
+
+/* A holder that has no checksums of slices moves a chunk for each. */
+static uint32_t source_most(const struct hth_source *s)
+{
+    return s->window && s->window->sums ? AHEAD_SLICES : 1;
+}
+
+int hth_source_room(const struct hearth_checkpoint *c, const struct hth_source *s)
+{
+    const struct hth_window *w = s->window;
+
+    return c->aheads < AHEAD_COUNT && c->ahead_bytes < AHEAD_ALL &&
+           (!w || (w->aheads < source_most(s) && w->ahead_bytes < AHEAD_MAX));
+}
+
+int hth_source_lacks(const struct hth_source *s)
+{
+    return !s->window || 2 * s->window->aheads <= source_most(s);
 }

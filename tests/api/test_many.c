@@ -4,8 +4,10 @@
 #include "check.h"
 #include "rank.h"
 
+#include "core/format/chunk.h"
 #include "core/local/local.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -155,6 +157,120 @@ Test(many, objects_ahead_are_bounded)
     cr_assert(eq(u32, fake_counts(r.fake).ranges, before + MANY)); /* each came once */
     hearth_checkpoint_close(c);
     rank_end(&r);
+}
+
+#define SLICES 100
+#define SLICE  (64 << 10)
+#define APART  (256 << 10)
+
+/* Rows of a tensor on another node, of each its first bytes: as far apart that none is brought with
+ * another. */
+static struct {
+    unsigned char *x, got[SLICES][SLICE];
+    int64_t row[SLICES][2];
+    struct hearth_box box[SLICES];
+} slice;
+
+static struct hearth_checkpoint *start_slices(void)
+{
+    static const int64_t all[] = { SLICES, APART }, part[] = { 1, SLICE };
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    struct hearth_checkpoint *c;
+    struct hearth_piece piece;
+    size_t found;
+
+    slice.x = malloc(SLICES * APART);
+    for (size_t i = 0; i < SLICES * APART; i++)
+        slice.x[i] = (unsigned char)(i * 2654435761u >> 13);
+    piece = rank_piece("x", slice.x, 2, all);
+    piece.dtype = HEARTH_UINT8;
+    rank_start(&r);
+    rank_open(&r);
+    rank_save(r.h, 1, &piece, 1, NULL, 0);
+    fake_remote(r.fake, 1);
+    c = rank_recover(r.h, 1);
+    must(hearth_item_find(c, "x", 1, &item, 1, &found, NULL));
+    for (int i = 0; i < SLICES; i++) {
+        slice.row[i][0] = i;
+        slice.box[i] = (struct hearth_box){ .struct_size = sizeof(slice.box[i]),
+            .object = item.object,
+            .item = item.offset,
+            .dtype = HEARTH_UINT8,
+            .ndim = 2,
+            .offset = slice.row[i],
+            .shape = part,
+            .dst = slice.got[i] };
+    }
+    return c;
+}
+
+static void check_slices(void)
+{
+    for (size_t i = 0; i < SLICES; i++)
+        cr_assert(zero(int, memcmp(slice.got[i], slice.x + i * APART, SLICE)), "slice %zu", i);
+}
+
+static void end_slices(struct hearth_checkpoint *c)
+{
+    hearth_checkpoint_close(c);
+    rank_end(&r);
+    free(slice.x);
+}
+
+Test(many, slices_of_one_object_are_asked_for_together)
+{
+    struct hearth_checkpoint *c = start_slices();
+    uint32_t before;
+
+    must(hearth_read_boxes(c, slice.box, 1, NULL)); /* its holder has checksums of slices */
+    before = fake_counts(r.fake).ranges;
+    fake_gather(r.fake, AHEAD); /* one by one the first would wait for ever */
+    cr_assert(eq(int, hearth_read_boxes(c, &slice.box[1], SLICES - 1, &err), 0), "%s", err.text);
+    cr_assert(eq(u32, fake_counts(r.fake).ranges, before + SLICES - 1));
+    check_slices();
+    end_slices(c);
+}
+
+Test(many, slices_of_a_holder_without_checksums_are_asked_for_one_after_another)
+{
+    struct hearth_checkpoint *c = start_slices();
+    uint64_t before;
+
+    fake_without_sums(r.fake);
+    before = fake_counts(r.fake).range_bytes;
+    must(hearth_read_boxes(c, slice.box, SLICES, NULL));
+    check_slices();
+    cr_assert(le(u64, fake_counts(r.fake).range_bytes - before, SLICES * APART + 2 * HTH_CHUNK));
+    end_slices(c);
+}
+
+Test(many, slices_that_are_refused_leave_nothing_on_its_way)
+{
+    struct hearth_checkpoint *c = start_slices();
+    uint32_t before;
+
+    must(hearth_read_boxes(c, slice.box, 2, NULL));
+    fake_refuse(r.fake, HTH_LOCAL_RANGE, HEARTH_ELOST, "nobody has it");
+    must_fail(hearth_read_boxes(c, &slice.box[1], SLICES - 1, &err), HEARTH_ELOST);
+    fake_refuse(r.fake, 0, 0, "");
+    before = fake_counts(r.fake).ranges;
+    for (int i = SLICES - 1; i > 0; i--) /* from the last one on: prefetches would be in the way */
+        must(hearth_read_boxes(c, &slice.box[i], 1, NULL));
+    cr_assert(eq(u32, fake_counts(r.fake).ranges, before + SLICES - 1));
+    check_slices();
+    end_slices(c);
+}
+
+Test(many, wrong_bytes_of_a_slice_among_many_are_asked_for_again)
+{
+    struct hearth_checkpoint *c = start_slices();
+
+    must(hearth_read_boxes(c, slice.box, 1, NULL));
+    fake_flip(r.fake, 3);
+    cr_assert(eq(int, hearth_read_boxes(c, &slice.box[1], SLICES - 1, &err), 0), "%s", err.text);
+    check_slices();
+    cr_assert(eq(u32, fake_counts(r.fake).bads, 3));
+    end_slices(c);
 }
 
 static void limit_files(rlim_t most)
