@@ -99,7 +99,8 @@ enum order {
     ORDER_DROP = 4,
     ORDER_TRY = 5,
     ORDER_AGAIN = 6,
-    ORDER_READ = 7
+    ORDER_READ = 7,
+    ORDER_READ_CALL = 8
 };
 
 struct said { /* what a rank answers */
@@ -112,6 +113,7 @@ struct said { /* what a rank answers */
     double recover_s;
     double read_s;
     uint64_t asked;                  /* read: bytes */
+    uint64_t slices;                 /* likewise */
     struct hearth_recovery recovery; /* step 0: from scratch */
 };
 

@@ -5,8 +5,9 @@
  *     3 nodes, one copy: nodes 0 and 1 hold the shard, rank 2 reads slices of it
  *
  * A row is the bytes that the rank asked for, as a part of all bytes that loopback carried
- * meanwhile: tables, messages and heartbeats, too. It means something only on a loopback that
- * carries nothing else, as tests/bench/run makes one.
+ * meanwhile: tables, messages and heartbeats, too. Beside it stand packets of loopback and ms for
+ * 1,000 slices. Bytes and packets mean something only on a loopback that carries nothing else, as
+ * tests/bench/run makes one.
  */
 #include "bench.h"
 
@@ -25,12 +26,14 @@ static const struct length {
     uint64_t bytes;
     const char *name;
     double want;
-} length[] = { { 64 << 10, "slices of 64 KiB: asked / moved", 1 / 1.1 },
-    { 1 << 20, "slices of 1 MiB: asked / moved", 1 / 1.02 },
-    { 8 << 20, "slices of 8 MiB: asked / moved", 0 } };
+    enum order order;
+} length[] = { { 64 << 10, "slices of 64 KiB: asked / moved", 1 / 1.1, ORDER_READ },
+    { 64 << 10, "1,000 of 64 KiB in a call: asked / moved", 0, ORDER_READ_CALL },
+    { 1 << 20, "slices of 1 MiB: asked / moved", 1 / 1.02, ORDER_READ },
+    { 8 << 20, "slices of 8 MiB: asked / moved", 0, ORDER_READ } };
 
-/* Bytes that loopback has carried. */
-static double carried(void)
+/* Bytes that loopback has carried, and packets. */
+static double carried(double *out_packets)
 {
     char line[512];
     double bytes = -1;
@@ -39,8 +42,12 @@ static double carried(void)
     while (f && fgets(line, sizeof(line), f)) {
         const char *at = strstr(line, " lo:");
 
-        if (at)
-            bytes = strtod(at + 4, NULL);
+        if (at) {
+            char *packets;
+
+            bytes = strtod(at + 4, &packets);
+            *out_packets = strtod(packets, NULL);
+        }
     }
     if (f)
         fclose(f);
@@ -53,17 +60,21 @@ static int measure(struct job *j, const struct length *l)
 {
     struct series asked = { 0 }, moved = { 0 };
     struct said said[NODES_MAX];
-    double took = 0;
+    double took = 0, slices = 0, packets = 0;
 
     for (unsigned i = 0; i < arg.rounds; i++) {
-        double before = carried();
+        const struct said *reader = &said[j->nodes - 1];
+        double first, last, before = carried(&first);
 
-        job_all(j, ORDER_READ, l->bytes, said);
-        series_add(&moved, (carried() - before) / 1e6);
-        series_add(&asked, (double)said[j->nodes - 1].asked / 1e6);
-        took += said[j->nodes - 1].read_s;
+        job_all(j, l->order, l->bytes, said);
+        series_add(&moved, (carried(&last) - before) / 1e6);
+        series_add(&asked, (double)reader->asked / 1e6);
+        took += reader->read_s;
+        slices += (double)reader->slices;
+        packets += last - first;
     }
-    printf("  %.2f MB/s\n", asked.value[0] * arg.rounds / took);
+    printf("  %.2f MB/s, of 1,000 slices %.1f ms and %.0f packets\n",
+            asked.value[0] * arg.rounds / took, 1e6 * took / slices, 1000 * packets / slices);
     return row_say(&(struct row){ .name = l->name,
             .limit_name = "moved",
             .rate = &asked,
