@@ -193,8 +193,8 @@ Test(pins, stall_other_calls_while_they_take)
     p = pages_new(MIB, 0);
     fakegpu()->pin_ms = 300;
     pthread_create(&thread, NULL, pin_slowly, p);
-    usleep(100000);
-    gpu_drain();
+    while (!fakegpu()->registered) /* one of these waits for the registration */
+        gpu_drain();
     pthread_join(thread, NULL);
     cr_expect(ge(u64, fakegpu()->stalled_ms, 100));
     cr_expect(ne(u32, fakegpu()->register_threads[0], (uint32_t)getpid()));
