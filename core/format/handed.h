@@ -2,10 +2,13 @@
 /*
  * `.hearth/handed`: the commit record. Objects that ranks of this node have handed over by COMMIT,
  * of saves that are not decided: the next engine does not take their slots for free ones, and knows
- * that the ranks are done. A common object has a row too: its index has the highest bit, and of the
- * lengths it has data_len alone. If `summed` is 1, the rank's checksums lie behind the items in the
- * slot, and the next engine seals with them. If it is 0, as in versions 1 and 2, that engine makes
- * its own.
+ * that the ranks are done. If `summed` is 1, the rank's checksums lie behind the items in the slot,
+ * and the next engine seals with them. If it is 0, as in versions 1 and 2, that engine makes its
+ * own.
+ *
+ * A common object has a row too: its index has the highest bit, and of the lengths it has data_len
+ * alone. If its `summed` is 1, the first 16 bytes of its digest stand in place of slot and
+ * generation.
  *
  *     0 "HTHANDED"   8 u32 version   12 u32 rows
  *    16 rows of 160 bytes:

@@ -6,6 +6,7 @@
  */
 #include "committed.h"
 
+#include "core/base/bytes.h"
 #include "engine/state/node_state.h"
 #include "loan.h"
 
@@ -70,20 +71,52 @@ static void committed_prune(struct hth_node *n)
     n->committed_rows = kept;
 }
 
-static int committed_has(const struct hth_node *n, const struct hth_handed *row)
+static struct hth_handed *committed_find(
+        const struct hth_node *n, struct hth_save_id save, uint32_t rank, uint32_t index)
 {
     for (size_t i = 0; i < n->committed_rows; i++)
-        if (n->committed[i].rank == row->rank && n->committed[i].index == row->index &&
-                !hth_save_cmp(n->committed[i].save, row->save))
-            return 1;
-    return 0;
+        if (n->committed[i].rank == rank && n->committed[i].index == index &&
+                !hth_save_cmp(n->committed[i].save, save))
+            return &n->committed[i];
+    return NULL;
 }
 
 static void committed_add(struct hth_node *n, struct hth_handed row, const struct loan *l)
 {
     row.commons = l->commons;
-    if (!committed_has(n, &row))
+    if (!committed_find(n, row.save, row.rank, row.index))
         n->committed[n->committed_rows++] = row;
+}
+
+/* A common object lies in no slot: its digest has that place. */
+static void committed_digest(struct hth_handed *row, const struct hth_held *held)
+{
+    row->summed = held->state == HTH_HELD_SEALED;
+    row->slot = row->summed ? hth_get64(held->object.digest) : 0;
+    row->generation = row->summed ? hth_get64(held->object.digest + 8) : 0;
+}
+
+void committed_digested(
+        struct hth_node *n, const struct hth_held_save *save, const struct hth_held *held)
+{
+    struct hth_handed *row =
+            committed_find(n, save->id, held->object.owner, (uint32_t)held->object.id);
+
+    if (!row || row->summed)
+        return;
+    committed_digest(row, held);
+    committed_write(n);
+}
+
+int committed_differs(
+        const struct hth_node *n, const struct hth_held_save *save, const struct hth_held *held)
+{
+    const struct hth_handed *row =
+            committed_find(n, save->id, held->object.owner, (uint32_t)held->object.id);
+
+    return row && row->summed &&
+           (row->slot != hth_get64(held->object.digest) ||
+                   row->generation != hth_get64(held->object.digest + 8));
 }
 
 /* Adds the rank's common objects, which are in the holdings from COMMON on. */
@@ -100,6 +133,7 @@ static void committed_add_commons(struct hth_node *n, const struct loan *l)
         row.data_len = h->object.data_len;
         row.index = (uint32_t)h->object.id;
         memcpy(row.name, h->object.name, sizeof(h->object.name));
+        committed_digest(&row, h);
         committed_add(n, row, l);
         left--;
     }

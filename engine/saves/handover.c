@@ -156,10 +156,12 @@ static void handover_on_common(void *self, struct hth_held_save *save, struct ht
 
     if (held->dropped || save->id.epoch != n->epoch.epoch || save->id.nonce != n->epoch.nonce)
         return; /* its save is decided, or its epoch over */
-    if (code)
+    if (code) {
         hth_commit_fail(n->commit, save->id, code, err->text);
-    else
-        hth_commit_common(n->commit, save, held);
+        return;
+    }
+    committed_digested(n, save, held);
+    hth_commit_common(n->commit, save, held);
 }
 
 /* The save's DONE waits for this object from here on, however early COMMIT comes. */
@@ -371,6 +373,24 @@ static uint32_t handover_is_all(struct hth_node *n, size_t at)
     return commons == row->commons ? objects : 0;
 }
 
+/* The engine before this one has the object's digest on record, unless it ended right after it had
+ * sealed the object. */
+static void handover_on_taken(void *self, struct hth_held_save *save, struct hth_held *held,
+        int code, const struct hearth_error *err)
+{
+    struct hth_node *n = self;
+    struct hearth_error differs;
+
+    if (!code && committed_differs(n, save, held)) {
+        code = hth_fail(&differs, HEARTH_ECORRUPT, 0,
+                HTH_SAVE " common object '%s' is not as rank %" PRIu32
+                         " of this node has sent it: look at the node's memory",
+                HTH_SAVE_ARGS(save->id), held->object.name, held->object.owner);
+        err = &differs;
+    }
+    handover_on_common(n, save, held, code, err);
+}
+
 static int handover_take_common(
         struct hth_node *n, const struct hth_handed *row, struct hearth_error *err)
 {
@@ -386,7 +406,7 @@ static int handover_take_common(
     held = save ? hth_held_add(save, &object, HTH_HELD_LENT, NULL) : NULL;
     if (!held)
         return hth_fail(err, HEARTH_ENOMEM, 0, "common object %s", row->name);
-    rc = hth_raw_take(&n->ctx, save, held, handover_on_common, n, err);
+    rc = hth_raw_take(&n->ctx, save, held, handover_on_taken, n, err);
     if (rc)
         hth_held_drop(&n->ctx, save, held);
     return rc;

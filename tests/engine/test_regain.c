@@ -177,6 +177,83 @@ Test(regain, the_next_engine_makes_the_checksums_that_the_rank_did_not_make)
     cr_assert(eq(u32, t.proofs.crc[0], hth_crc32c("contents", 8)));
 }
 
+static struct hth_raw *common_open(void)
+{
+    struct hth_store *s = w.machine[0].store;
+    struct hth_raw *raw = NULL;
+
+    must(s->ops->raw_open(s, save, ".metadata", &raw, NULL));
+    return raw;
+}
+
+/* 1: the record has a digest of the common object. */
+static int common_is_digested(void)
+{
+    struct hth_store *s = w.machine[0].store;
+    struct hth_handed_record record = { 0 };
+    void *bytes = NULL;
+    int digested = 0;
+    size_t len;
+
+    if (s->ops->record_get(s, "handed", &bytes, &len, NULL))
+        return 0;
+    must(hth_handed_decode(&record, bytes, len, NULL));
+    free(bytes);
+    for (size_t i = 0; i < record.rows; i++)
+        digested |= !hth_save_cmp(record.row[i].save, save) && record.row[i].index >> 31 &&
+                    record.row[i].summed;
+    hth_handed_fini(&record);
+    return digested;
+}
+
+static void put_common(void)
+{
+    struct hth_local_common m = { .head = { sizeof(m), HTH_LOCAL_COMMON, ++request,
+                                          lent.head.token },
+        .len = 8,
+        .name = ".metadata" };
+
+    machine_ask(&w.machine[0], OURS, &m, sizeof(m), "contents", 8);
+}
+
+/* A bit of a common object changes while no engine runs, and its digest is on record. */
+static void common_changes(int early)
+{
+    struct hth_store *s = w.machine[0].store;
+    struct hth_raw *raw;
+    uint64_t until;
+
+    must(seal(lent.head.token));
+    put_common();
+    if (!early)
+        world_advance(&w, w.now_ms + 50);
+    must(commit(lent.head.token));
+    cr_assert(eq(int, common_is_digested(), !early));
+    for (until = w.now_ms + 500; w.now_ms < until && !common_is_digested();)
+        world_advance(&w, w.now_ms + 1);
+    cr_assert(common_is_digested());
+    machine_kill(&w, 0);
+    raw = common_open();
+    raw->base[3] ^= 1;
+    s->ops->raw_close(s, raw);
+    machine_start(&w, 0);
+    attach();
+    world_advance(&w, w.now_ms + 500);
+    must_fail(regain(OWN, lent.slot), HEARTH_EFAILED);
+    cr_assert(ne(ptr, strstr(heard.error.text, "'.metadata' is not as rank 0 of this node"), NULL),
+            "%s", heard.error.text);
+}
+
+Test(regain, a_common_object_that_changed_since_its_digest_fails_its_save)
+{
+    common_changes(0);
+}
+
+Test(regain, so_does_a_common_object_whose_digest_was_made_after_commit)
+{
+    common_changes(1);
+}
+
 /* Nothing else tells the next engine that the rank is done with the save. */
 Test(regain, what_is_committed_is_on_record_sealed_or_not)
 {
