@@ -18,7 +18,7 @@
 /* What a pointer is. Memory that no driver has heard of is the host's. */
 struct hth_device_at {
     int device;    /* the driver's ordinal; -1: memory that the processor reads */
-    void *context; /* to enter before work on it; the caller's, never one of ours */
+    void *context; /* to enter before work on it; the caller's, never one of ours. HIP has none */
 };
 
 /* What differs from device to device. */

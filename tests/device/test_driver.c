@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which drivers are found, and what is said of those that cannot be used; memory and contexts. */
+/* Which drivers are found, the errors of those that cannot be used; memory and contexts. */
 #include "side.h"
 
 #include "cuda.h"

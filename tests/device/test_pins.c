@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pinned host memory: what the drivers accept, refuse and stall. Run once for each profile. */
+/* Pinned host memory: what drivers accept and refuse, and how long calls wait. Run once for each
+ * profile. */
 #include "side.h"
 
 #include <pthread.h>
@@ -160,7 +161,7 @@ Test(pins, that_fail_at_a_chunk_are_undone_in_reverse)
     gpu_close();
 }
 
-Test(pins, not_copies_of_other_memory_let_a_call_return_before_it_is_done)
+Test(pins, are_needed_for_a_copy_whose_call_returns_before_it_is_done)
 {
     unsigned char *p;
     uint64_t device;

@@ -196,7 +196,7 @@ Test(rules, calls_are_those_of_the_drivers_version)
     must_sin("12.0", "version", sin_version);
 }
 
-/* Not said by the driver: the processor ends it. */
+/* The processor ends it, not the driver. */
 static void read_device(void)
 {
     volatile char *p = (char *)(uintptr_t)fakegpu_alloc(fakegpu_context(0), 4096, FAKEGPU_PLAIN);
@@ -233,7 +233,7 @@ static void behaves(void)
     gpu_close();
 }
 
-Test(rules, end_nobody_who_keeps_them)
+Test(rules, do_not_end_a_process_that_keeps_them)
 {
     int status;
     const char *text = sin_run("recent", behaves, &status);
@@ -282,7 +282,7 @@ Test(rules, a_query_of_another_thread_ends_a_global_capture)
     gpu_close();
 }
 
-/* What is no sin, and refused. */
+/* No sins: the driver refuses them. */
 Test(rules, a_stream_of_another_context_is_refused)
 {
     struct hth_device_at at = { .device = 1 };
