@@ -41,8 +41,8 @@ static void hear(struct fake_engine *f, struct client *c)
     struct cmsghdr *got = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
     int fd = -1;
 
-    if (n < 0 && errno == EAGAIN)
-        return;
+    if (n < 0 && (errno == EAGAIN || errno == ECONNRESET))
+        return; /* reset: it closed and left answers unread; what it sent is still to be read */
     if (got)
         memcpy(&fd, CMSG_DATA(got), sizeof(fd));
     if (n <= 0)
