@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What one membership knows of GPU memory. */
+#ifndef HEARTH_CLIENT_DEVICE_H
+#define HEARTH_CLIENT_DEVICE_H
+
+#include "client/base/member.h"
+#include "driver.h"
+
+/* Made with the first save of device memory; a process that saves host memory alone has none. */
+struct hth_device {
+    const struct hth_driver *driver;
+    struct hth_device_at at; /* a device whose context pins slots: for all devices */
+    struct hth_lines *lines;
+    int pin;         /* 0: the option says no */
+    atomic_int said; /* what came of the first pin was logged */
+};
+
+#endif

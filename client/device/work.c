@@ -1,0 +1,745 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Works, and the thread that follows them. `here.lock` guards all fields of works but those that
+ * never change; no driver call and no copy runs under it.
+ *
+ *     copy into a pinned slot      enqueued by the caller ───────────────► event done
+ *     copy into any other slot     job ─► ring (thread) ─► buffer full ─► landed in the slot
+ *
+ * An event of a work is recorded again with each addition: the stream is in order, so the last one
+ * covers all. `marks` counts that, since an answer about an earlier one may come late.
+ */
+#include "work.h"
+
+#include "client/base/clock.h"
+#include "core/base/fail.h"
+#include "core/base/grow.h"
+#include "cut.h"
+#include "pin.h"
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PAUSE_LEAST_US 20u
+#define PAUSE_MOST_US  1000u
+
+struct hth_work {
+    struct hth_work *next;
+    struct hth_work_owner owner;
+    unsigned refs; /* one is the thread's */
+    unsigned gpus;
+    struct work_on {
+        struct hth_gpu *gpu;
+        void *event;
+        uint64_t marks;
+        int pending;            /* the last mark was not seen done */
+        char key[HTH_KEY_TEXT]; /* of its first piece there */
+    } on[HTH_GPUS_MOST];
+    unsigned jobs;    /* that the ring has not taken wholly */
+    unsigned in_ring; /* buffers that have not landed */
+    int landing, ended, dropped, finished;
+    struct hearth_error error; /* code 0: none */
+};
+
+static struct {
+    pthread_once_t once;
+    pthread_mutex_t gate; /* held to start or stop the thread */
+    pthread_mutex_t lock;
+    pthread_cond_t due;     /* for the thread */
+    pthread_cond_t changed; /* for those that wait for works */
+    struct hth_work *all;
+    unsigned users;
+    int runs, stop, over; /* over: the thread has left its loop */
+    pthread_t thread;
+    atomic_int forked;
+} here = {
+    .once = PTHREAD_ONCE_INIT, .gate = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER
+};
+
+static void works_forked(void)
+{
+    if (here.users)
+        atomic_store(&here.forked, 1);
+}
+
+static void works_init(void)
+{
+    pthread_condattr_t attr;
+
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&here.due, &attr);
+    pthread_cond_init(&here.changed, &attr);
+    pthread_condattr_destroy(&attr);
+    pthread_atfork(NULL, NULL, works_forked);
+}
+
+/* HEARTH_OK, or HEARTH_ETIMEOUT */
+static int works_wait_locked(uint64_t until_ms)
+{
+    struct timespec t = { .tv_sec = (time_t)(until_ms / 1000),
+        .tv_nsec = (long)(until_ms % 1000) * 1000000 };
+
+    return pthread_cond_timedwait(&here.changed, &here.lock, &t) == ETIMEDOUT ? HEARTH_ETIMEOUT
+                                                                              : HEARTH_OK;
+}
+
+/* ---- state of a work ------------------------------------------------------------------------ */
+
+static int work_is_stopped(const struct hth_work *w)
+{
+    return w->error.code || w->dropped;
+}
+
+static int work_is_idle(const struct hth_work *w)
+{
+    int idle = !w->jobs && !w->in_ring;
+
+    for (unsigned i = 0; i < w->gpus && idle; i++)
+        idle = !w->on[i].pending;
+    return idle;
+}
+
+static void work_fail_locked(
+        struct hth_work *w, const struct work_on *on, int rc, const struct hearth_error *why)
+{
+    if (w->error.code)
+        return;
+    w->error = *why;
+    hth_while(&w->error, rc, "piece %s: GPU %d", on->key, on->gpu->at.device);
+    pthread_cond_broadcast(&here.changed);
+}
+
+static struct work_on *work_find(struct hth_work *w, const struct hth_gpu *gpu)
+{
+    for (unsigned i = 0; i < w->gpus; i++)
+        if (w->on[i].gpu == gpu)
+            return &w->on[i];
+    return NULL;
+}
+
+static void work_mark_locked(struct work_on *on)
+{
+    on->marks++;
+    on->pending = 1;
+}
+
+/* ---- the thread: the ring ------------------------------------------------------------------- */
+
+static void ring_pop_locked(struct hth_gpu *gpu)
+{
+    struct hth_ring_job *job = gpu->first;
+
+    gpu->first = job->next;
+    if (!gpu->first)
+        gpu->last = NULL;
+    job->work->jobs--;
+    pthread_cond_broadcast(&here.changed);
+    free(job);
+}
+
+/* One buffer, of the first job. The lock is dropped meanwhile. */
+static void ring_fill_locked(struct hth_gpu *gpu)
+{
+    struct hth_ring_job *job = gpu->first;
+    struct work_on *on = work_find(job->work, gpu);
+    struct hearth_error err = { 0 };
+    int rc, filled = 0;
+
+    pthread_mutex_unlock(&here.lock);
+    rc = gpu->driver->enter(&gpu->at, &err);
+    if (!rc) {
+        if (!gpu->ring)
+            rc = hth_ring_open(&gpu->ring, gpu->driver, &err);
+        if (!rc)
+            rc = hth_ring_fill(gpu->ring, gpu->stream, job, &filled, &err);
+        if (!rc)
+            rc = gpu->driver->record(on->event, gpu->stream, &err);
+        gpu->driver->leave();
+    }
+    pthread_mutex_lock(&here.lock);
+    job->work->in_ring += (unsigned)filled;
+    if (rc)
+        work_fail_locked(job->work, on, rc, &err);
+    else
+        work_mark_locked(on);
+    if (rc || job->at == job->count)
+        ring_pop_locked(gpu);
+}
+
+/* The buffer that is due, if it is full. The lock is dropped meanwhile. */
+static int ring_land_locked(struct hth_gpu *gpu)
+{
+    struct hearth_error err = { 0 };
+    struct hth_work *w;
+    int done, rc, moves, landed = HEARTH_OK;
+
+    pthread_mutex_unlock(&here.lock);
+    rc = hth_ring_look(gpu->ring, &w, &done, &err);
+    pthread_mutex_lock(&here.lock);
+    if (!w || (!rc && !done))
+        return 0;
+    if (rc)
+        work_fail_locked(w, work_find(w, gpu), rc, &err);
+    moves = w->landing = !work_is_stopped(w);
+    pthread_mutex_unlock(&here.lock);
+    landed = hth_ring_land(gpu->ring, moves ? w->owner.land : NULL, w->owner.owner);
+    pthread_mutex_lock(&here.lock);
+    if (landed) {
+        hth_fail(&err, landed, 0, "no memory to move its bytes into the slot");
+        work_fail_locked(w, work_find(w, gpu), landed, &err);
+    }
+    w->landing = 0;
+    w->in_ring--;
+    pthread_cond_broadcast(&here.changed);
+    return 1;
+}
+
+static int ring_step_locked(struct hth_gpu *gpu)
+{
+    int moved = 0;
+
+    while (gpu->first && (!gpu->ring || hth_ring_has_room(gpu->ring))) {
+        moved = 1;
+        if (work_is_stopped(gpu->first->work))
+            ring_pop_locked(gpu);
+        else
+            ring_fill_locked(gpu);
+    }
+    return gpu->ring ? moved | ring_land_locked(gpu) : moved;
+}
+
+/* ---- the thread: events --------------------------------------------------------------------- */
+
+static int work_look_at_locked(struct hth_work *w, struct work_on *on)
+{
+    uint64_t marks = on->marks;
+    struct hearth_error err = { 0 };
+    int done = 0, rc;
+
+    pthread_mutex_unlock(&here.lock);
+    rc = on->gpu->driver->done(on->event, &done, &err);
+    pthread_mutex_lock(&here.lock);
+    if (rc)
+        work_fail_locked(w, on, rc, &err);
+    else if (!done || marks != on->marks)
+        return 0;
+    on->pending = 0;
+    pthread_cond_broadcast(&here.changed);
+    return 1;
+}
+
+static void work_finish_locked(struct hth_work *w)
+{
+    struct hth_work_owner owner = w->owner;
+
+    w->landing = 1; /* done() runs */
+    pthread_mutex_unlock(&here.lock);
+    if (owner.done)
+        owner.done(owner.arg, w->error.code ? &w->error : NULL);
+    pthread_mutex_lock(&here.lock);
+    w->landing = 0;
+    w->finished = 1;
+    pthread_cond_broadcast(&here.changed);
+}
+
+static void work_free(struct hth_work *w)
+{
+    for (unsigned i = 0; i < w->gpus; i++) {
+        struct hth_gpu *gpu = w->on[i].gpu;
+        int entered = !gpu->driver->enter(&gpu->at, NULL); /* a lost context: not so */
+
+        gpu->driver->event_close(w->on[i].event);
+        if (entered)
+            gpu->driver->leave();
+    }
+    free(w);
+}
+
+static int work_step_locked(struct hth_work *w)
+{
+    int moved = 0;
+
+    for (unsigned i = 0; i < w->gpus; i++)
+        if (w->on[i].pending)
+            moved |= work_look_at_locked(w, &w->on[i]);
+    if (w->ended && !w->finished && work_is_idle(w)) {
+        work_finish_locked(w);
+        moved = 1;
+    }
+    return moved;
+}
+
+/* Frees works that nobody uses any more. */
+static void works_reap_locked(void)
+{
+    struct hth_work **at = &here.all;
+
+    while (*at) {
+        struct hth_work *w = *at;
+
+        if (!w->finished || w->refs > 1) {
+            at = &w->next;
+            continue;
+        }
+        *at = w->next;
+        pthread_mutex_unlock(&here.lock);
+        work_free(w);
+        pthread_mutex_lock(&here.lock);
+        at = &here.all;
+    }
+}
+
+static int works_step_locked(void)
+{
+    struct hth_gpu *gpu;
+    int moved = 0;
+
+    for (unsigned i = 0; (gpu = hth_gpu_at(i)); i++)
+        moved |= ring_step_locked(gpu);
+    for (struct hth_work *w = here.all; w; w = w->next)
+        moved |= work_step_locked(w);
+    works_reap_locked();
+    return moved;
+}
+
+static int works_are_idle_locked(void)
+{
+    int idle = 1;
+
+    for (struct hth_work *w = here.all; w && idle; w = w->next)
+        idle = work_is_idle(w) && (!w->ended || w->finished) && (!w->finished || w->refs > 1);
+    return idle;
+}
+
+static void works_pause_locked(unsigned us)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_nsec += (long)us * 1000;
+    t.tv_sec += t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&here.due, &here.lock, &t);
+}
+
+static void *works_run(void *arg)
+{
+    unsigned pause = PAUSE_LEAST_US;
+
+    pthread_mutex_lock(&here.lock);
+    while (!here.stop || here.all) {
+        if (works_step_locked()) {
+            pause = PAUSE_LEAST_US;
+        } else if (works_are_idle_locked()) {
+            if (!here.stop || here.all)
+                pthread_cond_wait(&here.due, &here.lock);
+        } else {
+            works_pause_locked(pause);
+            pause = pause * 2 < PAUSE_MOST_US ? pause * 2 : PAUSE_MOST_US;
+        }
+    }
+    here.over = 1;
+    pthread_cond_broadcast(&here.changed);
+    pthread_mutex_unlock(&here.lock);
+    hth_gpus_close();
+    return arg;
+}
+
+static int works_start_locked(struct hearth_error *err)
+{
+    sigset_t all, old;
+    int why;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    here.stop = here.over = 0;
+    why = pthread_create(&here.thread, NULL, works_run, NULL);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    here.runs = !why;
+    return why ? hth_fail(err, HEARTH_ENOMEM, why, "no thread for copies from GPUs: %s",
+                         strerror(why))
+               : HEARTH_OK;
+}
+
+int hth_works_enter(struct hearth_error *err)
+{
+    int rc = HEARTH_OK;
+
+    pthread_once(&here.once, works_init);
+    if (atomic_load(&here.forked))
+        return hth_fail(err, HEARTH_EFORK, 0,
+                "this process is a child of one that saved GPU memory: it cannot use the GPU");
+    pthread_mutex_lock(&here.gate);
+    pthread_mutex_lock(&here.lock);
+    if (!here.runs)
+        rc = works_start_locked(err);
+    here.users += !rc;
+    pthread_mutex_unlock(&here.lock);
+    pthread_mutex_unlock(&here.gate);
+    return rc;
+}
+
+void hth_works_leave(uint64_t until_ms)
+{
+    int last;
+
+    pthread_mutex_lock(&here.gate);
+    pthread_mutex_lock(&here.lock);
+    last = --here.users == 0;
+    here.stop = last;
+    pthread_cond_signal(&here.due);
+    while (last && !here.over && works_wait_locked(until_ms) == HEARTH_OK)
+        ;
+    /* A work that does not end: the thread stays, also for the next membership. */
+    last = here.over;
+    here.stop = last;
+    here.runs = !last;
+    pthread_mutex_unlock(&here.lock);
+    if (last)
+        pthread_join(here.thread, NULL);
+    pthread_mutex_unlock(&here.gate);
+}
+
+/* ---- works ---------------------------------------------------------------------------------- */
+
+int hth_work_open(
+        struct hth_work **out, const struct hth_work_owner *owner, struct hearth_error *err)
+{
+    struct hth_work *w = calloc(1, sizeof(*w)), **end = &here.all;
+
+    if (!w)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for copies from GPUs");
+    w->owner = *owner;
+    w->refs = 2;
+    pthread_mutex_lock(&here.lock);
+    while (*end)
+        end = &(*end)->next;
+    *end = w;
+    pthread_mutex_unlock(&here.lock);
+    *out = w;
+    return HEARTH_OK;
+}
+
+void hth_work_put(struct hth_work *work)
+{
+    if (!work)
+        return;
+    pthread_mutex_lock(&here.lock);
+    work->refs--;
+    pthread_cond_signal(&here.due);
+    pthread_mutex_unlock(&here.lock);
+}
+
+void hth_work_end(struct hth_work *work, int dropped)
+{
+    pthread_mutex_lock(&here.lock);
+    work->dropped |= dropped;
+    work->ended = 1;
+    pthread_cond_signal(&here.due);
+    pthread_mutex_unlock(&here.lock);
+}
+
+unsigned hth_works_drain(const void *owner, uint64_t until_ms)
+{
+    unsigned left;
+    int late = 0;
+
+    pthread_mutex_lock(&here.lock);
+    for (;;) {
+        left = 0;
+        for (struct hth_work *w = here.all; w; w = w->next) {
+            left += w->owner.owner == owner && !w->finished && (!late || w->landing);
+            w->dropped |= late && w->owner.owner == owner;
+            if (late && w->owner.owner == owner && !w->landing)
+                w->owner.done = NULL;
+        }
+        if (!left)
+            break;
+        late |= works_wait_locked(late ? hth_until_ms(10) : until_ms) != HEARTH_OK;
+    }
+    for (struct hth_work *w = here.all; w; w = w->next)
+        left += w->owner.owner == owner && !w->finished;
+    pthread_mutex_unlock(&here.lock);
+    return left;
+}
+
+/* ---- add ------------------------------------------------------------------------------------ */
+
+/* The copies of one call from one device that go straight into pinned slots. */
+struct direct {
+    struct hth_device_copy *copy;
+    size_t *of; /* [count] piece of each */
+    size_t count, room, of_room;
+};
+
+static int direct_add(
+        struct direct *d, const struct hth_work_piece *p, size_t piece, struct hearth_error *err)
+{
+    uint64_t all = hth_device_bytes(&p->copy);
+
+    for (uint64_t off = 0; off < all;) {
+        struct hth_device_copy *more = hth_grow(d->copy, &d->room, d->count + 1, 64, sizeof(*more));
+        size_t *of = NULL;
+
+        if (more) {
+            d->copy = more;
+            of = hth_grow(d->of, &d->of_room, d->count + 1, 64, sizeof(*of));
+        }
+        if (!of)
+            return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of copies");
+        d->of = of;
+        d->of[d->count] = piece;
+        off += hth_device_part(&p->copy, off,
+                hth_pin_reach(p->pin, (unsigned char *)p->copy.host + off), &d->copy[d->count++]);
+    }
+    return HEARTH_OK;
+}
+
+static int add_wrong(const struct hth_work_piece *p, int rc, struct hearth_error *err)
+{
+    char key[HTH_KEY_TEXT];
+
+    return hth_while(
+            err, rc, "piece %s: GPU %d", hth_key_text(p->key, p->key_len, key), p->gpu->at.device);
+}
+
+/* An event that follows the caller's stream. The stream is of one of the devices. */
+static int add_mark_stream(struct hth_gpu *gpu, void *stream, void **out, struct hearth_error *err)
+{
+    const struct hth_driver *d = gpu->driver;
+    int rc = d->enter(&gpu->at, err);
+
+    if (rc)
+        return rc;
+    if (!(rc = d->may_use(stream, err)) && !(rc = d->event_open(out, err)) &&
+            (rc = d->record(*out, stream, err)))
+        d->event_close(*out);
+    d->leave();
+    return rc;
+}
+
+/* Our stream of the device goes on after the caller's: of `of`, which may be another device. */
+static int add_follow(
+        struct hth_gpu *gpu, struct hth_gpu *of, void *stream, struct hearth_error *err)
+{
+    const struct hth_driver *d = gpu->driver;
+    void *event;
+    int rc;
+
+    if ((rc = add_mark_stream(of, stream, &event, err)))
+        return rc;
+    if (!(rc = d->enter(&gpu->at, err))) {
+        rc = d->after(gpu->stream, event, err);
+        d->leave();
+    }
+    if (!d->enter(&of->at, NULL)) {
+        d->event_close(event);
+        d->leave();
+    }
+    return rc;
+}
+
+/* A stream is of one device, and the caller does not say of which. */
+static int add_order(struct hth_gpu *gpu, void *stream, struct hearth_error *err)
+{
+    struct hth_gpu *other;
+    int rc = add_follow(gpu, gpu, stream, err);
+
+    for (unsigned i = 0; rc && stream && rc != HEARTH_EUNSUPPORTED && (other = hth_gpu_at(i)); i++)
+        if (other != gpu && other->driver == gpu->driver)
+            rc = add_follow(gpu, other, stream, NULL);
+    return rc;
+}
+
+static struct work_on *add_on(
+        struct hth_work *w, const struct hth_work_piece *p, struct hearth_error *err)
+{
+    struct work_on *on = work_find(w, p->gpu);
+    void *event = NULL;
+
+    if (on)
+        return on;
+    if (p->gpu->driver->enter(&p->gpu->at, err))
+        return NULL;
+    if (p->gpu->driver->event_open(&event, err))
+        event = NULL;
+    p->gpu->driver->leave();
+    if (!event)
+        return NULL;
+    pthread_mutex_lock(&here.lock);
+    on = &w->on[w->gpus++];
+    on->gpu = p->gpu;
+    on->event = event;
+    hth_key_text(p->key, p->key_len, on->key);
+    pthread_mutex_unlock(&here.lock);
+    return on;
+}
+
+static int add_direct(struct work_on *on, const struct hth_work_piece *pieces,
+        const struct direct *d, struct hearth_error *err)
+{
+    struct hth_gpu *gpu = on->gpu;
+    size_t calls, bad = 0;
+    int rc, marked;
+
+    if (!d->count)
+        return HEARTH_OK;
+    if ((rc = gpu->driver->enter(&gpu->at, err)))
+        return add_wrong(&pieces[d->of[0]], rc, err);
+    rc = gpu->driver->copy(gpu->stream, HTH_FROM_DEVICE, d->copy, d->count, &calls, &bad, err);
+    if (rc)
+        add_wrong(&pieces[d->of[bad < d->count ? bad : 0]], rc, err);
+    marked = gpu->driver->record(on->event, gpu->stream, rc ? NULL : err);
+    gpu->driver->leave();
+    if (!marked) {
+        pthread_mutex_lock(&here.lock);
+        work_mark_locked(on);
+        pthread_mutex_unlock(&here.lock);
+    }
+    return rc ? rc : marked;
+}
+
+static void add_job(struct hth_work *w, struct hth_gpu *gpu, struct hth_ring_job *job)
+{
+    job->work = w;
+    pthread_mutex_lock(&here.lock);
+    if (gpu->last)
+        gpu->last->next = job;
+    else
+        gpu->first = job;
+    gpu->last = job;
+    w->jobs++;
+    pthread_cond_signal(&here.due);
+    pthread_mutex_unlock(&here.lock);
+}
+
+/* All pieces of this device: those in pinned slots, then those for the ring. */
+static int add_from(struct hth_work *w, struct work_on *on, const struct hth_work_piece *pieces,
+        size_t count, struct hearth_error *err)
+{
+    struct hth_ring_job *job = NULL;
+    struct direct d = { 0 };
+    int rc = HEARTH_OK;
+
+    for (size_t i = 0; i < count && !rc; i++) {
+        const struct hth_work_piece *p = &pieces[i];
+
+        if (p->gpu != on->gpu)
+            continue;
+        if (hth_pin_reach(p->pin, p->copy.host)) {
+            rc = direct_add(&d, p, i, err);
+            continue;
+        }
+        if (!job && (job = malloc(sizeof(*job) + (count - i) * sizeof(job->copy[0]))))
+            *job = (struct hth_ring_job){ .next = NULL };
+        if (job)
+            job->copy[job->count++] = p->copy;
+        else
+            rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of copies");
+    }
+    if (!rc)
+        rc = add_direct(on, pieces, &d, err);
+    if (!rc && job)
+        add_job(w, on->gpu, job);
+    else
+        free(job);
+    free(d.copy);
+    free(d.of);
+    return rc;
+}
+
+static int work_failed(struct hth_work *w, struct hearth_error *err)
+{
+    int code;
+
+    pthread_mutex_lock(&here.lock);
+    code = w->error.code;
+    if (code && err)
+        *err = w->error;
+    pthread_mutex_unlock(&here.lock);
+    return code;
+}
+
+int hth_work_add(struct hth_work *work, void *stream, const struct hth_work_piece *pieces,
+        size_t count, struct hearth_error *err)
+{
+    struct hearth_error why = { 0 };
+    struct work_on *on = NULL;
+    int rc = work_failed(work, err);
+    uint64_t seen = 0; /* devices of this call */
+    int begun = 0;     /* some copies may be under way */
+
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < count && !rc; i++) {
+        unsigned at;
+
+        if (!(on = add_on(work, &pieces[i], &why))) {
+            rc = add_wrong(&pieces[i], why.code, &why);
+            break;
+        }
+        at = (unsigned)(on - work->on);
+        if (seen >> at & 1)
+            continue;
+        seen |= UINT64_C(1) << at;
+        if ((rc = add_order(on->gpu, stream, &why)))
+            rc = add_wrong(&pieces[i], rc, &why);
+        else
+            begun = 1;
+        rc = rc ? rc : add_from(work, on, pieces + i, count - i, &why);
+    }
+    if (!rc)
+        return HEARTH_OK;
+    pthread_mutex_lock(&here.lock);
+    if (begun && !work->error.code)
+        work->error = why;
+    pthread_cond_broadcast(&here.changed);
+    pthread_mutex_unlock(&here.lock);
+    if (err)
+        *err = why;
+    return rc;
+}
+
+/* ---- fence ---------------------------------------------------------------------------------- */
+
+/* all: also those that are enqueued have arrived. */
+static int fence_wait(struct hth_work *w, int all, uint64_t until_ms, struct hearth_error *err)
+{
+    int rc = HEARTH_OK;
+
+    pthread_mutex_lock(&here.lock);
+    while (!rc && !w->error.code && (all ? !work_is_idle(w) : w->jobs != 0))
+        rc = works_wait_locked(until_ms);
+    if (w->error.code) {
+        rc = w->error.code;
+        if (err)
+            *err = w->error;
+    } else if (rc) {
+        hth_fail(err, rc, 0, "piece %s: GPU %d has not copied it in time", w->on[0].key,
+                w->on[0].gpu->at.device);
+    }
+    pthread_mutex_unlock(&here.lock);
+    return rc;
+}
+
+int hth_work_fence(struct hth_work *work, void *stream, uint64_t until_ms, struct hearth_error *err)
+{
+    int rc = fence_wait(work, !stream, until_ms, err);
+
+    for (unsigned i = 0; stream && i < work->gpus && !rc; i++) {
+        const struct work_on *on = &work->on[i];
+        const struct hth_driver *d = on->gpu->driver;
+
+        if ((rc = d->enter(&on->gpu->at, err)))
+            break;
+        if (!(rc = d->may_use(stream, err)))
+            rc = d->after(stream, on->event, err);
+        d->leave();
+    }
+    return rc;
+}
