@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 
 struct hth_crew;
+struct hth_device;
 struct hth_joining;
 struct hth_link;
 struct hth_slot_map;
@@ -42,6 +43,7 @@ struct hearth {
     void *spare;  /* memory of the save before, for the next one: client/save/save.c */
     void (*spare_free)(void *spare);
     struct hth_joining *joining;
+    struct hth_device *device; /* GPU memory: client/device/device.h; NULL: none was saved */
 };
 
 /* Every public call begins with this: 0, HEARTH_EINVAL for NULL, HEARTH_EFORK. */

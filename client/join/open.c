@@ -8,6 +8,9 @@
 #include "join.h"
 
 #include "client/base/clock.h"
+#include "client/device/device.h"
+#include "client/device/pin.h"
+#include "client/device/work.h"
 #include "client/link/link.h"
 #include "client/link/mapped.h"
 #include "client/opts/check.h"
@@ -20,14 +23,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void member_dispose(struct hearth *h)
+#define DEVICE_MS 30000u /* for GPUs to copy what is enqueued, and for their driver to answer */
+
+/* 0: a GPU may still write into slots, so they stay mapped until the process ends. */
+static int member_device_rests(struct hearth *h)
+{
+    return !h->device || !hth_works_drain(h, hth_until_ms(DEVICE_MS));
+}
+
+static void member_device_close(struct hearth *h)
+{
+    if (!h->device)
+        return;
+    if (hth_pins_closed(hth_until_ms(DEVICE_MS)))
+        hth_works_leave(hth_until_ms(DEVICE_MS));
+    free(h->device);
+}
+
+static void member_dispose(struct hearth *h, int rests)
 {
     hth_shared_fini(h);
     if (h->spare)
         h->spare_free(h->spare);
     hth_link_close(h);
     hth_crew_close(h->crew);
-    hth_slots_fini(h);
+    if (rests) {
+        hth_slots_fini(h);
+        member_device_close(h);
+    }
     hth_lines_fini(&h->lines);
     pthread_mutex_destroy(&h->lock);
     hth_opts_drop(h);
@@ -53,7 +76,7 @@ static int member_make(
     if (!rc && !h->opts.off && !(h->crew = hth_crew_open(h->opts.copy_threads)))
         rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the copying threads");
     if (rc)
-        member_dispose(h);
+        member_dispose(h, 1);
     else
         *out = h;
     return rc;
@@ -129,7 +152,7 @@ int hearth_open(const struct hearth_opts *opts, struct hearth **out_h, struct he
     hth_lines_drain(&h->lines);
     if (rc) {
         hth_while(err, rc, "open job '%s' as rank %u", h->opts.job, h->opts.rank);
-        member_dispose(h);
+        member_dispose(h, 1);
         return rc;
     }
     *out_h = h;
@@ -156,9 +179,12 @@ static void member_leave(struct hearth *h, enum hearth_leave leave)
 
 void hearth_close(struct hearth *h, enum hearth_leave leave)
 {
+    int rests;
+
     if (!h || hth_enter(h, NULL))
         return;
+    rests = member_device_rests(h); /* what was committed is handed over then */
     if (hth_is_connected(h))
         member_leave(h, leave);
-    member_dispose(h);
+    member_dispose(h, rests);
 }

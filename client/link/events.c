@@ -51,7 +51,7 @@ static void events_unlink_locked(struct hearth_handle *s)
 /* 1: no further event of the save matters to this rank. */
 static int event_is_over(const struct hearth_handle *s)
 {
-    return !s->committed || s->status.code || s->status.level >= HEARTH_PROTECTED;
+    return !s->copying && (!s->committed || s->status.code || s->status.level >= HEARTH_PROTECTED);
 }
 
 void hth_event_locked(struct hearth *h, const struct hth_local_event *event, size_t len)
@@ -102,4 +102,10 @@ void hth_events_drop(struct hearth_handle *handle)
     if (event_is_over(handle))
         events_unlink_locked(handle);
     pthread_mutex_unlock(&h->lock);
+}
+
+void hth_events_settle_locked(struct hearth_handle *s)
+{
+    if (s->closed && event_is_over(s))
+        events_unlink_locked(s);
 }

@@ -4,12 +4,14 @@
  *
  *     lent ahead: BEGIN | another engine than lent it: REGAIN per object    then SEAL, COMMON, COMMIT, CANCEL
  *     all of it was sealed when the engine went: FOLLOW
+ *     while bytes come from GPUs: no SEAL, COMMIT or CANCEL
  *
  * This file sends nothing. The code that has the connection asks it for the next message, so that
  * one place knows what did not fit into the socket and what must be sent again.
  */
 #include "kept.h"
 
+#include "client/device/work.h"
 #include "link_parts.h"
 #include <hearth/save.h>
 #include <stdio.h>
@@ -64,6 +66,7 @@ void hth_kept_end_locked(struct hearth_handle *s)
 void hth_kept_free_locked(struct hearth_handle *s)
 {
     hth_kept_end_locked(s);
+    hth_work_put(s->work);
     free(s->ranks);
     free(s);
 }
@@ -150,7 +153,7 @@ static int kept_next_object(struct hearth_handle *s, struct hth_unsaid *out)
 
 static int kept_next_seal(struct hearth_handle *s, struct hth_unsaid *out)
 {
-    for (uint32_t i = 0; i < s->objects; i++) {
+    for (uint32_t i = 0; i < s->objects && !s->copying; i++) {
         struct hth_kept_object *o = &s->object[i];
 
         if (!o->sealed || o->seal_said)
@@ -195,7 +198,7 @@ static int kept_next_word(struct hearth_handle *s, struct hth_unsaid *out)
 {
     int commit = s->objects && s->committed && !s->commit_said;
 
-    if (!commit && (!s->cancelled || s->cancel_said))
+    if (s->copying || (!commit && (!s->cancelled || s->cancel_said)))
         return 0;
     unsaid_fill(out, s, commit ? HTH_LOCAL_COMMIT : HTH_LOCAL_CANCEL, sizeof(out->m.head), -1,
             commit ? &s->commit_said : &s->cancel_said);

@@ -10,6 +10,8 @@
 #include "client/base/member.h"
 #include "core/format/ranks.h"
 
+struct hth_work;
+
 struct hth_kept_object {
     uint64_t slot, generation, bytes; /* bytes: as begin asked for them */
     uint64_t data_len, items_len;     /* once it is sealed */
@@ -38,6 +40,9 @@ struct hearth_handle {
     int committed, commit_said;
     int cancelled, cancel_said;
     int follow_said;
+    int copying; /* bytes come from GPUs still: SEAL, COMMIT and what ends the save wait for them */
+    int aborted; /* by its caller, while bytes came */
+    struct hth_work *work;          /* these copies; NULL: none */
     int closed;                     /* by its caller; freed once nothing of it is kept */
     int copied;                     /* COPIED has come, which may be before or after COMPLETE */
     struct hth_kept_object *object; /* [objects]; NULL: nothing is kept any more */

@@ -13,6 +13,8 @@
  */
 #include "mapped.h"
 
+#include "client/device/device.h"
+#include "client/device/pin.h"
 #include "core/base/map.h"
 #include "kept.h"
 #include "link_parts.h"
@@ -70,13 +72,23 @@ struct hth_slot_map *hth_slots_old_locked(struct hearth *h)
     return old;
 }
 
+/* A mapping that the driver knows is unmapped by the thread that tells the driver. */
+static void slot_unmap(struct hth_slot_map *m)
+{
+    if (m->pin)
+        hth_pin_close(m->pin);
+    else
+        munmap(m->base, m->bytes);
+    m->pin = NULL;
+}
+
 void hth_slots_unmap(struct hth_slot_map *list)
 {
     while (list) {
         struct hth_slot_map *m = list;
 
         list = m->next;
-        munmap(m->base, m->bytes);
+        slot_unmap(m);
         free(m);
     }
 }
@@ -112,7 +124,7 @@ static int slot_map_whole(struct hth_slot_map *m, const struct hth_slot_lent *le
         return hth_fail(err, HEARTH_ENOMEM, errno, "map a slot of %" PRIu64 " bytes: %s", bytes,
                 strerror(errno));
     if (m->base)
-        munmap(m->base, m->bytes);
+        slot_unmap(m);
     m->base = p;
     m->bytes = bytes;
     m->incarnation = lent->incarnation;
@@ -171,7 +183,24 @@ int hth_slot_get(struct hearth *h, const struct hth_slot_lent *lent, uint64_t by
      * per page. The memory itself is there. */
     if (!rc && (*out)->base != before && touch)
         madvise((*out)->base, bytes, MADV_POPULATE_WRITE);
+    if (!rc)
+        hth_slot_pin(h, *out);
     return rc;
+}
+
+void hth_slot_pin(struct hearth *h, struct hth_slot_map *slot)
+{
+    pthread_mutex_lock(&h->lock);
+    if (h->device && h->device->pin && !slot->pin)
+        slot->pin = hth_pin_open(h->device, slot->base, slot->bytes);
+    pthread_mutex_unlock(&h->lock);
+}
+
+void hth_slot_hold(struct hearth *h, struct hth_slot_map *slot)
+{
+    pthread_mutex_lock(&h->lock);
+    slot->users++;
+    pthread_mutex_unlock(&h->lock);
 }
 
 void hth_slot_put(struct hearth *h, struct hth_slot_map *slot)

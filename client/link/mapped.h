@@ -7,6 +7,8 @@
 #include "core/format/table.h"
 #include <sys/types.h>
 
+struct hth_pin;
+
 /* A slot of the engine's, mapped for writing. It stays mapped while its connection lasts. */
 struct hth_slot_map {
     struct hth_slot_map *next;
@@ -16,8 +18,9 @@ struct hth_slot_map {
     uint64_t incarnation; /* of the connection that its descriptor came over */
     unsigned char *base;
     uint64_t bytes;
-    uint32_t users; /* saves that write into it now */
-    int let_go;     /* the engine wants it unmapped once no save needs it */
+    uint32_t users;      /* saves that write into it now */
+    int let_go;          /* the engine wants it unmapped once no save needs it */
+    struct hth_pin *pin; /* registered with the GPU's driver, or about to be; NULL: not so */
 };
 
 /* A slot as the engine's answer LENT describes it; fd stays the caller's. */
@@ -37,6 +40,10 @@ static inline uint64_t hth_file_bytes(uint64_t bytes)
 int hth_slot_get(struct hearth *h, const struct hth_slot_lent *lent, uint64_t bytes, int touch,
         struct hth_slot_map **out, struct hearth_error *err);
 void hth_slot_put(struct hearth *h, struct hth_slot_map *slot);
+/* One more that needs it: hth_slot_put(). */
+void hth_slot_hold(struct hearth *h, struct hth_slot_map *slot);
+/* Has it pinned soon, if this rank saves GPU memory (h->device) and the option `pin` allows it. */
+void hth_slot_pin(struct hearth *h, struct hth_slot_map *slot);
 /* Unmaps what the engine waits for and no save needs. Before a slot is asked for. */
 void hth_slots_let_go(struct hearth *h);
 void hth_slots_fini(struct hearth *h);

@@ -220,6 +220,17 @@ static int report_fail(const struct hearth_report *r, size_t count, struct heart
             r->count, count, names, r->count > 10 ? ", ..." : "");
 }
 
+static int load_to_host(const struct hearth_piece *p, struct hearth_error *err)
+{
+    char key[HTH_KEY_TEXT];
+
+    if (p->memory == HEARTH_HOST)
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
+            "piece %s: this version loads into host memory only: load there and copy to the GPU",
+            hth_key_text(p->key, p->key_len, key));
+}
+
 /* With a report: what is missing is noted there. With a list: what is there is written. */
 static int load_lay_all(struct hearth_checkpoint *c, const struct hearth_piece *pieces,
         size_t count, struct hearth_report *report, struct hth_copies *list,
@@ -230,7 +241,7 @@ static int load_lay_all(struct hearth_checkpoint *c, const struct hearth_piece *
     int rc;
 
     for (size_t i = 0; i < count; i++) {
-        if ((rc = hth_piece_at(&laid, pieces, i, 1, err)))
+        if ((rc = hth_piece_at(&laid, pieces, i, 1, err)) || (rc = load_to_host(laid.piece, err)))
             return rc;
         if (wanted_init(&w, &laid))
             return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to load");

@@ -65,6 +65,38 @@ static int add_note_copy(
     return HEARTH_OK;
 }
 
+/* A piece in GPU memory: its header is written now. The rank makes no sums of the object then. */
+static int add_note_device(struct hearth_save *s, struct hth_copies *list,
+        const struct hth_laid *laid, const struct hth_device_at *where, unsigned char *at,
+        struct hearth_error *err)
+{
+    hth_save_open_object(s)->summed = 0;
+    list->crc = NULL;
+    if (!laid->again && hth_copies_head(list, laid->header, laid->header_len))
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of copies");
+    memcpy(at, laid->header, laid->header_len);
+    return hth_from_note(s, laid, where, at + laid->header_len, err);
+}
+
+static int add_note(struct hearth_save *s, struct hth_copies *list, const struct hth_laid *laid,
+        unsigned char *at, int staged, struct hearth_error *err)
+{
+    struct hth_device_at where;
+    char key[HTH_KEY_TEXT];
+    int device = hth_from_where(s, laid, &where, err);
+
+    if (device < 0)
+        return device;
+    if (!device)
+        return add_note_copy(list, laid, at + laid->header_len, err);
+    if (staged)
+        return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
+                "piece %s: GPU memory is not staged, since its bytes come later: hearth_save_add() "
+                "takes it",
+                hth_key_text(laid->piece->key, laid->piece->key_len, key));
+    return add_note_device(s, list, laid, &where, at, err);
+}
+
 /* Writes the header and the record. Notes the copy, if there is a list, and returns the place of
  * the payload, if out_data is set. */
 static int add_piece(struct hearth_save *s, const struct hth_laid *laid, struct hth_copies *list,
@@ -78,7 +110,7 @@ static int add_piece(struct hearth_save *s, const struct hth_laid *laid, struct 
     if (!list && (!s->h->opts.off || out_data))
         memcpy(at, laid->header, laid->header_len);
     if (list && (!s->h->opts.off || out_data))
-        rc = add_note_copy(list, laid, at + laid->header_len, err);
+        rc = add_note(s, list, laid, at, out_data != NULL, err);
     if (rc)
         return rc;
     if (out_data)
@@ -123,6 +155,8 @@ static int add_pieces(struct hearth_save *s, const struct hearth_piece *pieces, 
     struct hth_laid laid;
     int rc = HEARTH_OK;
 
+    if (copy && (!s->h->opts.off || out_data))
+        hth_from_begin(s);
     laid.header_len = 0;
     for (size_t i = 0; i < count && !rc; i++) {
         rc = hth_piece_at(&laid, pieces, i, copy, err);
@@ -133,10 +167,13 @@ static int add_pieces(struct hearth_save *s, const struct hearth_piece *pieces, 
         rc = add_no_room(&before, hearth_save_bytes(pieces, count, NULL, 0), count, err);
     if (!rc)
         rc = hth_seen_take(s, &before, err);
+    if (!rc)
+        rc = hth_from_run(s, err);
     if (rc)
         *hth_save_open_object(s) = before;
     else
         hth_crew_run(s->h->crew, list);
+    hth_from_clear(s);
     hth_copies_clear(list);
     return rc;
 }

@@ -44,8 +44,10 @@ int hearth_save_seal(struct hearth_save *save, struct hearth_error *err)
     rc = seal_all(save, err);
     if (!rc && !save->h->opts.off)
         rc = hth_handle_seal(save->handle, err);
-    if (!rc)
+    if (!rc) {
+        hth_from_end(save, 0);
         return HEARTH_OK;
+    }
     if (save->step == HEARTH_STEP_LATER)
         return hth_while(err, rc, "seal a save");
     return hth_while(err, rc, "seal step %" PRIu64, save->step);
@@ -153,6 +155,7 @@ int hearth_save_commit(
     for (uint32_t i = 0; i < save->objects; i++)
         bytes += save->object[i].data_len;
     hth_handle_written(save->handle, bytes);
+    hth_from_end(save, 0);
     if (out_handle) {
         *out_handle = save->handle;
         save->handle = NULL;

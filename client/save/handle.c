@@ -146,7 +146,7 @@ int hth_handle_commit(struct hearth_handle *s, struct hearth_error *err)
     rc = s->status.code ? handle_failed(&s->status, err) : HEARTH_OK;
     if (!rc) {
         s->committed = 1;
-        if (s->status.level < HEARTH_WRITTEN)
+        if (!s->copying && s->status.level < HEARTH_WRITTEN)
             s->status.level = HEARTH_WRITTEN;
         hth_say_locked(s->h);
     }
@@ -155,13 +155,49 @@ int hth_handle_commit(struct hearth_handle *s, struct hearth_error *err)
     return rc;
 }
 
+static void handle_abort_locked(struct hearth_handle *s)
+{
+    if (s->token && s->incarnation == hth_incarnation_locked(s->h) && hth_is_connected(s->h))
+        hth_give_locked(s->h, HTH_LOCAL_ABORT, s->token);
+    s->token = 0;
+}
+
 void hth_handle_abort(struct hearth_handle *s)
 {
     struct hearth *h = s->h;
 
     pthread_mutex_lock(&h->lock);
-    if (s->token && s->incarnation == hth_incarnation_locked(h) && hth_is_connected(h))
-        hth_give_locked(h, HTH_LOCAL_ABORT, s->token);
+    s->aborted = s->copying; /* the engine would lend slots that a GPU still writes */
+    if (!s->aborted)
+        handle_abort_locked(s);
+    pthread_mutex_unlock(&h->lock);
+}
+
+void hth_handle_copies(struct hearth_handle *s, struct hth_work *work)
+{
+    pthread_mutex_lock(&s->h->lock);
+    s->work = work;
+    s->copying = 1;
+    pthread_mutex_unlock(&s->h->lock);
+}
+
+void hth_handle_copied(struct hearth_handle *s, const struct hearth_error *err)
+{
+    struct hearth *h = s->h;
+
+    pthread_mutex_lock(&h->lock);
+    s->copying = 0;
+    if (err && !s->status.code) {
+        s->status.code = HEARTH_EFAILED;
+        snprintf(s->status.text, sizeof(s->status.text), "%.255s", err->text);
+        hth_kept_end_locked(s);
+    }
+    if (s->status.code || s->aborted)
+        handle_abort_locked(s);
+    else if (s->committed && s->status.level < HEARTH_WRITTEN)
+        s->status.level = HEARTH_WRITTEN;
+    hth_events_settle_locked(s); /* it may be gone from here on */
+    hth_hear_locked(h);
     pthread_mutex_unlock(&h->lock);
 }
 
@@ -182,13 +218,18 @@ void hearth_handle_close(struct hearth_handle *handle)
     hth_events_drop(handle);
 }
 
+#define COPYING "GPU memory is still being copied into the slot"
+
 static int handle_too_late(
-        const struct hearth_status *st, uint32_t level, uint32_t ms, struct hearth_error *err)
+        const struct hearth_handle *s, uint32_t level, uint32_t ms, struct hearth_error *err)
 {
+    const struct hearth_status *st = &s->status;
+    const char *text = s->copying && !st->text[0] ? COPYING : st->text;
+
     return hth_fail(err, HEARTH_ETIMEOUT, 0,
             "step %" PRIu64 " (attempt %u%s) is %s and not %s after %u ms%s%s", st->step,
             hth_attempt_count(st->attempt), hth_attempt_of(st->attempt), hth_level_name(st->level),
-            hth_level_name(level), ms, st->text[0] ? ": " : "", st->text);
+            hth_level_name(level), ms, text[0] ? ": " : "", text);
 }
 
 static int handle_has_reached(const struct hearth_handle *s, uint32_t level)
@@ -196,6 +237,15 @@ static int handle_has_reached(const struct hearth_handle *s, uint32_t level)
     if (s->status.level == HEARTH_OFF)
         return 1;
     return level == HEARTH_COPIED ? s->copied : s->status.level >= level;
+}
+
+#define COPYING_MS 2u /* no packet comes when bytes from a GPU have arrived */
+
+static uint64_t handle_soon(uint64_t until)
+{
+    uint64_t soon = hth_until_ms(COPYING_MS);
+
+    return soon < until ? soon : until;
 }
 
 static int handle_wait_locked(
@@ -210,10 +260,10 @@ static int handle_wait_locked(
         if (handle_has_reached(s, level))
             return HEARTH_OK;
         if (hth_mono_ms() >= until)
-            return handle_too_late(&s->status, level, ms, err);
+            return handle_too_late(s, level, ms, err);
         if ((rc = hth_connected_locked(s->h, until, err)))
             return hth_while(err, rc, "wait for step %" PRIu64, s->status.step);
-        hth_hear_one_locked(s->h, until);
+        hth_hear_one_locked(s->h, s->copying ? handle_soon(until) : until);
     }
 }
 
@@ -262,6 +312,8 @@ int hearth_test(struct hearth_handle *handle, struct hearth_status *out, struct 
     pthread_mutex_lock(&h->lock);
     hth_hear_locked(h);
     now = handle->status;
+    if (handle->copying && !now.text[0])
+        snprintf(now.text, sizeof(now.text), "%s", COPYING);
     if (!h->opts.off && !now.code && now.level < HEARTH_PROTECTED && !hth_is_connected(h))
         handle_engine_gone(h, &now);
     pthread_mutex_unlock(&h->lock);

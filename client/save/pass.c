@@ -86,6 +86,8 @@ static int pass_give(struct hearth_save *s, struct hearth_ticket *out, struct he
         ticket_put(out, OFF, a.secret, 0, s->object[0].room, s->wait_ms);
         return HEARTH_OK;
     }
+    if ((rc = hth_from_wait(s, HTH_PROMPT_MS + s->wait_ms, err)))
+        return rc;
     hth_save_finish_object(s, 0);
     if ((rc = pass_ask_give(s, &a, err)))
         return rc;
@@ -103,6 +105,7 @@ int hearth_save_give(struct hearth_save *save, struct hearth_ticket *out, struct
         hearth_save_abort(save);
         return hth_while(err, rc, "give a save");
     }
+    hth_from_end(save, 0);
     hth_save_dispose(save);
     return HEARTH_OK;
 }

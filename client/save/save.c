@@ -48,6 +48,7 @@ static void save_free(void *spare)
 
     hth_seen_close(s->scratch.seen);
     hth_copies_fini(&s->scratch.copies);
+    hth_from_list_fini(&s->scratch.from);
     free(s->scratch.items);
     free(s);
 }
@@ -115,6 +116,7 @@ void hearth_save_abort(struct hearth_save *save)
         return;
     if (!save->h->opts.off)
         hth_handle_abort(save->handle);
+    hth_from_end(save, 1);
     hth_save_dispose(save);
 }
 
@@ -418,6 +420,7 @@ int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes,
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to begin a save");
     }
     s->wait_ms = o.wait_ms;
+    s->stream = o.stream;
     if ((rc = hth_save_add_object(s, bytes, &o, err))) {
         hearth_save_abort(s); /* where it was lent, and is of no use to us */
         if (step == HEARTH_STEP_LATER)

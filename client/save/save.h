@@ -8,8 +8,10 @@
 #include "client/base/limits.h"
 #include "client/link/link.h"
 #include "client/slots/copy.h"
+#include "from_device.h"
 #include "handle.h"
 
+struct hth_from;
 struct hth_seen;
 
 struct hearth_save {
@@ -25,12 +27,15 @@ struct hearth_save {
     struct hth_scratch {
         unsigned char *items; /* [object.items_len] table records of the open object */
         size_t items_room;
-        struct hth_copies copies; /* of the call that runs */
-        struct hth_seen *seen;    /* seen.c; NULL: none so far */
-    } scratch;                    /* its memory goes from save to save: new pages are slow */
-    uint32_t early;               /* common objects that wait for the step to be known */
-    uint64_t asked_step;          /* of a set_step that ended without an answer */
-    uint32_t asked_attempt;       /* of it; 0: there is none, or the engine counts */
+        struct hth_copies copies;  /* of the call that runs */
+        struct hth_from_list from; /* likewise, from GPUs */
+        struct hth_seen *seen;     /* seen.c; NULL: none so far */
+    } scratch;                     /* its memory goes from save to save: new pages are slow */
+    struct hth_from *from;         /* copies from GPUs, more of which may follow; NULL: none */
+    void *stream;                  /* of begin: they start after what is in it at each call */
+    uint32_t early;                /* common objects that wait for the step to be known */
+    uint64_t asked_step;           /* of a set_step that ended without an answer */
+    uint32_t asked_attempt;        /* of it; 0: there is none, or the engine counts */
 };
 
 static inline struct hth_written *hth_save_open_object(struct hearth_save *s)

@@ -12,8 +12,6 @@
 
 #include <string.h>
 
-#define DEVICE 10u /* reserved in enum hearth_memory */
-
 static const int64_t zeros[HTH_DIMS_MAX];
 
 static int piece_wrong(
@@ -57,10 +55,7 @@ static int piece_check(const struct hearth_piece *p, size_t i, struct hearth_err
         return rc;
     if (!hearth_dtype_bytes((enum hearth_dtype)p->dtype))
         return piece_wrong(err, p, HEARTH_EINVAL, "its dtype is none of enum hearth_dtype");
-    if (p->memory == DEVICE)
-        return piece_wrong(err, p, HEARTH_EUNSUPPORTED,
-                "device memory is not supported by this version: copy to the host first");
-    if (p->memory != HEARTH_HOST)
+    if (p->memory != HEARTH_HOST && p->memory != HEARTH_CUDA)
         return piece_wrong(err, p, HEARTH_EINVAL, "its memory is none of enum hearth_memory");
     if (p->ndim > HTH_DIMS_MAX || (p->ndim && !p->shape))
         return piece_wrong(err, p, HEARTH_EINVAL, "it needs a shape of at most 64 dimensions");

@@ -140,9 +140,14 @@ HEARTH_API int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes
  * have at most 1024 bytes. A rank saves each box of a key once, in whichever of its objects;
  * several ranks may save the same box, of the same bytes then: each reads the copy that is nearest
  * to it.
+ * Pieces in GPU memory (HEARTH_CUDA, or the driver says so) are copied after the call, beside
+ * training: hearth_save_fence() says when they may be changed. Their `from` stays allocated until
+ * then.
  * Errors: HEARTH_EINVAL naming the key, also where this box of it is in the rank's save already
  * (pieces without elements aside), and nothing was added; HEARTH_ENOSPC past the bytes of begin
- * (nothing was copied); HEARTH_ESTATE after byte strings in the same object. */
+ * (nothing was copied); HEARTH_ESTATE after byte strings in the same object; HEARTH_EUNSUPPORTED
+ * naming the key for GPU memory with more than three dimensions of strides; HEARTH_EIO naming key,
+ * GPU and the driver's number: if that happens after copies began, the save has failed. */
 HEARTH_API int hearth_save_add(struct hearth_save *save, const struct hearth_piece *pieces,
         size_t count, struct hearth_error *err);
 

@@ -20,6 +20,11 @@ enum hearth_start {
     HEARTH_START_IN_PROCESS = 20, /* a thread of this process; one process per node */
 };
 
+enum hearth_pin {
+    HEARTH_PIN_AUTO = 0, /* slots that GPU memory is saved into are registered with its driver */
+    HEARTH_PIN_NO = 10,  /* never: copies go through two pinned buffers of 16 MiB for each GPU */
+};
+
 enum hearth_network {
     HEARTH_NETWORK_HOSTILE = 0, /* off loopback a key is needed; a library's TCP does not listen */
     HEARTH_NETWORK_TRUSTED =
@@ -106,6 +111,8 @@ struct hearth_opts {
     /* 1 to 8 threads of the engine that copy, check and encrypt what the transport tcp carries; 0:
      * one for each 8 processors */
     uint32_t lanes;
+
+    uint32_t pin; /* enum hearth_pin */
 };
 HEARTH_SIZED(hearth_opts);
 #define HEARTH_OPTS_INIT HEARTH_INIT(hearth_opts)
@@ -129,6 +136,11 @@ struct hearth_begin_opts {
      * regular set */
     const uint32_t *ranks;
     size_t rank_count;
+
+    /* CUstream or hipStream_t: pieces in GPU memory are copied after the work that is in this
+     * stream when hearth_save_add() is called. NULL: the default stream of each GPU. Borrowed until
+     * commit, seal, give or abort. Read only with the first begin of the save */
+    void *stream;
 };
 HEARTH_SIZED(hearth_begin_opts);
 #define HEARTH_BEGIN_OPTS_INIT HEARTH_INIT(hearth_begin_opts)

@@ -89,6 +89,27 @@ HEARTH_API int hearth_save_give(
 HEARTH_API int hearth_save_take(struct hearth *h, const struct hearth_ticket *ticket,
         struct hearth_save **out_save, struct hearth_error *err);
 
+/*
+ * GPU memory. hearth_save_add() of pieces in GPU memory returns when their copies are enqueued; the
+ * tensors may be changed once these are done. The fence makes `stream` (CUstream, hipStream_t) wait
+ * for all copies of the save so far: what is enqueued there after the call may change the tensors.
+ * hearth_handle_fence() is the same after commit. A save without pieces in GPU memory has nothing
+ * to wait for.
+ *
+ * stream   NULL: the call itself waits until the copies are done. The default stream as a stream is
+ *          CU_STREAM_LEGACY (1), that of a thread CU_STREAM_PER_THREAD (2).
+ * Waits    With a stream only while copies go through the two buffers of 16 MiB, until the last one
+ *          has left the GPU: while the slot is not pinned yet, or is never (opts.pin). At most
+ *          opts.save_ms.
+ * Errors   HEARTH_ETIMEOUT      the copies did not end in opts.save_ms
+ *          HEARTH_EUNSUPPORTED  `stream` is being captured into a graph
+ *          others               a copy has failed, and with it the save: key, GPU and the driver's
+ *                               number
+ */
+HEARTH_API int hearth_save_fence(struct hearth_save *save, void *stream, struct hearth_error *err);
+HEARTH_API int hearth_handle_fence(
+        struct hearth_handle *handle, void *stream, struct hearth_error *err);
+
 /* One more object of this rank in the same save; what is added from here on goes there. An error is
  * this call's alone: the object before it stays open, and the save goes on as it was. Errors:
  * HEARTH_EEXIST the rank has an object of this name in the save; HEARTH_ENOSPC, HEARTH_EBUSY no

@@ -99,6 +99,16 @@ static int save_seal(void)
     return hearth_save_seal(scene.save, err);
 }
 
+static int save_fence(void)
+{
+    return hearth_save_fence(scene.save, NULL, err);
+}
+
+static int handle_fence(void)
+{
+    return hearth_handle_fence(scene.handle, NULL, err);
+}
+
 static int save_commit(void)
 {
     int rc = hearth_save_commit(scene.save, &scene.handle, err);
@@ -368,8 +378,10 @@ const struct call calls_own[] = { { .name = "hearth_save_begin", .make = save_be
     { .name = "hearth_save_places", .make = save_places },
     { .name = "hearth_save_data", .make = save_data },
     { .name = "hearth_save_put_common", .make = save_put_common },
+    { .name = "hearth_save_fence", .make = save_fence },
     { .name = "hearth_save_seal", .make = save_seal },
     { .name = "hearth_save_commit", .make = save_commit },
+    { .name = "hearth_handle_fence", .make = handle_fence },
     { .name = "hearth_test", .make = handle_test },
     { .name = "hearth_handle_id", .make = handle_id }, { .name = "hearth_cancel", .make = cancel },
     { .name = "hearth_handle_close", .make = handle_close },

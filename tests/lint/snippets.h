@@ -17,5 +17,5 @@ extern uint32_t rank, world;
 extern uint64_t bytes, step, first, last;
 extern size_t n;
 extern int64_t offset[], shape[];
-extern void *weights, *dst;
+extern void *weights, *dst, *stream;
 void train(uint64_t step);

@@ -86,7 +86,7 @@ class Opts(Sized):
         ("off", U32), ("lease_bytes", U64), ("spare_bytes", U64), ("log", P), ("log_arg", P),
         ("log_level", U32), ("allow_slower", U32), ("fabric_library", STR),
         ("ucx_library", STR), ("bad_after", U32), ("integrity", U32),
-        ("machine", STR), ("lanes", U32)]
+        ("machine", STR), ("lanes", U32), ("pin", U32)]
 
 
 def rank_list(ranks: Iterable[int]) -> Any:
@@ -99,7 +99,7 @@ def rank_list(ranks: Iterable[int]) -> Any:
 
 class BeginOpts(Sized):
     _fields_ = [("struct_size", SIZE), ("name", STR), ("wait_ms", U32), ("cancel_old", U32),
-                ("ranks", P), ("rank_count", SIZE)]
+                ("ranks", P), ("rank_count", SIZE), ("stream", P)]
 
 
 class RecoverOpts(Sized):

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Saves of GPU memory that go wrong: refused by name, failed with key, GPU and number. */
+#include "check.h"
+#include "fakegpu.h"
+#include "rank.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#define N 300000u
+
+static struct rank r;
+static void *context;
+static float was[N];
+static const int64_t all[] = { N };
+static struct hearth_error err;
+
+static void start(void)
+{
+    fakegpu_start("recent", 2);
+    context = fakegpu_context(0);
+    fakegpu_current(context);
+    rank_start(&r);
+    rank_open(&r);
+}
+
+static void stop(void)
+{
+    rank_end(&r);
+    cr_expect(zero(u64, fakegpu()->sins), "%s", fakegpu()->sin);
+}
+
+TestSuite(gpu_wrong, .init = start, .fini = stop);
+
+static void pause_ms(unsigned ms)
+{
+    struct timespec t = { .tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000 };
+
+    nanosleep(&t, NULL);
+}
+
+static struct hearth_piece tensor(const char *key, int device)
+{
+    uint64_t at = fakegpu_alloc(fakegpu_context(device), sizeof(was), FAKEGPU_PLAIN);
+    struct hearth_piece p = rank_piece(key, (void *)(uintptr_t)at, 1, all);
+
+    rank_fill(was, N, 4);
+    fakegpu_poke(at, was, sizeof(was));
+    p.memory = HEARTH_CUDA;
+    return p;
+}
+
+static struct hearth_save *begin(uint64_t step, const struct hearth_piece *p)
+{
+    struct hearth_begin_opts o = HEARTH_BEGIN_OPTS_INIT;
+    struct hearth_save *save = NULL;
+
+    o.wait_ms = 5000;
+    must(hearth_save_begin(r.h, step, hearth_save_bytes(p, 1, NULL, 0), &o, &save, &err), err);
+    return save;
+}
+
+static void save_one(uint64_t step, const struct hearth_piece *p)
+{
+    struct hearth_save *save = begin(step, p);
+
+    must(hearth_save_add(save, p, 1, &err), err);
+    rank_protect(rank_commit(save));
+}
+
+static uint64_t pin_slots(const struct hearth_piece *p)
+{
+    uint64_t step = 1;
+
+    for (; step < 5; step++) {
+        save_one(step, p);
+        pause_ms(100);
+    }
+    return step;
+}
+
+static void says(const char *what)
+{
+    cr_expect(ne(ptr, strstr(err.text, what), NULL), "no '%s' in: %s", what, err.text);
+}
+
+Test(gpu_wrong, what_is_not_supported_is_refused_with_its_key)
+{
+    static const int64_t shape[] = { 2, 2, 2, 2 }, strides[] = { 1000, 100, 20, 3 };
+    struct hearth_piece p = tensor("good", 0),
+                        bad = rank_piece("k", (void *)(uintptr_t)p.from, 4, shape);
+    struct hearth_save *save = begin(1, &p);
+    struct hearth_checkpoint *ckpt;
+    void *place;
+
+    bad.strides = strides;
+    must_fail(hearth_save_add(save, &bad, 1, &err), HEARTH_EUNSUPPORTED);
+    says("'k'");
+    says("contiguous()");
+    must_fail(hearth_save_stage(save, &p, 1, &place, &err), HEARTH_EUNSUPPORTED);
+    says("'good'");
+    bad = rank_piece("host", was, 1, all);
+    bad.memory = HEARTH_CUDA;
+    must_fail(hearth_save_add(save, &bad, 1, &err), HEARTH_EINVAL);
+    says("'host'");
+    must(hearth_save_add(save, &p, 1, &err), err);
+    rank_protect(rank_commit(save));
+    ckpt = rank_recover(r.h, 1);
+    must_fail(hearth_load(ckpt, &p, 1, 0, NULL, &err), HEARTH_EUNSUPPORTED);
+    says("'good'");
+    hearth_checkpoint_close(ckpt);
+}
+
+Test(gpu_wrong, under_the_kill_switch_gpu_memory_is_not_touched)
+{
+    struct hearth_piece p = tensor("x", 0);
+    struct hearth_opts o = r.opts;
+    struct hearth_save *save;
+    struct hearth *off;
+    uint64_t calls;
+    void *place;
+
+    o.off = 1;
+    must(hearth_open(&o, &off, &err), err);
+    must(hearth_save_begin(off, 1, 1 << 22, NULL, &save, &err), err);
+    must_fail(hearth_save_stage(save, &p, 1, &place, &err), HEARTH_EUNSUPPORTED);
+    calls = fakegpu_calls(NULL);
+    must(hearth_save_add(save, &p, 1, &err), err);
+    must(hearth_save_fence(save, NULL, &err), err);
+    must(hearth_save_commit(save, NULL, &err), err);
+    cr_expect(eq(u64, fakegpu_calls(NULL), calls));
+    hearth_close(off, HEARTH_KEEP);
+}
+
+Test(gpu_wrong, host_memory_costs_one_question_a_piece)
+{
+    struct hearth_piece p = rank_piece("x", was, 1, all);
+
+    save_one(1, &p); /* finds the driver */
+    fakegpu_calls_reset();
+    save_one(2, &p);
+    cr_expect(eq(u64, fakegpu_calls(NULL), fakegpu_calls("cuPointerGetAttributes")));
+    cr_expect(eq(u64, fakegpu_calls(NULL), 1));
+}
+
+Test(gpu_wrong, a_stream_that_is_captured_is_refused_and_the_save_goes_on)
+{
+    struct hearth_piece p = tensor("x", 0);
+    struct hearth_begin_opts o = HEARTH_BEGIN_OPTS_INIT;
+    void *stream = fakegpu_stream();
+    struct hearth_save *save;
+
+    o.stream = stream;
+    must(hearth_save_begin(r.h, 1, hearth_save_bytes(&p, 1, NULL, 0), &o, &save, &err), err);
+    fakegpu_capture(stream, 1);
+    must_fail(hearth_save_add(save, &p, 1, &err), HEARTH_EUNSUPPORTED);
+    says("'x'");
+    fakegpu_capture(stream, 0);
+    must(hearth_save_add(save, &p, 1, &err), err);
+    fakegpu_capture(stream, 1);
+    must_fail(hearth_save_fence(save, stream, &err), HEARTH_EUNSUPPORTED);
+    fakegpu_capture(stream, 0);
+    must(hearth_save_fence(save, stream, &err), err);
+    rank_protect(rank_commit(save));
+}
+
+Test(gpu_wrong, a_copy_that_the_driver_refuses_fails_this_save_alone)
+{
+    struct hearth_piece p = tensor("x", 0);
+    uint64_t step = pin_slots(&p);
+    struct hearth_save *save = begin(step, &p);
+    struct hearth_handle *handle;
+
+    fakegpu_refuse("cuMemcpyDtoHAsync_v2", 0, 1);
+    must_fail(hearth_save_add(save, &p, 1, &err), HEARTH_EINVAL);
+    says("'x'");
+    says("GPU 0");
+    must_fail(hearth_save_add(save, &p, 1, &err), HEARTH_EINVAL);
+    handle = rank_commit(save);
+    must_fail(hearth_wait(handle, HEARTH_PROTECTED, 5000, &err), HEARTH_EFAILED);
+    says("'x'");
+    hearth_handle_close(handle);
+    save_one(step + 1, &p);
+}
+
+static void breaks(uint64_t step, struct hearth_piece *p, struct hearth_piece *other)
+{
+    struct hearth_save *save = begin(step, p);
+    struct hearth_handle *handle;
+
+    fakegpu()->hold = 1;
+    must(hearth_save_add(save, p, 1, &err), err);
+    handle = rank_commit(save);
+    fakegpu_break(0, 700);
+    fakegpu()->hold = 0;
+    must_fail(hearth_wait(handle, HEARTH_PROTECTED, 5000, &err), HEARTH_EFAILED);
+    says("'x'");
+    says("GPU 0");
+    says("700");
+    must_fail(hearth_handle_fence(handle, NULL, &err), HEARTH_EIO);
+    hearth_handle_close(handle);
+    save_one(step + 1, other);
+}
+
+Test(gpu_wrong, a_lost_context_fails_the_save_and_another_gpu_still_works)
+{
+    struct hearth_piece p = tensor("x", 0), other = tensor("y", 1);
+
+    breaks(pin_slots(&p), &p, &other);
+}
+
+Test(gpu_wrong, a_lost_context_fails_a_save_through_the_buffers_too)
+{
+    struct hearth_piece p = tensor("x", 0), other = tensor("y", 1);
+
+    breaks(1, &p, &other);
+}
+
+Test(gpu_wrong, pinning_that_is_refused_is_one_warning_with_the_number)
+{
+    struct hearth_piece p = tensor("x", 0);
+    char text[1000];
+    uint32_t level;
+    int found = 0;
+
+    fakegpu_refuse("cuMemHostRegister_v2", 0, 2);
+    fakegpu_refuse("cuMemHostRegister_v2", 1, 2);
+    fakegpu_refuse("cuMemHostRegister_v2", 2, 2);
+    save_one(1, &p);
+    pause_ms(200);
+    save_one(2, &p);
+    while (hearth_log_poll(r.h, &level, text, sizeof(text)))
+        if (!strncmp(text, "pin: ", 5)) {
+            cr_expect(eq(u32, level, HEARTH_LOG_WARN), "%s", text);
+            cr_expect(ne(ptr, strstr(text, "cuMemHostRegister"), NULL), "%s", text);
+            found++;
+        }
+    cr_expect(eq(int, found, 1));
+}
