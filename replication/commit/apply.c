@@ -176,20 +176,6 @@ static int apply_has_map(const struct hth_commit *c, const struct hth_head *head
            hth_places_decode(out, bytes, len, NULL) == HEARTH_OK;
 }
 
-/* The head came without its map. The map comes as a blob, or with the head that answers this node's
- * ALIVE. */
-static void apply_await(struct hth_commit *c, const struct hth_head *head)
-{
-    struct hth_blob_id id = head_map_id(head);
-
-    if (head->position < c->awaited.position)
-        return;
-    if (c->awaited.position && c->awaited.mapped != head->mapped)
-        hth_blobs_forget(c->ctx, head_map_id(&c->awaited).save);
-    c->awaited = *head;
-    (void)hth_blob_fetch(c->ctx, &id, HTH_NODE_NONE, NULL);
-}
-
 /* A map blob that has come stays, for the nodes below this one. A map blob that has not come is no
  * longer requested. */
 static void apply_await_no_more(struct hth_commit *c)
@@ -225,6 +211,39 @@ static void apply_take(struct hth_commit *c, const struct hth_head *head, struct
         member_mapped(c);
 }
 
+/* The map of the head that is awaited. */
+static void apply_map(struct hth_commit *c, const unsigned char *bytes, size_t len)
+{
+    struct hth_head head = c->awaited;
+    struct hth_places map;
+
+    if (!c->joined || head.position <= c->head.position ||
+            !apply_has_map(c, &head, bytes, len, &map))
+        return;
+    c->unsure = 0;
+    apply_take(c, &head, &map);
+    if (node_is_lost(c, c->ctx->epoch->self))
+        heartbeat_behind(c, 0);
+}
+
+/* The head came without its map. The map comes as a blob, or with the head that answers this node's
+ * ALIVE. */
+static void apply_await(struct hth_commit *c, const struct hth_head *head)
+{
+    struct hth_blob_id id = head_map_id(head);
+    const unsigned char *bytes;
+    size_t len;
+
+    if (head->position < c->awaited.position)
+        return;
+    if (c->awaited.position && c->awaited.mapped != head->mapped)
+        hth_blobs_forget(c->ctx, head_map_id(&c->awaited).save);
+    c->awaited = *head;
+    (void)hth_blob_fetch(c->ctx, &id, HTH_NODE_NONE, NULL);
+    if ((bytes = hth_blob_find(c->ctx, &id, &len))) /* the map was here before its head */
+        apply_map(c, bytes, len);
+}
+
 /* A head of another epoch is ignored, unless a simulator run leaves out the fence. */
 static int apply_is_ours(const struct hth_commit *c, const struct hth_head *head)
 {
@@ -255,7 +274,8 @@ void apply_head(struct hth_commit *c, const unsigned char *bytes, size_t len)
     heartbeat_contact(c);
     if (!apply_has_map(c, &head, map_bytes, map_len, &map)) {
         apply_await(c, &head);
-        heartbeat_behind(c, unsure);
+        if (c->awaited.position)
+            heartbeat_behind(c, unsure);
         return;
     }
     c->unsure = 0;
@@ -271,14 +291,5 @@ void apply_head(struct hth_commit *c, const unsigned char *bytes, size_t len)
 
 void hth_commit_map(struct hth_commit *c, const unsigned char *bytes, size_t len)
 {
-    struct hth_head head = c->awaited;
-    struct hth_places map;
-
-    if (!c->joined || head.position <= c->head.position ||
-            !apply_has_map(c, &head, bytes, len, &map))
-        return;
-    c->unsure = 0;
-    apply_take(c, &head, &map);
-    if (node_is_lost(c, c->ctx->epoch->self))
-        heartbeat_behind(c, 0);
+    apply_map(c, bytes, len);
 }
