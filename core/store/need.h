@@ -4,8 +4,8 @@
  * count by this.
  *
  *     slot   = an object's file x 17/16, rounded up to 2 MiB
- *     slots  = (keep + 1) x (slot of each object of the node's ranks, and of each copy that it holds;
- *                            with more than one node also one of the largest slot)
+ *     slots  = (keep + 1) x slot of each object of the node's ranks, and of each copy that it
+ *              holds; with more than one node also one of the largest slot
  *     mount  = slots + reserve;  reserve = 1/16 of the mount, at most 64 MiB
  *
  * The reserve is for records, common objects and whatever else lies on the mount: at most half of
@@ -17,7 +17,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HTH_SLOT_ROUND (UINT64_C(2) << 20) /* bytes: slots are multiples of it */
+#define HTH_SLOT_ROUND  (UINT64_C(2) << 20) /* bytes: slots are multiples of it */
+
+/* Slots of the largest size on each node of several, beside those of its objects: a copy that a map
+ * has moved here lies in such a slot. With so many places more than when the epoch began a node
+ * surely has room for the copies of a kept save, and not for saves, which need keep + 1 slots for
+ * each place. So maps give each place back as soon as its node is not lost. */
+#define HTH_NEED_MOVING 1u
 
 /* Of a slot for a file of so many bytes. */
 uint64_t hth_need_slot(uint64_t bytes);

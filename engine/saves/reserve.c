@@ -7,6 +7,7 @@
  */
 #include "reserve.h"
 
+#include "core/store/need.h"
 #include "engine/state/node_state.h"
 #include "loan.h"
 #include "replication/held/slots.h"
@@ -86,12 +87,14 @@ static size_t reserve_more(const struct hth_node *n, uint64_t largest, uint64_t 
     return count;
 }
 
-/* Adds a slot of the largest size for each save, for maps that are not settled. */
+/* Adds slots of the largest size: on each node of several for copies that a map moves here; on a
+ * single node for readers, one for each save. */
 static size_t reserve_for_maps(const struct hth_node *n, uint64_t largest, uint64_t *bytes)
 {
+    uint32_t slots = n->epoch.nodes > 1 ? HTH_NEED_MOVING : n->ctx.opts.keep + 1;
     size_t count = 0;
 
-    for (uint32_t g = 0; g <= n->ctx.opts.keep && largest; g++)
+    while (largest && count < slots)
         bytes[count++] = largest;
     return count;
 }
@@ -274,7 +277,7 @@ int reserve_room(struct hth_node *n, uint32_t rank, uint64_t object,
 
     if (!n->env.store->ops->enough)
         return HEARTH_OK;
-    max = reserve_save(n, like, NULL, rank, object, NULL) * saves + 1;
+    max = reserve_save(n, like, NULL, rank, object, NULL) * saves + HTH_NEED_MOVING;
     if (!(bytes = calloc(max, sizeof(*bytes))))
         return hth_fail(err, HEARTH_ENOMEM, 0, "%zu sizes", max);
     for (uint32_t k = 0; k < saves; k++)
@@ -282,7 +285,7 @@ int reserve_room(struct hth_node *n, uint32_t rank, uint64_t object,
     for (size_t i = 0; i < count; i++)
         largest = bytes[i] > largest ? bytes[i] : largest;
     if (n->epoch.nodes > 1) /* the next map may assign a copy of a kept save to this node */
-        bytes[count++] = largest;
+        count += reserve_for_maps(n, largest, bytes + count);
     rc = n->env.store->ops->enough(n->env.store, bytes, count, err);
     free(bytes);
     return rc;

@@ -8,6 +8,9 @@
  *       ▲                                └ the newest head is sent to it now and then        │
  *       └────────── 2 x dead_ms later, unless it was lost twice in ten minutes ──────────────┘
  *
+ * A node has its own places as soon as it has RETURNED, and is given places of others when it is
+ * reachable.
+ *
  * A sign of life is a connection, or any fact with a newer life or count than the note quotes, by
  * whatever way it comes. Pairs of nodes that do not reach each other: pairs.c.
  *

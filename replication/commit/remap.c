@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A place stays with its node while that node is not lost. It returns home (to the node that it had
- * as the epoch began) when that node is reachable for long enough, and otherwise to the least
- * loaded node that shares no domain with the other places of its rank.
+ * A place stays with its node while that node is not lost. Then it goes to the least loaded node
+ * that shares no domain with the other places of its rank. It returns home (to the node that it had
+ * as the epoch began) as soon as that node is not lost: only there is surely room for its saves
+ * (core/store/need.h).
  *
- * A node has room for what it held as the epoch began, and for one more place. Places beyond that
- * go to any node that has room, also one that has only just returned: if many nodes are lost and
- * return again and again, the few that never were lost would otherwise have all places.
+ * A node has room for what it held as the epoch began, and for a copy that moves. Places beyond
+ * that go to any node that has room, also one that has only just returned: if many nodes are lost
+ * and return again and again, the few that never were lost would otherwise have all places.
  *
  * The last map and the next one have the same order, so both are read side by side. The nodes
  * before `from` have more than the least load, so a search begins there, and mostly ends there.
@@ -14,6 +15,7 @@
 #include "remap.h"
 
 #include "core/base/fail.h"
+#include "core/store/need.h"
 
 #include <stdlib.h>
 
@@ -174,7 +176,7 @@ static void remap_least(struct remap *s)
 
 static int node_has_room(const struct remap *s, uint32_t node)
 {
-    return s->load[node] <= s->first[node];
+    return s->load[node] < s->first[node] + HTH_NEED_MOVING;
 }
 
 /* The nodes that are not lost and have room after all places that may return home have returned. */
@@ -280,17 +282,14 @@ static int place_is_too_much(const struct remap *s, uint32_t rank, uint32_t plac
 {
     uint32_t at = *place_at(s, rank, place);
 
-    return at != place_home(s, rank, place) && s->load[at] > s->first[at] + 1;
+    return at != place_home(s, rank, place) && s->load[at] > s->first[at] + HTH_NEED_MOVING;
 }
 
-/* Home, if that node is not lost and has room, otherwise to any node that has; or it stays. */
+/* To any node that has room; or it stays. */
 static void place_relieve(struct remap *s, uint32_t rank, uint32_t place)
 {
-    uint32_t to = place_home(s, rank, place), level = s->in->base->level;
+    uint32_t to = place_find_roomy(s, rank, place, s->in->base->level, HTH_REACHABLE);
 
-    if (s->in->reach[to] == HTH_UNREACHABLE || !node_has_room(s, to) ||
-            !place_fits(s, rank, place, to, level, HTH_REACHABLE))
-        to = place_find_roomy(s, rank, place, level, HTH_REACHABLE);
     if (to != HTH_NODE_NONE)
         place_go(s, place_at(s, rank, place), to);
 }
@@ -305,9 +304,25 @@ static void place_go_home(struct remap *s, uint32_t rank, uint32_t place)
     *at = home;
 }
 
+/* 1: all places of the rank can go home, where they share no domain. Meanwhile one may be in the
+ * way of another. */
+static int remap_is_whole(const struct remap *s, uint32_t rank)
+{
+    int whole = !s->in->pairs && !s->in->stay;
+
+    for (uint32_t p = 0; p < s->places && whole; p++) {
+        uint32_t home = place_home(s, rank, p);
+
+        whole = home == HTH_NODE_NONE || s->in->reach[home] != HTH_UNREACHABLE;
+    }
+    return whole;
+}
+
 /* An owner has its place while it is not lost. */
 static void remap_home(struct remap *s, uint32_t rank)
 {
+    int whole = remap_is_whole(s, rank);
+
     for (uint32_t p = 0; p < s->places; p++) {
         uint32_t home = place_home(s, rank, p), at = *place_at(s, rank, p);
         int owner = p == s->places - 1;
@@ -315,8 +330,7 @@ static void remap_home(struct remap *s, uint32_t rank)
         if (at == home || at == HTH_NODE_NONE || s->in->reach[home] == HTH_UNREACHABLE ||
                 (s->in->stay && !owner))
             continue;
-        if (owner || (s->in->reach[home] == HTH_REACHABLE &&
-                             place_fits(s, rank, p, home, s->in->base->level, HTH_REACHABLE)))
+        if (owner || whole || place_fits(s, rank, p, home, s->in->base->level, HTH_REACHABLE))
             place_go_home(s, rank, p);
     }
 }

@@ -12,7 +12,7 @@
 
 enum hth_reachability {
     HTH_REACHABLE,
-    HTH_RETURNED,    /* reachable again, and not for long enough to be given copies */
+    HTH_RETURNED,    /* reachable again, and not for long enough to be given places of others */
     HTH_UNREACHABLE, /* of a node: lost */
 };
 
@@ -36,12 +36,12 @@ struct hth_remap {
 };
 
 /* The moves of the next map: *out, in order, is the caller's. A lost node's places go to other
- * nodes. The owner's place is the owner's again as soon as the owner is not lost. A copy returns
- * to the node of its placement once that node is HTH_REACHABLE. A copy moves if no source is
+ * nodes. A place returns to the node of its placement as soon as that node is not lost, and no pair
+ * of it with another node of the rank is worse than HTH_REACHABLE. A copy moves if no source is
  * left (the owner's place, or another copy that has a source), preferably to a node that reaches
- * the owner's place. A node that is HTH_RETURNED is given copies only if fewer than `min_copies`
- * would be left, or another node would have two places more than as the epoch began. A place
- * that no node can have stays where it is: *out_stuck. Errors: HEARTH_ENOMEM. */
+ * the owner's place. A node that is HTH_RETURNED is given copies of other nodes only if fewer than
+ * `min_copies` would be left, or another node would have two places more than as the epoch began.
+ * A place that no node can have stays where it is: *out_stuck. Errors: HEARTH_ENOMEM. */
 int hth_remap(const struct hth_remap *in, struct hth_move **out, uint32_t *out_moves,
         uint32_t *out_moved, uint32_t *out_stuck);
 

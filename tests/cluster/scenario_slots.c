@@ -63,12 +63,11 @@ static int resize(struct world *w, uint32_t k, uint64_t kib)
     return status ? lost(w, "the tmpfs of %s cannot be made %s", w->node[k].name, size) : 0;
 }
 
-/* Where no rank tells sizes, nothing is reserved for maps that are not settled; what an engine
- * makes beside may stay, up to what core/store/need.h counts for these: one of the largest for
- * each save. */
+/* Where no rank tells sizes, nothing is reserved for copies that move; what an engine makes beside
+ * may stay, up to the slot that core/store/need.h counts for these. */
 static int uses(struct world *w, uint32_t k, uint64_t kib)
 {
-    uint64_t more_kib = w->untold ? (w->keep + 1) * (SLOT_ROUND >> 10) : 0;
+    uint64_t more_kib = w->untold ? SLOT_ROUND >> 10 : 0;
     uint64_t until = now_ms() + FREED_MS, now;
 
     while ((now = slots_kib(w, k)) < kib || now > kib + more_kib) {

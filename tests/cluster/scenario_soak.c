@@ -73,7 +73,7 @@ static int tight; /* each machine's memory is what the job needs, and little mor
 static uint32_t mib_needed(const struct world *w, uint32_t per_node)
 {
     uint32_t slot_mib = ((w->kib + 8) * 17 / 16 + 2047) / 2048 * 2;
-    uint32_t slots_mib = (w->keep + 1) * (per_node * (1 + w->copies) + 1) * slot_mib;
+    uint32_t slots_mib = ((w->keep + 1) * per_node * (1 + w->copies) + 1) * slot_mib;
 
     return slots_mib * 16 / 15 + slots_mib / 20 + 2;
 }
@@ -296,29 +296,6 @@ static unsigned more_slots(const struct weight *before, const struct weight *now
                    : 0;
 }
 
-/* A machine that was lost twice in ten minutes gets nothing for that long: others have its
- * places. */
-static uint32_t without_places(struct world *w)
-{
-    uint32_t count = 0;
-    char line[100];
-
-    for (uint32_t k = 0; k < w->nodes; k++) {
-        snprintf(line, sizeof(line), " peer-lost node %s is lost", w->node[k].name);
-        count += node_log_has(w, w->seat[0], line) > 1;
-    }
-    return count;
-}
-
-/* The most that a machine may keep now. */
-static uint64_t store_kib_most(struct world *w, const struct weight *first)
-{
-    uint64_t slot_kib = ((w->kib + 8) * 17 / 16 + 2047) / 2048 * 2048;
-    uint64_t places = (uint64_t)without_places(w) * w->per_node * (1 + w->copies);
-
-    return first->store_kib + MORE_STORE_KIB + places * (w->keep + 1) * slot_kib;
-}
-
 /* The most files that the engine may have open now. Each pair has two connections, or four, where
  * both have dialled; and on rxm one that is on its way to each machine that is gone, until the
  * kernel gives it up after two minutes. */
@@ -362,7 +339,7 @@ static int lives_end(struct world *w)
 
         if (!l->rounds)
             continue;
-        store_kib = store_kib_most(w, &l->first);
+        store_kib = l->first.store_kib + MORE_STORE_KIB;
         TRY(weigh_at_rest(w, k, l, store_kib, &now));
         note(w, "engine of %s after %u rounds: %lu KiB, %lu before; %u files, %u before; %lu KiB kept, %lu before",
                 now.name, l->rounds, (unsigned long)now.kib, (unsigned long)l->first.kib, now.files,

@@ -49,48 +49,16 @@ static uint64_t well_ms(void)
     return 2 * (uint64_t)ctx->opts.dead_ms;
 }
 
-/* And not a millisecond earlier. */
-static void copies_come_home_in(uint64_t ms)
+/* No other node has room for its copies in more than one save. */
+Test(maps, a_node_that_returns_has_all_its_places_at_once_however_often_it_was_lost)
 {
-    pass(ms - 1);
-    cr_assert(eq(u32, moved(), 1));
-    pass(1);
-    cr_assert(zero(u32, moved()));
-}
-
-Test(maps, who_is_back_has_its_own_place_at_once_and_copies_when_it_is_well)
-{
-    lose(1);
-    cr_assert(eq(u32, moved(), 2), "its own, and the copy that it held");
-    pass(100);
-    find(1);
-    cr_assert(eq(u32, moved(), 1));
-    copies_come_home_in(well_ms());
-}
-
-Test(maps, who_is_lost_again_within_ten_minutes_has_no_copies_for_that_long)
-{
-    lose(1);
-    find(1);
-    pass(well_ms());
-    cr_assert(zero(u32, moved()));
-    lose(1);
-    find(1);
-    copies_come_home_in(OFTEN_MS);
-}
-
-static void set_wall_back(uint64_t ms);
-
-/* The loss is in the future by that clock. */
-Test(maps, a_wall_clock_that_is_set_back_bars_nobody_for_longer)
-{
-    lose(1);
-    find(1);
-    pass(well_ms());
-    lose(1);
-    find(1);
-    set_wall_back(3600000);
-    copies_come_home_in(OFTEN_MS);
+    for (int i = 0; i < 4; i++) {
+        lose(1);
+        cr_assert(eq(u32, moved(), 2), "its own, and the copy that it held");
+        pass(100);
+        find(1);
+        cr_assert(zero(u32, moved()));
+    }
 }
 
 static uint64_t back_ms;
@@ -108,16 +76,92 @@ static void set_wall_back(uint64_t ms)
     ctx->clock.wall_ms = wall_back_ms;
 }
 
-Test(maps, an_engine_that_is_new_does_not_know_who_has_been_well_for_how_long)
+/* And not a millisecond earlier. */
+static void copies_come_home_in(uint64_t ms)
 {
+    pass(ms - 1);
+    cr_assert(eq(u32, moved(), 1));
+    pass(1);
+    cr_assert(zero(u32, moved()));
+}
+
+/* ---- Places of others ------------------------------------------------------------------------ */
+
+static void begin_four(void)
+{
+    coordinator_open(NODES + 1);
+    engine_start();
+}
+
+TestSuite(others, .init = begin_four, .fini = coordinator_close);
+
+/* Node 1 has the copy of rank 0. When it is lost, node 2 is given that copy, or else node 3. */
+static int node_2_is_given_it(void)
+{
+    struct hth_places map;
+    int given = 0;
+
     lose(1);
-    pass(100);
+    (void)on_record(&map);
+    for (uint32_t i = 0; i < map.moves; i++)
+        given |= map.move[i].rank == 0 && map.move[i].node == 2;
+    hth_places_fini(&map);
     find(1);
+    return given;
+}
+
+/* And not a millisecond earlier. */
+static void places_are_given_in(uint64_t ms)
+{
+    pass(ms - 1);
+    cr_assert(zero(int, node_2_is_given_it()));
+    pass(1);
+    cr_assert(eq(int, node_2_is_given_it(), 1));
+}
+
+Test(others, a_node_that_has_returned_is_given_places_of_others_when_it_is_well)
+{
+    cr_assert(eq(int, node_2_is_given_it(), 1));
+    lose(2);
+    pass(100);
+    find(2);
+    places_are_given_in(well_ms());
+}
+
+Test(others, a_node_that_is_lost_again_within_ten_minutes_is_given_none_for_that_long)
+{
+    lose(2);
+    find(2);
+    pass(well_ms());
+    lose(2);
+    find(2);
+    places_are_given_in(OFTEN_MS);
+}
+
+/* The loss is in the future by that clock. */
+Test(others, a_wall_clock_that_is_set_back_bars_no_node_for_longer)
+{
+    lose(2);
+    find(2);
+    pass(well_ms());
+    lose(2);
+    find(2);
+    set_wall_back(3600000);
+    places_are_given_in(OFTEN_MS);
+}
+
+Test(others, an_engine_that_is_new_does_not_know_since_when_a_node_has_been_well)
+{
+    lose(2);
+    pass(100);
+    find(2);
     pass(well_ms() - 1);
     engine_again();
     hth_commit_tick(commit);
-    copies_come_home_in(well_ms());
+    places_are_given_in(well_ms());
 }
+
+/* ---- What is said to nodes ------------------------------------------------------------------- */
 
 Test(maps, who_is_back_before_anything_was_decided_is_not_called_lost)
 {

@@ -29,9 +29,9 @@ else()
   hearth_case(sim.scale sim COMMAND scale --nodes 1000 --ranks 2 --memory 400 TIMEOUT 300)
   # Histories by hand, and each rule that one of them is about left out.
   foreach(row serial serial-two deep restart flaps many moved given-back given-back-later crowded
-      unsettled all-again apart apart-oneway apart-tree apart-other apart-moved ruled-out staged
-      blocked steps-differ steps-differ-nodes sets both-open forgotten flipped flipped-strong late
-      queued)
+      twice-lost twice-lost-many twice-lost-copies unsettled all-again apart apart-oneway
+      apart-tree apart-other apart-moved ruled-out staged blocked steps-differ steps-differ-nodes
+      sets both-open forgotten flipped flipped-strong late queued)
     string(REPLACE - _ name ${row})
     hearth_case(sim.row_${name} sim COMMAND rows ${row} TIMEOUT 300)
   endforeach()

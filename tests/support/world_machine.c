@@ -293,15 +293,15 @@ static struct hth_session_opts session_of(const struct world *w)
         .job = "sim" };
 }
 
-/* Of its ranks' objects and as many copies of others', for keep + 1 saves, and one largest for
- * each of these; with the 16th more that the store makes of each. */
+/* Of its ranks' objects and as many copies of others', for keep + 1 saves, and one largest beside;
+ * with the 16th more that the store makes of each. */
 uint64_t world_slots_owed(const struct world *w)
 {
     const struct world_opts *o = &w->opts;
     uint64_t object = HTH_ALIGN(HTH_BLOCK + 64 + (uint64_t)o->data_max) + 256;
-    uint64_t objects = (uint64_t)w->largest.ranks_per_node * (1 + w->largest.copies) + 1;
+    uint64_t objects = (uint64_t)w->largest.ranks_per_node * (1 + w->largest.copies);
 
-    return objects * ((object + object / 16 + 63) / 64 * 64) * (w->largest.keep + 1);
+    return (objects * (w->largest.keep + 1) + 1) * ((object + object / 16 + 63) / 64 * 64);
 }
 
 /* The bytes of all slots that a node owes at most, and of its small objects. */
