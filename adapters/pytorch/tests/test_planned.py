@@ -366,6 +366,29 @@ def test_tensors_of_a_plan_that_is_the_same_are_described_once(base, monkeypatch
     assert len(seen) == 1
 
 
+def test_places_in_a_copy_that_is_the_same_are_looked_up_once(base, monkeypatch):
+    seen = []
+    real = _write.Write._staged_results
+    monkeypatch.setattr(_write.Write, "_staged_results",
+                        lambda *args: seen.append(0) or real(*args))
+    writer = ht.HearthWriter(base)
+    state = {"a": torch.rand(3, 4), "b": torch.rand(2).half(), "c": torch.rand(5), "n": "text"}
+    for step in range(1, 5):
+        state["a"] += 1
+        save_beside(writer, state, f"{base}/{step}")
+        target = emptied(state)
+        dcp.load(target, checkpoint_id=f"{base}/{step}")
+        assert same(state, target)
+    assert len(seen) == 1
+    for step, shared in enumerate((False, True, True, False), 5):
+        state["c"] = torch.rand(5)
+        state["d"] = state["c"] if shared else torch.rand(5)
+        save_beside(writer, state, f"{base}/{step}")
+        target = emptied(state)
+        dcp.load(target, checkpoint_id=f"{base}/{step}")
+        assert same(state, target)
+
+
 def test_saves_of_two_threads_write_each_its_own_state(base, monkeypatch):
     """The second one runs while the first has described its tensors and waits for room."""
     writer, waits, goes = ht.HearthWriter(base), threading.Event(), threading.Event()

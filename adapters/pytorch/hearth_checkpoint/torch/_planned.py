@@ -203,12 +203,14 @@ class Plans:
     planned   this rank's plan
     together  where this rank coordinates: all ranks' plans
     written   what write_data() has made of the plan
+    staged    likewise, of a staged save
     """
 
     def __init__(self) -> None:
         self.planned: Planned | None = None
         self.together: _Global | None = None
         self.written: Any = None
+        self.staged: Any = None
 
     def knows(self, items: list[WriteItem]) -> bool:
         """Whether these very items are those of a plan that may be used again here."""
@@ -218,8 +220,8 @@ class Plans:
 
     def is_written(self, plan: SavePlan) -> bool:
         """Whether these very items were written before."""
-        written = self.written
-        return written is not None and written.items is plan.items
+        return any(made is not None and made.items is plan.items
+                   for made in (self.written, self.staged))
 
     def reuse(self, plans: list[SavePlan]) -> Again | None:
         """What was planned for all ranks, where each has the same plan again."""

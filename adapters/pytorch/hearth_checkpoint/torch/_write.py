@@ -6,7 +6,8 @@ with other addresses."""
 from __future__ import annotations
 
 import threading
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
@@ -68,6 +69,42 @@ def _refuse_unplanned(item: WriteItem, tensor: torch.Tensor) -> None:
                           "could read it: a planner that changes tensors changes the plan as well")
 
 
+def _locals(items: list[WriteItem], state: dict[str, Any]) -> list[torch.Tensor] | None:
+    """The tensors of a flat state that the planner has found to be as the last one; None: they lie
+    in memory in another way."""
+    tensors = [state[item.index.fqn] for item in items]
+    tensors = [value._local_tensor if type(value) is DTensor else value for value in tensors]
+    odd = any(tensor.is_conj() or tensor.is_neg() or not _stage.has_memory(tensor)
+              for tensor in tensors)
+    return None if odd else tensors
+
+
+def _first(tensors: Iterable[torch.Tensor]) -> list[int]:
+    """The numbers of those that are the first of their dtype and dimensions."""
+    kinds = {(tensor.dtype, tensor.dim()): number
+             for number, tensor in reversed(list(enumerate(tensors)))}
+    return sorted(kinds.values())
+
+
+class Staged(NamedTuple):
+    """What was written of a plan, by a save whose tensors were all staged.
+
+    tensors    the items that are tensors
+    places     of the copy: another dict if it is laid out in another way
+    distances  of the tensors from the object's data
+    name       of the object
+    first      as of _Written
+    """
+
+    items: list[WriteItem]
+    tensors: list[WriteItem]
+    places: dict[int, _stage.Place]
+    distances: list[int]
+    name: str
+    first: list[int]
+    results: list[WriteResult]
+
+
 class _Written:
     """What was written of a plan, by a save whose tensors were on the host and not staged.
 
@@ -82,20 +119,9 @@ class _Written:
                  fresh: list[tuple[WriteItem, torch.Tensor]], pieces: Pieces) -> None:
         self.items, self.path, self.pieces = items, path, pieces
         self.tensors = [item for item, _ in fresh]
-        kinds = {(tensor.dtype, tensor.dim()): number
-                 for number, (_, tensor) in reversed(list(enumerate(fresh)))}
-        self.first = sorted(kinds.values())
+        self.first = _first(tensor for _, tensor in fresh)
         self.lock = threading.Lock()
         self.results: tuple[Any, list[WriteResult]] | None = None
-
-    def locals(self, state: dict[str, Any]) -> list[torch.Tensor] | None:
-        """The tensors of a flat state that the planner has found to be as the last one; None:
-        they lie in memory in another way."""
-        tensors = [state[item.index.fqn] for item in self.tensors]
-        tensors = [value._local_tensor if type(value) is DTensor else value for value in tensors]
-        odd = any(tensor.is_conj() or tensor.is_neg() or not _stage.has_memory(tensor)
-                  for tensor in tensors)
-        return None if odd else tensors
 
 
 class Write:
@@ -117,7 +143,7 @@ class Write:
 
     def run(self) -> list[WriteResult]:
         try:
-            return self._run(*(self._again() or self._anew()))
+            return self._run(*(self._again() or self._staged_again() or self._anew()))
         finally:
             if self._kept is not None:
                 self._kept.lock.release()
@@ -129,7 +155,7 @@ class Write:
         if (kept is None or kept.items is not self._items or kept.path != self._call.path
                 or self._current.staged is not None):
             return None
-        tensors = kept.locals(self._planner.state_dict)
+        tensors = _locals(kept.tensors, self._planner.state_dict)
         if tensors is None or not kept.lock.acquire(blocking=False):
             return None
         self._kept = kept
@@ -137,11 +163,42 @@ class Write:
         return list(zip(kept.tensors, tensors)), kept.pieces
 
     @gc_paused()
+    def _staged_again(self) -> tuple[list[tuple[WriteItem, torch.Tensor]], Pieces] | None:
+        """Note the results of the save before, where all tensors lie in the copy as they did."""
+        kept = None if self._plans is None else self._plans.staged
+        staged = self._current.staged
+        if (kept is None or staged is None or kept.items is not self._items
+                or kept.places is not staged.places or kept.name != self._name):
+            return None
+        tensors = _locals(kept.tensors, self._planner.state_dict)
+        if tensors is None or kept.distances != [
+                tensor.data_ptr() - staged.base for tensor in tensors]:
+            return None
+        self._results += kept.results
+        for number in kept.first:
+            self._note_header(staged.save, kept.tensors[number], tensors[number],
+                              staged.places[kept.distances[number]].offset)
+        self._prove_headers()
+        return [], Pieces([])
+
+    def _keep_staged(self, tensors: list[torch.Tensor]) -> None:
+        """Where all tensors of a plan that may be used again lie in the copy."""
+        staged = self._current.staged
+        if (staged is None or self._plans is None or not self._plans.knows(self._items)
+                or len(self._results) != len(self._tensors)):
+            return
+        self._plans.staged = Staged(
+            self._items, self._tensors, staged.places,
+            [tensor.data_ptr() - staged.base for tensor in tensors], self._name, _first(tensors),
+            list(self._results))
+
+    @gc_paused()
     def _anew(self) -> tuple[list[tuple[WriteItem, torch.Tensor]], Pieces]:
         """The tensors that are not staged, and their pieces."""
         tensors = [(item, self._tensor(item)) for item in self._tensors]
         is_staged = self._current.staged is not None
         fresh = self._staged_results(tensors)
+        self._keep_staged([tensor for _, tensor in tensors])
         self._prove_headers()  # while their object is mapped
         sources = [_stage.Source((*self._call.path, item.index.fqn), tensor, *_box(item))
                    for item, tensor in fresh]
