@@ -126,6 +126,7 @@ static void work_mark_locked(struct work_on *on)
 {
     on->marks++;
     on->pending = 1;
+    pthread_cond_signal(&here.due); /* the thread may sleep, as nothing was under way */
 }
 
 /* ---- the thread: the ring ------------------------------------------------------------------- */

@@ -278,6 +278,26 @@ Test(gpu, copies_start_after_the_work_in_the_stream)
 
 /* ---- a save whose bytes are still coming ---------------------------------------------------- */
 
+Test(gpu, a_fence_without_a_stream_returns_when_a_pinned_slot_has_the_bytes)
+{
+    struct hearth_piece p;
+    struct hearth_save *save;
+    struct hearth_error err = { 0 };
+    uint64_t step;
+
+    r.opts.save_ms = 3000;
+    rank_open(&r);
+    p = piece_at("x", tensor(5));
+    step = pin_slots(&p, 1);
+    for (int i = 0; i < 20; i++, step++) {
+        save = begin(step, &p, 1, NULL);
+        pause_ms(3); /* the thread that follows copies sleeps */
+        must(hearth_save_add(save, &p, 1, &err), err);
+        must(hearth_save_fence(save, NULL, &err), err);
+        rank_protect(rank_commit(save));
+    }
+}
+
 Test(gpu, commit_returns_before_the_bytes_have_come_and_the_handle_says_so)
 {
     struct hearth_piece p;
@@ -290,6 +310,7 @@ Test(gpu, commit_returns_before_the_bytes_have_come_and_the_handle_says_so)
     p = piece_at("x", tensor(5));
     step = pin_slots(&p, 1);
     stream = fakegpu_stream();
+    p = piece_at("x", tensor(9)); /* other bytes than the slot has from before */
     fakegpu()->hold = 1;
     handle = rank_commit(begin_and_add(step, &p, 1, stream));
     must(hearth_handle_fence(handle, stream, &err), err);
@@ -366,6 +387,82 @@ Test(gpu, a_cancel_while_bytes_come_fails_the_save_once_they_have)
     hearth_handle_close(handle);
     fake_hold(r.fake, 0);
     save_all(step + 1, &p, 1);
+}
+
+Test(gpu, a_slot_whose_save_failed_stays_mapped_while_bytes_come)
+{
+    struct hearth_piece p, host = rank_piece("h", was, 1, all);
+    struct hearth_handle *handle;
+    uint64_t step;
+
+    rank_open(&r);
+    p = piece_at("x", tensor(5));
+    step = pin_slots(&p, 1);
+    fakegpu()->hold = 1;
+    handle = rank_commit(begin_and_add(step, &p, 1, NULL));
+    fake_refuse(r.fake, HTH_LOCAL_REGAIN, HEARTH_ESTATE, "not known here");
+    fake_crash(r.fake);
+    fake_back(r.fake);
+    must_fail(hearth_wait(handle, HEARTH_PROTECTED, 5000, NULL), HEARTH_EFAILED);
+    fake_refuse(r.fake, HTH_LOCAL_REGAIN, HEARTH_OK, NULL);
+    save_all(step + 1, &host, 1); /* unmaps the slots of the connection before */
+    fakegpu()->hold = 0;
+    must_fail(hearth_wait(handle, HEARTH_PROTECTED, 5000, NULL), HEARTH_EFAILED);
+    hearth_handle_close(handle);
+    save_all(step + 2, &p, 1);
+    loaded(step + 2, "x", was);
+}
+
+/* The driver of the tests writes a pattern into what is to be copied during the call, so its calls
+ * are counted, and the time of the other two is taken. */
+static uint64_t driver_calls(void)
+{
+    return fakegpu_calls("cuMemcpyDtoHAsync_v2") + fakegpu_calls("cuMemcpyBatchAsync_v2") +
+           fakegpu_calls("cuEventRecord") + fakegpu_calls("cuStreamWaitEvent");
+}
+
+static uint64_t now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+Test(gpu, fence_and_commit_do_not_wait_for_the_bytes_of_a_pinned_slot)
+{
+    static const int64_t shapes[] = { 1 << 18, 1 << 26 }; /* 1 MiB, 256 MiB: 62 ms of copies */
+    uint64_t at = fakegpu_alloc(context, (size_t)4 << 26, FAKEGPU_PLAIN);
+    uint64_t calls[2] = { 0 }, least_us[2] = { UINT64_MAX, UINT64_MAX };
+    void *stream = fakegpu_stream();
+    struct hearth_piece p = piece_at("x", at);
+    uint64_t step;
+
+    rank_open(&r);
+    p.shape = &shapes[1];
+    step = pin_slots(&p, 1);
+    fakegpu()->rate_mib_s = 4096;
+    for (unsigned i = 0; i < 10; i++, step++) {
+        struct hearth_handle *handle;
+        struct hearth_save *save;
+        uint64_t us;
+
+        p.shape = &shapes[i % 2];
+        save = begin(step, &p, 1, stream);
+        fakegpu_calls_reset();
+        must(hearth_save_add(save, &p, 1, NULL));
+        us = now_us();
+        must(hearth_save_fence(save, stream, NULL));
+        handle = rank_commit(save);
+        us = now_us() - us;
+        calls[i % 2] = driver_calls();
+        least_us[i % 2] = us < least_us[i % 2] ? us : least_us[i % 2];
+        rank_protect(handle);
+    }
+    fakegpu()->rate_mib_s = 0;
+    cr_expect(eq(u64, calls[0], calls[1]));
+    cr_expect(lt(u64, least_us[1], 10000), "%lu us and %lu us", (unsigned long)least_us[0],
+            (unsigned long)least_us[1]);
 }
 
 Test(gpu, an_engine_that_restarts_while_bytes_come_gets_the_save)
