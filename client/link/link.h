@@ -102,6 +102,9 @@ int hth_tell(struct hearth *h, struct hth_ask *ask, struct hearth_error *err);
  * waits for the answer. */
 void hth_post(struct hearth *h, struct hth_ask *tell);
 
+/* Sends a message that has no answer, if the present connection accepts it now. */
+void hth_hint_locked(struct hearth *h, struct hth_ask *hint);
+
 /* Sends a request now; the caller waits later, and may have many on their way. *asked must stay in
  * place until it is waited for or dropped. */
 int hth_ask_ahead(

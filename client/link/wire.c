@@ -385,6 +385,15 @@ void hth_post(struct hearth *h, struct hth_ask *tell)
     pthread_mutex_unlock(&h->lock);
 }
 
+void hth_hint_locked(struct hearth *h, struct hth_ask *hint)
+{
+    hth_say_locked(h); /* in order: its slot may have been lent ahead, and not be named yet */
+    if (h->link->fd < 0 || h->link->stuck)
+        return;
+    wire_head_fill(h, hint);
+    (void)wire_send(h->link->fd, hint); /* a later call finds out that the engine is gone */
+}
+
 void hth_say_locked(struct hearth *h)
 {
     struct hth_unsaid u;

@@ -7,6 +7,7 @@
 #include "save.h"
 
 #include "client/base/args.h"
+#include "client/base/clock.h"
 #include "client/slots/copy.h"
 #include "client/slots/layout.h"
 #include "seen.h"
@@ -133,6 +134,42 @@ static int add_one(struct hearth_save *s, const struct hth_laid *laid, struct ht
     return rc ? rc : add_piece(s, laid, list, out_data, err);
 }
 
+#define ADD_TOLD      ((uint32_t)(HTH_COPIES_TOLD / HTH_CHUNK))
+#define ADD_TOLD_MS   100u /* that the copy takes before, and between two reports */
+#define ADD_TOLD_FROM (UINT64_C(256) << 20)
+
+/* 1: peers may have chunks of the object before it is sealed. Chunks of an object into which
+ * callers write are never reported. Nor are those of a copy that is short or takes all processors:
+ * pulls would take processors from it, and the trainer would be blocked for longer. */
+static int add_tells(const struct hearth_save *s)
+{
+    const struct hth_written *o = &s->object[s->objects - 1];
+
+    return o->summed && o->room >= ADD_TOLD_FROM && s->step != HEARTH_STEP_LATER &&
+           hth_crew_spares(s->h->crew);
+}
+
+/* The chunks that lie before this byte of the object are complete. */
+static void add_told(struct hearth_save *s, uint64_t data)
+{
+    struct hth_written *o = hth_save_open_object(s);
+    uint32_t chunks = (uint32_t)(data / HTH_CHUNK);
+    uint64_t now = hth_mono_ms();
+
+    if (!add_tells(s) || chunks < o->told + ADD_TOLD || now < o->told_ms)
+        return;
+    o->told = chunks;
+    o->told_ms = now + ADD_TOLD_MS;
+    hth_handle_written_chunks(s->handle, s->objects - 1, chunks);
+}
+
+static void add_progress(void *self, uint64_t bytes)
+{
+    struct hearth_save *s = self;
+
+    add_told(s, s->scratch.copies.at + bytes);
+}
+
 /* The list of this call's copies. If the caller gets the place of the bytes (`told`), it may write
  * there until the end, so the rank makes no sums of the object. */
 static struct hth_copies *add_list(struct hearth_save *s, int told)
@@ -143,6 +180,10 @@ static struct hth_copies *add_list(struct hearth_save *s, int told)
     o->summed &= !told;
     list->crc = o->summed ? o->crc : NULL;
     list->at = o->data_len;
+    list->progress = add_tells(s) ? add_progress : NULL;
+    list->self = s;
+    if (!o->told_ms)
+        o->told_ms = hth_mono_ms() + ADD_TOLD_MS;
     return list;
 }
 
@@ -175,6 +216,8 @@ static int add_pieces(struct hearth_save *s, const struct hearth_piece *pieces, 
         hth_crew_run(s->h->crew, list);
     hth_from_clear(s);
     hth_copies_clear(list);
+    if (!rc)
+        add_told(s, hth_save_open_object(s)->data_len);
     return rc;
 }
 

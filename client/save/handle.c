@@ -98,6 +98,18 @@ static int handle_say_locked(struct hearth_handle *s, struct hearth_error *err)
     return s->status.code ? handle_failed(&s->status, err) : HEARTH_OK;
 }
 
+void hth_handle_written_chunks(struct hearth_handle *s, uint32_t index, uint32_t chunks)
+{
+    struct hth_local_written_chunks m = { .index = index, .chunks = chunks };
+    struct hth_ask hint = { .msg = &m, .len = sizeof(m), .type = HTH_LOCAL_WRITTEN, .fd = -1 };
+
+    pthread_mutex_lock(&s->h->lock);
+    hint.token = s->token;
+    if (s->incarnation == hth_incarnation_locked(s->h))
+        hth_hint_locked(s->h, &hint);
+    pthread_mutex_unlock(&s->h->lock);
+}
+
 void hth_handle_sealed(struct hearth_handle *s, uint32_t index, const struct hth_written *object)
 {
     pthread_mutex_lock(&s->h->lock);

@@ -15,8 +15,10 @@ struct hth_written {
     uint64_t room; /* payload bytes that begin asked for: data and table records */
     uint64_t data_len, items_len;
     uint32_t items;
-    int summed;    /* all its bytes were copied here, and `crc` has the sums of their chunks */
-    uint32_t *crc; /* [HTH_CHUNKS(room)]; NULL: no sums are made */
+    uint32_t told;    /* chunks from the first on that were reported as complete */
+    uint64_t told_ms; /* more of them are not before then; 0: nothing was copied yet */
+    int summed;       /* all its bytes were copied here, and `crc` has the sums of their chunks */
+    uint32_t *crc;    /* [HTH_CHUNKS(room)]; NULL: no sums are made */
 };
 
 struct hearth_handle *hth_handle_open(struct hearth *h); /* hearth_handle_close() */
@@ -33,6 +35,9 @@ int hth_handle_more(struct hearth_handle *handle, const struct hth_kept_object *
 void hth_handle_named(struct hearth_handle *handle, struct hth_local_save save);
 void hth_handle_set_step(struct hearth_handle *handle, uint64_t step); /* with the kill switch on */
 
+/* The object's first `chunks` chunks are complete, and peers may pull them. This is sent to the
+ * engine that has lent the slot, if its socket accepts it now. */
+void hth_handle_written_chunks(struct hearth_handle *handle, uint32_t index, uint32_t chunks);
 /* The object is written. The next of these calls tells the engine so. */
 void hth_handle_sealed(
         struct hearth_handle *handle, uint32_t index, const struct hth_written *object);

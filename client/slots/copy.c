@@ -20,6 +20,7 @@
 #include "core/format/chunk.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -39,10 +40,14 @@ struct hth_crew {
     pthread_cond_t work, done;
     const struct hth_copies *list;
     atomic_uint_fast64_t next; /* span */
-    uint64_t spans, lead;      /* lead: bytes of the first span that lie before the stream */
+    /* [want + 1] of each thread, the caller first: no earlier span is under way with it */
+    atomic_uint_fast64_t *at;
+    atomic_uint named;    /* helpers that have their place in it */
+    uint64_t spans, lead; /* lead: bytes of the first span that lie before the stream */
     uint64_t round;
     uint32_t active, want, threads;
     int stop;
+    int spares; /* processors are left */
     pthread_t *thread;
 };
 
@@ -301,25 +306,61 @@ static void copy_span(
         copy_span_plain(list, i, off, at, end);
 }
 
-/* `list` by argument: crew->list is taken back while helpers still end their last span. */
-static void copy_spans(struct hth_crew *crew, const struct hth_copies *list)
+/* The first span that is not copied, or an earlier one. A thread that takes a span below `next` as
+ * it is read here has entered that span, or an earlier one, before. */
+static uint64_t crew_first(struct hth_crew *crew)
 {
-    uint64_t span;
+    uint64_t first = atomic_load(&crew->next), at;
 
-    while ((span = atomic_fetch_add(&crew->next, 1)) < crew->spans) {
+    for (uint32_t i = 1; i <= crew->want; i++) {
+        at = atomic_load(&crew->at[i]);
+        first = at < first ? at : first;
+    }
+    return first;
+}
+
+/* Returns the bytes that were told. */
+static uint64_t copies_tell(const struct hth_copies *list, uint64_t told, uint64_t bytes)
+{
+    if (!list->progress || bytes < told + HTH_COPIES_TOLD || bytes >= list->bytes)
+        return told;
+    list->progress(list->self, bytes);
+    return bytes;
+}
+
+/* `list` by argument: crew->list is taken back while helpers still end their last span. me: 0, the
+ * caller. */
+static void copy_spans(struct hth_crew *crew, const struct hth_copies *list, uint32_t me)
+{
+    uint64_t span, first, told = 0;
+
+    for (;;) {
+        atomic_store(&crew->at[me], atomic_load(&crew->next));
+        span = atomic_fetch_add(&crew->next, 1);
+        if (span >= crew->spans)
+            break;
+
         uint64_t at = span ? span * SPAN - crew->lead : 0, end = (span + 1) * SPAN - crew->lead;
         size_t i = copy_at(list, at);
 
         end = end < list->bytes ? end : list->bytes;
         copy_span(list, i, at - list->copy[i].start, at, end);
+        if (!list->progress)
+            continue;
+        hth_crc32c_copied(); /* before at[] says so */
+        first = me ? 0 : crew_first(crew);
+        if (first)
+            told = copies_tell(list, told, first * SPAN - crew->lead);
     }
     hth_crc32c_copied();
+    atomic_store(&crew->at[me], UINT64_MAX);
 }
 
 static void *crew_help(void *arg)
 {
     struct hth_crew *crew = arg;
     const struct hth_copies *list;
+    uint32_t me = atomic_fetch_add(&crew->named, 1) + 1;
     uint64_t seen = 0;
 
     pthread_mutex_lock(&crew->lock);
@@ -333,7 +374,7 @@ static void *crew_help(void *arg)
         seen = crew->round;
         crew->active++;
         pthread_mutex_unlock(&crew->lock);
-        copy_spans(crew, list);
+        copy_spans(crew, list, me);
         pthread_mutex_lock(&crew->lock);
         if (--crew->active == 0)
             pthread_cond_signal(&crew->done);
@@ -342,19 +383,36 @@ static void *crew_help(void *arg)
     return NULL;
 }
 
+/* More processors than a cpu_set_t has are enough. */
+static int crew_leaves_some(uint32_t threads)
+{
+    cpu_set_t set;
+
+    return sched_getaffinity(0, sizeof(set), &set) || (uint32_t)CPU_COUNT(&set) > threads;
+}
+
+int hth_crew_spares(const struct hth_crew *crew)
+{
+    return crew && crew->spares;
+}
+
 struct hth_crew *hth_crew_open(uint32_t threads)
 {
     struct hth_crew *crew = calloc(1, sizeof(*crew));
 
     if (!crew)
         return NULL;
+    crew->spares = crew_leaves_some(threads > 1 ? threads : 1);
     crew->want = threads > 1 ? threads - 1 : 0;
     crew->thread = calloc(crew->want + 1, sizeof(*crew->thread));
+    crew->at = calloc(crew->want + 1, sizeof(*crew->at));
+    for (uint32_t i = 0; crew->at && i <= crew->want; i++)
+        atomic_init(&crew->at[i], UINT64_MAX);
     pthread_mutex_init(&crew->busy, NULL);
     pthread_mutex_init(&crew->lock, NULL);
     pthread_cond_init(&crew->work, NULL);
     pthread_cond_init(&crew->done, NULL);
-    if (crew->thread)
+    if (crew->thread && crew->at)
         return crew;
     hth_crew_close(crew);
     return NULL;
@@ -375,6 +433,7 @@ void hth_crew_close(struct hth_crew *crew)
     pthread_mutex_destroy(&crew->lock);
     pthread_mutex_destroy(&crew->busy);
     free(crew->thread);
+    free(crew->at);
     free(crew);
 }
 
@@ -395,7 +454,7 @@ static void crew_hire(struct hth_crew *crew)
 
 static void copy_alone(const struct hth_copies *list)
 {
-    uint64_t at = 0, off = 0;
+    uint64_t at = 0, off = 0, told = 0;
     size_t i = 0;
 
     while (at < list->bytes) {
@@ -406,6 +465,9 @@ static void copy_alone(const struct hth_copies *list)
         for (off += end - at, at = end;
                 i < list->count && off >= list->copy[i].head + list->copy[i].bytes; i++)
             off -= list->copy[i].head + list->copy[i].bytes;
+        if (list->progress)
+            hth_crc32c_copied();
+        told = copies_tell(list, told, at);
     }
     hth_crc32c_copied();
 }
@@ -421,7 +483,7 @@ static void crew_together(struct hth_crew *crew, const struct hth_copies *list)
     pthread_cond_broadcast(&crew->work);
     pthread_mutex_unlock(&crew->lock);
 
-    copy_spans(crew, list);
+    copy_spans(crew, list, 0);
 
     pthread_mutex_lock(&crew->lock);
     crew->list = NULL; /* a helper that wakes up late finds nothing to do */

@@ -26,7 +26,13 @@ struct hth_copies {
     uint64_t bytes; /* heads included */
     uint32_t *crc;  /* of the object's chunks; NULL: copied only */
     uint64_t at;    /* with crc: where in the object's data the first copy's head begins */
+    /* The caller's thread calls it each HTH_COPIES_TOLD bytes or more: the first `bytes` of the
+     * stream are where they belong. NULL: no call. */
+    void (*progress)(void *self, uint64_t bytes);
+    void *self;
 };
+
+#define HTH_COPIES_TOLD (UINT64_C(64) << 20)
 
 /* The head of the copies that are added next; a list begins with none. 0 or HEARTH_ENOMEM. */
 int hth_copies_head(struct hth_copies *list, const void *head, size_t len);
@@ -39,6 +45,8 @@ void hth_copies_fini(struct hth_copies *list);
 struct hth_crew;
 struct hth_crew *hth_crew_open(uint32_t threads); /* the caller is one of them */
 void hth_crew_close(struct hth_crew *crew);
+/* 1: this process may run on more processors than a copy has threads. crew NULL: 0. */
+int hth_crew_spares(const struct hth_crew *crew);
 void hth_crew_run(struct hth_crew *crew, const struct hth_copies *list); /* until all is copied */
 
 #endif

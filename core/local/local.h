@@ -37,6 +37,7 @@ enum hth_local_type {
     HTH_LOCAL_LENT = 21,     /* descriptor: the slot; request 0: lent ahead, see BEGIN */
     HTH_LOCAL_SET_STEP = 22, /* answered by HTH_LOCAL_SAVE_ID */
     HTH_LOCAL_SEAL = 24,     /* one object is written; answered OK at once, sealing goes on */
+    HTH_LOCAL_WRITTEN = 25,  /* chunks of an object are complete; no answer */
     HTH_LOCAL_COMMON = 26,   /* descriptor: memfd with the bytes; OK at once, as SEAL */
     HTH_LOCAL_COMMIT = 28,   /* no more objects of this rank; answered by SAVE_ID */
     HTH_LOCAL_ABORT = 30,    /* OK */
@@ -311,6 +312,14 @@ struct hth_local_seal {
     uint32_t index;
     uint32_t summed; /* 1: the CRC32C of each chunk lies behind the items part, as in the table */
     uint32_t zero;
+};
+
+/* The rank has copied these chunks. If a caller gets a place in the object later and changes them,
+ * what peers have pulled by then does not count. */
+struct hth_local_written_chunks {
+    struct hth_local_head head;
+    uint32_t index;
+    uint32_t chunks; /* from the first on */
 };
 
 struct hth_local_common { /* COMMON, COMMON_GET */

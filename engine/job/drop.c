@@ -22,6 +22,7 @@
 
 #include "core/base/bytes.h"
 #include "replication/commit/release.h"
+#include "replication/transfer/transfer.h"
 
 #include <stdlib.h>
 
@@ -145,6 +146,7 @@ static void drop_all(struct hth_node *n)
         hth_point(&n->ctx.points, "drop");
         n->drop->state = FREED;
         hth_commit_stop(n->commit);
+        (void)hth_transfer_make_way(&n->ctx); /* chunks of saves that are not known here */
         drop_free_saves(n);
         hth_say(&n->ctx.log, HEARTH_LOG_INFO, "dropped",
                 "all ranks of all nodes have dropped the job: what was kept of it is freed");

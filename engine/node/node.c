@@ -178,6 +178,15 @@ static int node_offer_wanted(
                            : hth_commit_offer_wanted(n->commit, from, save, object);
 }
 
+static int node_early_wanted(
+        void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object)
+{
+    struct hth_node *n = self;
+
+    return drop_is_done(n) ? HEARTH_EDENIED
+                           : hth_commit_early_wanted(n->commit, from, save, object);
+}
+
 static void node_no_room(void *self, struct hth_save_id save, int code, const char *text)
 {
     hth_commit_no_room(((struct hth_node *)self)->commit, save, code, text);
@@ -246,6 +255,7 @@ static int node_open_parts(struct hth_node *n, struct hearth_error *err)
     struct hth_transfer_events transfer = {
         .self = n,
         .wanted = node_offer_wanted,
+        .early = node_early_wanted,
         .sealed = node_on_replica,
         .bad_copy = node_on_bad_copy,
         .no_room = node_no_room,

@@ -26,6 +26,7 @@ static const struct {
     { HTH_LOCAL_BEGIN, sizeof(struct hth_local_begin), TEXT(hth_local_begin, name) },
     { HTH_LOCAL_SET_STEP, sizeof(struct hth_local_set_step), NO_TEXT },
     { HTH_LOCAL_SEAL, sizeof(struct hth_local_seal), NO_TEXT },
+    { HTH_LOCAL_WRITTEN, sizeof(struct hth_local_written_chunks), NO_TEXT },
     { HTH_LOCAL_COMMON, sizeof(struct hth_local_common), TEXT(hth_local_common, name) },
     { HTH_LOCAL_COMMIT, sizeof(struct hth_local_head), NO_TEXT },
     { HTH_LOCAL_ABORT, sizeof(struct hth_local_head), NO_TEXT },

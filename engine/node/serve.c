@@ -42,6 +42,9 @@ static void serve_save(struct hth_node *n, struct client *c, const struct hth_lo
     case HTH_LOCAL_SEAL:
         handover_seal(n, c, m);
         break;
+    case HTH_LOCAL_WRITTEN:
+        handover_written(n, c, m);
+        break;
     case HTH_LOCAL_COMMON:
         handover_common(n, c, m, content);
         break;

@@ -19,6 +19,7 @@
 #include "mend.h"
 #include "replication/held/region.h"
 #include "replication/held/slots.h"
+#include "replication/transfer/transfer.h"
 #include "reserve.h"
 #include "undecided.h"
 
@@ -63,6 +64,7 @@ static int begin_rewind(
 
         if (!o->slot)
             return hth_fail(err, HEARTH_EINVAL, 0, "object %s is handed over already", o->name);
+        loan_not_written(n, l, l->objects - 1);
         n->env.store->ops->give(n->env.store, o->slot);
         *o = (struct lent){ 0 };
         l->objects--;
@@ -287,6 +289,16 @@ static size_t begin_sizes(struct hth_node *n, const struct client *c,
     return count;
 }
 
+/* A save's slot comes before chunks that peers' ranks still write (transfer/early.c). 1: it is free
+ * in a moment. */
+static int begin_makes_way(struct hth_node *n, uint64_t bytes)
+{
+    struct hth_store *store = n->env.store;
+
+    return !store->ops->ready(store, bytes) && hth_transfer_make_way(&n->ctx) &&
+           !store->ops->ready(store, bytes);
+}
+
 /* 0: the rank could be lent a slot now. HEARTH_EBUSY: not yet. */
 static int begin_try(struct hth_node *n, const struct client *c, const struct hth_local_begin *m)
 {
@@ -338,12 +350,24 @@ static int begin_must_wait(struct hth_node *n, const struct client *c, const uni
         rc = hth_commit_room(n->commit, c->rank, step, ranks, NULL);
     if (begin && !m->head.token && step == UINT64_MAX)
         rc = undecided_room(n, c->rank, ranks, m->begin.bytes, 1, NULL);
+    if (!rc && begin && begin_makes_way(n, m->begin.bytes))
+        return 1;
     if (!rc && begin &&
             (begin_foresee(n, c, &m->begin, ranks) || store->ops->soon(store, m->begin.bytes)))
         return 1;
     if (!rc && begin)
         rc = begin_try(n, c, &m->begin);
     return rc == HEARTH_EBUSY;
+}
+
+/* 0: older saves leave room for this one. */
+static int begin_room(struct hth_node *n, const struct client *c, const struct hth_local_begin *m,
+        const struct hth_ranks *ranks)
+{
+    if (m->head.token)
+        return HEARTH_OK;
+    return m->step != UINT64_MAX ? hth_commit_room(n->commit, c->rank, m->step, ranks, NULL)
+                                 : undecided_room(n, c->rank, ranks, m->bytes, 1, NULL);
 }
 
 /* Milliseconds that a request may wait for a slot that the workers make, though its caller gave
@@ -354,9 +378,7 @@ static uint32_t begin_soon_ms(struct hth_node *n, const struct client *c,
     struct hth_store *store = n->env.store;
     uint64_t ms = hth_local_making_ms(m->bytes);
 
-    if (!m->head.token &&
-            (m->step != UINT64_MAX ? hth_commit_room(n->commit, c->rank, m->step, ranks, NULL)
-                                   : undecided_room(n, c->rank, ranks, m->bytes, 1, NULL)))
+    if (begin_room(n, c, m, ranks))
         return 0;
     if (!unmap && !store->ops->ready(store, m->bytes) && !store->ops->soon(store, m->bytes))
         (void)begin_try(n, c, m); /* the call begins to make a slot */
@@ -418,7 +440,8 @@ void begin_ask(struct hth_node *n, struct client *c, const struct hth_local_begi
     }
     if (!m->head.token)
         lend_ahead_withdraw(n, c);
-    unmap = begin_foresee(n, c, m, ranks);
+    unmap = (!begin_room(n, c, m, ranks) && begin_makes_way(n, m->bytes)) ||
+            begin_foresee(n, c, m, ranks);
     if ((m->wait_ms || m->cancel_old) && begin_must_wait(n, c, &start, ranks)) {
         if (m->cancel_old)
             hth_commit_make_room(n->commit);

@@ -133,6 +133,25 @@ static int handover_seal_object(struct hth_node *n, struct loan *l, const struct
     return handover_start(n, &o->sealed, slot, err);
 }
 
+/* No answer. A message that does not fit its loan has no effect: the object is offered once it is
+ * sealed. */
+void handover_written(
+        struct hth_node *n, struct client *c, const struct hth_local_written_chunks *m)
+{
+    struct loan *l = loan_open(n, c, m->head.token);
+    struct lent *o = l && m->index < l->objects ? &l->object[m->index] : NULL;
+    struct hth_object object = { .kind = HTH_OBJECT_SHARD };
+
+    if (!o || !o->slot || !l->has_id || l->dead || n->ctx.opts.strong || o->asked < HTH_BLOCK ||
+            m->chunks > (o->asked - HTH_BLOCK) / HTH_CHUNK)
+        return;
+    object.owner = l->rank;
+    object.id = hth_object_id(l->rank, m->index);
+    object.data_len = o->asked;
+    memcpy(object.name, o->name, sizeof(object.name));
+    hth_commit_writing(n->commit, l->save, &object, o->slot, m->chunks);
+}
+
 void handover_seal(struct hth_node *n, struct client *c, const struct hth_local_seal *m)
 {
     struct loan *l = loan_open(n, c, m->head.token);
@@ -141,6 +160,7 @@ void handover_seal(struct hth_node *n, struct client *c, const struct hth_local_
     if (!l) {
         handover_refuse(n, c->id, m->head.request);
     } else if (handover_seal_object(n, l, m, &err)) {
+        loan_not_written(n, l, m->index);
         if (l->has_id && !l->dead)
             hth_commit_fail(n->commit, l->save, err.code, err.text);
         reply_error(n, c->id, m->head.request, &err);

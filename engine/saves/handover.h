@@ -9,6 +9,8 @@
 struct client;
 struct hth_node;
 
+void handover_written(
+        struct hth_node *n, struct client *c, const struct hth_local_written_chunks *m);
 void handover_seal(struct hth_node *n, struct client *c, const struct hth_local_seal *m);
 /* If it needs *content, it takes it over and sets it to NULL. */
 void handover_common(struct hth_node *n, struct client *c, const struct hth_local_common *m,

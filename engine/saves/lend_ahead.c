@@ -18,6 +18,7 @@
 #include "engine/state/reply.h"
 #include "loan.h"
 #include "replication/held/region.h"
+#include "replication/transfer/transfer.h"
 #include "reserve.h"
 #include "undecided.h"
 
@@ -105,6 +106,8 @@ void lend_ahead_tick(struct hth_node *n)
                 hth_commit_room(n->commit, c->rank, HTH_STEP_MAX, NULL, NULL) ||
                 undecided_room(n, c->rank, NULL, bytes, 1, NULL))
             continue;
+        if (!store->ops->ready(store, bytes))
+            n->lend_ahead_look |= hth_transfer_make_way(&n->ctx);
         if (lend_ahead_is_made_soon(store, bytes, c->rank))
             n->lend_ahead_look = 1;
         else if (store->ops->ready(store, bytes))

@@ -7,6 +7,7 @@
 #include "engine/state/reply.h"
 
 #include "core/base/grow.h"
+#include "replication/transfer/transfer.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -85,11 +86,19 @@ struct loan *loan_ahead(struct hth_node *n, const struct client *c, uint64_t tok
     return l && l->ahead ? l : NULL;
 }
 
+void loan_not_written(struct hth_node *n, const struct loan *l, uint32_t index)
+{
+    if (l->has_id && n->ctx.transfer)
+        hth_transfer_not_written(&n->ctx, l->save, hth_object_id(l->rank, index));
+}
+
 void loan_give_back(struct hth_node *n, struct loan *l)
 {
     for (uint32_t i = 0; i < l->objects; i++) {
-        if (l->object[i].slot)
+        if (l->object[i].slot) {
+            loan_not_written(n, l, i);
             n->env.store->ops->give(n->env.store, l->object[i].slot);
+        }
         l->object[i].slot = NULL;
     }
 }
@@ -111,6 +120,7 @@ void loan_abandon(struct hth_node *n, struct loan *l)
         if (!slot)
             continue;
         l->object[i].slot = NULL;
+        loan_not_written(n, l, i);
         if (hth_breaks(&n->ctx, HTH_BREAK_WRITER)) {
             n->env.store->ops->give(n->env.store, slot);
             continue;

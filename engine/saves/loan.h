@@ -74,6 +74,8 @@ const struct hth_ranks *loan_ranks(
 struct lent *loan_next(struct loan *l);
 /* Gives its slots back and frees it. */
 void loan_free(struct hth_node *n, struct loan *l);
+/* Peers may have pulled chunks of this object, which is given up: they free them. */
+void loan_not_written(struct hth_node *n, const struct loan *l, uint32_t index);
 /* Gives back the slots that were lent and not handed over: the rank does not write into them any
  * more. */
 void loan_give_back(struct hth_node *n, struct loan *l);

@@ -110,6 +110,10 @@ void hth_commit_make_room(struct hth_commit *c);
  * recovery chose, nor one that a head has decided. */
 void hth_commit_fail(struct hth_commit *c, struct hth_save_id save, int code, const char *text);
 
+/* A rank writes an object of the save into the slot, and the object's first `chunks` chunks are
+ * complete: its holders may pull them. object: as for hth_transfer_writing(). */
+void hth_commit_writing(struct hth_commit *c, struct hth_save_id save,
+        const struct hth_object *object, struct hth_slot *slot, uint32_t chunks);
 /* An own object is sealed (in the holdings): offer it to its holders. */
 void hth_commit_sealed(struct hth_commit *c, struct hth_held_save *save, struct hth_held *held);
 
@@ -183,6 +187,10 @@ void hth_commit_map(struct hth_commit *c, const unsigned char *bytes, size_t len
 void hth_commit_blob_failed(
         struct hth_commit *c, const struct hth_blob_id *id, const struct hearth_error *err);
 int hth_commit_offer_wanted(
+        void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object);
+/* The same before the object is offered: nothing is known here of the save yet, and nothing is
+ * noted, since a save that its rank gives up may never be decided. */
+int hth_commit_early_wanted(
         void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object);
 void hth_commit_replica(void *self, struct hth_save_id save, uint64_t object);
 /* A copy of the save has no room here; from now on the save's state names the lack of room. If it

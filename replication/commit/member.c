@@ -156,15 +156,41 @@ static void member_offered(void *self, struct hth_save_id save, uint64_t object,
     member_copied(c, t, h->object.owner);
 }
 
-void member_offer(struct hth_commit *c, struct hth_held_save *s, struct hth_held *h)
+/* The other nodes that hold the rank's objects, and that this node can reach. Returns how many. */
+static uint32_t member_holders(struct hth_commit *c, uint32_t owner, uint32_t out[HTH_COPIES_MAX])
 {
-    uint32_t holder[HTH_COPIES_MAX];
-    uint32_t n = hth_commit_holders(c, h->object.owner, holder);
+    uint32_t holder[HTH_COPIES_MAX], count = 0;
+    uint32_t n = hth_commit_holders(c, owner, holder);
 
     for (uint32_t i = 0; i < n; i++)
         if (holder[i] != c->ctx->epoch->self && !c->ctx->lost[holder[i]] &&
                 !hth_tree_is_unreachable(c->ctx, c->ctx->epoch->self, holder[i]))
-            hth_transfer_offer(c->ctx, s, h, holder[i], member_offered, c, NULL);
+            out[count++] = holder[i];
+    return count;
+}
+
+void member_offer(struct hth_commit *c, struct hth_held_save *s, struct hth_held *h)
+{
+    uint32_t holder[HTH_COPIES_MAX];
+    uint32_t n = member_holders(c, h->object.owner, holder);
+
+    for (uint32_t i = 0; i < n; i++)
+        hth_transfer_offer(c->ctx, s, h, holder[i], member_offered, c, NULL);
+}
+
+void hth_commit_writing(struct hth_commit *c, struct hth_save_id save,
+        const struct hth_object *object, struct hth_slot *slot, uint32_t chunks)
+{
+    const struct track *t = track_find(c, save);
+    uint32_t holder[HTH_COPIES_MAX], n = 0;
+
+    if (c->running && t && !t->fail_code && head_is_open(c, save))
+        n = member_holders(c, object->owner, holder);
+    for (uint32_t i = 0; i < n; i++)
+        if (hth_session_version(c->ctx->session, holder[i]))
+            hth_transfer_writing(c->ctx, save, object, slot, chunks, holder[i]);
+        else
+            fact_dial(c, holder[i]); /* for the chunks that come next */
 }
 
 void hth_commit_sealed(struct hth_commit *c, struct hth_held_save *save, struct hth_held *held)
@@ -423,7 +449,7 @@ void member_resume(struct hth_commit *c)
 
 /* ---- Objects that come ----------------------------------------------------------------------- */
 
-int hth_commit_offer_wanted(
+int hth_commit_early_wanted(
         void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object)
 {
     struct hth_commit *c = self;
@@ -438,9 +464,15 @@ int hth_commit_offer_wanted(
     if (save.epoch == c->ctx->epoch->epoch && save.nonce == c->ctx->epoch->nonce &&
             object->strong != c->ctx->opts.strong)
         return HEARTH_EDENIED;
-    if (room_waits(c, save))
-        return HEARTH_EBUSY;
-    return track_get(c, save) ? HEARTH_OK : HEARTH_EBUSY;
+    return room_waits(c, save) ? HEARTH_EBUSY : HEARTH_OK;
+}
+
+int hth_commit_offer_wanted(
+        void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object)
+{
+    int rc = hth_commit_early_wanted(self, from, save, object);
+
+    return rc || track_get(self, save) ? rc : HEARTH_EBUSY;
 }
 
 void hth_commit_replica(void *self, struct hth_save_id save, uint64_t object)

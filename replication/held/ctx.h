@@ -54,6 +54,7 @@ enum hth_break {
 #define HTH_BREAK_HOME   (UINT64_C(1) << 33) /* copies that have moved stay where they are */
 #define HTH_BREAK_ALIVE  (UINT64_C(1) << 35) /* a tick that is late makes all peers alive */
 #define HTH_BREAK_STEPS  (UINT64_C(1) << 36) /* a save that a rank has passed waits for that rank */
+#define HTH_BREAK_EARLY  (UINT64_C(1) << 37) /* chunks that came early count without the table */
 
 struct hth_ctx_opts {
     char job[HTH_NAME_MAX + 1];

@@ -139,13 +139,19 @@ static int fetch_register(struct hth_fetch *f, struct hearth_error *err)
 static int fetch_take(struct hth_fetch *f, uint64_t bytes, struct hearth_error *err)
 {
     struct hth_store *store = f->ctx->store;
-    int rc;
+    int rc, later;
 
     if (!store->ops->resume(store, bytes, f->save, f->object.name, &f->slot)) {
         f->half = 1;
         return HEARTH_OK;
     }
     rc = store->ops->take(store, bytes, &f->slot, err);
+    if (rc != HEARTH_EBUSY && rc != HEARTH_ENOSPC)
+        return rc;
+    later = hth_transfer_make_way(f->ctx);
+    rc = store->ops->take(store, bytes, &f->slot, err);
+    if (later && (rc == HEARTH_EBUSY || rc == HEARTH_ENOSPC))
+        return hth_fail(err, HEARTH_EBUSY, 0, "a slot is free in a moment");
     if (rc != HEARTH_EBUSY && rc != HEARTH_ENOSPC)
         return rc;
     rc = hth_slots_want(f->ctx, &bytes, 1, HTH_WANT_BESIDE, err);
@@ -157,8 +163,11 @@ static int fetch_room(struct hth_fetch *f, struct hth_held **bad, struct hearth_
 {
     struct hth_store *store = f->ctx->store;
     uint64_t bytes = f->table_at + f->object.table_len;
-    int rc = fetch_take(f, bytes, err);
+    int rc;
 
+    if (!*bad) /* a bad copy has as many right chunks */
+        f->early = hth_early_take(f->ctx, f->save, f->object.id, bytes, &f->slot);
+    rc = f->early ? HEARTH_OK : fetch_take(f, bytes, err);
     if (rc && *bad) {
         hth_held_drop(f->ctx, f->in, *bad);
         *bad = NULL;

@@ -61,6 +61,21 @@ void hth_check_table_run(struct hth_work *work)
         f->proofs = table.proofs;
 }
 
+/* Chunks that came while the rank wrote the object, if they are what it wrote at last. */
+static void check_early(struct hth_fetch *f)
+{
+    const struct hth_early_chunks *e = f->early;
+
+    for (uint32_t c = 0; e && f->proofs.crc && c < e->count && c < f->chunk1; c++) {
+        if (!e->here[c] || f->object.strong || hth_chunk_len(f->object.data_len, c) != HTH_CHUNK)
+            continue;
+        if (e->crc[c] != f->proofs.crc[c] && !hth_breaks(f->ctx, HTH_BREAK_EARLY))
+            continue;
+        f->chunk[c] = CHUNK_RIGHT;
+        f->left--;
+    }
+}
+
 static int check_half(const struct hth_fetch *f, uint32_t chunk)
 {
     return f->half &&
@@ -132,6 +147,7 @@ void hth_check_table_done(struct hth_fetch *f)
         return;
     }
     f->source[f->table_source].strikes = 0;
+    check_early(f);
     f->phase = PHASE_REUSE;
     if (f->old || f->half)
         check_reuse_next(f);

@@ -157,6 +157,7 @@ void hth_fetch_free(struct hth_fetch *f)
     if (f->scratch)
         hth_scratch_give(f->scratch);
     hth_reg_leave(&f->wait);
+    free(f->early);
     free(f->source);
     free(f->chunk);
     free(f);

@@ -401,6 +401,7 @@ void hth_pump(struct hth_ctx *ctx)
         else if (piece_pull(f, s, unit, budget))
             break; /* no budget or no memory: the next pull that ends pumps again */
     }
+    hth_earlies_pump(ctx, budget); /* what counts comes first */
     for (f = t->fetches; f; f = f->next)
         fetch_check_lost(f);
     t->pumping = 0;

@@ -106,6 +106,8 @@ static void take_offer(struct hth_ctx *ctx, uint32_t from, const struct hth_wire
         take_answer(ctx, from, w, save, held);
         return;
     }
+    if (hth_early_delays(ctx, from, w))
+        return;
     rc = events->wanted ? events->wanted(events->self, from, w->save, &w->object) : HEARTH_OK;
     if (rc) {
         take_refuse(ctx, from, w, rc, rc == HEARTH_EBUSY ? "not now" : "not for this node");

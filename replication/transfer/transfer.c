@@ -42,7 +42,7 @@ int hth_transfer_message(
     struct hth_wire w;
 
     if ((type < HTH_MSG_OFFER || type > HTH_MSG_BAD) && type != HTH_MSG_SUM_WANT &&
-            type != HTH_MSG_SUM)
+            type != HTH_MSG_SUM && type != HTH_MSG_WRITING)
         return 0;
     if (!ctx->epoch || from >= ctx->epoch->nodes)
         return 1;
@@ -60,8 +60,12 @@ int hth_transfer_message(
         hth_sum_message(ctx, from, &w);
         return 1;
     }
-    if (type == HTH_MSG_OFFER || type == HTH_MSG_SUM || type == HTH_MSG_READY ||
-            type == HTH_MSG_END || (type == HTH_MSG_NAK && w.of == HTH_NAK_WANT))
+    if (type == HTH_MSG_WRITING)
+        hth_early_message(ctx, from, &w);
+    else if (type == HTH_MSG_NAK && w.of == HTH_NAK_WRITING)
+        hth_writing_unused(ctx, from, w.save, w.id);
+    else if (type == HTH_MSG_OFFER || type == HTH_MSG_SUM || type == HTH_MSG_READY ||
+             type == HTH_MSG_END || (type == HTH_MSG_NAK && w.of == HTH_NAK_WANT))
         hth_fetch_message(ctx, from, type, &w);
     else
         hth_offer_message(ctx, from, type, &w);
@@ -73,6 +77,8 @@ int hth_transfer_message(
 void hth_transfer_peer_down(struct hth_ctx *ctx, uint32_t node)
 {
     hth_offers_peer_down(ctx, node);
+    hth_writings_peer_down(ctx, node);
+    hth_earlies_peer_down(ctx, node);
     for (struct hth_fetch *f = ctx->transfer->fetches; f; f = f->next)
         for (uint32_t i = 0; i < f->sources; i++)
             if (f->source[i].node == node)
@@ -84,6 +90,7 @@ void hth_transfer_peer_down(struct hth_ctx *ctx, uint32_t node)
 void hth_transfer_peer_unreachable(struct hth_ctx *ctx, uint32_t node)
 {
     hth_offers_peer_unreachable(ctx, node);
+    hth_earlies_peer_down(ctx, node);
     for (struct hth_fetch *f = ctx->transfer->fetches; f; f = f->next) {
         struct source *s =
                 f->whole && f->class < HTH_FETCH_RECOVERY ? hth_source_find(f, node) : NULL;
@@ -100,6 +107,8 @@ void hth_transfer_join(struct hth_ctx *ctx)
     struct hth_transfer *t = ctx->transfer;
 
     hth_offers_forget(ctx, NULL);
+    hth_writings_forget(ctx, NULL);
+    hth_earlies_forget(ctx, NULL);
     hth_sums_join(ctx);
     hth_fetches_stop(ctx, NULL, "its epoch is over");
     for (struct hth_fetch *f = t->fetches; f; f = f->next)
@@ -111,7 +120,22 @@ void hth_transfer_join(struct hth_ctx *ctx)
 void hth_transfer_forget(struct hth_ctx *ctx, struct hth_save_id save)
 {
     hth_offers_forget(ctx, &save);
+    hth_writings_forget(ctx, &save);
+    hth_earlies_forget(ctx, &save);
     hth_fetches_stop(ctx, &save, "its save is freed");
+}
+
+/* Offers that have waited for pulls of early.c. */
+static void transfer_take_offers(struct hth_ctx *ctx)
+{
+    struct hth_wire offer;
+    uint32_t from;
+
+    ctx->transfer->stirred = 0;
+    while (hth_early_offer(ctx, &from, &offer))
+        if (ctx->epoch && offer.save.epoch == ctx->epoch->epoch &&
+                offer.save.nonce == ctx->epoch->nonce)
+            hth_fetch_message(ctx, from, HTH_MSG_OFFER, &offer);
 }
 
 void hth_transfer_tick(struct hth_ctx *ctx)
@@ -120,6 +144,9 @@ void hth_transfer_tick(struct hth_ctx *ctx)
 
     hth_regs_tick(ctx);
     hth_offers_tick(ctx, now);
+    hth_writings_tick(ctx, now);
+    hth_earlies_tick(ctx, now);
+    transfer_take_offers(ctx);
     hth_fetches_tick(ctx, now);
     hth_scratches_tick(ctx, now);
     hth_fetches_room(ctx);
@@ -131,9 +158,12 @@ uint64_t hth_transfer_due_ms(const struct hth_ctx *ctx)
 {
     uint64_t due = hth_offers_due_ms(ctx), fetches = hth_fetches_due_ms(ctx);
     uint64_t regs = hth_regs_due_ms(ctx), scratches = hth_scratches_due_ms(ctx);
+    uint64_t writings = hth_writings_due_ms(ctx), early = hth_earlies_due_ms(ctx);
 
     due = fetches < due ? fetches : due;
     due = scratches < due ? scratches : due;
+    due = writings < due ? writings : due;
+    due = early < due ? early : due;
     return regs < due ? regs : due;
 }
 
@@ -144,6 +174,8 @@ void hth_transfer_close(struct hth_ctx *ctx)
     if (!t)
         return;
     hth_offers_close(ctx);
+    hth_writings_close(ctx);
+    hth_earlies_close(ctx);
     hth_sums_close(ctx);
     hth_fetches_close(ctx);
     hth_scratches_close(ctx);

@@ -3,6 +3,8 @@
  * Objects from node to node. The receiver decides when and where; the holder only offers.
  *
  *   holder                                   receiver
+ *     WRITING {save, object, chunks, grant} ─►            while its rank writes: pulled, counts for
+ *                                     ◄─ NAK {of WRITING}                       nothing; not used
  *     OFFER {save, object record, file bytes} ─►          a slot is taken
  *     READY {save, object, first, crc[n], grant}* ─►      (comes once, at the end, for now)
  *     END   {save, object record (final), grant} ─►       table pulled, digest, chunks, each verified
@@ -101,6 +103,18 @@ void hth_fetch_release(struct hth_fetch *fetch);
 /* Bytes pulled so far, and in this epoch from each node: out[epoch->nodes]. For tests, reports. */
 void hth_transfer_pulled(struct hth_ctx *ctx, uint64_t *out_total, uint64_t *out_per_node);
 
+/* A rank of this node writes the object into the slot, and its first `chunks` chunks are complete:
+ * the node, which will hold a copy, may pull them. object: data_len is the bytes of the file that
+ * the rank asked for. Nothing is promised by it, and the object is offered as any other once it is
+ * sealed. A node with an older engine is sent nothing. */
+void hth_transfer_writing(struct hth_ctx *ctx, struct hth_save_id save,
+        const struct hth_object *object, struct hth_slot *slot, uint32_t chunks, uint32_t node);
+/* The rank has given the object up: before its slot is given back. */
+void hth_transfer_not_written(struct hth_ctx *ctx, struct hth_save_id save, uint64_t object);
+/* Gives back the slots of chunks that do not count yet, for a save or a copy that finds no slot
+ * ready. 1: pulls still write into some of these slots, which are free a moment later. */
+int hth_transfer_make_way(struct hth_ctx *ctx);
+
 /* Whether this node takes an offer. The commit machine decides: the object is assigned to this
  * node, and the save is not dead. Returns 0 to take, HEARTH_EBUSY later, HEARTH_EDENIED never. */
 typedef int hth_offer_wanted_fn(
@@ -120,6 +134,7 @@ typedef void hth_bad_copy_fn(
 struct hth_transfer_events {
     void *self;
     hth_offer_wanted_fn *wanted;
+    hth_offer_wanted_fn *early; /* of chunks before the offer: notes nothing. NULL: all */
     hth_replica_fn *sealed;
     hth_bad_copy_fn *bad_copy; /* NULL: no call */
     hth_no_room_fn *no_room;   /* likewise */

@@ -4,6 +4,7 @@
  *
  *   transfer.c                        the front: messages, time, joining and closing
  *   ├─ offer.c  sum.c                 holder's side
+ *   │  writing.c                      of objects that ranks still write
  *   ├─ take.c                         what holders say to a receiver
  *   └─ pieces.c                       what moves fetches on: pulls, and works on what has come
  *      fetch_check.c fetch_foreign.c  what has come is looked at: with a table, without one
@@ -12,6 +13,7 @@
  *      fetch_end.c                    how it ends
  *      source.c                       the nodes that a fetch pulls from
  *      scratch.c                      memory for ranges
+ *      early.c                        chunks of objects that ranks of other nodes still write
  *   wire.c tally.c                    messages; who has given how much
  */
 /* For this folder alone. */
@@ -116,6 +118,7 @@ struct hth_fetch {
     struct hth_held *held;       /* NULL: a range */
     struct hth_slot *old; /* leased: the copy that was bad in places; its owner is held->old */
     int half;             /* the slot has chunks that an earlier fetch left */
+    struct hth_early_chunks *early; /* the slot has chunks that came while they were written */
 
     unsigned char *chunk; /* [chunk1 - chunk0] */
     uint32_t cursor,
@@ -139,12 +142,24 @@ struct hth_fetch {
     struct hth_fetch *next;
 };
 
+/* Chunks that came while the object was still written, with the CRC32C of each as it lies here. */
+struct hth_early_chunks {
+    uint32_t count;
+    unsigned char *here; /* [count] */
+    uint32_t crc[];      /* [count] */
+};
+
 struct offer;
+struct writing;
+struct early;
 struct hth_sum;
 
 struct hth_transfer {
     struct hth_transfer_events events;
     struct offer *offers;
+    struct writing *writings;  /* objects that ranks of this node write */
+    struct early *early;       /* objects that ranks of other nodes write */
+    int stirred;               /* early.c: the next tick is due at once */
     struct hth_sum *sums;      /* being made for receivers */
     struct hth_fetch *fetches; /* oldest first */
     uint64_t in_flight;        /* bytes being pulled */
@@ -173,6 +188,33 @@ void hth_offers_forget(struct hth_ctx *ctx, const struct hth_save_id *save); /* 
 void hth_offers_tick(struct hth_ctx *ctx, uint64_t now);
 uint64_t hth_offers_due_ms(const struct hth_ctx *ctx);
 void hth_offers_close(struct hth_ctx *ctx);
+
+/* writing.c */
+/* The node does not use the grant any more. */
+void hth_writing_unused(
+        struct hth_ctx *ctx, uint32_t from, struct hth_save_id save, uint64_t object);
+void hth_writings_forget(struct hth_ctx *ctx, const struct hth_save_id *save); /* NULL: all */
+void hth_writings_peer_down(struct hth_ctx *ctx, uint32_t node);
+void hth_writings_tick(struct hth_ctx *ctx, uint64_t now);
+uint64_t hth_writings_due_ms(const struct hth_ctx *ctx);
+void hth_writings_close(struct hth_ctx *ctx);
+
+/* early.c */
+void hth_early_message(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *wire);
+/* 1: pulls of the object are under way; the offer is taken when they have ended. */
+int hth_early_delays(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *offer);
+/* The chunks that are here, the caller's to free, and *out, the slot in which they lie, as
+ * take() gives one; NULL: there are none. */
+struct hth_early_chunks *hth_early_take(struct hth_ctx *ctx, struct hth_save_id save,
+        uint64_t object, uint64_t bytes, struct hth_slot **out);
+/* 1: the next offer that has waited so, and may be taken now. */
+int hth_early_offer(struct hth_ctx *ctx, uint32_t *out_from, struct hth_wire *out);
+void hth_earlies_forget(struct hth_ctx *ctx, const struct hth_save_id *save); /* NULL: all */
+void hth_earlies_pump(struct hth_ctx *ctx, uint64_t budget);
+void hth_earlies_peer_down(struct hth_ctx *ctx, uint32_t node);
+void hth_earlies_tick(struct hth_ctx *ctx, uint64_t now);
+uint64_t hth_earlies_due_ms(const struct hth_ctx *ctx);
+void hth_earlies_close(struct hth_ctx *ctx);
 
 /* sum.c */
 void hth_sum_message(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *wire);

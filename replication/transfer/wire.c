@@ -10,6 +10,7 @@
  *   NAK      save 32 | u64 object | i32 code | u32 of | text to the end
  *   RELEASE  save 32 | u64 object
  *   BAD      save 32 | u64 object | u64 chunk
+ *   WRITING  save 32 | object 128 | u32 chunks | u32 zero | grant; 0 chunks: none, it is given up
  *   SUM_WANT save 32 | u64 object | u64 off | u64 len
  *   SUM      save 32 | u64 object | u64 off | u64 len | u64 chunk | u32 crc | u32 zero
  *
@@ -66,7 +67,7 @@ static size_t wire_encode(const struct hth_wire *m, uint16_t type, unsigned char
     struct hth_writer w = { .at = out, .cap = HTH_BODY_MAX };
 
     hth_write_save(&w, m->save);
-    if (type == HTH_MSG_OFFER || type == HTH_MSG_END)
+    if (type == HTH_MSG_OFFER || type == HTH_MSG_END || type == HTH_MSG_WRITING)
         wire_object_write(&w, &m->object);
     else
         hth_write64(&w, m->id);
@@ -74,6 +75,10 @@ static size_t wire_encode(const struct hth_wire *m, uint16_t type, unsigned char
         hth_write32(&w, m->follows);
         hth_write32(&w, 0);
     } else if (type == HTH_MSG_END) {
+        wire_grant_write(&w, &m->grant);
+    } else if (type == HTH_MSG_WRITING) {
+        hth_write32(&w, m->count);
+        hth_write32(&w, 0);
         wire_grant_write(&w, &m->grant);
     } else if (type == HTH_MSG_READY) {
         hth_write32(&w, m->first);
@@ -118,10 +123,10 @@ static void wire_nak_read(struct hth_reader *r, struct hth_wire *out)
     const unsigned char *text;
     size_t n = r->bad ? 0 : r->len - r->pos;
 
-    if (of > HTH_NAK_WANT || code == 0 || n > HTH_WIRE_TEXT)
+    if (of > HTH_NAK_WRITING || code == 0 || n > HTH_WIRE_TEXT)
         r->bad = 1;
     out->code = (int32_t)code;
-    out->of = of ? HTH_NAK_WANT : HTH_NAK_OFFER;
+    out->of = r->bad ? HTH_NAK_OFFER : (enum hth_nak)of;
     text = hth_read(r, n);
     for (size_t i = 0; text && i < n; i++)
         out->text[i] = text[i] >= ' ' && text[i] <= '~' ? (char)text[i] : '?';
@@ -148,7 +153,7 @@ int hth_wire_decode(struct hth_wire *out, uint16_t type, const unsigned char *bo
 
     *out = (struct hth_wire){ 0 };
     out->save = hth_read_save(&r);
-    if (type == HTH_MSG_OFFER || type == HTH_MSG_END)
+    if (type == HTH_MSG_OFFER || type == HTH_MSG_END || type == HTH_MSG_WRITING)
         wire_object_read(&r, type, out);
     else
         out->id = hth_read64(&r);
@@ -158,6 +163,11 @@ int hth_wire_decode(struct hth_wire *out, uint16_t type, const unsigned char *bo
         r.bad |= out->follows > 1;
     } else if (type == HTH_MSG_END) {
         wire_grant_read(&r, &out->grant);
+    } else if (type == HTH_MSG_WRITING) {
+        out->count = hth_read32(&r);
+        hth_read_zeros(&r, 4);
+        wire_grant_read(&r, &out->grant);
+        r.bad |= !out->count && out->grant.desc_len;
     } else if (type == HTH_MSG_READY) {
         wire_ready_read(&r, out);
     } else if (type == HTH_MSG_PULLED) {

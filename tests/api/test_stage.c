@@ -407,3 +407,68 @@ Test(stage, under_the_kill_switch_is_plain_memory)
     must_fail(hearth_checkpoint_open(r.h, HEARTH_STEP_NEWEST, &c, &err), HEARTH_ENOENT);
     rank_end(&r);
 }
+
+/* ---- Chunks that are complete -------------------------------------------------------------- */
+
+#define LARGE (UINT64_C(256) << 20)
+
+/* A save of a large item and, 120 ms later, a small one. Returns the chunks that were reported
+ * before the commit. */
+static uint32_t large_save(uint64_t step, uint64_t large_bytes, int reserves)
+{
+    unsigned char *bytes = calloc(1, large_bytes);
+    int64_t n = (int64_t)large_bytes;
+    struct hearth_piece large = rank_piece("large", bytes, 1, &n);
+    struct hearth_begin_opts opts = { .struct_size = sizeof(opts), .wait_ms = 5000 };
+    struct hearth_save *save = NULL;
+    struct hearth_error err = { 0 };
+    uint32_t written;
+    void *place;
+
+    large.dtype = HEARTH_UINT8;
+    cr_assert(eq(int, hearth_save_begin(r.h, step, large_bytes + 2 * ROOM, &opts, &save, &err), 0),
+            "%s", err.text);
+    if (reserves)
+        must(hearth_save_reserve(save, &piece[1], 1, &place, NULL));
+    must(hearth_save_add(save, &large, 1, NULL));
+    usleep(120000);
+    must(hearth_save_add(save, &piece[0], 1, NULL));
+    written = fake_counts(r.fake).written;
+    hearth_save_abort(save);
+    free(bytes);
+    return written;
+}
+
+static void start_with(uint32_t copy_threads)
+{
+    rank_start(&r);
+    r.opts.copy_threads = copy_threads;
+    rank_open(&r);
+    rank_fill(x, 1000, 1);
+    piece[0] = rank_piece("x", x, 1, &nx);
+    piece[1] = rank_piece("y", y, 2, ny);
+}
+
+Test(stage, chunks_that_are_complete_are_reported_before_the_commit)
+{
+    start_with(1);
+    cr_assert(ge(u32, large_save(1, LARGE, 0), 16)); /* 64, if the copy takes less than 100 ms */
+    rank_end(&r);
+}
+
+Test(stage, chunks_are_not_reported_if_callers_have_places_or_the_object_is_small)
+{
+    start_with(1);
+    cr_assert(zero(u32, large_save(1, LARGE, 1)));
+    cr_assert(zero(u32, large_save(1, LARGE - 3 * ROOM, 0)));
+    rank_end(&r);
+}
+
+/* Pulls would take processors from the copy. */
+Test(stage, chunks_are_not_reported_by_a_copy_that_takes_all_processors)
+{
+    start_with(64);
+    if (sysconf(_SC_NPROCESSORS_ONLN) <= 64)
+        cr_assert(zero(u32, large_save(1, LARGE, 0)));
+    rank_end(&r);
+}

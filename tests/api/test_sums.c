@@ -3,9 +3,12 @@
 #include "check.h"
 #include "rank.h"
 
+#include "client/slots/copy.h"
 #include "core/base/env.h"
+#include "core/format/chunk.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { SUM_CALLS = 12, SUM_PIECES = 40, SUM_BYTES = 2 << 20 };
 
@@ -138,4 +141,61 @@ Test(sums, of_a_save_that_its_caller_may_write_into_are_left_to_the_engine)
     rank_protect(rank_commit(save));
     cr_assert(eq(u32, fake_counts(r.fake).summed, 1), "a call that was refused gave no place");
     rank_end(&r);
+}
+
+/* ---- Progress of a copy --------------------------------------------------------------------- */
+
+#define PROGRESS (((size_t)200 << 20) + 4321)
+
+static struct {
+    unsigned char *src, *dst;
+    uint64_t told;
+    uint32_t calls, wrong;
+} progress;
+
+/* What is reported has been copied, while other threads copy on. */
+static void progress_said(void *self, uint64_t bytes)
+{
+    (void)self;
+    progress.calls++;
+    progress.wrong += memcmp(progress.dst + progress.told, progress.src + progress.told,
+                              bytes - progress.told) != 0;
+    progress.told = bytes;
+}
+
+static void progress_of(uint32_t threads, uint64_t at)
+{
+    struct hth_crew *crew = hth_crew_open(threads);
+    struct hth_copies list = { .at = at, .progress = progress_said };
+
+    memset(progress.dst, 0, PROGRESS);
+    progress.told = progress.calls = progress.wrong = 0;
+    list.crc = calloc(HTH_CHUNKS(at + PROGRESS) + 1, sizeof(*list.crc));
+    for (size_t off = 0, len; off < PROGRESS; off += len) {
+        len = PROGRESS - off < 1000003 ? PROGRESS - off : 1000003;
+        must(hth_copies_add(&list, progress.dst + off, progress.src + off, len, NULL));
+    }
+    hth_crew_run(crew, &list);
+    if (threads == 1) /* with more, one of them may stand still in an early part */
+        cr_assert(eq(u32, progress.calls, 3));
+    cr_assert(zero(u32, progress.wrong), "%u threads", threads);
+    cr_assert(zero(u64, progress.told ? (at + progress.told) % HTH_CHUNK : 0));
+    cr_assert(zero(int, memcmp(progress.dst, progress.src, PROGRESS)));
+    free(list.crc);
+    hth_copies_fini(&list);
+    hth_crew_close(crew);
+}
+
+Test(sums, a_copy_reports_only_what_is_copied)
+{
+    uint64_t seed = 5;
+
+    progress.src = malloc(PROGRESS);
+    progress.dst = malloc(PROGRESS);
+    for (size_t i = 0; i + 8 <= PROGRESS; i += 4096)
+        *(uint64_t *)(void *)(progress.src + i) = hth_splitmix64(&seed) | 1;
+    for (uint32_t threads = 1; threads <= 8; threads *= 2)
+        progress_of(threads, threads * 12345);
+    free(progress.src);
+    free(progress.dst);
 }

@@ -154,6 +154,7 @@ Test(rank, each_request_has_the_length_of_its_type_and_no_other)
         [HTH_LOCAL_BEGIN] = sizeof(struct hth_local_begin),
         [HTH_LOCAL_SET_STEP] = sizeof(struct hth_local_set_step),
         [HTH_LOCAL_SEAL] = sizeof(struct hth_local_seal),
+        [HTH_LOCAL_WRITTEN] = sizeof(struct hth_local_written_chunks),
         [HTH_LOCAL_COMMON] = sizeof(struct hth_local_common),
         [HTH_LOCAL_COMMIT] = sizeof(struct hth_local_head),
         [HTH_LOCAL_ABORT] = sizeof(struct hth_local_head),

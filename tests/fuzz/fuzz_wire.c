@@ -22,11 +22,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!size || hth_wire_decode(&m, data[0], body, size - 1))
         return 0;
     wire_want((data[0] >= HTH_MSG_OFFER && data[0] <= HTH_MSG_BAD) || data[0] == HTH_MSG_SUM_WANT ||
-              data[0] == HTH_MSG_SUM);
+              data[0] == HTH_MSG_SUM || data[0] == HTH_MSG_WRITING);
     wire_want(!hth_save_none(m.save));
-    wire_want(data[0] < HTH_MSG_SUM_WANT ||
+    wire_want(data[0] < HTH_MSG_SUM_WANT || data[0] == HTH_MSG_WRITING ||
               (m.off >= HTH_BLOCK && m.len && m.len <= HTH_SLICE_MAX && m.off + m.len > m.off));
-    wire_want(m.grant.desc_len <= HTH_DESC_MAX && m.follows <= 1 && m.count <= HTH_WIRE_CHUNKS);
+    wire_want(m.grant.desc_len <= HTH_DESC_MAX && m.follows <= 1);
+    if (data[0] == HTH_MSG_WRITING) {
+        wire_want(m.object.kind == HTH_OBJECT_SHARD && m.object.id == m.id && !m.crc);
+        wire_want(m.count || !m.grant.desc_len);
+        return 0;
+    }
+    wire_want(m.count <= HTH_WIRE_CHUNKS);
     crc = m.crc;
     wire_want(!m.count || (crc >= body && crc + (size_t)4 * m.count == data + size));
     wire_want(m.first <= UINT32_MAX - m.count && strlen(m.text) <= HTH_WIRE_TEXT);

@@ -27,7 +27,7 @@ foreach(program ten ways input parts told joining dropping settings attacks name
   foreach(case ${cases})
     string(REGEX REPLACE ".*CASE\\(([a-z0-9_]+)\\).*" "\\1" case "${case}")
     hearth_case(${program}.${case} promises TIMEOUT 90 COMMAND promises_${program} ${case})
-    if(case MATCHES "_2_to_the_31_")
+    if(case MATCHES "_2_to_the_31_|chunks_travel")
       set_tests_properties(${program}.${case} PROPERTIES RESOURCE_LOCK gigabytes TIMEOUT 150)
     endif()
   endforeach()

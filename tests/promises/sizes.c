@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -345,6 +346,88 @@ static void a_source_that_changes_where_integrity_is_strong(void)
     changing_source(HEARTH_INTEGRITY_STRONG);
 }
 
+/* ---- chunks that travel while their rank writes --------------------------------------------- */
+
+#define TRAVEL ((size_t)264 << 20)
+
+/* All of the tensor, and later a small one: what is complete by then is reported. */
+static void do_write_most(struct me *me, const uint64_t arg[3], struct answer *out)
+{
+    static const int64_t one = 1;
+    struct hearth_begin_opts o = { .struct_size = sizeof(o), .wait_ms = 60000 };
+    int64_t shape[1];
+    struct hearth_piece piece[2] = { weights(me, shape), weights(me, shape) };
+
+    piece[1].key = "late";
+    piece[1].key_len = 4;
+    piece[1].shape = &one;
+    fill(me->data, me->bytes, seed_of(arg[0], arg[1], me->rank));
+    out->rc = hearth_save_begin(
+            me->h, arg[0], hearth_save_bytes(piece, 2, NULL, 0), &o, &me->save, &out->err);
+    if (!out->rc)
+        out->rc = hearth_save_add(me->save, &piece[0], 1, &out->err);
+    nap_ms(150);
+    if (!out->rc)
+        out->rc = hearth_save_add(me->save, &piece[1], 1, &out->err);
+}
+
+/* By the engine's own status. */
+static uint64_t pulled_bytes(uint32_t node)
+{
+    char command[1024], line[65536];
+    unsigned long long bytes = 0;
+    const char *at;
+    FILE *f;
+
+    snprintf(command, sizeof(command), "%s/hearth ls --root %s job --json",
+            getenv("HEARTH_TEST_BIN"), p.root[node]);
+    f = popen(command, "r");
+    CHECK(f, "%s: %s", command, strerror(errno));
+    while (f && fgets(line, sizeof(line), f))
+        if ((at = strstr(line, "\"pulled_bytes\"")))
+            sscanf(at, "\"pulled_bytes\": %llu", &bytes);
+    pclose(f);
+    return bytes;
+}
+
+static void chunks_travel_while_their_rank_writes(void)
+{
+    uint64_t until, before, early;
+    cpu_set_t set;
+
+    if (!sched_getaffinity(0, sizeof(set), &set) && CPU_COUNT(&set) < 2)
+        party_skip("copies leave no processor");
+    party_open(&p, 2, 2, 2048);
+    p.bytes = TRAVEL;
+    p.opts.copy_threads = 1;
+    p.opts.dead_ms = p.opts.stall_ms = 20000;
+    p.opts.save_ms = 90000;
+    alarm(140); /* on a busy machine a slot takes seconds to make */
+    party_start(&p);
+    party_recover(&p, 0, 0);
+    for (uint64_t step = 1; step <= 2; step++) { /* makes the slots of the third */
+        party_all(&p, do_write_most, step, step, 0);
+        party_all(&p, do_commit, step, 0, 0);
+        party_all(&p, do_wait, step, HEARTH_PROTECTED, 90000);
+    }
+    before = pulled_bytes(1);
+    CHECK(before >= TRAVEL, "node 1 has pulled %llu bytes", (unsigned long long)before);
+    party_all(&p, do_write_most, 3, 3, 0);
+    until = now_ms() + 20000;
+    do
+        early = pulled_bytes(1) - before;
+    while (early < TRAVEL / 2 && now_ms() < until);
+    CHECK(early >= TRAVEL / 2, "%llu bytes are pulled while the rank writes",
+            (unsigned long long)early);
+    party_all(&p, do_commit, 3, 0, 0);
+    party_all(&p, do_wait, 3, HEARTH_PROTECTED, 90000);
+    CHECK(pulled_bytes(1) - before < TRAVEL + TRAVEL / 4, "chunks are pulled twice");
+    party_kill_ranks(&p);
+    party_lose_node(&p, 0);
+    party_start(&p);
+    party_recover(&p, 3, 3);
+}
+
 #define CASE(name) { #name, name },
 
 int main(int argc, char **argv)
@@ -356,6 +439,7 @@ int main(int argc, char **argv)
     CASE(no_tensor_on_any_rank)
     CASE(a_source_that_changes_while_it_is_copied)
     CASE(a_source_that_changes_where_integrity_is_strong)
+    CASE(chunks_travel_while_their_rank_writes)
         /* clang-format on */
         { NULL, NULL }
     };

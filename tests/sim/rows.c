@@ -486,6 +486,7 @@ static const struct row {
     { "late", late, 3, 1, 1, 1, 0, 0 },
     { "queued", queued, 3, 1, 1, 1, 0, 0 },
     { "both-open", both_open, 3, 1, 1, 1, 0, 0 },
+    { "written", written, 3, 1, 1, 1, 0, 0 },
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 
@@ -501,6 +502,7 @@ static const struct {
     { "all-alive", HTH_BREAK_ALIVE },
     { "passed-waits", HTH_BREAK_STEPS },
     { "sets-count-together", HTH_BREAK_SET_COUNT },
+    { "early", HTH_BREAK_EARLY },
     { "number", HTH_BREAK_NUMBER | HTH_BREAK_SERIAL },
 };
 
@@ -516,6 +518,7 @@ static int run(const struct row *row, uint64_t breaks, int loud)
     opts.strong = !strcmp(row->name, "flipped-strong");
     opts.keep = row->run == both_open ? 3 : 0; /* room for two that are open */
     opts.some = row->run == sets;
+    opts.data_max = row->run == written ? 5 * HTH_CHUNK : 0;
     opts.every_ms = row->run == sets ? 1000 : 0; /* none is undecided when the next is begun */
     opts.breaks = breaks;
     opts.deaf = breaks != 0; /* its consequences are to be noticed */

@@ -50,6 +50,7 @@ struct fake_counts {
     uint32_t silenced; /* requests without an answer */
     uint64_t range_bytes;
     uint32_t summed;       /* objects that came with the sums of their chunks, which were right */
+    uint32_t written;      /* chunks that the last WRITTEN named */
     uint32_t bads;         /* wrong chunks that clients reported */
     uint64_t bad_chunk;    /* the last */
     uint32_t step_wait_ms; /* of the last set_step */

@@ -541,6 +541,9 @@ void fake_answer(struct fake_engine *f, struct client *c, const void *msg, int f
     case HTH_LOCAL_CANCEL:
         on_end(f, c, msg);
         break;
+    case HTH_LOCAL_WRITTEN:
+        f->counts.written = ((const struct hth_local_written_chunks *)msg)->chunks;
+        break;
     case HTH_LOCAL_FORGET:
         fake_put_ok(c, m->request);
         break;

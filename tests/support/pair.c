@@ -205,9 +205,11 @@ void pair_node_open(struct pair *p, uint32_t node)
     struct hth_session_events events = {
         .self = n, .on_message = on_message, .on_peer_up = on_peer_up, .on_peer_down = on_peer_down
     };
-    struct hth_transfer_events transfer = {
-        .self = n, .wanted = on_wanted, .sealed = on_sealed, .no_room = on_no_room
-    };
+    struct hth_transfer_events transfer = { .self = n,
+        .wanted = on_wanted,
+        .early = on_wanted,
+        .sealed = on_sealed,
+        .no_room = on_no_room };
     struct hth_blob_events blobs = { n, on_blob, on_blob_failed };
     struct hth_transport_events link;
 

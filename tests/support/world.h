@@ -108,6 +108,7 @@ struct world_opts {
     uint32_t min_copies; /* 0: copies */
     uint32_t keep;
     uint32_t strong;    /* integrity = strong */
+    uint32_t large;     /* drawn: few ranks, whose objects have several chunks */
     uint32_t some;      /* 1: some steps are saved by some of the ranks, alone or before all are */
     uint32_t bad_after; /* jobs, for marking by count; 0: off */
     uint32_t racks;     /* machines stand in so many failure domains; 0: none is named */

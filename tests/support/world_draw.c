@@ -42,16 +42,21 @@ static uint32_t log_between(uint64_t *dice, uint32_t low, uint32_t high)
     return between(dice, low, 2 * low - 1 < high ? 2 * low - 1 : high);
 }
 
+#define RANKS_LARGE 4u
+
 static void draw_size(struct world_opts *o, uint32_t most)
 {
     uint64_t d = dice_of(o, D_NODES);
-    uint32_t few = most < 8 ? most : 8;
+    uint32_t few;
+
+    most = o->large && most > RANKS_LARGE ? RANKS_LARGE : most;
+    few = most < 8 ? most : 8;
 
     if (!o->nodes)
         o->nodes = log_between(&d, 2, between(&d, 0, 1) ? few : most);
     d = dice_of(o, D_RANKS);
     if (!o->ranks_per_node)
-        o->ranks_per_node = log_between(&d, 1, 8);
+        o->ranks_per_node = log_between(&d, 1, o->large ? RANKS_LARGE / o->nodes : 8);
     d = dice_of(o, D_COPIES);
     if (!o->copies)
         o->copies = between(&d, 0, 2) ? 1 : between(&d, 1, 3);
@@ -83,7 +88,7 @@ static void draw_shape(struct world_opts *o)
     d = dice_of(o, D_DATA);
     if (!o->data_max)
         o->data_max = between(&d, 0, 7) ? 3000 : log_between(&d, 64, 60000);
-    if (o->nodes * o->ranks_per_node <= 4 && between(&d, 0, 31) == 0)
+    if (o->nodes * o->ranks_per_node <= RANKS_LARGE && (between(&d, 0, 31) == 0 || o->large))
         o->data_max = 12u << 20; /* several chunks */
 }
 

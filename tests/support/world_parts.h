@@ -105,6 +105,8 @@ struct rank_state {
     } map[RANK_MAPS];
     uint32_t maps;
     uint64_t writes; /* the slot into which it writes for longer than a moment; 0: none */
+    struct hth_local_lent lent; /* writing: the slot */
+    int writing; /* R_BEGUN: a part of the object is written, the rest is when it is due */
     struct hth_save_id save;
     uint64_t hour;            /* hours: the turn in which it began last */
     struct hth_save_id heard; /* the newest that its engine has reported PROTECTED */

@@ -25,5 +25,6 @@ void forgotten(struct world *w);
 void flipped(struct world *w);
 void late(struct world *w);
 void queued(struct world *w);
+void written(struct world *w);
 
 #endif

@@ -5,6 +5,7 @@
 #include "core/format/handed.h"
 #include "core/format/table.h"
 #include "replication/held/holdings.h"
+#include "replication/transfer/transfer.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -364,4 +365,59 @@ void queued(struct world *w)
         }
         must_be_protected(w, which);
     }
+}
+
+static uint64_t all_pulled(struct world *w)
+{
+    uint64_t sum = 0, one;
+
+    for (uint32_t n = 0; n < w->opts.nodes; n++) {
+        hth_transfer_pulled(hth_node_ctx(world_node(w, w->member[n])), &one, NULL);
+        sum += one;
+    }
+    return sum;
+}
+
+/* The copies of a save on this node have the bytes that the owner has. Returns their bytes. */
+static uint64_t copies_alike(struct world *w, uint32_t node, struct hth_save_id save)
+{
+    struct hth_held_save *s = hth_holdings_find(hth_node_ctx(world_node(w, w->member[node])), save);
+    uint64_t bytes = 0;
+
+    for (const struct hth_held *h = s ? s->held : NULL; h; h = h->next) {
+        uint32_t owner = h->object.owner;
+        struct hth_held_save *theirs =
+                owner < w->opts.nodes
+                        ? hth_holdings_find(hth_node_ctx(world_node(w, w->member[owner])), save)
+                        : NULL;
+        const struct hth_held *o = theirs ? hth_held_find(theirs, h->object.id) : NULL;
+
+        if (h->object.kind != HTH_OBJECT_SHARD || owner == node || !o)
+            continue;
+        bytes += hth_object_file_bytes(&h->object);
+        if (memcmp(o->slot->base, h->slot->base, hth_object_file_bytes(&h->object)) != 0)
+            world_broken(w, "node %u has other bytes of rank %u than that rank has written", node,
+                    owner);
+    }
+    return bytes;
+}
+
+/* Ranks report chunks of large objects as complete, and some of them write one of these once more:
+ * copies are pulled meanwhile, and have what was written last. */
+void written(struct world *w)
+{
+    uint64_t before = 0, bytes = 0, again = 0;
+
+    must_save(w, 2, "at first");
+    for (uint32_t i = 0; i < 4 && !w->why[0]; i++) {
+        before = all_pulled(w);
+        must_save(w, 1, "of large objects");
+        bytes = 0;
+        for (uint32_t n = 0; n < w->opts.nodes; n++)
+            bytes += copies_alike(w, n, w->newest.id);
+        again +=
+                all_pulled(w) - before > bytes; /* what was pulled too early was pulled once more */
+    }
+    if (!again)
+        world_broken(w, "nothing was pulled while it was written");
 }
