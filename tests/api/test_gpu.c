@@ -202,6 +202,43 @@ Test(gpu, strided_and_small_tensors_of_two_devices_are_copied)
     hearth_checkpoint_close(ckpt);
 }
 
+static uint64_t own_kib(void)
+{
+    char line[200];
+    unsigned long kib = 0;
+    FILE *f = fopen("/proc/self/status", "re");
+
+    cr_assert(ne(ptr, f, NULL));
+    while (fgets(line, sizeof(line), f))
+        if (sscanf(line, "RssAnon: %lu", &kib) == 1)
+            break;
+    fclose(f);
+    return kib;
+}
+
+Test(gpu, there_is_no_second_copy_of_the_state_in_host_memory)
+{
+    static const int64_t shape[] = { 1 << 26 }; /* 256 MiB */
+    uint64_t at = fakegpu_alloc(context, (size_t)4 << 26, FAKEGPU_PLAIN), before, most = 0;
+    struct hearth_piece p = piece_at("x", at);
+    struct hearth_handle *handle;
+
+    r.opts.pin = HEARTH_PIN_NO;
+    rank_open(&r);
+    p.shape = shape;
+    before = own_kib();
+    handle = rank_commit(begin_and_add(1, &p, 1, NULL));
+    while (state(handle).level < HEARTH_SEALED) {
+        uint64_t now = own_kib();
+
+        most = now > most ? now : most;
+        pause_ms(1);
+    }
+    rank_protect(handle);
+    cr_expect(lt(u64, most - before, 64 * 1024 + (256 * 1024) / 50), "%lu KiB more",
+            (unsigned long)(most - before));
+}
+
 /* ---- order ---------------------------------------------------------------------------------- */
 
 static void order(int fenced, unsigned *out_wrong)
