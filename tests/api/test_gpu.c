@@ -22,7 +22,9 @@ static const int64_t all[] = { N };
 
 static void start(void)
 {
-    fakegpu_start("recent", 2);
+    const char *profile = getenv("FAKEGPU_PROFILE");
+
+    fakegpu_start(profile ? profile : "recent", 2);
     context = fakegpu_context(0);
     fakegpu_current(context);
     rank_start(&r);
