@@ -5,7 +5,7 @@ add_library(bench_common STATIC
   ${bench}/common.c ${bench}/copy.c ${bench}/engine.c ${bench}/job.c
   ${bench}/peers.c ${bench}/raw.c ${bench}/side.c ${bench}/tool.c ${bench}/wire.c ${seal})
 target_link_libraries(bench_common PUBLIC support PRIVATE hearth_build)
-foreach(program save views nodes reads resume plan pulls latency crowd deaths)
+foreach(program save views nodes early reads resume plan pulls latency crowd deaths)
   add_executable(bench_${program} ${bench}/${program}.c)
   target_link_libraries(bench_${program} PRIVATE bench_common hearth_build)
   foreach(needed hearthd hearth_tcp_module hearth_ofi_module hearth_ucx hearth_ucx_impl strictfi)

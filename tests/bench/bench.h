@@ -120,8 +120,10 @@ struct said { /* what a rank answers */
 struct job {
     const char *base, *backend; /* roots are base/n0 ... */
     uint32_t nodes, copies;
-    uint64_t bytes[NODES_MAX];      /* of each rank's tensor */
-    int unsaid;                     /* object_bytes is not given */
+    uint64_t bytes[NODES_MAX]; /* of each rank's tensor */
+    int unsaid;                /* object_bytes is not given */
+    uint32_t copy_threads;     /* 0: the default */
+    int confined; /* a rank that opens the job again may run on one processor meanwhile */
     uint32_t heartbeat_ms, dead_ms; /* 0: the default */
     uint16_t port;
     unsigned lives[NODES_MAX]; /* a lost node comes back by another name */

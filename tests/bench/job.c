@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +86,23 @@ static const char *key_file(const struct job *j, uint32_t rank)
     return path;
 }
 
+static int open_confined(const struct hearth_opts *o, struct hearth_error *err)
+{
+    cpu_set_t all, one;
+    int rc, cpu = 0;
+
+    if (sched_getaffinity(0, sizeof(all), &all))
+        die("no processors");
+    while (!CPU_ISSET(cpu, &all))
+        cpu++;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    sched_setaffinity(0, sizeof(one), &one);
+    rc = hearth_open(o, &me.h, err);
+    sched_setaffinity(0, sizeof(all), &all);
+    return rc;
+}
+
 static int rank_open(const struct job *j, uint32_t rank, uint16_t port, struct hearth_error *err)
 {
     struct backend b = backend_of(j->backend);
@@ -113,8 +131,13 @@ static int rank_open(const struct job *j, uint32_t rank, uint16_t port, struct h
     o.rank = rank, o.world = j->nodes, o.bootstrap = me.boot, o.copies = j->copies;
     o.object_bytes = &need, o.object_count = !j->unsaid, o.linger_s = 60;
     o.heartbeat_ms = j->heartbeat_ms, o.dead_ms = j->dead_ms;
+    o.copy_threads = j->copy_threads;
     o.key_file = b.keyed ? key_file(j, rank) : NULL;
-    return rc ? rc : hearth_open(&o, &me.h, err);
+    if (rc)
+        return rc;
+    /* an engine is not confined, so it must run before */
+    return j->confined && engine_pid(me.root) ? open_confined(&o, err)
+                                              : hearth_open(&o, &me.h, err);
 }
 
 static int rank_recover(struct said *out, struct hearth_error *err)
