@@ -36,6 +36,7 @@ struct hearth {
     char engine[HTH_LOCK_HOLDER_TEXT];  /* "pid 12", or the place where it runs */
     struct hth_local_opts joined;       /* in effect there */
     uint64_t epoch, nonce;
+    uint32_t ranks_a_node; /* of the job, rounded up; a helper's: all ranks */
     /* Each folder's own. */
     struct hth_link *link;
     struct hth_slot_map *slots;

@@ -93,6 +93,7 @@ static int member_join_as_helper(struct hearth *h, struct hearth_error *err)
     h->nonce = h->attached.nonce;
     hth_set_recovered(h, (int)h->attached.recovered);
     h->joined = h->attached.opts;
+    h->ranks_a_node = h->opts.world;
     return HEARTH_OK;
 }
 

@@ -206,6 +206,7 @@ void hth_link_joined(struct hearth *h, const struct hth_local_joined *a, int tab
     h->nonce = a->nonce;
     h->link->begun = (struct hth_attempts){ 0 };
     h->joined = a->opts;
+    h->ranks_a_node = a->nodes ? (h->opts.world + a->nodes - 1) / a->nodes : h->opts.world;
     if (h->link->table_fd >= 0)
         close(h->link->table_fd);
     h->link->table_fd = table_fd;

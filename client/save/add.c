@@ -139,14 +139,15 @@ static int add_one(struct hearth_save *s, const struct hth_laid *laid, struct ht
 #define ADD_TOLD_FROM (UINT64_C(256) << 20)
 
 /* 1: peers may have chunks of the object before it is sealed. Chunks of an object into which
- * callers write are never reported. Nor are those of a copy that is short or takes all processors:
- * pulls would take processors from it, and the trainer would be blocked for longer. */
+ * callers write are never reported. Nor are those of a copy that is short, or where copies of all
+ * ranks of a node would take more than half of the processors that this one may use: pulls would
+ * take them from copies, and trainers would be blocked for longer. */
 static int add_tells(const struct hearth_save *s)
 {
     const struct hth_written *o = &s->object[s->objects - 1];
 
     return o->summed && o->room >= ADD_TOLD_FROM && s->step != HEARTH_STEP_LATER &&
-           hth_crew_spares(s->h->crew);
+           hth_crew_spares(s->h->crew, s->h->ranks_a_node);
 }
 
 /* The chunks that lie before this byte of the object are complete. */

@@ -47,7 +47,7 @@ struct hth_crew {
     uint64_t round;
     uint32_t active, want, threads;
     int stop;
-    int spares; /* processors are left */
+    uint32_t processors; /* that this process may run on */
     pthread_t *thread;
 };
 
@@ -383,17 +383,17 @@ static void *crew_help(void *arg)
     return NULL;
 }
 
-/* More processors than a cpu_set_t has are enough. */
-static int crew_leaves_some(uint32_t threads)
+/* At most as many as a cpu_set_t has. */
+static uint32_t crew_processors(void)
 {
     cpu_set_t set;
 
-    return sched_getaffinity(0, sizeof(set), &set) || (uint32_t)CPU_COUNT(&set) > threads;
+    return sched_getaffinity(0, sizeof(set), &set) ? CPU_SETSIZE : (uint32_t)CPU_COUNT(&set);
 }
 
-int hth_crew_spares(const struct hth_crew *crew)
+int hth_crew_spares(const struct hth_crew *crew, uint32_t ranks)
 {
-    return crew && crew->spares;
+    return crew && crew->processors / 2 / (crew->want + 1) >= ranks;
 }
 
 struct hth_crew *hth_crew_open(uint32_t threads)
@@ -402,7 +402,7 @@ struct hth_crew *hth_crew_open(uint32_t threads)
 
     if (!crew)
         return NULL;
-    crew->spares = crew_leaves_some(threads > 1 ? threads : 1);
+    crew->processors = crew_processors();
     crew->want = threads > 1 ? threads - 1 : 0;
     crew->thread = calloc(crew->want + 1, sizeof(*crew->thread));
     crew->at = calloc(crew->want + 1, sizeof(*crew->at));

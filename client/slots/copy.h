@@ -45,8 +45,9 @@ void hth_copies_fini(struct hth_copies *list);
 struct hth_crew;
 struct hth_crew *hth_crew_open(uint32_t threads); /* the caller is one of them */
 void hth_crew_close(struct hth_crew *crew);
-/* 1: this process may run on more processors than a copy has threads. crew NULL: 0. */
-int hth_crew_spares(const struct hth_crew *crew);
+/* 1: this process may run on twice as many processors as copies of `ranks` such crews have threads,
+ * or more. crew NULL: 0. */
+int hth_crew_spares(const struct hth_crew *crew, uint32_t ranks);
 void hth_crew_run(struct hth_crew *crew, const struct hth_copies *list); /* until all is copied */
 
 #endif

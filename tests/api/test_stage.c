@@ -4,6 +4,7 @@
 #include "rank.h"
 
 #include <dirent.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -453,6 +454,17 @@ Test(stage, chunks_that_are_complete_are_reported_before_the_commit)
 {
     start_with(1);
     cr_assert(ge(u32, large_save(1, LARGE, 0), 16)); /* 64, if the copy takes less than 100 ms */
+    rank_end(&r);
+}
+
+/* All processors would copy. */
+Test(stage, chunks_are_not_reported_if_copies_take_more_than_half_of_the_processors)
+{
+    cpu_set_t set;
+
+    cr_assert(eq(int, sched_getaffinity(0, sizeof(set), &set), 0));
+    start_with((uint32_t)CPU_COUNT(&set) / 2 + 1);
+    cr_assert(eq(u32, large_save(1, LARGE, 0), 0));
     rank_end(&r);
 }
 
