@@ -47,6 +47,22 @@ static int cuda_done(struct hearth_error *err, const char *call, int rc)
     return rc == CU_OK ? HEARTH_OK : cuda_fail(err, call, rc);
 }
 
+/* Calls that a capture of another thread forbids: one that began in the global mode, which is
+ * torch's default, is invalidated by a query of an event in any other thread whose mode is global.
+ * For the time of the call this thread's mode is its own captures alone. */
+static int cuda_aside(void)
+{
+    int mode = CU_CAPTURE_THREAD_LOCAL;
+
+    return cu.cuThreadExchangeStreamCaptureMode(&mode) == CU_OK ? mode : -1;
+}
+
+static void cuda_aside_end(int mode)
+{
+    if (mode >= 0)
+        cu.cuThreadExchangeStreamCaptureMode(&mode);
+}
+
 /* ---- memory and contexts ---- */
 
 /* Memory that cuMemCreate() made has no context: the current one, if it is of that device, or the
@@ -150,18 +166,24 @@ static int cuda_may_use(void *stream, struct hearth_error *err)
 static int cuda_pin(void *base, uint64_t bytes, int read_only, struct hearth_error *err)
 {
     unsigned flags = CU_REGISTER_PORTABLE | (read_only ? CU_REGISTER_READ_ONLY : 0);
-    int rc;
+    int rc, mode;
 
     if (bytes > PIN_MOST)
         return hth_fail(err, HEARTH_EINVAL, 0, "at most %" PRIu64 " bytes are pinned in one call",
                 (uint64_t)PIN_MOST);
+    mode = cuda_aside();
     rc = CUDA(err, cuMemHostRegister_v2, base, bytes, flags);
+    cuda_aside_end(mode);
     return rc ? hth_while(err, rc, "pin %" PRIu64 " bytes", bytes) : HEARTH_OK;
 }
 
 static int cuda_unpin(void *base, struct hearth_error *err)
 {
-    return CUDA(err, cuMemHostUnregister, base);
+    int mode = cuda_aside();
+    int rc = CUDA(err, cuMemHostUnregister, base);
+
+    cuda_aside_end(mode);
+    return rc;
 }
 
 /* ---- streams and events ---- */
@@ -203,7 +225,10 @@ static int cuda_after(void *stream, void *event, struct hearth_error *err)
 
 static int cuda_event_done(void *event, int *out_done, struct hearth_error *err)
 {
+    int mode = cuda_aside();
     int rc = cu.cuEventQuery(event);
+
+    cuda_aside_end(mode);
 
     if (rc != CU_OK && rc != CU_NOT_READY)
         return cuda_fail(err, "cuEventQuery", rc);

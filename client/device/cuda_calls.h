@@ -45,6 +45,7 @@ enum { CU_DEVICE_HOST_PAGE_TABLES = 100, CU_DEVICE_READ_ONLY_REGISTER = 113 };
 enum { CU_REGISTER_PORTABLE = 1, CU_REGISTER_DEVICEMAP = 2, CU_REGISTER_READ_ONLY = 8 };
 enum { CU_STREAM_DEFAULT = 0, CU_STREAM_NON_BLOCKING = 1 };
 enum { CU_EVENT_DISABLE_TIMING = 2 };
+enum { CU_CAPTURE_GLOBAL = 0, CU_CAPTURE_THREAD_LOCAL = 1, CU_CAPTURE_RELAXED = 2 };
 enum { CU_ORDER_STREAM = 1, CU_COPY_PREFER_OVERLAP = 1 };
 
 #define CU_MAX_PITCH 0x7fffffffu /* CU_DEVICE_ATTRIBUTE_MAX_PITCH of all devices */
@@ -117,6 +118,7 @@ typedef int cu_batch_12_fn(uint64_t *dst, uint64_t *src, size_t *bytes, size_t c
     X(cuStreamCreateWithPriority, (void **stream, unsigned flags, int priority))            \
     X(cuStreamDestroy_v2, (void *stream))                                                   \
     X(cuStreamIsCapturing, (void *stream, int *status))                                     \
+    X(cuThreadExchangeStreamCaptureMode, (int *mode))                                       \
     X(cuStreamWaitEvent, (void *stream, void *event, unsigned flags))                       \
     X(cuEventCreate, (void **event, unsigned flags))                                        \
     X(cuEventDestroy_v2, (void *event))                                                     \

@@ -3,6 +3,7 @@
 #include "side.h"
 
 #include "cuda.h"
+#include <pthread.h>
 #include <sys/wait.h>
 
 Test(driver, that_is_not_initialised_is_none_until_it_is)
@@ -158,6 +159,34 @@ Test(driver, refuses_a_stream_that_captures_a_graph)
     must_fail(gpu->may_use(NULL, &gpu_err), HEARTH_EUNSUPPORTED);
     fakegpu_capture(stream, 0);
     must(gpu->may_use(NULL, &gpu_err), gpu_err);
+    gpu_close();
+}
+
+static void *done_elsewhere(void *event)
+{
+    int done, mode = 0;
+
+    must(gpu->done(event, &done, NULL));
+    cuThreadExchangeStreamCaptureMode(&mode);
+    return (void *)(intptr_t)mode;
+}
+
+/* torch's default; PyTorch's watchdog of NCCL ended captures in this way. */
+Test(driver, of_hearths_threads_leaves_the_trainers_capture_alone)
+{
+    void *event, *stream, *mode;
+    pthread_t thread;
+
+    gpu_open(1);
+    stream = fakegpu_stream();
+    must(gpu->event_open(&event, &gpu_err), gpu_err);
+    fakegpu()->global = 1;
+    fakegpu_capture(stream, 1);
+    pthread_create(&thread, NULL, done_elsewhere, event);
+    pthread_join(thread, &mode);
+    cr_expect(eq(int, fakegpu_capture(stream, 0), 1));
+    cr_expect(eq(int, (int)(intptr_t)mode, 0)); /* as it was */
+    gpu->event_close(event);
     gpu_close();
 }
 

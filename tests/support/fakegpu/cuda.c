@@ -206,7 +206,12 @@ FGPU_FORBIDDEN(cuCtxSetFlags)
 FGPU_FORBIDDEN(cuCtxSynchronize)
 FGPU_FORBIDDEN(cuDevicePrimaryCtxSetFlags_v2)
 FGPU_FORBIDDEN(cuDevicePrimaryCtxReset_v2)
-FGPU_FORBIDDEN(cuThreadExchangeStreamCaptureMode)
+
+/* Of the thread. */
+int cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    FGPU_CALL("cuThreadExchangeStreamCaptureMode", FGPU_NOTHING, fgpu_capture_mode(mode));
+}
 
 /* ---- registered memory, streams, events ---- */
 

@@ -128,6 +128,7 @@ int fgpu_capture_set(struct fgpu_stream *s, int status); /* returns the status b
 int fgpu_captures(const struct fgpu_context *context);   /* a stream of it does */
 /* Invalidates global captures of other threads, and returns 900 if there was one, otherwise 0. */
 int fgpu_capture_disturb(void);
+int fgpu_capture_mode(int *mode); /* swaps it with the thread's */
 
 int fgpu_event_new(void **out);
 int fgpu_event_end(void *event);

@@ -304,10 +304,23 @@ int fgpu_capture_set(struct fgpu_stream *s, int status)
     return before;
 }
 
+static _Thread_local int capture_mode;
+
+int fgpu_capture_mode(int *mode)
+{
+    int before = capture_mode;
+
+    capture_mode = *mode;
+    *mode = before;
+    return CU_OK;
+}
+
 int fgpu_capture_disturb(void)
 {
     int any = 0;
 
+    if (capture_mode != CU_CAPTURE_GLOBAL)
+        return CU_OK;
     pthread_mutex_lock(&fgpu_lock);
     for (struct fgpu_stream *s = streams; s && fakegpu()->global; s = s->next)
         if (s->capturing && !pthread_equal(s->captured_by, pthread_self())) {
