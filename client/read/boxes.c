@@ -221,6 +221,12 @@ static void wishes_ahead(struct wishes *w, size_t from)
             wishes_run_ahead(w, w->ahead);
 }
 
+/* A prefetch of what lies behind it would end with its first part. */
+static int wish_is_read_in_parts(const struct wish *x)
+{
+    return x->len && !x->dense;
+}
+
 /* Runs of the object of wish `from`, from there on, once half of those on their way are read. */
 static void wishes_deep(struct wishes *w, size_t from)
 {
@@ -230,7 +236,8 @@ static void wishes_deep(struct wishes *w, size_t from)
         w->deep = from;
     if (!source || !hth_source_lacks(source))
         return;
-    while (w->deep < w->count && w->wish[w->deep].source == source && hth_source_room(w->c, source))
+    while (w->deep < w->count && w->wish[w->deep].source == source &&
+            !wish_is_read_in_parts(&w->wish[w->deep]) && hth_source_room(w->c, source))
         w->deep = wishes_run_ahead(w, w->deep);
 }
 

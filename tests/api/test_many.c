@@ -273,6 +273,64 @@ Test(many, wrong_bytes_of_a_slice_among_many_are_asked_for_again)
     end_slices(c);
 }
 
+#define PARTED 8
+#define TALL   64
+#define LINE   (128 << 10)
+
+/* Columns of tensors, each followed by a whole short one, as tensor parallelism has them. Columns
+ * are read in parts, and whatever was asked for ahead of them would be in their way. */
+Test(many, what_lies_behind_columns_travels_once)
+{
+    static const int64_t all[] = { TALL, LINE }, part[] = { TALL, LINE / 8 }, first[] = { 0, 0 };
+    static const int64_t few = SLICE;
+    static unsigned char columns[PARTED][TALL * LINE / 8], shorts[PARTED][SLICE];
+    unsigned char *x = malloc(TALL * LINE);
+    struct hearth_piece piece[2 * PARTED];
+    struct hearth_box both[2 * PARTED];
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    char key[2 * PARTED][8];
+    struct hearth_checkpoint *c;
+    size_t found;
+    uint32_t before;
+
+    for (size_t i = 0; i < TALL * LINE; i++)
+        x[i] = (unsigned char)(i * 2654435761u >> 13);
+    for (int i = 0; i < 2 * PARTED; i++) {
+        snprintf(key[i], sizeof(key[i]), "k%d", i);
+        piece[i] = rank_piece(key[i], x, i % 2 ? 1 : 2, i % 2 ? &few : all);
+        piece[i].dtype = HEARTH_UINT8;
+    }
+    rank_start(&r);
+    rank_open(&r);
+    rank_save(r.h, 1, piece, 2 * PARTED, NULL, 0);
+    fake_remote(r.fake, 1);
+    fake_without_sums(r.fake);
+    c = rank_recover(r.h, 1);
+    for (int i = 0; i < 2 * PARTED; i++) {
+        must(hearth_item_find(c, key[i], strlen(key[i]), &item, 1, &found, NULL));
+        both[i] = (struct hearth_box){ .struct_size = sizeof(box[i]),
+            .object = item.object,
+            .item = item.offset,
+            .dtype = HEARTH_UINT8,
+            .ndim = i % 2 ? 1 : 2,
+            .offset = first,
+            .shape = i % 2 ? &few : part,
+            .dst = i % 2 ? shorts[i / 2] : columns[i / 2] };
+    }
+    before = fake_counts(r.fake).ranges;
+    must(hearth_read_boxes(c, both, 2 * PARTED, NULL));
+    for (int i = 0; i < PARTED; i++) {
+        cr_assert(zero(int, memcmp(shorts[i], x, SLICE)), "%d", i);
+        for (int row = 0; row < TALL; row++)
+            cr_assert(zero(int, memcmp(columns[i] + row * (LINE / 8), x + row * LINE, LINE / 8)),
+                    "%d", i);
+    }
+    cr_assert(le(u32, fake_counts(r.fake).ranges - before, PARTED * (2 + 1))); /* two parts each */
+    hearth_checkpoint_close(c);
+    rank_end(&r);
+    free(x);
+}
+
 static void limit_files(rlim_t most)
 {
     struct rlimit files;
