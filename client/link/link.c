@@ -45,6 +45,8 @@ static void fork_after_child(void)
         fork_close(&link->table_fd);
         fork_close(&link->ahead_fd);
         fork_close(&link->fallen.pidfd);
+        for (struct hth_asked *asked = link->came; asked; asked = asked->next)
+            fork_close(&asked->fd);
         for (struct hearth_handle *s = link->handles; s; s = s->next)
             for (struct hth_kept_common *c = s->commons; c; c = c->next)
                 fork_close(&c->fd);

@@ -39,6 +39,7 @@ struct hth_link {
     uint64_t incarnation;          /* connections so far */
     uint64_t requests, numbers;    /* so far */
     struct hth_asked *asked;       /* whose answers are not here yet */
+    struct hth_asked *came;        /* whose descriptors are here, and nobody has asked for */
     struct hearth_handle *handles; /* of saves that events are about */
     struct hth_lease *leases, *last_lease;
     struct hth_lease *renewing;  /* the engine is being asked for it again; NULL: for none */

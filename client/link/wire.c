@@ -255,6 +255,10 @@ static void wire_deliver_locked(struct hearth *h, const void *packet, size_t len
     if (head.request && asked) {
         *at = asked->next;
         wire_answer(asked, packet, len, fd);
+        if (asked->fd >= 0) {
+            asked->next = h->link->came;
+            h->link->came = asked;
+        }
         return;
     }
     if (!head.request && head.type == HTH_LOCAL_LENT) {
@@ -535,6 +539,17 @@ static void late_note(struct hearth *h, const struct hth_asked *asked)
     posted_add(h, p);
 }
 
+/* Its descriptor is the caller's from now on. */
+static void came_take(struct hth_link *link, const struct hth_asked *asked)
+{
+    struct hth_asked **at = &link->came;
+
+    while (*at && *at != asked)
+        at = &(*at)->next;
+    if (*at)
+        *at = asked->next;
+}
+
 void hth_ask_drop_locked(struct hearth *h, struct hth_asked *asked)
 {
     struct hth_asked **at = &h->link->asked;
@@ -547,6 +562,7 @@ void hth_ask_drop_locked(struct hearth *h, struct hth_asked *asked)
         if (asked->want == HTH_LOCAL_LENT && !asked->token && h->link->fd >= 0)
             hth_give_locked(h, HTH_LOCAL_FORGET, asked->request);
     }
+    came_take(h->link, asked);
     if (asked->fd >= 0)
         close(asked->fd);
     asked->fd = -1;
@@ -558,6 +574,7 @@ int hth_ask_wait_locked(struct hearth *h, struct hth_asked *asked, uint64_t unti
 {
     while (asked->state == HTH_ASKED_SENT && hth_mono_ms() < until)
         hth_hear_one_locked(h, until);
+    came_take(h->link, asked);
     if (asked->state == HTH_ASKED_DONE && asked->code)
         return hth_fail(err, asked->code, asked->error.native, "%s", asked->error.text);
     if (asked->state == HTH_ASKED_DONE)

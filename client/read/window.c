@@ -165,6 +165,7 @@ static int window_take(struct hearth_checkpoint *c, struct hth_source *s, int fd
     window_drop(w);
     if ((rc = hth_map_answer(fd, a->len, &bytes, err)))
         return rc;
+    madvise(bytes, a->len, MADV_DONTFORK); /* a child reads nothing, and would keep its pages */
     w->map = bytes;
     w->map_len = w->len = a->len;
     w->off = off;

@@ -183,3 +183,82 @@ Test(fork, nor_of_an_engine_inside)
 {
     leaves_a_child_nothing(HEARTH_START_IN_PROCESS);
 }
+
+static int of_a_child(int count(void))
+{
+    int status = 0;
+    pid_t child = fork();
+
+    if (child == 0)
+        _exit(count());
+    cr_assert(eq(int, (int)waitpid(child, &status, 0), (int)child));
+    return WEXITSTATUS(status);
+}
+
+/* Mappings of memory that an engine, which is a thread here, or the library has. */
+static int mappings(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    int count = 0;
+
+    while (maps && fgets(line, sizeof(line), maps))
+        count += strstr(line, "memfd:") != NULL;
+    if (maps)
+        fclose(maps);
+    return count;
+}
+
+/* A child of a data loader lives as long as training does, and so would the bytes. */
+Test(fork, nor_bytes_that_were_asked_for_ahead)
+{
+    static const int64_t shape = 1, origin = 0;
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    struct hearth_box box[3];
+    struct hearth_piece piece[3];
+    static const char *key[] = { "a", "b", "c" };
+    struct hearth_save *s;
+    struct hearth_handle *done;
+    int before, child_before, mapped;
+
+    rank_start(&r);
+    rank_open(&r);
+    for (int i = 0; i < 3; i++) {
+        struct hearth_begin_opts o = { .struct_size = sizeof(o), .name = key[i] };
+
+        piece[i] = rank_piece(key[i], &x, 1, &shape);
+        if (i)
+            must(hearth_save_next_object(s, key[i], 4096, NULL));
+        else
+            must(hearth_save_begin(r.h, 1, 4096, &o, &s, NULL));
+        must(hearth_save_add(s, &piece[i], 1, NULL));
+        box[i] = (struct hearth_box){ .struct_size = sizeof(box[i]),
+            .object = key[i],
+            .dtype = HEARTH_FLOAT32,
+            .ndim = 1,
+            .offset = &origin,
+            .shape = &shape,
+            .dst = &x };
+    }
+    must(hearth_save_commit(s, &done, NULL));
+    must(hearth_wait(done, HEARTH_PROTECTED, 5000, NULL));
+    hearth_handle_close(done);
+    fake_remote(r.fake, 1);
+    ckpt = rank_recover(r.h, 1);
+    must(hearth_item_at(ckpt, 1, 2, &item, NULL)); /* the tables are here */
+    fake_counts(r.fake);
+    before = descriptors();
+    child_before = of_a_child(descriptors);
+    mapped = of_a_child(mappings);
+    must(hearth_prefetch_boxes(ckpt, box, 2, NULL));
+    must(hearth_read_boxes(ckpt, &box[2], 1, NULL)); /* asked for behind those */
+    fake_counts(r.fake); /* it has closed its own of them */
+    cr_expect(eq(int, descriptors(), before + 2));
+    cr_expect(eq(int, of_a_child(descriptors), child_before));
+    cr_expect(eq(int, of_a_child(mappings), mapped));
+    must(hearth_read_boxes(ckpt, box, 2, NULL));
+    hearth_checkpoint_close(ckpt);
+    fake_counts(r.fake);
+    cr_expect(eq(int, descriptors(), before));
+    rank_end(&r);
+}
