@@ -292,6 +292,8 @@ int hth_is_silent_locked(const struct hearth *h)
 {
     const struct hth_posted *oldest = h->link->posted;
 
+    while (oldest && oldest->want == HTH_LOCAL_BYTES) /* which another node may have to give */
+        oldest = oldest->next;
     return oldest && hth_mono_ms() - oldest->since_ms > HTH_PROMPT_MS / 2;
 }
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MANY   60
@@ -329,6 +330,28 @@ Test(many, what_lies_behind_columns_travels_once)
     hearth_checkpoint_close(c);
     rank_end(&r);
     free(x);
+}
+
+/* What is dropped is answered when another node has answered. */
+Test(many, a_begin_waits_for_an_engine_that_still_brings_what_nobody_reads)
+{
+    struct hearth_checkpoint *c = start();
+    struct hearth_save *save;
+    struct timespec since, now;
+
+    list_all(c);
+    fake_silence(r.fake, HTH_LOCAL_RANGE);
+    must(hearth_prefetch_boxes(c, box, 1, NULL));
+    hearth_checkpoint_close(c);
+    usleep(1100000);
+    fake_silence(r.fake, HTH_LOCAL_BEGIN);
+    clock_gettime(CLOCK_MONOTONIC, &since);
+    must_fail(hearth_save_begin(r.h, 4, 1 << 20, NULL, &save, &err), HEARTH_EBUSY);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    cr_assert(ge(long, (now.tv_sec - since.tv_sec) * 1000 + (now.tv_nsec - since.tv_nsec) / 1000000,
+            1000));
+    fake_silence(r.fake, 0);
+    rank_end(&r);
 }
 
 static void limit_files(rlim_t most)
