@@ -473,3 +473,20 @@ def test_what_an_error_of_a_loss_advises_can_be_done(base, monkeypatch):
         ht.recover(base, accept_loss=False)
     assert ht.recover(base, accept_loss=True) is None and told == [False, False, True]
     assert Job.recover(_jobs.membership(base, {}).job, accept_loss=True) is None
+
+
+def test_nothing_is_read_between_what_is_asked_for_ahead_and_its_use(base, monkeypatch):
+    """To read elsewhere in an object on another node ends what is on its way, which would travel
+    twice."""
+    calls: list[str] = []
+    for name in ("prefetch", "read_ranges", "read_boxes"):
+        real = getattr(Checkpoint, name)
+        monkeypatch.setattr(Checkpoint, name, lambda self, items, *args, _real=real, _name=name: (
+            calls.append(_name) if len(items) else None, _real(self, items, *args))[1])
+    state = {"w": torch.arange(4.0), "n": 1, "group": {"lr": 0.5}}
+    dcp.save(state, checkpoint_id=f"{base}/1", storage_writer=HearthWriter(base))
+    calls.clear()
+    target = {"w": torch.zeros(4), "n": 0, "group": {"lr": 0.0}}
+    ht.load(target, checkpoint_id=f"{base}/1")
+    assert target["n"] == 1 and torch.equal(target["w"], state["w"])
+    assert calls == ["read_ranges", "prefetch", "read_boxes"]

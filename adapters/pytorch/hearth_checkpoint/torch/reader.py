@@ -206,9 +206,9 @@ class HearthReader(StorageReader):
                 boxes.append(self._box(item, place, 1))
             else:
                 files.append((place.relative_path, place.offset + place.length, 0))
-        checkpoint.prefetch(boxes)
         checkpoint.read_ranges(files)  # nothing of them, but they must be there
         self._blobs = dict(self._read_blobs(checkpoint, blobs))
+        checkpoint.prefetch(boxes)  # last: to read elsewhere in an object ends what is on its way
         assert self._metadata is not None
         meta = self._metadata.storage_meta
         save_id = None if meta is None or self._alone else meta.save_id
