@@ -43,6 +43,24 @@ static int hip_done(struct hearth_error *err, const char *call, int rc)
     return rc == HIP_OK ? HEARTH_OK : hip_fail(err, call, rc);
 }
 
+/* As cuda_aside(). ROCm of older versions lets a thread query events beside captures of others in
+ * the relaxed mode alone. */
+static int hip_aside(void)
+{
+    int mode = HIP_CAPTURE_RELAXED;
+
+    return hip_done(NULL, "hipThreadExchangeStreamCaptureMode",
+                   hip.hipThreadExchangeStreamCaptureMode(&mode))
+                   ? -1
+                   : mode;
+}
+
+static void hip_aside_end(int mode)
+{
+    if (mode >= 0)
+        hip.hipThreadExchangeStreamCaptureMode(&mode);
+}
+
 /* ---- memory and devices ---- */
 
 static int hip_at(const void *p, struct hth_device_at *out, struct hearth_error *err)
@@ -109,20 +127,26 @@ static int hip_may_use(void *stream, struct hearth_error *err)
 
 static int hip_pin(void *base, uint64_t bytes, int read_only, struct hearth_error *err)
 {
-    int rc;
+    int rc, mode;
 
     if (bytes > PIN_MOST)
         return hth_fail(err, HEARTH_EINVAL, 0, "at most %" PRIu64 " bytes are pinned in one call",
                 (uint64_t)PIN_MOST);
     if (read_only)
         return hth_device_fail(err, "hipHostRegister", HIP_NOT_SUPPORTED, "hipErrorNotSupported");
+    mode = hip_aside();
     rc = HIP(err, hipHostRegister, base, bytes, HIP_REGISTER_PORTABLE);
+    hip_aside_end(mode);
     return rc ? hth_while(err, rc, "pin %" PRIu64 " bytes", bytes) : HEARTH_OK;
 }
 
 static int hip_unpin(void *base, struct hearth_error *err)
 {
-    return HIP(err, hipHostUnregister, base);
+    int mode = hip_aside();
+    int rc = HIP(err, hipHostUnregister, base);
+
+    hip_aside_end(mode);
+    return rc;
 }
 
 /* ---- streams and events ---- */
@@ -164,8 +188,10 @@ static int hip_after(void *stream, void *event, struct hearth_error *err)
 
 static int hip_event_done(void *event, int *out_done, struct hearth_error *err)
 {
+    int mode = hip_aside();
     int rc = hip.hipEventQuery(event);
 
+    hip_aside_end(mode);
     if (rc != HIP_OK && rc != HIP_NOT_READY)
         return hip_fail(err, "hipEventQuery", rc);
     if (rc == HIP_NOT_READY)

@@ -27,6 +27,8 @@ enum {
     HIP_MEMORY_MANAGED = 3,
 };
 
+enum { HIP_CAPTURE_GLOBAL = 0, HIP_CAPTURE_THREAD_LOCAL = 1, HIP_CAPTURE_RELAXED = 2 };
+
 #define HIP_MAX_PITCH 0x7fffffffu
 
 struct hip_pointer {
@@ -53,6 +55,7 @@ _Static_assert(sizeof(struct hip_pointer) == 32, "hipPointerAttribute_t");
     X(hipStreamCreateWithPriority, int, (void **stream, unsigned flags, int priority))         \
     X(hipStreamDestroy, int, (void *stream))                                                   \
     X(hipStreamIsCapturing, int, (void *stream, int *status))                                  \
+    X(hipThreadExchangeStreamCaptureMode, int, (int *mode))                                    \
     X(hipStreamWaitEvent, int, (void *stream, void *event, unsigned flags))                    \
     X(hipEventCreateWithFlags, int, (void **event, unsigned flags))                            \
     X(hipEventDestroy, int, (void *event))                                                     \

@@ -3,9 +3,11 @@
 #include "side.h"
 
 #include "client/device/hip_calls.h"
+#include <pthread.h>
 
 int hipPeekAtLastError(void);
 int hipGetDevice(int *device);
+int hipThreadExchangeStreamCaptureMode(int *mode);
 
 Test(hip, is_found_and_pins_no_slot)
 {
@@ -117,5 +119,33 @@ Test(hip, pins_buffers_of_a_ring_and_no_more)
     must_fail(gpu->pin(p, (64 << 20) + 1, 0, &gpu_err), HEARTH_EINVAL);
     must_fail(gpu->pin(p, 4096, 1, &gpu_err), HEARTH_EUNSUPPORTED);
     cr_expect(eq(u64, fakegpu()->registered, 0));
+    gpu_close();
+}
+
+static void *done_elsewhere(void *event)
+{
+    int done, mode = HIP_CAPTURE_GLOBAL;
+
+    must(gpu->done(event, &done, NULL));
+    hipThreadExchangeStreamCaptureMode(&mode);
+    return (void *)(intptr_t)mode;
+}
+
+/* hipEventQuery() in the thread's usual mode, the global one, invalidates all of them. */
+Test(hip, leaves_captures_of_other_threads_alone)
+{
+    void *event, *stream, *mode;
+    pthread_t thread;
+
+    gpu_open(1);
+    stream = fakegpu_stream();
+    must(gpu->event_open(&event, &gpu_err), gpu_err);
+    fakegpu()->global = 1;
+    fakegpu_capture(stream, 1);
+    pthread_create(&thread, NULL, done_elsewhere, event);
+    pthread_join(thread, &mode);
+    cr_expect(eq(int, fakegpu_capture(stream, 0), 1));
+    cr_expect(eq(int, (int)(intptr_t)mode, HIP_CAPTURE_GLOBAL)); /* as it was */
+    gpu->event_close(event);
     gpu_close();
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 const char *const fgpu_usual_profile = "recent";
+const int fgpu_capture_apart = CU_CAPTURE_THREAD_LOCAL;
 
 int cuInit(unsigned flags)
 {

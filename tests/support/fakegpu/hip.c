@@ -9,6 +9,7 @@ HIP_CALLS(FGPU_DECLARE)
 FGPU_API int hipPeekAtLastError(void);
 
 const char *const fgpu_usual_profile = "hip";
+const int fgpu_capture_apart = HIP_CAPTURE_RELAXED;
 
 static _Thread_local int last_error;
 
@@ -184,6 +185,11 @@ static int capture_get(void *stream, int *status)
 int hipStreamIsCapturing(void *stream, int *status)
 {
     HIP_CALL(capture_get(stream, status));
+}
+
+int hipThreadExchangeStreamCaptureMode(int *mode)
+{
+    HIP_CALL_IN(FGPU_NOTHING, fgpu_capture_mode(mode));
 }
 
 int hipStreamWaitEvent(void *stream, void *event, unsigned flags)

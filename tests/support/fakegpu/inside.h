@@ -129,6 +129,8 @@ int fgpu_captures(const struct fgpu_context *context);   /* a stream of it does 
 /* Invalidates global captures of other threads, and returns 900 if there was one, otherwise 0. */
 int fgpu_capture_disturb(void);
 int fgpu_capture_mode(int *mode); /* swaps it with the thread's */
+/* Of a thread's modes the first in which its calls disturb no captures of others; cuda.c, hip.c. */
+extern const int fgpu_capture_apart;
 
 int fgpu_event_new(void **out);
 int fgpu_event_end(void *event);

@@ -319,7 +319,7 @@ int fgpu_capture_disturb(void)
 {
     int any = 0;
 
-    if (capture_mode != CU_CAPTURE_GLOBAL)
+    if (capture_mode >= fgpu_capture_apart)
         return CU_OK;
     pthread_mutex_lock(&fgpu_lock);
     for (struct fgpu_stream *s = streams; s && fakegpu()->global; s = s->next)
