@@ -8,6 +8,8 @@
  *       └──► any other ─────────────────► mapped, users = 1
  *
  *     view ─► users + 1, without a lock      put ─► users - 1 ─► 0: unmapped, the lease goes back
+ *
+ * A child of a fork closes their descriptors: a slot that a process has open keeps its memory.
  */
 #include "shared.h"
 
@@ -37,11 +39,59 @@ static int shared_cmp(const void *a, const void *b)
     return way ? way : shared_order(x->bytes, y->bytes);
 }
 
+static struct {
+    pthread_once_t once;
+    pthread_mutex_t lock;
+    struct hth_shared *all;
+} here = { .once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void fork_before(void)
+{
+    pthread_mutex_lock(&here.lock);
+}
+
+static void fork_after_parent(void)
+{
+    pthread_mutex_unlock(&here.lock);
+}
+
+static void fork_after_child(void)
+{
+    for (struct hth_shared *s = here.all; s; s = s->next) {
+        close(s->fd);
+        s->fd = -1;
+    }
+    pthread_mutex_unlock(&here.lock);
+}
+
+static void fork_watch(void)
+{
+    pthread_atfork(fork_before, fork_after_parent, fork_after_child);
+}
+
+static void shared_enlist(struct hth_shared *s)
+{
+    pthread_once(&here.once, fork_watch);
+    pthread_mutex_lock(&here.lock);
+    s->at = &here.all;
+    s->next = here.all;
+    if (s->next)
+        s->next->at = &s->next;
+    here.all = s;
+    pthread_mutex_unlock(&here.lock);
+}
+
 static void shared_free(struct hth_shared *s)
 {
+    pthread_mutex_lock(&here.lock);
+    *s->at = s->next;
+    if (s->next)
+        s->next->at = s->at;
+    if (s->fd >= 0)
+        close(s->fd);
+    pthread_mutex_unlock(&here.lock);
     if (s->map)
         munmap((void *)(uintptr_t)s->map, s->bytes);
-    close(s->fd);
     free(s);
 }
 
@@ -63,6 +113,7 @@ static struct hth_shared *shared_make(struct hearth *h, const struct hth_lease *
         .dev = lease->dev,
         .ino = lease->ino,
         .users = 1 };
+    shared_enlist(s);
     return s;
 }
 

@@ -12,10 +12,11 @@ struct hth_lease;
 struct hth_shared {
     const unsigned char *map; /* [bytes] the file from 0 on, to read */
     uint64_t bytes;
-    int fd;
+    int fd; /* a child of a fork has none */
     /* shared.c's */
-    struct hearth *h;        /* NULL: it was closed while this is used */
-    struct hth_lease *lease; /* under h->lock */
+    struct hth_shared *next, **at; /* of all of the process */
+    struct hearth *h;              /* NULL: it was closed while this is used */
+    struct hth_lease *lease;       /* under h->lock */
     struct hth_save_id save;
     uint64_t object;
     dev_t dev;

@@ -141,14 +141,10 @@ static int descriptors(void)
     return count;
 }
 
-/* Descriptors that a child of a rank with an engine has more than the rank had before it opened. */
-static void leaves_a_child_nothing(enum hearth_start how)
+static void start_engine(enum hearth_start how)
 {
     static char hearthd[512];
     const char *bin = getenv("HEARTH_TEST_BIN");
-    struct hearth_piece piece = rank_piece("x", &x, 0, NULL);
-    int before, status = 0;
-    pid_t child;
 
     rank_start(&r);
     fake_stop(r.fake);
@@ -160,6 +156,23 @@ static void leaves_a_child_nothing(enum hearth_start how)
         snprintf(hearthd, sizeof(hearthd), "%s/hearthd", bin);
         r.opts.engine = hearthd;
     }
+}
+
+static void end_engine(void)
+{
+    hearth_close(r.h, HEARTH_KEEP);
+    cr_assert(ge(int, engines_signal(r.root, NULL, SIGKILL), 0));
+    tmp_root_remove(r.root);
+}
+
+/* Descriptors that a child of a rank with an engine has more than the rank had before it opened. */
+static void leaves_a_child_nothing(enum hearth_start how)
+{
+    struct hearth_piece piece = rank_piece("x", &x, 0, NULL);
+    int before, status = 0;
+    pid_t child;
+
+    start_engine(how);
     before = descriptors();
     rank_open(&r);
     rank_save(r.h, 1, &piece, 1, NULL, 0);
@@ -169,9 +182,7 @@ static void leaves_a_child_nothing(enum hearth_start how)
         _exit(descriptors() - before);
     cr_assert(eq(int, (int)waitpid(child, &status, 0), (int)child));
     cr_assert(zero(int, status), "%d", WEXITSTATUS(status));
-    hearth_close(r.h, HEARTH_KEEP);
-    cr_assert(ge(int, engines_signal(r.root, NULL, SIGKILL), 0));
-    tmp_root_remove(r.root);
+    end_engine();
 }
 
 Test(fork, a_child_inherits_no_descriptor_of_ours_nor_of_an_engine)
@@ -252,7 +263,7 @@ Test(fork, nor_bytes_that_were_asked_for_ahead)
     mapped = of_a_child(mappings);
     must(hearth_prefetch_boxes(ckpt, box, 2, NULL));
     must(hearth_read_boxes(ckpt, &box[2], 1, NULL)); /* asked for behind those */
-    fake_counts(r.fake); /* it has closed its own of them */
+    fake_counts(r.fake);                             /* it has closed its own of them */
     cr_expect(eq(int, descriptors(), before + 2));
     cr_expect(eq(int, of_a_child(descriptors), child_before));
     cr_expect(eq(int, of_a_child(mappings), mapped));
@@ -261,4 +272,96 @@ Test(fork, nor_bytes_that_were_asked_for_ahead)
     fake_counts(r.fake);
     cr_expect(eq(int, descriptors(), before));
     rank_end(&r);
+}
+
+/* Memory of a slot stays as long as a process has it open. */
+Test(fork, nor_of_objects_that_are_read)
+{
+    static const int64_t shape = 1, origin = 0;
+    struct hearth_piece piece = rank_piece("x", &x, 1, &shape);
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    struct hearth_box box = { .struct_size = sizeof(box),
+        .dtype = HEARTH_FLOAT32,
+        .ndim = 1,
+        .offset = &origin,
+        .shape = &shape,
+        .dst = &x };
+    int before, child_before, fd;
+    uint64_t offset, bytes;
+
+    rank_start(&r);
+    rank_open(&r);
+    rank_save(r.h, 1, &piece, 1, NULL, 0);
+    ckpt = rank_recover(r.h, 1);
+    fake_counts(r.fake);
+    before = descriptors();
+    child_before = of_a_child(descriptors);
+    must(hearth_item_at(ckpt, 0, 0, &item, NULL));
+    box.object = item.object;
+    box.item = item.offset;
+    must(hearth_read_boxes(ckpt, &box, 1, NULL));
+    fake_counts(r.fake);
+    cr_expect(eq(int, descriptors(), before + 1));
+    cr_expect(eq(int, of_a_child(descriptors), child_before));
+    must(hearth_object_fd(ckpt, item.object, &fd, &offset, &bytes, NULL)); /* this process has it */
+    close(fd);
+    hearth_checkpoint_close(ckpt);
+    cr_expect(eq(int, descriptors(), before));
+    rank_end(&r);
+}
+
+static int slots(void)
+{
+    char command[160];
+    FILE *found;
+    int count = 0;
+
+    snprintf(command, sizeof(command), "find %s -type f -size +3000k | wc -l", r.root);
+    found = popen(command, "r");
+    cr_assert(eq(int, fscanf(found, "%d", &count), 1));
+    pclose(found);
+    return count;
+}
+
+/* An engine lends no slot that another process has open. */
+Test(fork, nor_does_a_child_keep_slots_from_the_next_saves)
+{
+    static float large[1 << 20];
+    static const int64_t shape = 1 << 20, origin = 0, one = 1;
+    struct hearth_piece piece = rank_piece("x", large, 1, &shape);
+    struct hearth_item item = { .struct_size = sizeof(item) };
+    struct hearth_box box = { .struct_size = sizeof(box),
+        .dtype = HEARTH_FLOAT32,
+        .ndim = 1,
+        .offset = &origin,
+        .shape = &one,
+        .dst = &x };
+    pid_t child[3];
+    int before = 0;
+
+    start_engine(HEARTH_START_AUTO);
+    rank_open(&r);
+    for (int step = 1; step <= 6; step++) {
+        rank_save(r.h, (uint64_t)step, &piece, 1, NULL, 0);
+        usleep(200000); /* slots go back */
+        before = step == 3 ? slots() : before;
+        if (step < 3 || step == 6)
+            continue;
+        must(hearth_checkpoint_open(r.h, (uint64_t)step, &ckpt, NULL));
+        must(hearth_item_at(ckpt, 0, 0, &item, NULL));
+        box.object = item.object;
+        box.item = item.offset;
+        must(hearth_read_boxes(ckpt, &box, 1, NULL));
+        if (!(child[step - 3] = fork())) {
+            pause();
+            _exit(0);
+        }
+        hearth_checkpoint_close(ckpt);
+    }
+    cr_expect(eq(int, slots(), before));
+    for (int i = 0; i < 3; i++) {
+        kill(child[i], SIGKILL);
+        waitpid(child[i], NULL, 0);
+    }
+    end_engine();
 }
