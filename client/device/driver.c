@@ -2,7 +2,8 @@
 /*
  * Finds the driver that the process around us has loaded. Nothing is loaded or initialised here:
  * a process without an initialised driver has no device memory, and it may have some later, so
- * only a driver that was found, or one that cannot be used, is remembered.
+ * only a driver that was found, or one that cannot be used, is remembered. A child of a fork looks
+ * again: the driver of its parent is not initialised there.
  */
 #include "client/device/driver.h"
 
@@ -23,6 +24,7 @@ static const struct {
     { "libamdhip64.so", hth_hip_driver },
 };
 
+static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t driver_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hth_driver driver; /* once found, it stays as it is */
 static int driver_found;
@@ -46,11 +48,26 @@ static int driver_try(const char *soname, device_fill_fn *fill, struct hearth_er
     return 0;
 }
 
+/* Fork waits for no thread that looks: the lock is held while libraries are opened. */
+static void fork_after_child(void)
+{
+    static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+
+    driver_lock = unlocked;
+    driver_found = 0;
+}
+
+static void fork_watch(void)
+{
+    pthread_atfork(NULL, NULL, fork_after_child);
+}
+
 int hth_driver_find(const struct hth_driver **out, struct hearth_error *err)
 {
     struct hearth_error bad = { 0 };
     int found;
 
+    pthread_once(&driver_once, fork_watch);
     pthread_mutex_lock(&driver_lock);
     for (size_t i = 0;
             !driver_found && !driver_bad.code && i < sizeof(libraries) / sizeof(libraries[0]); i++)

@@ -567,6 +567,32 @@ Test(gpu, a_save_is_given_away_with_all_its_bytes)
     loaded(1, "x", was);
 }
 
+/* The driver that its parent has found is of no use there, and says so of each pointer. */
+Test(gpu, a_child_of_a_fork_saves_host_memory_into_a_job_of_its_own)
+{
+    static struct rank own;
+    struct hearth_error err = { 0 };
+    struct hearth_piece p;
+    pid_t child;
+    int status;
+
+    rank_open(&r);
+    p = piece_at("x", tensor(5));
+    pin_slots(&p, 1);
+    child = fork();
+    if (!child) {
+        rank_start(&own);
+        rank_open(&own);
+        p = rank_piece("x", was, 0, NULL);
+        status = hearth_save_add(rank_begin(own.h, 1, 8192), &p, 1, &err);
+        fprintf(stderr, "%s", err.text);
+        rank_end(&own);
+        _exit(status ? 1 : 0);
+    }
+    cr_assert(eq(int, waitpid(child, &status, 0), child));
+    cr_expect(zero(int, status));
+}
+
 Test(gpu, a_child_of_a_fork_is_refused_and_the_parent_notices_nothing)
 {
     struct hearth_piece p;
