@@ -85,7 +85,7 @@ void hearth_view_close(struct hearth *h, struct hearth_view *view)
     if (!view || view->struct_size < VIEW_LEAST || !view->map)
         return;
     if (view->lease == VIEW_SHARED)
-        hth_shared_put(view->map);
+        hth_shared_view_put(view->map);
     else
         free(view->map);
     hth_give(view, &none, sizeof(none), NULL);

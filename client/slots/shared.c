@@ -8,6 +8,7 @@
  *       └──► any other ─────────────────► mapped, users = 1
  *
  *     view ─► users + 1, without a lock      put ─► users - 1 ─► 0: unmapped, the lease goes back
+ *       └──► the first, until the last: a child of a fork inherits the mapping
  *
  * A child of a fork closes their descriptors: a slot that a process has open keeps its memory.
  */
@@ -165,16 +166,45 @@ int hth_shared_get(struct hearth *h, struct hth_lease *lease, int fd, uint64_t b
     return rc;
 }
 
+/* One view more or less, if there is one that stays. */
+static int shared_count_view(struct hth_shared *s, uint64_t stay, uint64_t more)
+{
+    uint64_t views = atomic_load(&s->views);
+
+    while (views >= stay)
+        if (atomic_compare_exchange_weak(&s->views, &views, views + more))
+            return 1;
+    return 0;
+}
+
 int hth_shared_view(struct hth_shared *s, struct hearth_error *err)
 {
-    if (!atomic_load_explicit(&s->inherited, memory_order_relaxed)) {
-        if (madvise((void *)(uintptr_t)s->map, s->bytes, MADV_DOFORK) != 0)
-            return hth_fail(err, HEARTH_ENOMEM, errno, "map an object for children too: %s",
-                    strerror(errno));
-        atomic_store_explicit(&s->inherited, 1, memory_order_relaxed);
+    int why = 0;
+
+    if (!shared_count_view(s, 1, 1)) {
+        pthread_mutex_lock(&here.lock);
+        if (!atomic_load(&s->views) && madvise((void *)(uintptr_t)s->map, s->bytes, MADV_DOFORK))
+            why = errno;
+        else
+            atomic_fetch_add(&s->views, 1);
+        pthread_mutex_unlock(&here.lock);
     }
+    if (why)
+        return hth_fail(
+                err, HEARTH_ENOMEM, why, "map an object for children too: %s", strerror(why));
     atomic_fetch_add(&s->users, 1);
     return HEARTH_OK;
+}
+
+void hth_shared_view_put(struct hth_shared *s)
+{
+    if (!shared_count_view(s, 2, UINT64_MAX)) {
+        pthread_mutex_lock(&here.lock);
+        if (atomic_fetch_sub(&s->views, 1) == 1)
+            madvise((void *)(uintptr_t)s->map, s->bytes, MADV_DONTFORK);
+        pthread_mutex_unlock(&here.lock);
+    }
+    hth_shared_put(s);
 }
 
 /* 1: it was the last user. */

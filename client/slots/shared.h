@@ -22,15 +22,17 @@ struct hth_shared {
     dev_t dev;
     ino_t ino;
     _Atomic uint64_t users; /* without h->lock it may not become 0, nor leave 0 */
-    atomic_int inherited;
+    _Atomic uint64_t views; /* under the list's lock it becomes 1 or 0 */
 };
 
 /* The leased object's first `bytes` mapped, or the mapping that there is. Takes lease and fd, also
  * when it fails. hth_shared_put() */
 int hth_shared_get(struct hearth *h, struct hth_lease *lease, int fd, uint64_t bytes,
         struct hth_shared **out, struct hearth_error *err);
-/* One more user of what the caller uses. From now on a child of a fork inherits the mapping. */
+/* One more user of what the caller uses. Until the last of these, a child of a fork inherits the
+ * mapping. hth_shared_view_put() */
 int hth_shared_view(struct hth_shared *s, struct hearth_error *err);
+void hth_shared_view_put(struct hth_shared *s);
 /* By any thread. The last user ends mapping and lease; of a child of a fork: nothing. */
 void hth_shared_put(struct hth_shared *s);
 

@@ -352,6 +352,8 @@ Test(fork, nor_does_a_child_keep_slots_from_the_next_saves)
         box.object = item.object;
         box.item = item.offset;
         must(hearth_read_boxes(ckpt, &box, 1, NULL));
+        must(hearth_view_open(ckpt, &item, &view, NULL)); /* a child would inherit this one */
+        hearth_view_close(r.h, &view);
         if (!(child[step - 3] = fork())) {
             pause();
             _exit(0);
