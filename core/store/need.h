@@ -22,7 +22,8 @@
 /* Slots of the largest size on each node of several, beside those of its objects: a copy that a map
  * has moved here lies in such a slot. With so many places more than when the epoch began a node
  * surely has room for the copies of a kept save, and not for saves, which need keep + 1 slots for
- * each place. So maps give each place back as soon as its node is not lost. */
+ * each place. So maps give each place back as soon as its node is not lost, and reaches the
+ * bytes. */
 #define HTH_NEED_MOVING 1u
 
 /* Of a slot for a file of so many bytes. */

@@ -10,6 +10,9 @@
  *            was unreachable twice in ten                 they reach each other again
  *            minutes
  *
+ * Copies that were moved because of the pair go home as soon as it has RETURNED. Other copies are
+ * moved over it when it is reachable.
+ *
  * The coordinator is half of a pair only if pulls stall: a node that it cannot reach by any way is
  * lost. Reports only mark. The next map has the pairs, and moves the copies that have no source
  * left (maps.c, remap.c).

@@ -2,8 +2,8 @@
 /*
  * A place stays with its node while that node is not lost. Then it goes to the least loaded node
  * that shares no domain with the other places of its rank. It returns home (to the node that it had
- * as the epoch began) as soon as that node is not lost: only there is surely room for its saves
- * (core/store/need.h).
+ * as the epoch began) as soon as that node is not lost, and reaches the bytes: only there is surely
+ * room for its saves (core/store/need.h).
  *
  * A node has room for what it held as the epoch began, and for a copy that moves. Places beyond
  * that go to any node that has room, also one that has only just returned: if many nodes are lost
@@ -330,7 +330,7 @@ static void remap_home(struct remap *s, uint32_t rank)
         if (at == home || at == HTH_NODE_NONE || s->in->reach[home] == HTH_UNREACHABLE ||
                 (s->in->stay && !owner))
             continue;
-        if (owner || whole || place_fits(s, rank, p, home, s->in->base->level, HTH_REACHABLE))
+        if (owner || whole || place_fits(s, rank, p, home, s->in->base->level, 2 * HTH_RETURNED))
             place_go_home(s, rank, p);
     }
 }

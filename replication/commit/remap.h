@@ -36,9 +36,9 @@ struct hth_remap {
 };
 
 /* The moves of the next map: *out, in order, is the caller's. A lost node's places go to other
- * nodes. A place returns to the node of its placement as soon as that node is not lost, and no pair
- * of it with another node of the rank is worse than HTH_REACHABLE. A copy moves if no source is
- * left (the owner's place, or another copy that has a source), preferably to a node that reaches
+ * nodes. A place returns to the node of its placement as soon as that node is not lost, and reaches
+ * a source over pairs that are not HTH_UNREACHABLE. A copy moves if no source is left (the
+ * owner's place, or another copy that has a source), preferably to a node that reaches
  * the owner's place. A node that is HTH_RETURNED is given copies of other nodes only if fewer than
  * `min_copies` would be left, or another node would have two places more than as the epoch began.
  * A place that no node can have stays where it is: *out_stuck. Errors: HEARTH_ENOMEM. */

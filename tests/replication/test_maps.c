@@ -76,15 +76,6 @@ static void set_wall_back(uint64_t ms)
     ctx->clock.wall_ms = wall_back_ms;
 }
 
-/* And not a millisecond earlier. */
-static void copies_come_home_in(uint64_t ms)
-{
-    pass(ms - 1);
-    cr_assert(eq(u32, moved(), 1));
-    pass(1);
-    cr_assert(zero(u32, moved()));
-}
-
 /* ---- Places of others ------------------------------------------------------------------------ */
 
 static void begin_four(void)
@@ -505,39 +496,96 @@ Test(maps, a_pair_that_makes_no_sense_is_none)
     cr_assert(eq(u64, on_record(NULL).position, position));
 }
 
-Test(maps, a_pair_that_can_again_has_its_copies_when_it_is_well)
+/* No other node has room for its copies in more than one save. */
+Test(maps, a_pair_that_can_again_has_its_copies_at_once_however_often_it_was_cut)
 {
-    part();
-    pass(100);
-    can_again();
-    cr_assert(zero(int, unreachable_on_record()));
-    cr_assert(eq(u32, moved(), 1));
-    copies_come_home_in(well_ms());
+    for (int i = 0; i < 4; i++) {
+        part();
+        cr_assert(eq(int, unreachable_on_record(), 1));
+        cr_assert(eq(u32, moved(), 1));
+        pass(100);
+        can_again();
+        cr_assert(zero(int, unreachable_on_record()));
+        cr_assert(zero(u32, moved()));
+    }
 }
 
-Test(maps, a_pair_that_is_cut_again_within_ten_minutes_has_no_copies_for_that_long)
+/* Node 3 has the copy of rank 2. When it is lost, node 0 is given that copy if it reaches node 2,
+ * or else node 1. */
+static int node_0_is_given_it(void)
 {
-    part();
-    can_again();
+    struct hth_places map;
+    int given = 0;
+
+    lose(3);
+    (void)on_record(&map);
+    for (uint32_t i = 0; i < map.moves; i++)
+        given |= map.move[i].rank == 2 && map.move[i].place == 0 && map.move[i].node == 0;
+    hth_places_fini(&map);
+    find(3);
+    return given;
+}
+
+/* And not a millisecond earlier. */
+static void node_0_is_given_it_in(uint64_t ms)
+{
+    pass(ms - 1);
+    cr_assert(zero(int, node_0_is_given_it()));
+    pass(1);
+    cr_assert(eq(int, node_0_is_given_it(), 1));
+}
+
+/* Pulls between nodes 0 and 2 stall. */
+static void part_from_0(void)
+{
+    report(2, 0, 2);
+    pass(ctx->opts.dead_ms);
+    report(2, 0, 2);
+    cr_assert(eq(int, hth_tree_is_unreachable(ctx, 2, 0), 1));
+}
+
+static void can_pull_again(void)
+{
+    report(2, 0, 0);
+    report(0, 2, 0);
+    cr_assert(zero(int, hth_tree_is_unreachable(ctx, 2, 0)));
+}
+
+Test(others, a_pair_that_can_again_is_given_other_copies_when_it_is_well)
+{
+    cr_assert(eq(int, node_0_is_given_it(), 1));
+    part_from_0();
+    cr_assert(zero(int, node_0_is_given_it()));
+    can_pull_again();
+    node_0_is_given_it_in(well_ms());
+}
+
+Test(others, a_pair_that_is_cut_again_within_ten_minutes_is_given_none_for_that_long)
+{
+    part_from_0();
+    can_pull_again();
     pass(well_ms());
-    cr_assert(zero(u32, moved()));
-    part();
-    cr_assert(eq(int, unreachable_on_record(), 1));
-    can_again();
-    copies_come_home_in(OFTEN_MS);
+    part_from_0();
+    can_pull_again();
+    node_0_is_given_it_in(OFTEN_MS);
 }
 
-Test(maps, an_engine_that_is_new_knows_who_is_cut_and_not_since_when_who_can_again_could)
+Test(maps, an_engine_that_is_new_knows_who_is_cut)
 {
     part();
     engine_again();
     cr_assert(eq(u32, ctx->pairs, 1));
     cr_assert(eq(int, hth_tree_is_unreachable(ctx, 2, 1), 1));
-    can_again();
+}
+
+Test(others, an_engine_that_is_new_does_not_know_since_when_a_pair_can_again)
+{
+    part_from_0();
+    can_pull_again();
     pass(well_ms() - 1);
     engine_again();
     hth_commit_tick(commit);
-    copies_come_home_in(well_ms());
+    node_0_is_given_it_in(well_ms());
 }
 
 /* It has missed the map. */

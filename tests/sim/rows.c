@@ -318,6 +318,22 @@ static void apart_moved(struct world *w)
     apart_of(w, 1, 2, 1);
 }
 
+/* The two have their copies again when they can, however often they could not: no other node has
+ * room for these copies of more than one save. */
+static void apart_twice(struct world *w)
+{
+    must_save(w, 2, "at first");
+    for (int i = 0; i < 2; i++) {
+        cut(w, 1, 2, 1, 1);
+        script_run(w, 3 * SAVE_MS);
+        cut(w, 1, 2, 1, 0);
+        script_run(w, 2 * WELL_MS);
+    }
+    must_save(w, 3, "when they can again");
+    exactly(w, "when they can again");
+    must_have(w, 2, "when they can again");
+}
+
 /* The job is started again; `m` is the machine of that node from now on. */
 static void with_machine(struct world *w, uint32_t node, uint32_t m)
 {
@@ -474,6 +490,7 @@ static const struct row {
     { "apart-tree", apart_tree, 7, 1, 1, 1, 2, 0 },
     { "apart-other", apart_other, 3, 1, 2, 2, 0, 0 },
     { "apart-moved", apart_moved, 3, 1, 1, 1, 0, 0 },
+    { "apart-twice", apart_twice, 3, 1, 1, 1, 0, 70 },
     { "ruled-out", ruled_out, 3, 1, 1, 1, 0, 0 },
     { "staged", staged_beside, 3, 1, 1, 1, 0, 75 },
     { "blocked", blocked, 4, 1, 1, 1, 0, 0 },
