@@ -304,16 +304,18 @@ static void place_go_home(struct remap *s, uint32_t rank, uint32_t place)
     *at = home;
 }
 
-/* 1: all places of the rank can go home, where they share no domain. Meanwhile one may be in the
- * way of another. */
+/* 1: all places of the rank can go home, where they share no domain, and reach the owner. Meanwhile
+ * one may be in the way of another, or reach the bytes only once the owner has its place again. */
 static int remap_is_whole(const struct remap *s, uint32_t rank)
 {
-    int whole = !s->in->pairs && !s->in->stay;
+    uint32_t owner = place_home(s, rank, s->places - 1);
+    int whole = !s->in->stay;
 
     for (uint32_t p = 0; p < s->places && whole; p++) {
         uint32_t home = place_home(s, rank, p);
 
-        whole = home == HTH_NODE_NONE || s->in->reach[home] != HTH_UNREACHABLE;
+        whole = home == HTH_NODE_NONE || (s->in->reach[home] != HTH_UNREACHABLE &&
+                                                 pair_reach(s, owner, home) != HTH_UNREACHABLE);
     }
     return whole;
 }

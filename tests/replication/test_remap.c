@@ -387,6 +387,23 @@ Test(remap, gives_to_whom_the_owner_has_not_long_reached_where_too_few_would_be_
     cr_assert(eq(u32, at(0, 0) == b || at(0, 1) == b, 1));
 }
 
+/* A map has a pair for ten minutes after the two can again. Two copies of one rank are in each
+ * other's way meanwhile, as they are without pairs. */
+Test(remap, all_places_go_home_at_once_while_the_map_has_a_pair_that_can_again)
+{
+    for (uint32_t a = 1; a < NODES; a++)
+        for (uint32_t b = 1; b < a; b++) {
+            cut(5, 6, HTH_REACHABLE);
+            is[a] = is[b] = HTH_UNREACHABLE;
+            remap();
+            is[a] = is[b] = HTH_RETURNED;
+            remap();
+            for (uint32_t r = 0; r < NODES; r++)
+                for (uint32_t p = 0; p < PLACES; p++)
+                    cr_assert(eq(u32, at(r, p), home_of(r, p)), "place %u of rank %u", p, r);
+        }
+}
+
 /* ---- A large job ----------------------------------------------------------------------------- */
 
 enum { MANY = 240, EACH = 3, MANY_PLACES = 2 }; /* racks of four; one copy */

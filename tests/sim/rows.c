@@ -334,6 +334,31 @@ static void apart_twice(struct world *w)
     must_have(w, 2, "when they can again");
 }
 
+/* The map has a pair when a node and the holder of its copy are lost, twice, and return.
+ * The copy returns, too. */
+static void apart_lost(struct world *w)
+{
+    must_save(w, 2, "at first");
+    cut(w, 3, 4, 1, 1);
+    script_run(w, 3 * SAVE_MS);
+    cut(w, 3, 4, 1, 0);
+    script_run(w, 2 * WELL_MS);
+    must_save(w, 1, "when two nodes can reach each other again");
+    for (int i = 0; i < 2; i++) {
+        script_silence(w, 3, 1);
+        script_run(w, FLAP_MS);
+        script_silence(w, 2, 1);
+        script_run(w, FLAP_MS);
+        script_silence(w, 3, 0);
+        script_run(w, 1000);
+        script_silence(w, 2, 0);
+        script_run(w, 1000);
+    }
+    script_run(w, WELL_MS);
+    must_save(w, 3, "after two others were silent twice");
+    exactly(w, "after two others were silent twice");
+}
+
 /* The job is started again; `m` is the machine of that node from now on. */
 static void with_machine(struct world *w, uint32_t node, uint32_t m)
 {
@@ -491,6 +516,7 @@ static const struct row {
     { "apart-other", apart_other, 3, 1, 2, 2, 0, 0 },
     { "apart-moved", apart_moved, 3, 1, 1, 1, 0, 0 },
     { "apart-twice", apart_twice, 3, 1, 1, 1, 0, 70 },
+    { "apart-lost", apart_lost, 5, 1, 1, 1, 0, 70 },
     { "ruled-out", ruled_out, 3, 1, 1, 1, 0, 0 },
     { "staged", staged_beside, 3, 1, 1, 1, 0, 75 },
     { "blocked", blocked, 4, 1, 1, 1, 0, 0 },
