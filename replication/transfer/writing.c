@@ -177,11 +177,12 @@ void hth_writing_unused(
 {
     struct writing **at = writing_place(ctx, save, object, from);
 
-    if (!*at)
+    if (!*at || !(*at)->granted) /* the answer is to an earlier message */
         return;
-    if (!(*at)->over) /* a WRITING that was under way meanwhile may have begun it anew */
-        writing_say(*at, 0);
-    writing_end(at, 0);
+    if ((*at)->over)
+        writing_end(at, 0);
+    else /* a WRITING that was under way meanwhile may have begun it anew */
+        (void)writing_give_up(at);
 }
 
 void hth_writings_forget(struct hth_ctx *ctx, const struct hth_save_id *save)

@@ -190,6 +190,28 @@ Test(early, a_node_answers_when_its_last_pull_has_ended_and_not_before)
     cr_assert(zero(u32, held->slot->leases));
 }
 
+/* The node refuses the first message, and pulls for the second before its refusal has come. */
+Test(early, a_refusal_that_crosses_the_next_message_frees_no_slot_that_is_read)
+{
+    hth_loop_net_no_revoke(p->net);
+    written();
+    net.delay_ms = 20;
+    net.pull_ms = 300;
+    p->node[0].wanted = HEARTH_EBUSY;
+    writing(3);
+    pair_run(p, 10);
+    writing(4);
+    pair_run(p, 12);
+    p->node[0].wanted = 0;
+    pair_run(p, 60);
+    cr_assert(gt(u64, p->node[0].ctx.transfer->in_flight, 0), "nothing is pulled");
+    while (p->node[0].ctx.transfer->in_flight && pair_step(p))
+        cr_assert(eq(u32, held->slot->leases, 1), "other bytes may lie where the node reads");
+    pair_run(p, 1000);
+    cr_assert(zero(u32, held->slot->leases));
+    cr_assert(eq(u64, free_bytes(), 1));
+}
+
 /* What lay in the slot behind the object's bytes was reported and pulled, too. */
 Test(early, an_object_that_is_smaller_than_reported_arrives_as_it_is)
 {
