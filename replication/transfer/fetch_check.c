@@ -61,19 +61,19 @@ void hth_check_table_run(struct hth_work *work)
         f->proofs = table.proofs;
 }
 
-/* Chunks that came while the rank wrote the object, if they are what it wrote at last. */
-static void check_early(struct hth_fetch *f)
+/* A chunk that came while the rank wrote the object, if it is what the rank wrote at last. It has
+ * lain here since, so its bytes are read once more. */
+static int check_early(const struct hth_fetch *f, uint32_t chunk)
 {
     const struct hth_early_chunks *e = f->early;
 
-    for (uint32_t c = 0; e && f->proofs.crc && c < e->count && c < f->chunk1; c++) {
-        if (!e->here[c] || f->object.strong || hth_chunk_len(f->object.data_len, c) != HTH_CHUNK)
-            continue;
-        if (e->crc[c] != f->proofs.crc[c] && !hth_breaks(f->ctx, HTH_BREAK_EARLY))
-            continue;
-        f->chunk[c] = CHUNK_RIGHT;
-        f->left--;
-    }
+    if (!e || f->object.strong || chunk >= e->count || !e->here[chunk] ||
+            hth_chunk_len(f->object.data_len, chunk) != HTH_CHUNK)
+        return 0;
+    return hth_breaks(f->ctx, HTH_BREAK_EARLY) ||
+           (e->crc[chunk] == f->proofs.crc[chunk] &&
+                   hth_chunk_is(
+                           &f->proofs, chunk, f->base + HTH_BLOCK + (uint64_t)chunk * HTH_CHUNK));
 }
 
 static int check_half(const struct hth_fetch *f, uint32_t chunk)
@@ -93,14 +93,14 @@ static int check_old(const struct hth_fetch *f, uint32_t chunk)
     return hth_chunk_is(&f->proofs, chunk, f->base + off);
 }
 
-/* On a worker: copies the right chunks of the old copy, and keeps the right chunks that an earlier
- * fetch has left. No other thread uses f->chunk meanwhile. */
+/* On a worker: copies the right chunks of the old copy, and keeps the right chunks that have come
+ * early or that an earlier fetch has left. No other thread uses f->chunk meanwhile. */
 void hth_check_reuse_run(struct hth_work *work)
 {
     struct hth_fetch *f = hth_owner_of(struct hth_fetch, work, work);
 
     for (uint32_t c = f->reuse_next; c < f->reuse_next + f->reuse_count; c++)
-        if (check_half(f, c) || check_old(f, c))
+        if (check_early(f, c) || check_half(f, c) || check_old(f, c))
             f->chunk[c] = CHUNK_RIGHT;
 }
 
@@ -147,9 +147,8 @@ void hth_check_table_done(struct hth_fetch *f)
         return;
     }
     f->source[f->table_source].strikes = 0;
-    check_early(f);
     f->phase = PHASE_REUSE;
-    if (f->old || f->half)
+    if (f->old || f->half || f->early)
         check_reuse_next(f);
     else
         check_data_begin(f);

@@ -13,6 +13,7 @@ TestSuite(early, .init = begin, .fini = end);
 #define BYTES (5 * HTH_CHUNK + 77)
 
 static struct hth_held *held;
+static struct hth_slot *copy; /* for it, on node 0 */
 static uint64_t items_len;
 
 static void on_sealed(void *self, struct hth_held_save *s, struct hth_held *h, int code,
@@ -27,10 +28,9 @@ static void on_sealed(void *self, struct hth_held_save *s, struct hth_held *h, i
 static void written(void)
 {
     struct hth_store *store = p->node[0].store;
-    struct hth_slot *slot;
 
-    must(store->ops->take(store, BYTES + MIB, &slot, NULL));
-    store->ops->give(store, slot);
+    must(store->ops->take(store, BYTES + MIB, &copy, NULL));
+    store->ops->give(store, copy);
     hth_session_send(p->node[1].ctx.session, 0, HTH_MSG_TO, "", 0); /* makes a connection */
     pair_run(p, 500);
     held = pair_write(p, 1, save, 5, BYTES, 1, &items_len);
@@ -116,6 +116,19 @@ Test(early, a_chunk_that_is_written_again_after_it_was_pulled_is_pulled_again)
     arrived_whole(0);
     cr_assert(gt(u64, pulled(), hth_object_file_bytes(&held->object)));
     cr_assert(zero(int, pair_logged(p, 0, "bad-chunk")));
+}
+
+/* Until its rank has written the others. */
+Test(early, a_bit_that_changes_in_a_chunk_that_waits_is_found)
+{
+    written();
+    writing(3);
+    pair_run(p, 300);
+    cr_assert(eq(u64, pulled(), 3 * HTH_CHUNK));
+    copy->base[HTH_BLOCK + HTH_CHUNK + 9] ^= 1;
+    sealed_and_offered();
+    arrived_whole(0);
+    cr_assert(gt(u64, pulled(), hth_object_file_bytes(&held->object)));
 }
 
 Test(early, what_a_rank_gives_up_is_freed_by_its_peers)
