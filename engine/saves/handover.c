@@ -74,9 +74,9 @@ static int handover_is_over(struct hth_node *n, const struct loan *l, struct hea
 
 /* From here on the slot belongs to the holdings, and sealing has begun. */
 static int handover_start(struct hth_node *n, const struct hth_handed *h, struct hth_slot *slot,
-        struct hearth_error *err)
+        uint32_t early, struct hearth_error *err)
 {
-    struct hth_seal_part part = { h->items, h->items_len, h->summed != 0 };
+    struct hth_seal_part part = { h->items, h->items_len, h->summed != 0, early };
     struct hth_object object = { .kind = HTH_OBJECT_SHARD,
         .owner = h->rank,
         .id = hth_object_id(h->rank, h->index),
@@ -130,7 +130,7 @@ static int handover_seal_object(struct hth_node *n, struct loan *l, const struct
         return rc;
     handover_describe(l, o, m);
     o->slot = NULL; /* the holdings own it from here on */
-    return handover_start(n, &o->sealed, slot, err);
+    return handover_start(n, &o->sealed, slot, o->early, err);
 }
 
 /* No answer. A message that does not fit its loan has no effect: the object is offered once it is
@@ -149,7 +149,8 @@ void handover_written(
     object.id = hth_object_id(l->rank, m->index);
     object.data_len = o->asked;
     memcpy(object.name, o->name, sizeof(object.name));
-    hth_commit_writing(n->commit, l->save, &object, o->slot, m->chunks);
+    if (hth_commit_writing(n->commit, l->save, &object, o->slot, m->chunks) && m->chunks > o->early)
+        o->early = m->chunks;
 }
 
 void handover_seal(struct hth_node *n, struct client *c, const struct hth_local_seal *m)
@@ -447,7 +448,7 @@ static int handover_take(
     if (row->index & HANDED_COMMON)
         return handover_take_common(n, row, err);
     rc = store->ops->claim(store, row->slot, row->generation, row->rank, &slot, err);
-    return rc ? rc : handover_start(n, row, slot, err);
+    return rc ? rc : handover_start(n, row, slot, LENT_EARLY_ALL, err);
 }
 
 /* Continues with the objects that ranks handed over to the engine before this one, of undecided

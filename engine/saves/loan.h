@@ -28,10 +28,14 @@ struct client;
 struct hth_node;
 struct hth_slot;
 
+/* Peers may have pulled any chunk, by the engine before this one. */
+#define LENT_EARLY_ALL UINT32_MAX
+
 /* One object of a loan: its slot is in a rank's hands until SEAL. */
 struct lent {
     struct hth_slot *slot; /* NULL: handed over */
     uint64_t asked;        /* bytes, by BEGIN */
+    uint32_t early;        /* chunks, from the first on, that peers may have pulled */
     int regained; /* it was handed over to an engine before this one: SEAL changes nothing */
     struct hth_handed sealed; /* as SEAL had it */
     char name[HTH_NAME_MAX + 1];

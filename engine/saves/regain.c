@@ -53,6 +53,7 @@ static int regain_object(struct hth_node *n, struct loan *l, const struct hth_lo
     if (!o)
         return hth_fail(err, HEARTH_ENOMEM, 0, "one more object that is regained");
     o->asked = m->bytes;
+    o->early = LENT_EARLY_ALL;
     o->regained = regain_is_here(n, save, hth_object_id(l->rank, m->index));
     if (!o->regained && loan_slot(n, m->slot))
         return hth_fail(err, HEARTH_EINVAL, 0, "a slot that is in a rank's hands already");

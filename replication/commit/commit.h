@@ -111,8 +111,8 @@ void hth_commit_make_room(struct hth_commit *c);
 void hth_commit_fail(struct hth_commit *c, struct hth_save_id save, int code, const char *text);
 
 /* A rank writes an object of the save into the slot, and the object's first `chunks` chunks are
- * complete: its holders may pull them. object: as for hth_transfer_writing(). */
-void hth_commit_writing(struct hth_commit *c, struct hth_save_id save,
+ * complete: its holders may pull them. object: as for hth_transfer_writing(). 1: one may. */
+int hth_commit_writing(struct hth_commit *c, struct hth_save_id save,
         const struct hth_object *object, struct hth_slot *slot, uint32_t chunks);
 /* An own object is sealed (in the holdings): offer it to its holders. */
 void hth_commit_sealed(struct hth_commit *c, struct hth_held_save *save, struct hth_held *held);

@@ -178,19 +178,24 @@ void member_offer(struct hth_commit *c, struct hth_held_save *s, struct hth_held
         hth_transfer_offer(c->ctx, s, h, holder[i], member_offered, c, NULL);
 }
 
-void hth_commit_writing(struct hth_commit *c, struct hth_save_id save,
+int hth_commit_writing(struct hth_commit *c, struct hth_save_id save,
         const struct hth_object *object, struct hth_slot *slot, uint32_t chunks)
 {
     const struct track *t = track_find(c, save);
     uint32_t holder[HTH_COPIES_MAX], n = 0;
+    int may = 0;
 
     if (c->running && t && !t->fail_code && head_is_open(c, save))
         n = member_holders(c, object->owner, holder);
-    for (uint32_t i = 0; i < n; i++)
-        if (hth_session_version(c->ctx->session, holder[i]))
-            hth_transfer_writing(c->ctx, save, object, slot, chunks, holder[i]);
-        else
+    for (uint32_t i = 0; i < n; i++) {
+        if (!hth_session_version(c->ctx->session, holder[i])) {
             fact_dial(c, holder[i]); /* for the chunks that come next */
+            continue;
+        }
+        hth_transfer_writing(c->ctx, save, object, slot, chunks, holder[i]);
+        may = 1;
+    }
+    return may;
 }
 
 void hth_commit_sealed(struct hth_commit *c, struct hth_held_save *save, struct hth_held *held)

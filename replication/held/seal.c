@@ -92,18 +92,29 @@ static void seal_job_sums(struct seal_job *j, void (*done)(struct hth_sums *))
 /* ---- Seal
  * ---------------------------------------------------------------------------------------- */
 
+/* By the rank, of each chunk. */
+static const unsigned char *seal_rank_sums(const struct seal_job *j)
+{
+    return seal_table(j) + HTH_TABLE_HEAD + j->part.items_len;
+}
+
+static int seal_not_as_copied(struct seal_job *j, uint64_t chunk)
+{
+    return hth_fail(&j->job.err, HEARTH_ECORRUPT, 0,
+            HTH_SAVE " object '%s': chunk %" PRIu64 " is not as rank %" PRIu32
+                     " of this node has copied it: look at the node's memory",
+            HTH_SAVE_ARGS(j->job.save->id), j->object.name, chunk, j->object.owner);
+}
+
 /* Where integrity is strong, the engine has read the data for its SHA-256 after the rank copied it:
  * a bit that changed between would get a digest of its own, and no peer would find it. */
 static int seal_as_copied(struct seal_job *j)
 {
-    const unsigned char *sums = seal_table(j) + HTH_TABLE_HEAD + j->part.items_len;
+    const unsigned char *sums = seal_rank_sums(j);
 
     for (uint64_t c = 0; j->proof && j->part.summed && c < HTH_CHUNKS(j->object.data_len); c++)
         if (hth_get32(sums + 4 * c) != j->proof[c].crc)
-            return hth_fail(&j->job.err, HEARTH_ECORRUPT, 0,
-                    HTH_SAVE " object '%s': chunk %" PRIu64 " is not as rank %" PRIu32
-                             " of this node has copied it: look at the node's memory",
-                    HTH_SAVE_ARGS(j->job.save->id), j->object.name, c, j->object.owner);
+            return seal_not_as_copied(j, c);
     return HEARTH_OK;
 }
 
@@ -176,6 +187,35 @@ static void seal_summed(struct hth_sums *sums)
     seal_job_work(hth_owner_of(struct seal_job, sums, sums), seal_finish_run, seal_finish_done);
 }
 
+static void seal_early_compared(struct hth_sums *sums)
+{
+    struct seal_job *j = hth_owner_of(struct seal_job, sums, sums);
+
+    if (sums->wrong == HTH_SUMS_RIGHT) {
+        seal_job_work(j, seal_finish_run, seal_finish_done);
+        return;
+    }
+    j->job.code = seal_not_as_copied(j, sums->wrong);
+    seal_finish(j);
+}
+
+/* Peers that have pulled these chunks while the rank wrote the others do not pull them again, and
+ * would not find a bit that has changed here since. */
+static void seal_early(struct seal_job *j)
+{
+    uint64_t bytes = (uint64_t)j->part.early * HTH_CHUNK;
+
+    bytes = bytes < j->object.data_len ? bytes : j->object.data_len;
+    j->sums = (struct hth_sums){
+        .ctx = j->job.ctx,
+        .data = j->slot->base + HTH_BLOCK,
+        .data_len = bytes,
+        .proofs = { .data_len = bytes, .crc = (const void *)seal_rank_sums(j) },
+        .done = seal_early_compared,
+    };
+    hth_sums_start(&j->sums);
+}
+
 /* Memory for the checksums, if the engine makes them. */
 static int seal_proof_new(const struct hth_ctx *ctx, const struct hth_seal_part *part,
         uint64_t data_len, struct hth_proof **out, struct hearth_error *err)
@@ -226,7 +266,7 @@ int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_h
     if (j->proof)
         seal_job_sums(j, seal_summed);
     else
-        seal_job_work(j, seal_finish_run, seal_finish_done);
+        seal_early(j);
     return HEARTH_OK;
 }
 

@@ -17,13 +17,15 @@ struct hth_seal_part {
     uint32_t items;
     uint64_t items_len; /* behind the place of the table's head */
     int summed;         /* and behind that the CRC32C of each chunk */
+    uint32_t early;     /* chunks, from the first on, that peers may have pulled before */
 };
 
 /* Makes checksums, table, digest and block, and seals the object under its final name. If the rank
- * has made the checksums of its chunks and integrity is not strong, no byte of data is read: the
- * first peer that pulls a chunk finds a wrong checksum. If integrity is strong, they are compared
- * when the SHA-256 is made: HEARTH_ECORRUPT names the chunk. save and held are readable in `done`,
- * even if the object was dropped meanwhile (HEARTH_ECANCELED). Wrong items: HEARTH_EINVAL. */
+ * has made the checksums of its chunks and integrity is not strong, only chunks that peers may have
+ * pulled already are compared with them: of any other, the first peer that pulls it finds a wrong
+ * checksum. If integrity is strong, all are compared when the SHA-256 is made. HEARTH_ECORRUPT
+ * names the chunk. save and held are readable in `done`, even if the object was dropped meanwhile
+ * (HEARTH_ECANCELED). Wrong items: HEARTH_EINVAL. */
 int hth_seal_start(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held,
         const struct hth_seal_part *part, hth_sealed_fn *done, void *self,
         struct hearth_error *err);

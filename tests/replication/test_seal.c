@@ -189,11 +189,36 @@ Test(seal, takes_the_sums_that_its_rank_has_made)
     unsigned char *data = held->slot->base + HTH_BLOCK;
 
     sums_put(held, items_len);
-    must(seal_part(held, (struct hth_seal_part){ 1, items_len, 1 }));
+    must(seal_part(held, (struct hth_seal_part){ 1, items_len, 1, 0 }));
     must(verify(held));
     data[HTH_CHUNK + 17] ^= 4;
     must_fail(verify(held), HEARTH_ECORRUPT);
     cr_assert(ne(ptr, strstr(out.err.text, "chunk 1"), NULL), "%s", out.err.text);
+}
+
+/* A peer that has pulled a chunk before it changed does not pull it again. */
+Test(seal, finds_what_has_changed_in_chunks_that_peers_may_have_pulled)
+{
+    static const uint64_t at[] = { 17, HTH_CHUNK + 17, 2 * HTH_CHUNK + 3 };
+    uint64_t len = 2 * HTH_CHUNK + 5, items_len;
+    char says[64];
+
+    for (uint32_t early = 0; early <= 3; early++)
+        for (uint32_t c = 0; c < 3; c++) {
+            struct hth_held *held = pair_write(p, 0, save, 10 + 3 * early + c, len, c, &items_len);
+            struct hth_seal_part part = { 1, items_len, 1, early };
+
+            sums_put(held, items_len);
+            held->slot->base[HTH_BLOCK + at[c]] ^= 2;
+            out.ended = 0;
+            if (c >= early) {
+                must(seal_part(held, part));
+                continue;
+            }
+            must_fail(seal_part(held, part), HEARTH_ECORRUPT);
+            snprintf(says, sizeof(says), "chunk %u is not as rank 0", c);
+            cr_assert(ne(ptr, strstr(out.err.text, says), NULL), "%s", out.err.text);
+        }
 }
 
 /* The engine reads the bytes for their SHA-256, so it is the one that finds what has changed since
@@ -213,13 +238,13 @@ Test(seal, strong_finds_each_chunk_that_changed_after_its_rank_copied_it)
         sums_put(held, items_len);
         *byte ^= 1u << c;
         out.ended = 0;
-        must_fail(seal_part(held, (struct hth_seal_part){ 1, items_len, 1 }), HEARTH_ECORRUPT);
+        must_fail(seal_part(held, (struct hth_seal_part){ 1, items_len, 1, 0 }), HEARTH_ECORRUPT);
         snprintf(says, sizeof(says), "'object-%u': chunk %u is not as rank 0", 10 + c, c);
         cr_assert(ne(ptr, strstr(out.err.text, says), NULL), "%s", out.err.text);
         cr_assert(eq(int, held->state, HTH_HELD_LENT));
         *byte ^= 1u << c;
         out.ended = 0;
-        must(seal_part(held, (struct hth_seal_part){ 1, items_len, 1 }), out.err);
+        must(seal_part(held, (struct hth_seal_part){ 1, items_len, 1, 0 }), out.err);
         must(verify(held), out.err);
     }
 }

@@ -442,7 +442,7 @@ static int write_some(struct rank_state *r, const struct hth_local_lent *lent,
     struct hth_local_written_chunks m = { .head = { sizeof(m), HTH_LOCAL_WRITTEN, ++r->request,
                                                   lent->head.token },
         .chunks = (uint32_t)(len / HTH_CHUNK) };
-    int later = !r->writing && r->trick == T_NONE && m.chunks > 1;
+    int may = r->trick == T_NONE || r->trick == T_FLIP, later = !r->writing && may && m.chunks > 1;
 
     r->writing = later;
     if (!later)
