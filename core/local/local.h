@@ -7,10 +7,10 @@
  *
  *     head (24 bytes) | fixed part of the type | variable part
  *
- * Every request gets exactly one answer with its `request` number: the type's own answer or
- * HTH_LOCAL_ERROR. Answers may come much later and in another order. The engine sends EVENT and
- * LET_GO without a request, and LENT too where ATTACH asked for slots ahead. Same machine, same
- * build family: native little-endian structs, all fields naturally aligned.
+ * Every request but WRITTEN gets exactly one answer with its `request` number: the type's own
+ * answer or HTH_LOCAL_ERROR. Answers may come much later and in another order. The engine sends
+ * EVENT and LET_GO without a request, and LENT too where ATTACH asked for slots ahead. Same
+ * machine, same build family: native little-endian structs, all fields naturally aligned.
  */
 #ifndef HEARTH_CORE_LOCAL_LOCAL_H
 #define HEARTH_CORE_LOCAL_LOCAL_H
