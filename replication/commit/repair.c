@@ -118,7 +118,8 @@ static uint32_t repair_sources(
 }
 
 /* Fetches the object. If a fetch of it runs already, it gets the nodes that have the object by the
- * present map as additional sources. NO_SLOT: it has none; SLOT_SOON: one is being made. */
+ * present map as additional sources. NO_SLOT: it has none; SLOT_SOON: one is being made, or free
+ * once pulls of chunks that do not count have ended. */
 static int repair_fetch(struct hth_commit *c, struct track *t, struct hth_held_save *s,
         const struct hth_object *o, int runs)
 {
@@ -146,7 +147,8 @@ static int repair_fetch(struct hth_commit *c, struct track *t, struct hth_held_s
     rc = hth_fetch_start(c->ctx, &want, &fetch, &err);
     if (rc != HEARTH_EBUSY && rc != HEARTH_ENOSPC)
         return 0;
-    if (rc == HEARTH_EBUSY && c->ctx->store->ops->soon(c->ctx->store, hth_object_file_bytes(o)))
+    if (rc == HEARTH_EBUSY && (c->ctx->store->ops->soon(c->ctx->store, hth_object_file_bytes(o)) ||
+                                      hth_transfer_make_way(c->ctx)))
         return SLOT_SOON;
     hth_commit_no_room(c, t->id, rc, err.text);
     return NO_SLOT;

@@ -73,8 +73,8 @@ static void take_answer(struct hth_ctx *ctx, uint32_t from, const struct hth_wir
     }
 }
 
-/* If no slot is free for the object and none is being made, the offering node is sent
- * HEARTH_ENOSPC. */
+/* If no slot is free for the object, none is being made and none makes way, the offering node is
+ * sent HEARTH_ENOSPC. */
 static int take_no_room(
         struct hth_ctx *ctx, const struct hth_wire *w, int rc, const struct hearth_error *err)
 {
@@ -82,7 +82,8 @@ static int take_no_room(
     struct hth_store *store = ctx->store;
 
     if (rc != HEARTH_ENOSPC &&
-            (rc != HEARTH_EBUSY || store->ops->soon(store, hth_object_file_bytes(&w->object))))
+            (rc != HEARTH_EBUSY || store->ops->soon(store, hth_object_file_bytes(&w->object)) ||
+                    hth_transfer_make_way(ctx)))
         return rc;
     if (events->no_room)
         events->no_room(events->self, w->save, rc, err->text);

@@ -307,6 +307,30 @@ Test(early, a_fetch_waits_for_the_slot_while_chunks_are_pulled_into_it)
     must(fetch(&want));
 }
 
+/* Its tries to find room are counted, and its save is reported as one that has none. */
+Test(early, an_offer_that_waits_for_the_slot_has_room)
+{
+    struct hth_held *other;
+    struct hth_held_save *in;
+    const struct hth_save_id second = { 7, 77, 39, 1 };
+
+    net.pull_ms = 300;
+    written();
+    hth_store_mem_room(p->node[0].store, hth_store_mem_used(p->node[0].store));
+    other = pair_seal(p, 2, second, 6, BYTES, 2);
+    hth_session_send(p->node[2].ctx.session, 0, HTH_MSG_TO, "", 0); /* makes a connection */
+    pair_run(p, 100);
+    in = hth_holdings_find(&p->node[2].ctx, second);
+    writing(3);
+    pair_run(p, 20);
+    must(hth_transfer_offer(&p->node[2].ctx, in, other, 0, on_offered, NULL, NULL));
+    pair_run(p, 50);
+    cr_assert(gt(u64, p->node[0].ctx.transfer->in_flight, 0), "the slot is free");
+    cr_assert(pair_until(p, &offered.ended, 1, 5000));
+    must(offered.code);
+    cr_assert(zero(u32, p->node[0].no_rooms));
+}
+
 /* As a begin does that finds no slot ready. */
 Test(early, slots_are_given_back_once_nothing_is_pulled_into_them)
 {
