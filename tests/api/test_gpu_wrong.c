@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -216,6 +217,58 @@ Test(gpu_wrong, a_lost_context_fails_a_save_through_the_buffers_too)
     struct hearth_piece p = tensor("x", 0), other = tensor("y", 1);
 
     breaks(1, &p, &other);
+}
+
+Test(gpu_wrong, host_memory_is_saved_where_the_driver_answers_no_question)
+{
+    static const int64_t back[] = { -1 };
+    struct hearth_piece host = rank_piece("h", was, 1, all), p = tensor("x", 0);
+    struct hearth_save *save;
+
+    save_one(1, &p);
+    fakegpu_refuse("cuPointerGetAttributes", 0, 700);
+    save_one(2, &host);
+    host.data = was + N - 1;
+    host.strides = back;
+    fakegpu_refuse("cuPointerGetAttributes", 0, 700);
+    save_one(3, &host);
+    p.memory = HEARTH_HOST;
+    save = begin(4, &p);
+    fakegpu_refuse("cuPointerGetAttributes", 0, 700);
+    must_fail(hearth_save_add(save, &p, 1, &err), HEARTH_EIO);
+    says("'x'");
+    says("700");
+    host.memory = HEARTH_CUDA;
+    fakegpu_refuse("cuPointerGetAttributes", 0, 700);
+    must_fail(hearth_save_add(save, &host, 1, &err), HEARTH_EIO);
+    hearth_save_abort(save);
+}
+
+/* Trainers fork helpers that save what lies in host memory. */
+Test(gpu_wrong, a_child_that_opens_anew_saves_host_memory)
+{
+    struct hearth_piece host = rank_piece("h", was, 1, all), p = tensor("x", 0);
+    struct hearth_opts o = r.opts;
+    pid_t child;
+    int status;
+
+    save_one(1, &p);
+    o.helper = 1;
+    child = fork();
+    if (!child) {
+        struct hearth_save *save;
+        struct hearth_handle *handle;
+        struct hearth *h;
+
+        _exit(hearth_open(&o, &h, &err) ||
+                hearth_save_begin(h, 2, hearth_save_bytes(&host, 1, NULL, 0), NULL, &save, &err) ||
+                hearth_save_add(save, &host, 1, &err) ||
+                hearth_save_add(save, &p, 1, &err) == HEARTH_OK ||
+                hearth_save_commit(save, &handle, &err) ||
+                hearth_wait(handle, HEARTH_PROTECTED, 5000, &err));
+    }
+    cr_assert(eq(int, waitpid(child, &status, 0), child));
+    cr_expect(zero(int, status));
 }
 
 Test(gpu_wrong, pinning_that_is_refused_is_one_warning_with_the_number)
