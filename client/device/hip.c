@@ -286,13 +286,26 @@ static int hip_symbols(void *library, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-/* HIP initialises itself with the first call, so a process that has loaded it counts as one that
- * uses it. */
+/* 1: the process has HIP loaded and makes no use of it so far. HIP initialises itself with the
+ * first call, and children of a fork could not use it then. HSA, on which it stands, says whether
+ * it was. Where HIP has not been linked with HSA, it counts as initialised. */
+static int hip_is_idle(void *library)
+{
+    int (*info)(int what, void *out);
+    void *found = dlsym(library, "hsa_system_get_info");
+    uint64_t major = 0;
+
+    memcpy(&info, &found, sizeof(info));
+    return found && info(HSA_VERSION_MAJOR, &major) == HSA_NOT_INITIALIZED;
+}
+
 int hth_hip_driver(void *library, struct hth_driver *out, struct hearth_error *err)
 {
-    int version = 0, count = 0;
-    int rc = hip_symbols(library, err);
+    int version = 0, count = 0, rc;
 
+    if (hip_is_idle(library))
+        return HEARTH_OK;
+    rc = hip_symbols(library, err);
     if (rc == HEARTH_OK)
         rc = HIP(err, hipRuntimeGetVersion, &version);
     if (rc)

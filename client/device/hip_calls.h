@@ -28,6 +28,7 @@ enum {
 };
 
 enum { HIP_CAPTURE_GLOBAL = 0, HIP_CAPTURE_THREAD_LOCAL = 1, HIP_CAPTURE_RELAXED = 2 };
+enum { HSA_VERSION_MAJOR = 0, HSA_NOT_INITIALIZED = 0x100b }; /* of hsa_system_get_info() */
 
 #define HIP_MAX_PITCH 0x7fffffffu
 

@@ -8,6 +8,7 @@
 int hipPeekAtLastError(void);
 int hipGetDevice(int *device);
 int hipThreadExchangeStreamCaptureMode(int *mode);
+int hsa_system_get_info(int what, void *out);
 
 Test(hip, is_found_and_pins_no_slot)
 {
@@ -16,6 +17,19 @@ Test(hip, is_found_and_pins_no_slot)
     cr_expect(eq(int, gpu->version, 60342131));
     cr_expect(eq(u64, gpu->pin_most, 0));
     gpu_close();
+}
+
+Test(hip, that_nobody_uses_is_not_initialised)
+{
+    const struct hth_driver *driver = (void *)1;
+    uint64_t major;
+
+    must(hth_driver_find(&driver, &gpu_err), gpu_err);
+    cr_expect(eq(ptr, driver, NULL));
+    cr_expect(ne(int, hsa_system_get_info(HSA_VERSION_MAJOR, &major), 0));
+    fakegpu_start(NULL, 1);
+    must(hth_driver_find(&driver, &gpu_err), gpu_err);
+    cr_expect(ne(ptr, driver, NULL));
 }
 
 Test(hip, that_is_too_old_or_has_no_device_is_named)

@@ -74,6 +74,11 @@ int fgpu_is_child(void)
     return by && by != getpid();
 }
 
+int fgpu_is_started(void)
+{
+    return started_by != 0;
+}
+
 void fgpu_started(void)
 {
     if (!started_by)

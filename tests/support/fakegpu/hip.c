@@ -3,10 +3,12 @@
  * a record of the last error. */
 #include "client/device/hip_calls.h"
 #include "inside.h"
+#include <string.h>
 
 #define FGPU_DECLARE(name, result, parameters) FGPU_API result name parameters;
 HIP_CALLS(FGPU_DECLARE)
 FGPU_API int hipPeekAtLastError(void);
+FGPU_API int hsa_system_get_info(int what, void *out);
 
 const char *const fgpu_usual_profile = "hip";
 const int fgpu_capture_apart = HIP_CAPTURE_RELAXED;
@@ -41,6 +43,18 @@ static int hip_begin(const char *name, int needs)
         return hip_noted(rc_);                \
     } while (0)
 
+/* Of the library that HIP's is linked with. */
+int hsa_system_get_info(int what, void *out)
+{
+    uint16_t major = 1;
+
+    if (!fgpu_is_started())
+        return HSA_NOT_INITIALIZED;
+    if (what == HSA_VERSION_MAJOR)
+        memcpy(out, &major, sizeof(major));
+    return 0;
+}
+
 int hipGetLastError(void)
 {
     int rc = last_error;
@@ -56,6 +70,7 @@ int hipPeekAtLastError(void)
 
 int hipRuntimeGetVersion(int *version)
 {
+    fgpu_started();
     *version = fgpu_profile()->version;
     return 0;
 }

@@ -41,6 +41,7 @@ void fgpu_end(void);
 void fgpu_pause(void); /* gives the driver's lock back, in a call that waits */
 void fgpu_resume(void);
 void fgpu_started(void); /* the driver is initialised */
+int fgpu_is_started(void);
 void fgpu_sin(const char *rule, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int fgpu_is_child(void); /* of a fork */
 
