@@ -22,9 +22,7 @@ static const int64_t all[] = { N };
 
 static void start(void)
 {
-    const char *profile = getenv("FAKEGPU_PROFILE");
-
-    fakegpu_start(profile ? profile : "recent", 2);
+    fakegpu_start(NULL, 2);
     context = fakegpu_context(0);
     fakegpu_current(context);
     rank_start(&r);
@@ -93,9 +91,17 @@ static void save_all(uint64_t step, const struct hearth_piece *pieces, size_t co
     rank_protect(rank_commit(begin_and_add(step, pieces, count, NULL)));
 }
 
+/* HIP's are not. */
+static int pins(void)
+{
+    return strcmp(fakegpu_profile(), "hip") != 0;
+}
+
 /* Saves until the slots that come round are pinned. */
 static uint64_t pin_slots(const struct hearth_piece *p, uint64_t step)
 {
+    if (!pins())
+        return step;
     for (unsigned i = 0; i < 4; i++) {
         save_all(step++, p, 1);
         for (unsigned ms = 0; fakegpu()->registered < 2 + i / 2 && ms < 300; ms++)
@@ -142,6 +148,8 @@ Test(gpu, memory_comes_back_through_the_buffers_and_from_pinned_slots)
     loaded(1, "device", was);
     loaded(1, "host", host);
     loaded(1, "unnamed", was);
+    if (!pins())
+        return;
     step = pin_slots(p, 2);
     staged = fakegpu()->staged;
     save_all(step, p, 3);
@@ -392,6 +400,8 @@ Test(gpu, an_abort_gives_the_slot_back_once_no_copy_writes_into_it)
     uint32_t aborts;
     uint64_t step;
 
+    if (!pins())
+        return;
     rank_open(&r);
     p = piece_at("x", tensor(5));
     step = pin_slots(&p, 1);
@@ -477,6 +487,8 @@ Test(gpu, fence_and_commit_do_not_wait_for_the_bytes_of_a_pinned_slot)
     struct hearth_piece p = piece_at("x", at);
     uint64_t step;
 
+    if (!pins())
+        return;
     rank_open(&r);
     p.shape = &shapes[1];
     step = pin_slots(&p, 1);
@@ -615,6 +627,6 @@ Test(gpu, a_child_of_a_fork_is_refused_and_the_parent_notices_nothing)
         cr_expect(zero(int, status));
     }
     rank_protect(handle);
-    cr_expect(eq(u64, fakegpu()->registered, registered));
+    cr_expect(eq(u64, fakegpu()->registered, pins() ? registered : 1), "a ring's buffers at most");
     loaded(20, "x", was);
 }
