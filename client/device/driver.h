@@ -65,7 +65,7 @@ struct hth_driver {
     void (*event_close)(void *event);
     int (*record)(void *event, void *stream, struct hearth_error *err);
     int (*after)(void *stream, void *event, struct hearth_error *err); /* stream waits for event */
-    /* *out_done 1: what was recorded is done. An error: it will never be. */
+    /* *out_done 1: what was recorded is done. An error that stays: it will never be. */
     int (*done)(void *event, int *out_done, struct hearth_error *err);
 
     /* Enqueues them, in as few calls as the driver has; *out_calls counts these. They may run in

@@ -13,6 +13,7 @@ struct hth_gpu {
     void *stream;          /* of all copies from it, in the order in which they were enqueued */
     struct hth_ring *ring; /* work.c's thread makes it where it is needed; NULL: not yet */
     struct hth_ring_job *first, *last; /* work.c's, which wait for the ring */
+    unsigned errors;                   /* likewise, of the last looks at the ring */
 };
 
 /* The device, with a stream. At most HTH_GPUS_MOST of all contexts in a process. */

@@ -44,8 +44,8 @@ int hth_ring_has_room(const struct hth_ring *ring);
  * *out_filled 1: the buffer is due some time, also where the call fails. */
 int hth_ring_fill(struct hth_ring *ring, void *stream, struct hth_ring_job *job, int *out_filled,
         struct hearth_error *err);
-/* *out_work: whose copies fill the buffer that is due, and *out_done 1 if they have. An error: they
- * never will. No buffer is due: HEARTH_OK and NULL. */
+/* *out_work: whose copies fill the buffer that is due, and *out_done 1 if they have. An error that
+ * stays: they never will. No buffer is due: HEARTH_OK and NULL. */
 int hth_ring_look(
         struct hth_ring *ring, struct hth_work **out_work, int *out_done, struct hearth_error *err);
 /* Moves the contents of the buffer that is due, unless land is NULL; it is free then. */

@@ -26,6 +26,7 @@
 
 #define PAUSE_LEAST_US 20u
 #define PAUSE_MOST_US  1000u
+#define LOST           3u /* errors in a row of looks at an event: the context is lost */
 
 struct hth_work {
     struct hth_work *next;
@@ -37,6 +38,8 @@ struct hth_work {
         void *event;
         uint64_t marks;
         int pending;            /* the last mark was not seen done */
+        int unmarked;           /* copies are enqueued, and the event behind them was refused */
+        unsigned errors;        /* of the last looks */
         char key[HTH_KEY_TEXT]; /* of its first piece there */
     } on[HTH_GPUS_MOST];
     unsigned jobs;    /* that the ring has not taken wholly */
@@ -186,6 +189,9 @@ static int ring_land_locked(struct hth_gpu *gpu)
         return 0;
     if (rc)
         work_fail_locked(w, work_find(w, gpu), rc, &err);
+    gpu->errors = rc ? gpu->errors + 1 : 0;
+    if (rc && gpu->errors < LOST)
+        return 0;
     moves = w->landing = !work_is_stopped(w);
     pthread_mutex_unlock(&here.lock);
     landed = hth_ring_land(gpu->ring, moves ? w->owner.land : NULL, w->owner.owner);
@@ -216,18 +222,37 @@ static int ring_step_locked(struct hth_gpu *gpu)
 
 /* ---- the thread: events --------------------------------------------------------------------- */
 
+static int work_mark_again(const struct work_on *on, struct hearth_error *err)
+{
+    const struct hth_gpu *gpu = on->gpu;
+    int rc = gpu->driver->enter(&gpu->at, err);
+
+    if (rc)
+        return rc;
+    rc = gpu->driver->record(on->event, gpu->stream, err);
+    gpu->driver->leave();
+    return rc;
+}
+
+/* One error does not say that the copies have ended, and the slot is lent anew once they have. */
 static int work_look_at_locked(struct hth_work *w, struct work_on *on)
 {
     uint64_t marks = on->marks;
     struct hearth_error err = { 0 };
-    int done = 0, rc;
+    int unmarked = on->unmarked, done = 0, rc = HEARTH_OK;
 
     pthread_mutex_unlock(&here.lock);
-    rc = on->gpu->driver->done(on->event, &done, &err);
+    if (unmarked)
+        rc = work_mark_again(on, &err);
+    if (!rc)
+        rc = on->gpu->driver->done(on->event, &done, &err);
     pthread_mutex_lock(&here.lock);
     if (rc)
         work_fail_locked(w, on, rc, &err);
-    else if (!done || marks != on->marks)
+    else if (unmarked)
+        on->unmarked = 0;
+    on->errors = rc ? on->errors + 1 : 0;
+    if (rc ? on->errors < LOST : !done || marks != on->marks)
         return 0;
     on->pending = 0;
     pthread_cond_broadcast(&here.changed);
@@ -597,11 +622,10 @@ static int add_direct(struct work_on *on, const struct hth_work_piece *pieces,
         add_wrong(&pieces[d->of[bad < d->count ? bad : 0]], rc, err);
     marked = gpu->driver->record(on->event, gpu->stream, rc ? NULL : err);
     gpu->driver->leave();
-    if (!marked) {
-        pthread_mutex_lock(&here.lock);
-        work_mark_locked(on);
-        pthread_mutex_unlock(&here.lock);
-    }
+    pthread_mutex_lock(&here.lock);
+    on->unmarked |= marked != HEARTH_OK;
+    work_mark_locked(on);
+    pthread_mutex_unlock(&here.lock);
     return rc ? rc : marked;
 }
 

@@ -186,6 +186,38 @@ Test(gpu_wrong, a_copy_that_the_driver_refuses_fails_this_save_alone)
     save_one(step + 1, &p);
 }
 
+/* Copies that are enqueued run, whatever the driver said of the event behind them. */
+static void aborts_after_refused(const char *call, unsigned after)
+{
+    struct hearth_piece p = tensor("x", 0);
+    uint64_t step = pin_slots(&p);
+    struct hearth_save *save = begin(step, &p);
+    uint32_t aborts = fake_counts(r.fake).aborts;
+
+    fakegpu()->hold = 1;
+    fakegpu_refuse(call, after, 999);
+    if (!hearth_save_add(save, &p, 1, &err))
+        pause_ms(30);
+    hearth_save_abort(save);
+    pause_ms(50);
+    cr_expect(eq(u32, fake_counts(r.fake).aborts, aborts), "the slot is given back too early");
+    fakegpu()->hold = 0;
+    for (unsigned ms = 0; fake_counts(r.fake).aborts == aborts && ms < 2000; ms++)
+        pause_ms(1);
+    cr_expect(eq(u32, fake_counts(r.fake).aborts, aborts + 1));
+    save_one(step + 1, &p);
+}
+
+Test(gpu_wrong, a_slot_is_not_given_back_before_copies_whose_event_was_not_recorded)
+{
+    aborts_after_refused("cuEventRecord", 1); /* the first one is of the caller's stream */
+}
+
+Test(gpu_wrong, a_slot_is_not_given_back_before_copies_whose_event_was_not_answered)
+{
+    aborts_after_refused("cuEventQuery", 0);
+}
+
 static void breaks(uint64_t step, struct hearth_piece *p, struct hearth_piece *other)
 {
     struct hearth_save *save = begin(step, p);
