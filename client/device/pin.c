@@ -23,7 +23,7 @@
 
 struct hth_pin {
     struct hth_pin *next;
-    struct hth_device *of; /* for its log; NULL: closed */
+    struct hth_device *of; /* for its log; NULL: closed, or forgotten */
     const struct hth_driver *driver;
     struct hth_device_at at;
     unsigned char *base;
@@ -275,6 +275,15 @@ void hth_pin_close(struct hth_pin *pin)
     pin->closed = 1;
     pin->of = NULL;
     pthread_cond_signal(&here.due);
+    pthread_mutex_unlock(&here.lock);
+}
+
+void hth_pins_forget(const struct hth_device *of)
+{
+    pthread_mutex_lock(&here.lock);
+    for (struct hth_pin *pin = here.all; pin; pin = pin->next)
+        if (pin->of == of)
+            pin->of = NULL;
     pthread_mutex_unlock(&here.lock);
 }
 

@@ -29,6 +29,9 @@ uint64_t hth_pin_reach(const struct hth_pin *pin, const void *at);
 /* Undoes it and unmaps the mapping, soon. The mapping is not used any more. */
 void hth_pin_close(struct hth_pin *pin);
 
+/* The membership ends, and its mappings stay: `of` is not used any more. */
+void hth_pins_forget(const struct hth_device *of);
+
 /* Waits until no mapping waits to be undone. 1: none does; 0: the time is over. */
 int hth_pins_closed(uint64_t until_ms);
 

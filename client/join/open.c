@@ -50,6 +50,9 @@ static void member_dispose(struct hearth *h, int rests)
     if (rests) {
         hth_slots_fini(h);
         member_device_close(h);
+    } else {
+        hth_pins_forget(h->device); /* one of them may be in a call of the driver's */
+        free(h->device);
     }
     hth_lines_fini(&h->lines);
     pthread_mutex_destroy(&h->lock);

@@ -168,6 +168,22 @@ Test(parts, a_slot_that_goes_while_it_is_pinned_leaves_nothing_registered)
     cr_expect(eq(int, msync(base, 4096, MS_ASYNC), -1)); /* unmapped */
 }
 
+Test(parts, a_slot_whose_membership_is_gone_is_not_spoken_of)
+{
+    struct hth_device *gone = malloc(sizeof(*gone));
+    struct hth_pin *pin;
+
+    *gone = device;
+    noted.refuse_at = 3;
+    pin = hth_pin_open(gone, base, MAPPED);
+    hth_pins_forget(gone);
+    memset(gone, 0xee, sizeof(*gone));
+    free(gone);
+    await(3);
+    cr_expect(eq(u32, lines.count, 0));
+    hth_pin_close(pin);
+}
+
 Test(parts, a_context_that_is_gone_keeps_what_is_registered_mapped)
 {
     struct hth_pin *pin = hth_pin_open(&device, base, MAPPED);
