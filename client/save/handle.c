@@ -185,6 +185,14 @@ void hth_handle_abort(struct hearth_handle *s)
     pthread_mutex_unlock(&h->lock);
 }
 
+void hth_handle_given(struct hearth_handle *s)
+{
+    pthread_mutex_lock(&s->h->lock);
+    s->token = 0;
+    hth_kept_end_locked(s);
+    pthread_mutex_unlock(&s->h->lock);
+}
+
 void hth_handle_copies(struct hearth_handle *s, struct hth_work *work)
 {
     pthread_mutex_lock(&s->h->lock);

@@ -49,6 +49,8 @@ int hth_handle_common(
         struct hearth_handle *handle, struct hth_kept_common *common, struct hearth_error *err);
 int hth_handle_commit(struct hearth_handle *handle, struct hearth_error *err);
 void hth_handle_abort(struct hearth_handle *handle);
+/* It is another process's: nothing more is sent about it. */
+void hth_handle_given(struct hearth_handle *handle);
 
 /* Bytes come from GPUs: these copies, of which the handle has a reference from here on. Until
  * hth_handle_copied() no SEAL, COMMIT, CANCEL and ABORT of the save is sent. */

@@ -105,6 +105,8 @@ int hearth_save_give(struct hearth_save *save, struct hearth_ticket *out, struct
         hearth_save_abort(save);
         return hth_while(err, rc, "give a save");
     }
+    if (!save->h->opts.off)
+        hth_handle_given(save->handle);
     hth_from_end(save, 0);
     hth_save_dispose(save);
     return HEARTH_OK;

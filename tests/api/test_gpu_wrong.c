@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Saves of GPU memory that go wrong: refused by name, failed with key, GPU and number. */
 #include "check.h"
+#include "cuda.h"
 #include "fakegpu.h"
 #include "rank.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -216,6 +218,49 @@ Test(gpu_wrong, a_slot_is_not_given_back_before_copies_whose_event_was_not_recor
 Test(gpu_wrong, a_slot_is_not_given_back_before_copies_whose_event_was_not_answered)
 {
     aborts_after_refused("cuEventQuery", 0);
+}
+
+static unsigned char page[4096] __attribute__((aligned(4096)));
+
+/* Its call holds the driver's lock: the thread that follows copies waits. */
+static void *registers(void *arg)
+{
+    fakegpu_current(context);
+    cuMemHostRegister_v2(page, sizeof(page), 0);
+    cuMemHostUnregister(page);
+    return arg;
+}
+
+Test(gpu_wrong, a_save_that_was_given_away_is_not_asked_for_again)
+{
+    struct hearth_piece p = tensor("x", 0);
+    uint64_t step = pin_slots(&p);
+    struct hearth_save *given = begin(step, &p);
+    struct hearth_handle *handle;
+    struct hearth_ticket ticket;
+    struct hearth_save *save;
+    uint32_t regains;
+    pthread_t thread;
+
+    must(hearth_save_add(given, &p, 1, &err), err);
+    must(hearth_save_fence(given, NULL, &err), err);
+    save = begin(step + 1, &p);
+    fakegpu()->hold = 1;
+    must(hearth_save_add(save, &p, 1, &err), err);
+    handle = rank_commit(save);
+    fakegpu()->pin_ms = 1500;
+    must(pthread_create(&thread, NULL, registers, NULL));
+    pause_ms(50);
+    must(hearth_save_give(given, &ticket, &err), err);
+    regains = fake_counts(r.fake).regains;
+    fake_crash(r.fake);
+    fake_back(r.fake);
+    must_fail(hearth_wait(handle, HEARTH_WRITTEN, 300, &err), HEARTH_ETIMEOUT);
+    cr_expect(eq(u32, fake_counts(r.fake).regains, regains + 1), "of the other save alone");
+    fakegpu()->hold = 0;
+    fakegpu()->pin_ms = 0;
+    pthread_join(thread, NULL);
+    rank_protect(handle);
 }
 
 static void breaks(uint64_t step, struct hearth_piece *p, struct hearth_piece *other)
