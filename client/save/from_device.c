@@ -152,9 +152,11 @@ static void from_done(void *arg, const struct hearth_error *err)
 {
     struct hth_from *from = arg;
 
-    hth_handle_copied(from->handle, err);
+    /* First: once the engine hears that they are written, it may lend them to this rank again. */
     for (unsigned i = 0; i < HTH_OBJECTS_MAX; i++)
         hth_slot_put(from->h, from->slot[i]);
+    hth_handle_copied(from->handle, err);
+    hth_slots_let_go(from->h);
     free(from);
 }
 
