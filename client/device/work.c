@@ -476,6 +476,10 @@ unsigned hth_works_drain(const void *owner, uint64_t until_ms)
     int late = 0;
 
     pthread_mutex_lock(&here.lock);
+    for (struct hth_work *w = here.all; w; w = w->next)
+        if (w->owner.owner == owner && !w->ended) /* nobody will end it */
+            w->ended = w->dropped = 1;
+    pthread_cond_signal(&here.due);
     for (;;) {
         left = 0;
         for (struct hth_work *w = here.all; w; w = w->next) {

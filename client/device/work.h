@@ -60,8 +60,9 @@ void hth_work_end(struct hth_work *work, int dropped);
 int hth_work_fence(
         struct hth_work *work, void *stream, uint64_t until_ms, struct hearth_error *err);
 
-/* Waits until done() was called for all works of the owner. Returns how many there are left when
- * the time is over: done() and land() are not called for these any more. */
+/* Waits until done() was called for all works of the owner; those that were not ended are dropped.
+ * Returns how many there are left when the time is over: done() and land() are not called for these
+ * any more. */
 unsigned hth_works_drain(const void *owner, uint64_t until_ms);
 
 #endif

@@ -44,6 +44,14 @@ static void pause_ms(unsigned ms)
     nanosleep(&t, NULL);
 }
 
+static uint64_t now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
 /* A tensor on the device, filled. */
 static uint64_t tensor(float seed)
 {
@@ -394,6 +402,28 @@ Test(gpu, a_handle_closed_and_a_membership_ended_while_bytes_come_lose_nothing)
     loaded(step, "x", was);
 }
 
+static struct hearth_save *never_ended;
+
+/* Callers are to abort it first; one that does not waits for the copies alone. */
+Test(gpu, a_membership_ends_although_a_save_of_it_is_open)
+{
+    struct hearth_piece p;
+    struct hearth_error err = { 0 };
+    uint64_t step, from;
+
+    rank_open(&r);
+    p = piece_at("x", tensor(5));
+    step = pin_slots(&p, 1);
+    fakegpu()->delay_us = 30000;
+    never_ended = begin_and_add(step, &p, 1, NULL);
+    cr_assert(ne(ptr, never_ended, NULL));
+    from = now_us();
+    hearth_close(r.h, HEARTH_KEEP);
+    cr_expect(lt(u64, now_us() - from, 5000000));
+    cr_expect(zero(u64, fakegpu()->registered));
+    must(hearth_open(&r.opts, &r.h, &err), err);
+}
+
 Test(gpu, an_abort_gives_the_slot_back_once_no_copy_writes_into_it)
 {
     struct hearth_piece p;
@@ -468,14 +498,6 @@ static uint64_t driver_calls(void)
 {
     return fakegpu_calls("cuMemcpyDtoHAsync_v2") + fakegpu_calls("cuMemcpyBatchAsync_v2") +
            fakegpu_calls("cuEventRecord") + fakegpu_calls("cuStreamWaitEvent");
-}
-
-static uint64_t now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
 Test(gpu, fence_and_commit_do_not_wait_for_the_bytes_of_a_pinned_slot)
