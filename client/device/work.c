@@ -577,12 +577,15 @@ static int add_follow(
 /* A stream is of one device, and the caller does not say of which. */
 static int add_order(struct hth_gpu *gpu, void *stream, struct hearth_error *err)
 {
+    struct hearth_error why = { 0 };
     struct hth_gpu *other;
     int rc = add_follow(gpu, gpu, stream, err);
 
     for (unsigned i = 0; rc && stream && rc != HEARTH_EUNSUPPORTED && (other = hth_gpu_at(i)); i++)
         if (other != gpu && other->driver == gpu->driver)
-            rc = add_follow(gpu, other, stream, NULL);
+            rc = add_follow(gpu, other, stream, &why);
+    if (rc == HEARTH_EUNSUPPORTED && why.code == rc && err)
+        *err = why; /* the stream is of that device, and captured */
     return rc;
 }
 
@@ -756,19 +759,40 @@ static int fence_wait(struct hth_work *w, int all, uint64_t until_ms, struct hea
     return rc;
 }
 
+/* The stream goes on after all copies of the work from one device. It may be another one's. */
+static int fence_after(
+        const struct work_on *on, const struct hth_gpu *of, void *stream, struct hearth_error *err)
+{
+    const struct hth_driver *d = of->driver;
+    int rc = d->enter(&of->at, err);
+
+    if (rc)
+        return rc;
+    if (!(rc = d->may_use(stream, err)))
+        rc = d->after(stream, on->event, err);
+    d->leave();
+    return rc;
+}
+
+static int fence_order(const struct work_on *on, void *stream, struct hearth_error *err)
+{
+    struct hearth_error why = { 0 };
+    const struct hth_gpu *other;
+    int rc = fence_after(on, on->gpu, stream, err);
+
+    for (unsigned i = 0; rc && rc != HEARTH_EUNSUPPORTED && (other = hth_gpu_at(i)); i++)
+        if (other != on->gpu && other->driver == on->gpu->driver)
+            rc = fence_after(on, other, stream, &why);
+    if (rc == HEARTH_EUNSUPPORTED && why.code == rc && err)
+        *err = why;
+    return rc;
+}
+
 int hth_work_fence(struct hth_work *work, void *stream, uint64_t until_ms, struct hearth_error *err)
 {
     int rc = fence_wait(work, !stream, until_ms, err);
 
-    for (unsigned i = 0; stream && i < work->gpus && !rc; i++) {
-        const struct work_on *on = &work->on[i];
-        const struct hth_driver *d = on->gpu->driver;
-
-        if ((rc = d->enter(&on->gpu->at, err)))
-            break;
-        if (!(rc = d->may_use(stream, err)))
-            rc = d->after(stream, on->event, err);
-        d->leave();
-    }
+    for (unsigned i = 0; stream && i < work->gpus && !rc; i++)
+        rc = fence_order(&work->on[i], stream, err);
     return rc;
 }

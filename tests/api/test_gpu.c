@@ -220,6 +220,37 @@ Test(gpu, strided_and_small_tensors_of_two_devices_are_copied)
     hearth_checkpoint_close(ckpt);
 }
 
+Test(gpu, a_stream_of_one_device_waits_for_the_copies_of_two)
+{
+    struct hearth_piece p[2];
+    struct hearth_error err = { 0 };
+    struct hearth_handle *handle;
+    struct hearth_save *save;
+    void *stream;
+    uint64_t other;
+
+    rank_open(&r);
+    p[0] = piece_at("x", tensor(5));
+    other = fakegpu_alloc(fakegpu_context(1), sizeof(was), FAKEGPU_PLAIN);
+    fakegpu_poke(other, was, sizeof(was));
+    p[1] = piece_at("y", other);
+    stream = fakegpu_stream();
+    fakegpu()->delay_us = 2000;
+    for (uint64_t step = 1; step < 6; step++) {
+        save = begin_and_add(step, p, 2, stream);
+        must(hearth_save_fence(save, stream, &err), err);
+        handle = rank_commit(save);
+        must(hearth_handle_fence(handle, stream, &err), err);
+        fakegpu_wait(stream);
+        memset(was, (int)step, sizeof(was)); /* all is copied by now */
+        fakegpu_poke(other, was, sizeof(was));
+        rank_protect(handle);
+        rank_fill(was, N, 5);
+        loaded(step, "y", was);
+        fakegpu_poke(other, was, sizeof(was));
+    }
+}
+
 static uint64_t own_kib(void)
 {
     char line[200];

@@ -169,6 +169,28 @@ Test(gpu_wrong, a_stream_that_is_captured_is_refused_and_the_save_goes_on)
     rank_protect(rank_commit(save));
 }
 
+Test(gpu_wrong, a_stream_of_another_device_that_is_captured_is_named_as_that)
+{
+    struct hearth_piece p = tensor("x", 0), other = tensor("y", 1);
+    struct hearth_begin_opts o = HEARTH_BEGIN_OPTS_INIT;
+    void *stream = fakegpu_stream();
+    struct hearth_save *save;
+
+    save_one(1, &p);
+    o.stream = stream;
+    must(hearth_save_begin(r.h, 2, hearth_save_bytes(&other, 1, NULL, 0), &o, &save, &err), err);
+    fakegpu_capture(stream, 1);
+    must_fail(hearth_save_add(save, &other, 1, &err), HEARTH_EUNSUPPORTED);
+    says("captur");
+    fakegpu_capture(stream, 0);
+    must(hearth_save_add(save, &other, 1, &err), err);
+    fakegpu_capture(stream, 1);
+    must_fail(hearth_save_fence(save, stream, &err), HEARTH_EUNSUPPORTED);
+    says("captur");
+    fakegpu_capture(stream, 0);
+    rank_protect(rank_commit(save));
+}
+
 Test(gpu_wrong, a_copy_that_the_driver_refuses_fails_this_save_alone)
 {
     struct hearth_piece p = tensor("x", 0);
