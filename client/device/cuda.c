@@ -103,7 +103,7 @@ static int cuda_at(const void *p, struct hth_device_at *out, struct hearth_error
     void *data[] = { &context, &type, &managed, &device };
 
     rc = cu.cuPointerGetAttributes(4, kinds, data, (uint64_t)(uintptr_t)p);
-    if (rc != CU_OK && rc != CU_INVALID_VALUE && rc != CU_INVALID_CONTEXT)
+    if (rc != CU_OK && rc != CU_INVALID_VALUE)
         return cuda_fail(err, "cuPointerGetAttributes", rc);
     if (rc != CU_OK || (type != CU_MEMORY_DEVICE && !(managed & 0xff))) {
         out->device = -1;

@@ -343,6 +343,20 @@ Test(gpu_wrong, host_memory_is_saved_where_the_driver_answers_no_question)
     hearth_save_abort(save);
 }
 
+Test(gpu_wrong, gpu_memory_is_not_read_where_no_context_is_current)
+{
+    struct hearth_piece p = tensor("x", 0);
+    struct hearth_save *save = begin(1, &p);
+
+    p.memory = HEARTH_HOST;
+    fakegpu_refuse("cuPointerGetAttributes", 0, 201);
+    must_fail(hearth_save_add(save, &p, 1, &err), HEARTH_ESTATE);
+    says("'x'");
+    says("201");
+    must(hearth_save_add(save, &p, 1, &err), err);
+    rank_protect(rank_commit(save));
+}
+
 /* Trainers fork helpers that save what lies in host memory. */
 Test(gpu_wrong, a_child_that_opens_anew_saves_host_memory)
 {
