@@ -8,6 +8,7 @@
 #include "client/device/work.h"
 #include "core/base/grow.h"
 #include "save.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -52,26 +53,30 @@ static int from_no_driver(
     return hth_while(err, list->why.code, "piece %s", hth_key_text(p->key, p->key_len, key));
 }
 
+/* -1: this process may not ask. */
 static int from_byte_is_readable(uintptr_t at)
 {
     unsigned char byte;
     struct iovec to = { &byte, 1 }, from = { (void *)at, 1 };
 
-    return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1;
+    if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1)
+        return 1;
+    return errno == EFAULT ? 0 : -1;
 }
 
-/* 1: the processor reads its first and its last element, so it is the host's. A driver answers no
- * question once a context is broken, nor in the child of a fork. */
+/* 1: the processor reads its first and its last element, so it is the host's; 0: it does not; -1:
+ * not known. A driver answers no question once a context is broken, nor in the child of a fork. */
 static int from_is_readable(const struct hth_laid *laid)
 {
     const struct hearth_piece *p = laid->piece;
     uint64_t elem = hearth_dtype_bytes((enum hearth_dtype)p->dtype);
     uint64_t last = p->strides ? 0 : laid->payload - elem;
+    int first;
 
     for (uint32_t i = 0; p->strides && i < p->ndim; i++)
         last += (uint64_t)(p->shape[i] - 1) * (uint64_t)p->strides[i] * elem;
-    return from_byte_is_readable((uintptr_t)p->from) &&
-           from_byte_is_readable((uintptr_t)p->from + last);
+    first = from_byte_is_readable((uintptr_t)p->from);
+    return first == 1 ? from_byte_is_readable((uintptr_t)p->from + last) : first;
 }
 
 int hth_from_where(struct hearth_save *s, const struct hth_laid *laid, struct hth_device_at *out,
@@ -84,10 +89,12 @@ int hth_from_where(struct hearth_save *s, const struct hth_laid *laid, struct ht
 
     if (!laid->payload)
         return 0;
-    if (!list->driver)
-        return p->memory == HEARTH_CUDA ? from_no_driver(list, p, err) : 0;
+    if (!list->driver) /* one that cannot be used may still have made the memory */
+        return p->memory == HEARTH_CUDA || (list->why.code && from_is_readable(laid) == 0)
+                       ? from_no_driver(list, p, err)
+                       : 0;
     if ((rc = list->driver->at(p->from, out, err))) {
-        if (p->memory != HEARTH_CUDA && from_is_readable(laid))
+        if (p->memory != HEARTH_CUDA && from_is_readable(laid) == 1)
             return 0;
         return hth_while(err, rc, "piece %s", hth_key_text(p->key, p->key_len, key));
     }

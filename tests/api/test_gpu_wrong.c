@@ -357,6 +357,20 @@ Test(gpu_wrong, gpu_memory_is_not_read_where_no_context_is_current)
     rank_protect(rank_commit(save));
 }
 
+Test(gpu_wrong, memory_of_a_driver_that_cannot_be_used_is_refused_by_name)
+{
+    struct hearth_piece host = rank_piece("h", was, 1, all), p = tensor("x", 0);
+    struct hearth_save *save = begin(1, &p);
+
+    p.memory = HEARTH_HOST;
+    fakegpu_refuse("cuDeviceGetCount", 0, 999);
+    must_fail(hearth_save_add(save, &p, 1, &err), HEARTH_EIO);
+    says("'x'");
+    says("cuDeviceGetCount");
+    must(hearth_save_add(save, &host, 1, &err), err);
+    rank_protect(rank_commit(save));
+}
+
 /* Trainers fork helpers that save what lies in host memory. */
 Test(gpu_wrong, a_child_that_opens_anew_saves_host_memory)
 {
