@@ -26,6 +26,7 @@
 
 #define PAUSE_LEAST_US 20u
 #define PAUSE_MOST_US  1000u
+#define ENDS_MS        2000u
 #define LOST           3u /* errors in a row of looks at an event: the context is lost */
 
 struct hth_work {
@@ -56,7 +57,8 @@ static struct {
     pthread_cond_t changed; /* for those that wait for works */
     struct hth_work *all;
     unsigned users;
-    int runs, stop, over; /* over: the thread has left its loop */
+    int runs, stop;
+    int ends, over; /* the thread has left its loop; has closed the devices, too */
     pthread_t thread;
     atomic_int forked;
 } here = {
@@ -369,10 +371,13 @@ static void *works_run(void *arg)
             pause = pause * 2 < PAUSE_MOST_US ? pause * 2 : PAUSE_MOST_US;
         }
     }
+    here.ends = 1;
+    pthread_mutex_unlock(&here.lock);
+    hth_gpus_close(); /* the driver may block */
+    pthread_mutex_lock(&here.lock);
     here.over = 1;
     pthread_cond_broadcast(&here.changed);
     pthread_mutex_unlock(&here.lock);
-    hth_gpus_close();
     return arg;
 }
 
@@ -383,7 +388,7 @@ static int works_start_locked(struct hearth_error *err)
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    here.stop = here.over = 0;
+    here.stop = here.ends = here.over = 0;
     why = pthread_create(&here.thread, NULL, works_run, NULL);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     here.runs = !why;
@@ -392,9 +397,29 @@ static int works_start_locked(struct hearth_error *err)
                : HEARTH_OK;
 }
 
+static void works_join_locked(void)
+{
+    pthread_join(here.thread, NULL); /* it needs no lock any more */
+    here.runs = 0;
+}
+
+/* The thread of the last membership ends still. */
+static int works_ended_locked(struct hearth_error *err)
+{
+    uint64_t until = hth_until_ms(ENDS_MS);
+
+    while (here.ends && !here.over)
+        if (works_wait_locked(until) != HEARTH_OK)
+            return hth_fail(err, HEARTH_ETIMEOUT, 0,
+                    "the GPUs' driver has not returned from calls of a membership that was closed");
+    if (here.runs && here.over)
+        works_join_locked();
+    return HEARTH_OK;
+}
+
 int hth_works_enter(struct hearth_error *err)
 {
-    int rc = HEARTH_OK;
+    int rc;
 
     pthread_once(&here.once, works_init);
     if (atomic_load(&here.forked))
@@ -402,7 +427,8 @@ int hth_works_enter(struct hearth_error *err)
                 "this process is a child of one that saved GPU memory: it cannot use the GPU");
     pthread_mutex_lock(&here.gate);
     pthread_mutex_lock(&here.lock);
-    if (!here.runs)
+    rc = works_ended_locked(err);
+    if (!rc && !here.runs)
         rc = works_start_locked(err);
     here.users += !rc;
     pthread_mutex_unlock(&here.lock);
@@ -422,12 +448,10 @@ void hth_works_leave(uint64_t until_ms)
     while (last && !here.over && works_wait_locked(until_ms) == HEARTH_OK)
         ;
     /* A work that does not end: the thread stays, also for the next membership. */
-    last = here.over;
-    here.stop = last;
-    here.runs = !last;
+    here.stop = here.ends;
+    if (here.over)
+        works_join_locked();
     pthread_mutex_unlock(&here.lock);
-    if (last)
-        pthread_join(here.thread, NULL);
     pthread_mutex_unlock(&here.gate);
 }
 
