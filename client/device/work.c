@@ -115,7 +115,7 @@ static void work_fail_locked(
     if (w->error.code)
         return;
     w->error = *why;
-    hth_while(&w->error, rc, "piece %s: GPU %d", on->key, on->gpu->at.device);
+    hth_while(&w->error, rc, "piece %s or one behind it: GPU %d", on->key, on->gpu->at.device);
     pthread_cond_broadcast(&here.changed);
 }
 
@@ -763,6 +763,15 @@ int hth_work_add(struct hth_work *work, void *stream, const struct hth_work_piec
 
 /* ---- fence ---------------------------------------------------------------------------------- */
 
+static const struct work_on *fence_late(const struct hth_work *w)
+{
+    unsigned i = 0;
+
+    while (i + 1 < w->gpus && !w->on[i].pending)
+        i++;
+    return &w->on[i];
+}
+
 /* all: also those that are enqueued have arrived. */
 static int fence_wait(struct hth_work *w, int all, uint64_t until_ms, struct hearth_error *err)
 {
@@ -776,8 +785,8 @@ static int fence_wait(struct hth_work *w, int all, uint64_t until_ms, struct hea
         if (err)
             *err = w->error;
     } else if (rc) {
-        hth_fail(err, rc, 0, "piece %s: GPU %d has not copied it in time", w->on[0].key,
-                w->on[0].gpu->at.device);
+        hth_fail(err, rc, 0, "piece %s or one behind it: GPU %d has not copied it in time",
+                fence_late(w)->key, fence_late(w)->gpu->at.device);
     }
     pthread_mutex_unlock(&here.lock);
     return rc;

@@ -242,6 +242,31 @@ Test(gpu_wrong, a_slot_is_not_given_back_before_copies_whose_event_was_not_answe
     aborts_after_refused("cuEventQuery", 0);
 }
 
+Test(gpu_wrong, a_fence_that_is_late_names_the_gpu_that_is)
+{
+    struct hearth_piece p = tensor("x", 0), other = tensor("y", 1), both[2];
+    struct hearth_save *save = begin(1, &p);
+    uint64_t step;
+
+    hearth_save_abort(save);
+    hearth_close(r.h, HEARTH_KEEP);
+    r.opts.save_ms = 300;
+    rank_open(&r);
+    step = pin_slots(&p);
+    both[0] = p;
+    both[1] = other;
+    must(hearth_save_begin(r.h, step, hearth_save_bytes(both, 2, NULL, 0), NULL, &save, &err), err);
+    must(hearth_save_add(save, &p, 1, &err), err);
+    must(hearth_save_fence(save, NULL, &err), err);
+    fakegpu()->hold = 1;
+    must(hearth_save_add(save, &other, 1, &err), err);
+    must_fail(hearth_save_fence(save, NULL, &err), HEARTH_ETIMEOUT);
+    says("GPU 1");
+    says("'y'");
+    fakegpu()->hold = 0;
+    hearth_save_abort(save);
+}
+
 static unsigned char page[4096] __attribute__((aligned(4096)));
 
 /* Its call holds the driver's lock: the thread that follows copies waits. */
