@@ -72,10 +72,11 @@ int hth_driver_find(const struct hth_driver **out, struct hearth_error *err)
     for (size_t i = 0;
             !driver_found && !driver_bad.code && i < sizeof(libraries) / sizeof(libraries[0]); i++)
         driver_found = driver_try(libraries[i].soname, libraries[i].fill, &bad);
-    if (!driver_found && !driver_bad.code)
-        driver_bad = bad;
+    if (!driver_found && !driver_bad.code && bad.code == HEARTH_EUNSUPPORTED)
+        driver_bad = bad; /* any other error may pass */
     found = driver_found;
-    bad = driver_bad;
+    if (driver_bad.code)
+        bad = driver_bad;
     pthread_mutex_unlock(&driver_lock);
     if (!found && bad.code)
         return hth_fail(err, bad.code, bad.native, "%s", bad.text);

@@ -394,6 +394,7 @@ Test(gpu_wrong, memory_of_a_driver_that_cannot_be_used_is_refused_by_name)
     says("cuDeviceGetCount");
     must(hearth_save_add(save, &host, 1, &err), err);
     rank_protect(rank_commit(save));
+    save_one(2, &p); /* that error has passed */
 }
 
 /* Trainers fork helpers that save what lies in host memory. */
