@@ -9,13 +9,10 @@
  * An event of a work is recorded again with each addition: the stream is in order, so the last one
  * covers all. `marks` counts that, since an answer about an earlier one may come late.
  */
-#include "work.h"
+#include "work_parts.h"
 
 #include "client/base/clock.h"
 #include "core/base/fail.h"
-#include "core/base/grow.h"
-#include "cut.h"
-#include "pin.h"
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -28,26 +25,6 @@
 #define PAUSE_MOST_US  1000u
 #define ENDS_MS        2000u
 #define LOST           3u /* errors in a row of looks at an event: the context is lost */
-
-struct hth_work {
-    struct hth_work *next;
-    struct hth_work_owner owner;
-    unsigned refs; /* one is the thread's */
-    unsigned gpus;
-    struct work_on {
-        struct hth_gpu *gpu;
-        void *event;
-        uint64_t marks;
-        int pending;            /* the last mark was not seen done */
-        int unmarked;           /* copies are enqueued, and the event behind them was refused */
-        unsigned errors;        /* of the last looks */
-        char key[HTH_KEY_TEXT]; /* of its first piece there */
-    } on[HTH_GPUS_MOST];
-    unsigned jobs;    /* that the ring has not taken wholly */
-    unsigned in_ring; /* buffers that have not landed */
-    int landing, ended, dropped, finished;
-    struct hearth_error error; /* code 0: none */
-};
 
 static struct {
     pthread_once_t once;
@@ -83,6 +60,26 @@ static void works_init(void)
     pthread_atfork(NULL, NULL, works_forked);
 }
 
+void hth_works_lock(void)
+{
+    pthread_mutex_lock(&here.lock);
+}
+
+void hth_works_unlock(void)
+{
+    pthread_mutex_unlock(&here.lock);
+}
+
+void hth_works_due_locked(void)
+{
+    pthread_cond_signal(&here.due);
+}
+
+void hth_works_changed_locked(void)
+{
+    pthread_cond_broadcast(&here.changed);
+}
+
 /* HEARTH_OK, or HEARTH_ETIMEOUT */
 static int works_wait_locked(uint64_t until_ms)
 {
@@ -110,7 +107,7 @@ static int work_is_idle(const struct hth_work *w)
 }
 
 static void work_fail_locked(
-        struct hth_work *w, const struct work_on *on, int rc, const struct hearth_error *why)
+        struct hth_work *w, const struct hth_work_on *on, int rc, const struct hearth_error *why)
 {
     if (w->error.code)
         return;
@@ -119,7 +116,7 @@ static void work_fail_locked(
     pthread_cond_broadcast(&here.changed);
 }
 
-static struct work_on *work_find(struct hth_work *w, const struct hth_gpu *gpu)
+struct hth_work_on *hth_work_find(struct hth_work *w, const struct hth_gpu *gpu)
 {
     for (unsigned i = 0; i < w->gpus; i++)
         if (w->on[i].gpu == gpu)
@@ -127,7 +124,7 @@ static struct work_on *work_find(struct hth_work *w, const struct hth_gpu *gpu)
     return NULL;
 }
 
-static void work_mark_locked(struct work_on *on)
+void hth_work_mark_locked(struct hth_work_on *on)
 {
     on->marks++;
     on->pending = 1;
@@ -152,7 +149,7 @@ static void ring_pop_locked(struct hth_gpu *gpu)
 static void ring_fill_locked(struct hth_gpu *gpu)
 {
     struct hth_ring_job *job = gpu->first;
-    struct work_on *on = work_find(job->work, gpu);
+    struct hth_work_on *on = hth_work_find(job->work, gpu);
     struct hearth_error err = { 0 };
     int rc, filled = 0;
 
@@ -172,7 +169,7 @@ static void ring_fill_locked(struct hth_gpu *gpu)
     if (rc)
         work_fail_locked(job->work, on, rc, &err);
     else
-        work_mark_locked(on);
+        hth_work_mark_locked(on);
     if (rc || job->at == job->count)
         ring_pop_locked(gpu);
 }
@@ -190,7 +187,7 @@ static int ring_land_locked(struct hth_gpu *gpu)
     if (!w || (!rc && !done))
         return 0;
     if (rc)
-        work_fail_locked(w, work_find(w, gpu), rc, &err);
+        work_fail_locked(w, hth_work_find(w, gpu), rc, &err);
     gpu->errors = rc ? gpu->errors + 1 : 0;
     if (rc && gpu->errors < LOST)
         return 0;
@@ -200,7 +197,7 @@ static int ring_land_locked(struct hth_gpu *gpu)
     pthread_mutex_lock(&here.lock);
     if (landed) {
         hth_fail(&err, landed, 0, "no memory to move its bytes into the slot");
-        work_fail_locked(w, work_find(w, gpu), landed, &err);
+        work_fail_locked(w, hth_work_find(w, gpu), landed, &err);
     }
     w->landing = 0;
     w->in_ring--;
@@ -224,7 +221,7 @@ static int ring_step_locked(struct hth_gpu *gpu)
 
 /* ---- the thread: events --------------------------------------------------------------------- */
 
-static int work_mark_again(const struct work_on *on, struct hearth_error *err)
+static int work_mark_again(const struct hth_work_on *on, struct hearth_error *err)
 {
     const struct hth_gpu *gpu = on->gpu;
     int rc = gpu->driver->enter(&gpu->at, err);
@@ -237,7 +234,7 @@ static int work_mark_again(const struct work_on *on, struct hearth_error *err)
 }
 
 /* One error does not say that the copies have ended, and the slot is lent anew once they have. */
-static int work_look_at_locked(struct hth_work *w, struct work_on *on)
+static int work_look_at_locked(struct hth_work *w, struct hth_work_on *on)
 {
     uint64_t marks = on->marks;
     struct hearth_error err = { 0 };
@@ -522,248 +519,9 @@ unsigned hth_works_drain(const void *owner, uint64_t until_ms)
     return left;
 }
 
-/* ---- add ------------------------------------------------------------------------------------ */
-
-/* The copies of one call from one device that go straight into pinned slots. */
-struct direct {
-    struct hth_device_copy *copy;
-    size_t *of; /* [count] piece of each */
-    size_t count, room, of_room;
-};
-
-static int direct_add(
-        struct direct *d, const struct hth_work_piece *p, size_t piece, struct hearth_error *err)
-{
-    uint64_t all = hth_device_bytes(&p->copy);
-
-    for (uint64_t off = 0; off < all;) {
-        struct hth_device_copy *more = hth_grow(d->copy, &d->room, d->count + 1, 64, sizeof(*more));
-        size_t *of = NULL;
-
-        if (more) {
-            d->copy = more;
-            of = hth_grow(d->of, &d->of_room, d->count + 1, 64, sizeof(*of));
-        }
-        if (!of)
-            return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of copies");
-        d->of = of;
-        d->of[d->count] = piece;
-        off += hth_device_part(&p->copy, off,
-                hth_pin_reach(p->pin, (unsigned char *)p->copy.host + off), &d->copy[d->count++]);
-    }
-    return HEARTH_OK;
-}
-
-static int add_wrong(const struct hth_work_piece *p, int rc, struct hearth_error *err)
-{
-    char key[HTH_KEY_TEXT];
-
-    return hth_while(
-            err, rc, "piece %s: GPU %d", hth_key_text(p->key, p->key_len, key), p->gpu->at.device);
-}
-
-/* An event that follows the caller's stream. The stream is of one of the devices. */
-static int add_mark_stream(struct hth_gpu *gpu, void *stream, void **out, struct hearth_error *err)
-{
-    const struct hth_driver *d = gpu->driver;
-    int rc = d->enter(&gpu->at, err);
-
-    if (rc)
-        return rc;
-    if (!(rc = d->may_use(stream, err)) && !(rc = d->event_open(out, err)) &&
-            (rc = d->record(*out, stream, err)))
-        d->event_close(*out);
-    d->leave();
-    return rc;
-}
-
-/* Our stream of the device goes on after the caller's: of `of`, which may be another device. */
-static int add_follow(
-        struct hth_gpu *gpu, struct hth_gpu *of, void *stream, struct hearth_error *err)
-{
-    const struct hth_driver *d = gpu->driver;
-    void *event;
-    int rc;
-
-    if ((rc = add_mark_stream(of, stream, &event, err)))
-        return rc;
-    if (!(rc = d->enter(&gpu->at, err))) {
-        rc = d->after(gpu->stream, event, err);
-        d->leave();
-    }
-    if (!d->enter(&of->at, NULL)) {
-        d->event_close(event);
-        d->leave();
-    }
-    return rc;
-}
-
-/* A stream is of one device, and the caller does not say of which. */
-static int add_order(struct hth_gpu *gpu, void *stream, struct hearth_error *err)
-{
-    struct hearth_error why = { 0 };
-    struct hth_gpu *other;
-    int rc = add_follow(gpu, gpu, stream, err);
-
-    for (unsigned i = 0; rc && stream && rc != HEARTH_EUNSUPPORTED && (other = hth_gpu_at(i)); i++)
-        if (other != gpu && other->driver == gpu->driver)
-            rc = add_follow(gpu, other, stream, &why);
-    if (rc == HEARTH_EUNSUPPORTED && why.code == rc && err)
-        *err = why; /* the stream is of that device, and captured */
-    return rc;
-}
-
-static struct work_on *add_on(
-        struct hth_work *w, const struct hth_work_piece *p, struct hearth_error *err)
-{
-    struct work_on *on = work_find(w, p->gpu);
-    void *event = NULL;
-
-    if (on)
-        return on;
-    if (p->gpu->driver->enter(&p->gpu->at, err))
-        return NULL;
-    if (p->gpu->driver->event_open(&event, err))
-        event = NULL;
-    p->gpu->driver->leave();
-    if (!event)
-        return NULL;
-    pthread_mutex_lock(&here.lock);
-    on = &w->on[w->gpus++];
-    on->gpu = p->gpu;
-    on->event = event;
-    hth_key_text(p->key, p->key_len, on->key);
-    pthread_mutex_unlock(&here.lock);
-    return on;
-}
-
-static int add_direct(struct work_on *on, const struct hth_work_piece *pieces,
-        const struct direct *d, struct hearth_error *err)
-{
-    struct hth_gpu *gpu = on->gpu;
-    size_t calls, bad = 0;
-    int rc, marked;
-
-    if (!d->count)
-        return HEARTH_OK;
-    if ((rc = gpu->driver->enter(&gpu->at, err)))
-        return add_wrong(&pieces[d->of[0]], rc, err);
-    rc = gpu->driver->copy(gpu->stream, HTH_FROM_DEVICE, d->copy, d->count, &calls, &bad, err);
-    if (rc)
-        add_wrong(&pieces[d->of[bad < d->count ? bad : 0]], rc, err);
-    marked = gpu->driver->record(on->event, gpu->stream, rc ? NULL : err);
-    gpu->driver->leave();
-    pthread_mutex_lock(&here.lock);
-    on->unmarked |= marked != HEARTH_OK;
-    work_mark_locked(on);
-    pthread_mutex_unlock(&here.lock);
-    return rc ? rc : marked;
-}
-
-static void add_job(struct hth_work *w, struct hth_gpu *gpu, struct hth_ring_job *job)
-{
-    job->work = w;
-    pthread_mutex_lock(&here.lock);
-    if (gpu->last)
-        gpu->last->next = job;
-    else
-        gpu->first = job;
-    gpu->last = job;
-    w->jobs++;
-    pthread_cond_signal(&here.due);
-    pthread_mutex_unlock(&here.lock);
-}
-
-/* All pieces of this device: those in pinned slots, then those for the ring. */
-static int add_from(struct hth_work *w, struct work_on *on, const struct hth_work_piece *pieces,
-        size_t count, struct hearth_error *err)
-{
-    struct hth_ring_job *job = NULL;
-    struct direct d = { 0 };
-    int rc = HEARTH_OK;
-
-    for (size_t i = 0; i < count && !rc; i++) {
-        const struct hth_work_piece *p = &pieces[i];
-
-        if (p->gpu != on->gpu)
-            continue;
-        if (hth_pin_reach(p->pin, p->copy.host)) {
-            rc = direct_add(&d, p, i, err);
-            continue;
-        }
-        if (!job && (job = malloc(sizeof(*job) + (count - i) * sizeof(job->copy[0]))))
-            *job = (struct hth_ring_job){ .next = NULL };
-        if (job)
-            job->copy[job->count++] = p->copy;
-        else
-            rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of copies");
-    }
-    if (!rc)
-        rc = add_direct(on, pieces, &d, err);
-    if (!rc && job)
-        add_job(w, on->gpu, job);
-    else
-        free(job);
-    free(d.copy);
-    free(d.of);
-    return rc;
-}
-
-static int work_failed(struct hth_work *w, struct hearth_error *err)
-{
-    int code;
-
-    pthread_mutex_lock(&here.lock);
-    code = w->error.code;
-    if (code && err)
-        *err = w->error;
-    pthread_mutex_unlock(&here.lock);
-    return code;
-}
-
-int hth_work_add(struct hth_work *work, void *stream, const struct hth_work_piece *pieces,
-        size_t count, struct hearth_error *err)
-{
-    struct hearth_error why = { 0 };
-    struct work_on *on = NULL;
-    int rc = work_failed(work, err);
-    uint64_t seen = 0; /* devices of this call */
-    int begun = 0;     /* some copies may be under way */
-
-    if (rc)
-        return rc;
-    for (size_t i = 0; i < count && !rc; i++) {
-        unsigned at;
-
-        if (!(on = add_on(work, &pieces[i], &why))) {
-            rc = add_wrong(&pieces[i], why.code, &why);
-            break;
-        }
-        at = (unsigned)(on - work->on);
-        if (seen >> at & 1)
-            continue;
-        seen |= UINT64_C(1) << at;
-        if ((rc = add_order(on->gpu, stream, &why)))
-            rc = add_wrong(&pieces[i], rc, &why);
-        else
-            begun = 1;
-        rc = rc ? rc : add_from(work, on, pieces + i, count - i, &why);
-    }
-    if (!rc)
-        return HEARTH_OK;
-    pthread_mutex_lock(&here.lock);
-    if (begun && !work->error.code)
-        work->error = why;
-    pthread_cond_broadcast(&here.changed);
-    pthread_mutex_unlock(&here.lock);
-    if (err)
-        *err = why;
-    return rc;
-}
-
 /* ---- fence ---------------------------------------------------------------------------------- */
 
-static const struct work_on *fence_late(const struct hth_work *w)
+static const struct hth_work_on *fence_late(const struct hth_work *w)
 {
     unsigned i = 0;
 
@@ -793,8 +551,8 @@ static int fence_wait(struct hth_work *w, int all, uint64_t until_ms, struct hea
 }
 
 /* The stream goes on after all copies of the work from one device. It may be another one's. */
-static int fence_after(
-        const struct work_on *on, const struct hth_gpu *of, void *stream, struct hearth_error *err)
+static int fence_after(const struct hth_work_on *on, const struct hth_gpu *of, void *stream,
+        struct hearth_error *err)
 {
     const struct hth_driver *d = of->driver;
     int rc = d->enter(&of->at, err);
@@ -807,7 +565,7 @@ static int fence_after(
     return rc;
 }
 
-static int fence_order(const struct work_on *on, void *stream, struct hearth_error *err)
+static int fence_order(const struct hth_work_on *on, void *stream, struct hearth_error *err)
 {
     struct hearth_error why = { 0 };
     const struct hth_gpu *other;
