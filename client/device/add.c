@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies that a call enqueues: into a pinned slot on the device's stream at once, into any other one
- * as a job for the ring. They come behind what is in the caller's stream.
+ * Copies that a call enqueues: into a pinned slot on the device's stream at once, into any other
+ * one as a job for the ring. They come behind what is in the caller's stream.
  */
 #include "work_parts.h"
 
