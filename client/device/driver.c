@@ -49,7 +49,7 @@ static int driver_try(const char *soname, device_fill_fn *fill, struct hearth_er
 }
 
 /* Fork waits for no thread that looks: the lock is held while libraries are opened. */
-static void fork_after_child(void)
+static void driver_fork_child(void)
 {
     static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
 
@@ -57,9 +57,9 @@ static void fork_after_child(void)
     driver_found = 0;
 }
 
-static void fork_watch(void)
+static void driver_fork_watch(void)
 {
-    pthread_atfork(NULL, NULL, fork_after_child);
+    pthread_atfork(NULL, NULL, driver_fork_child);
 }
 
 int hth_driver_find(const struct hth_driver **out, struct hearth_error *err)
@@ -67,7 +67,7 @@ int hth_driver_find(const struct hth_driver **out, struct hearth_error *err)
     struct hearth_error bad = { 0 };
     int found;
 
-    pthread_once(&driver_once, fork_watch);
+    pthread_once(&driver_once, driver_fork_watch);
     pthread_mutex_lock(&driver_lock);
     for (size_t i = 0;
             !driver_found && !driver_bad.code && i < sizeof(libraries) / sizeof(libraries[0]); i++)

@@ -46,17 +46,17 @@ static struct {
     struct hth_shared *all;
 } here = { .once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static void fork_before(void)
+static void shared_fork_before(void)
 {
     pthread_mutex_lock(&here.lock);
 }
 
-static void fork_after_parent(void)
+static void shared_fork_parent(void)
 {
     pthread_mutex_unlock(&here.lock);
 }
 
-static void fork_after_child(void)
+static void shared_fork_child(void)
 {
     for (struct hth_shared *s = here.all; s; s = s->next) {
         close(s->fd);
@@ -65,14 +65,14 @@ static void fork_after_child(void)
     pthread_mutex_unlock(&here.lock);
 }
 
-static void fork_watch(void)
+static void shared_fork_watch(void)
 {
-    pthread_atfork(fork_before, fork_after_parent, fork_after_child);
+    pthread_atfork(shared_fork_before, shared_fork_parent, shared_fork_child);
 }
 
 static void shared_enlist(struct hth_shared *s)
 {
-    pthread_once(&here.once, fork_watch);
+    pthread_once(&here.once, shared_fork_watch);
     pthread_mutex_lock(&here.lock);
     s->at = &here.all;
     s->next = here.all;
