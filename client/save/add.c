@@ -92,8 +92,7 @@ static int add_note(struct hearth_save *s, struct hth_copies *list, const struct
         return add_note_copy(list, laid, at + laid->header_len, err);
     if (staged)
         return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
-                "piece %s: GPU memory is not staged, since its bytes come later: hearth_save_add() "
-                "takes it",
+                "piece %s: GPU memory is added, and not staged, since its bytes come later",
                 hth_key_text(laid->piece->key, laid->piece->key_len, key));
     return add_note_device(s, list, laid, &where, at, err);
 }
