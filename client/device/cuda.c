@@ -238,7 +238,7 @@ static int cuda_event_done(void *event, int *out_done, struct hearth_error *err)
 
 /* ---- copies ---- */
 
-/* What one call of copy() is about, and the runs that it has not enqueued yet. */
+/* One call of copy(), and the runs that it has not enqueued yet. */
 struct cuda_queue {
     void *stream;
     enum hth_device_way way;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one membership knows of GPU memory. */
+/* GPU memory as one membership uses it. */
 #ifndef HEARTH_CLIENT_DEVICE_H
 #define HEARTH_CLIENT_DEVICE_H
 

@@ -15,13 +15,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a pointer is. Memory that no driver has heard of is the host's. */
+/* Whose memory a pointer is of. Memory that the driver does not know is the host's. */
 struct hth_device_at {
     int device;    /* the driver's ordinal; -1: memory that the processor reads */
     void *context; /* to enter before work on it; the caller's, never one of ours. HIP has none */
 };
 
-/* What differs from device to device. */
+/* Facts that differ from device to device. */
 struct hth_device_facts {
     int pin_read_only; /* mappings that are only read may be pinned, with read_only */
     int host_pages;    /* the device uses the processor's page tables: pin() makes pages present and

@@ -34,7 +34,7 @@ struct hth_ring_job {
 struct hth_ring;
 /* The buffers are pinned; where the driver refuses that, they are not, and copies are slower. */
 int hth_ring_open(struct hth_ring **out, const struct hth_driver *driver, struct hearth_error *err);
-/* What is to be undone with hth_gpus_unpin(); NULL: nothing. */
+/* The address to undo with hth_gpus_unpin(); NULL: none. */
 void *hth_ring_pinned(const struct hth_ring *ring);
 /* NULL is fine. keep: the buffers stay mapped. */
 void hth_ring_close(struct hth_ring *ring, int keep);

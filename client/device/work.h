@@ -54,7 +54,7 @@ int hth_work_add(struct hth_work *work, void *stream, const struct hth_work_piec
 /* Nothing more is added. dropped: what was not enqueued yet is left out. */
 void hth_work_end(struct hth_work *work, int dropped);
 
-/* What is enqueued in `stream` from here on starts after all copies of the work; NULL: the call
+/* Work enqueued in `stream` from here on starts after all copies of the work; NULL: the call
  * itself waits for them. Where copies still wait for the ring, the call waits until the last one is
  * enqueued. HEARTH_ETIMEOUT; HEARTH_EFAILED: the work has failed. */
 int hth_work_fence(

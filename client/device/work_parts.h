@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What work.c, which follows copies, and add.c, which enqueues them, share. */
+/* Shared by work.c, which follows copies, and add.c, which enqueues them. */
 /* For this folder alone. */
 #ifndef HEARTH_CLIENT_WORK_PARTS_H
 #define HEARTH_CLIENT_WORK_PARTS_H

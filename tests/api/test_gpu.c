@@ -7,6 +7,7 @@
 #include "fakegpu.h"
 #include "rank.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -28,11 +29,15 @@ static void start(void)
     rank_start(&r);
 }
 
+/* Criterion does not count an expectation that fails here. */
 static void stop(void)
 {
     rank_end(&r);
-    cr_expect(zero(u64, fakegpu()->registered));
-    cr_expect(zero(u64, fakegpu()->sins), "%s", fakegpu()->sin);
+    if (fakegpu()->registered || fakegpu()->sins) {
+        fprintf(stderr, "%" PRIu64 " registrations are left; %s\n", (uint64_t)fakegpu()->registered,
+                fakegpu()->sin);
+        abort();
+    }
 }
 
 TestSuite(gpu, .init = start, .fini = stop);

@@ -5,6 +5,7 @@
 #include "fakegpu.h"
 #include "rank.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,10 +30,14 @@ static void start(void)
     rank_open(&r);
 }
 
+/* Criterion does not count an expectation that fails here. */
 static void stop(void)
 {
     rank_end(&r);
-    cr_expect(zero(u64, fakegpu()->sins), "%s", fakegpu()->sin);
+    if (fakegpu()->sins) {
+        fprintf(stderr, "%s\n", fakegpu()->sin);
+        abort();
+    }
 }
 
 TestSuite(gpu_wrong, .init = start, .fini = stop);

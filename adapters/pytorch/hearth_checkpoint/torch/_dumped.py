@@ -11,7 +11,7 @@ storage_meta is pickled last, and what comes before it is kept:
     "storage_meta", its value            ┐ tail: sets no memo number and fetches none
     SETITEMS, BUILD, STOP                ┘
 
-Whoever reads it makes the object that pickle.dumps() describes. Each part is what a pickler has
+A reader of it makes the object that pickle.dumps() describes. Each part is what a pickler has
 written of a whole value, without the PROTO at its begin; the STOP at its end, which belongs to its
 frame, is replaced by the opcode of one byte that comes next.
 """
