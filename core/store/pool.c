@@ -229,7 +229,7 @@ int hth_pool_claim(struct hth_store *s, uint64_t id, uint64_t generation, uint32
 
     while (slot && slot->pub.id != id)
         slot = slot->next;
-    if (slot && slot->state == TMPFS_FREE)
+    if (slot && (slot->state == TMPFS_FREE || slot->state == TMPFS_GIVEN))
         hth_back_claim(t, slot);
     if (!slot || slot->foreign || slot->pub.leases || slot->pub.generation > generation ||
             (slot->state != TMPFS_FREE && slot->state != TMPFS_GIVEN))

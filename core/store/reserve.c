@@ -145,11 +145,11 @@ static int in_the_way(const struct tmpfs_slot *s)
  * The store must open its file anew to see that. */
 static void way_look(struct hth_tmpfs *t, struct tmpfs_slot *s)
 {
-    if (s->matched || s->foreign || s->state != TMPFS_FREE || s->pub.user)
+    if (s->matched || s->foreign || s->pub.user)
         return;
-    if (s->busy)
-        hth_back_claim(t, s);
-    if (!s->lent || s->pub.leases)
+    if (s->busy && (s->state == TMPFS_FREE || s->state == TMPFS_GIVEN))
+        hth_back_claim(t, s); /* one whose rank ended meanwhile may be free with that */
+    if (s->state != TMPFS_FREE || !s->lent || s->pub.leases)
         return;
     s->orphan = ORPHAN_SHARES;
     hth_slot_settle(t, s);

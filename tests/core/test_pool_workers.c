@@ -305,6 +305,43 @@ Test(pool_workers,
     teardown();
 }
 
+/* Rank 3 is cut off while a worker has a piece of its slot. */
+static struct hth_slot *cut_off_while_touched(uint64_t bytes)
+{
+    struct hth_slot *slot = NULL;
+
+    while (hth_store_tmpfs_missing(s)) {
+        (void)s->ops->work(s, HTH_WORK_ALL);
+        do_works();
+    }
+    (void)s->ops->work(s, HTH_WORK_ALL);
+    cr_assert(eq(u32, works(), 1));
+    must(s->ops->lend(s, bytes, 3, &slot, NULL));
+    s->ops->abandon(s, slot);
+    return slot;
+}
+
+Test(pool_workers, a_slot_whose_rank_was_cut_off_is_had_back_from_the_workers)
+{
+    uint64_t small = 16 * MIB, large = 40 * MIB;
+    struct hearth_error err = { 0 };
+    struct hth_slot *slot, *again = NULL;
+
+    root = tmp_root_mount(48 * MIB, NULL);
+    if (!root)
+        cr_skip_test("no right to mount a tmpfs");
+    setup(48 * MIB, (struct hth_store_tmpfs_opts){ .workers = { submit, NULL } });
+    must(s->ops->reserve(s, &small, 1, NULL));
+    slot = cut_off_while_touched(small);
+    must(s->ops->claim(s, slot->id, slot->generation, 3, &again, &err), err);
+    s->ops->abandon(s, again);
+    do_works();
+    (void)cut_off_while_touched(small);
+    must(s->ops->reserve(s, &large, 1, &err), err);
+    do_all();
+    teardown();
+}
+
 Test(pool_workers, a_store_that_ends_forgets_what_its_workers_had)
 {
     uint64_t size = 16 * MIB;
