@@ -185,9 +185,11 @@ struct world_ill {
 /* The options that a launch may have otherwise than the one before. */
 struct world_options {
     uint32_t copies, min_copies, keep, allow_degraded, racks, ranks_per_node;
+    uint64_t last_epoch; /* of that launch, once it is over */
 };
 
-#define RETURNS 4u
+#define LAUNCHES 16u /* that are remembered */
+#define RETURNS  4u
 struct world_returns {           /* machines that are put aside, and their replacements */
     uint32_t count, done, first; /* so many in all, so far, nodes from there on */
     uint32_t old[RETURNS], fresh[RETURNS];
@@ -198,8 +200,9 @@ struct world_returns {           /* machines that are put aside, and their repla
 
 struct world {
     struct world_opts opts;
-    struct world_options before, after,
-            largest; /* the last launch's, the next one's if `changes` */
+    struct world_options after, largest; /* the next launch's, if `changes` */
+    struct world_options past[LAUNCHES]; /* the launches' before this one, the oldest first */
+    uint32_t pasts;
     int changes;
     uint32_t allow_degraded; /* this launch's */
     uint32_t tolerance;      /* copies of the newest PROTECTED save that may be lost at once */

@@ -7,6 +7,8 @@
  */
 #include "world_parts.h"
 
+#include <string.h>
+
 static uint32_t most(uint32_t a, uint32_t b)
 {
     return a > b ? a : b;
@@ -32,7 +34,7 @@ void options_open(struct world *w)
 {
     struct world_options o = now(w);
 
-    w->before = w->largest = o;
+    w->largest = o;
     w->tolerance = o.min_copies;
     if (!fault_is_on(w, WORLD_KIND_OPTIONS))
         return;
@@ -63,15 +65,40 @@ void options_draw(struct world *w)
     world_restart(w, 1 + fault_roll(w, 1000), "the job's options change");
 }
 
+static uint64_t epoch_of(const struct machine *x)
+{
+    const struct hth_ctx *ctx = x->node ? hth_node_ctx(x->node) : NULL;
+
+    return ctx && ctx->epoch ? ctx->epoch->epoch : 0;
+}
+
+/* The options of the launch that ends, with the last epoch that one of its engines has joined. */
+static void remember(struct world *w)
+{
+    struct world_options *o;
+    uint64_t epoch;
+
+    if (w->pasts == LAUNCHES)
+        memmove(w->past, w->past + 1, --w->pasts * sizeof(*w->past));
+    o = &w->past[w->pasts++];
+    *o = now(w);
+    o->allow_degraded = w->allow_degraded;
+    for (uint32_t r = 0; r < w->ranks; r++)
+        o->last_epoch = w->rank[r].epoch > o->last_epoch ? w->rank[r].epoch : o->last_epoch;
+    for (uint32_t i = 0; i < w->machines; i++) {
+        epoch = i != w->stale_machine ? epoch_of(&w->machine[i]) : 0;
+        o->last_epoch = epoch > o->last_epoch ? epoch : o->last_epoch;
+    }
+}
+
 /* As many copies as its nodes can have, whatever has become of them since. */
 void options_launch(struct world *w)
 {
     const struct world_options *o = &w->after;
     struct world_opts *to = &w->opts;
 
-    w->before = now(w);
-    w->before.allow_degraded = w->allow_degraded;
-    w->older_keep = most(w->older_keep, w->before.keep);
+    remember(w);
+    w->older_keep = most(w->older_keep, to->keep);
     if (!w->changes)
         return;
     w->changes = 0;
@@ -90,21 +117,24 @@ void options_launch(struct world *w)
             w->allow_degraded ? ", allow_degraded" : "");
 }
 
-/* An engine that has not joined the present epoch decides by the options of the epoch before. */
-static int is_of_now(const struct world *w, const struct machine *x)
+/* The options by which an engine decides: those of its epoch's launch. NULL: of the present one. */
+static const struct world_options *options_past(const struct world *w, const struct machine *x)
 {
-    const struct hth_ctx *ctx = x->node ? hth_node_ctx(x->node) : NULL;
+    uint64_t epoch = epoch_of(x);
 
-    return ctx && ctx->epoch && ctx->epoch->epoch == w->rank[0].epoch;
+    for (uint32_t i = 0; epoch && i < w->pasts; i++)
+        if (epoch <= w->past[i].last_epoch)
+            return &w->past[i];
+    return epoch || !w->pasts ? NULL : &w->past[w->pasts - 1];
 }
 
 uint32_t options_need(const struct world *w, const struct machine *x)
 {
-    int new = is_of_now(w, x);
+    const struct world_options *past = options_past(w, x);
 
-    if (w->allow_degraded || (!new && w->before.allow_degraded))
+    if (w->allow_degraded || (past && past->allow_degraded))
         return 1;
-    return 1 + (new ? w->opts.min_copies : least(w->before.min_copies, w->opts.min_copies));
+    return 1 + (past ? least(past->min_copies, w->opts.min_copies) : w->opts.min_copies);
 }
 
 void options_decided(struct world *w, const struct machine *x, struct hth_save_id id, int again)
@@ -114,7 +144,7 @@ void options_decided(struct world *w, const struct machine *x, struct hth_save_i
     w->tolerance = need - 1;
     if (need == 1 || again)
         w->tolerance = least(have ? have - 1 : 0, w->opts.min_copies);
-    if (is_of_now(w, x) && id.epoch == w->rank[0].epoch)
+    if (!options_past(w, x) && id.epoch == w->rank[0].epoch)
         w->older_keep = 0;
 }
 
