@@ -271,6 +271,9 @@ struct world {
     struct world_returns back;
     /* a save newer than `newest` is lost beyond redundancy, and none has been decided since */
     int gone;
+    /* 1: a save was decided after that, by promises of machines that are lost. Members may have
+     * freed the save that is back. */
+    int late;
     /* the newest save is lost beyond redundancy, and none has been decided since */
     int beyond;
     struct known_save final; /* protected after the faults had ended */

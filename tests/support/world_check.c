@@ -50,10 +50,12 @@ static void decided(
 {
     uint32_t rank, copies = look_anywhere(w, id, &rank);
 
-    if ((w->opts.accept_loss || w->beyond || w->gone) && !look_copies(w, id, UINT32_MAX))
+    if ((w->opts.accept_loss || w->beyond || w->gone) && !look_copies(w, id, UINT32_MAX)) {
+        w->late = w->gone;
         return; /* a list that goes on naming what the user gave up, until something newer is kept */
+    }
     w->newest = (struct known_save){ id, 0 };
-    w->beyond = w->gone = 0;
+    w->beyond = w->gone = w->late = 0;
     options_decided(w, x, id, again);
     if (!copies && is_counted_on(w) &&
             (w->hurt > options_tolerance(w) || (w->hurt_rack && degraded))) {
@@ -185,6 +187,8 @@ void check_lost(struct world *w, const struct rank_state *r, const char *text)
 {
     if (r->lineage != w->lineage)
         return;
+    if (w->late && !can_be_had(w, 1))
+        lost_beyond(w);
     if (w->beyond && !can_be_had(w, 1))
         w->opts.accept_loss = 1;
     else if (!fault_is_on(w, WORLD_KIND_WRITE) && !fault_is_on(w, WORLD_KIND_ROOM))
