@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Copies that a call enqueues: into a pinned slot on the device's stream at once, into any other
- * one as a job for the ring. They come behind what is in the caller's stream.
+ * one, or at a limited rate, as a job for the thread. They come behind what is in the caller's
+ * stream.
  */
 #include "work_parts.h"
 
@@ -9,6 +10,7 @@
 #include "cut.h"
 #include "pin.h"
 #include <stdlib.h>
+#include <string.h>
 
 /* The copies of one call from one device that go straight into pinned slots. */
 struct direct {
@@ -126,24 +128,18 @@ static struct hth_work_on *add_on(
 static int add_direct(struct hth_work_on *on, const struct hth_work_piece *pieces,
         const struct direct *d, struct hearth_error *err)
 {
-    struct hth_gpu *gpu = on->gpu;
-    size_t calls, bad = 0;
-    int rc, marked;
+    int rc, unmarked;
+    size_t bad;
 
     if (!d->count)
         return HEARTH_OK;
-    if ((rc = gpu->driver->enter(&gpu->at, err)))
-        return add_wrong(&pieces[d->of[0]], rc, err);
-    rc = gpu->driver->copy(gpu->stream, HTH_FROM_DEVICE, d->copy, d->count, &calls, &bad, err);
-    if (rc)
+    if ((rc = hth_gpu_copy(on->gpu, on->event, d->copy, d->count, &bad, &unmarked, err)))
         add_wrong(&pieces[d->of[bad < d->count ? bad : 0]], rc, err);
-    marked = gpu->driver->record(on->event, gpu->stream, rc ? NULL : err);
-    gpu->driver->leave();
     hth_works_lock();
-    on->unmarked |= marked != HEARTH_OK;
+    on->unmarked |= unmarked;
     hth_work_mark_locked(on);
     hth_works_unlock();
-    return rc ? rc : marked;
+    return rc;
 }
 
 static void add_job(struct hth_work *w, struct hth_gpu *gpu, struct hth_ring_job *job)
@@ -158,6 +154,23 @@ static void add_job(struct hth_work *w, struct hth_gpu *gpu, struct hth_ring_job
     w->jobs++;
     hth_works_due_locked();
     hth_works_unlock();
+}
+
+/* The thread enqueues them in parts, each in its time. */
+static int add_limited(struct hth_work *w, struct hth_work_on *on, const struct direct *d,
+        struct hearth_error *err)
+{
+    struct hth_ring_job *job;
+
+    if (!d->count)
+        return HEARTH_OK;
+    if (!(job = calloc(1, sizeof(*job) + d->count * sizeof(job->copy[0]))))
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of copies");
+    job->straight = 1;
+    job->count = d->count;
+    memcpy(job->copy, d->copy, d->count * sizeof(job->copy[0]));
+    add_job(w, on->gpu, job);
+    return HEARTH_OK;
 }
 
 /* All pieces of this device: those in pinned slots, then those for the ring. */
@@ -185,7 +198,7 @@ static int add_from(struct hth_work *w, struct hth_work_on *on, const struct hth
             rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of copies");
     }
     if (!rc)
-        rc = add_direct(on, pieces, &d, err);
+        rc = w->owner.mib_s ? add_limited(w, on, &d, err) : add_direct(on, pieces, &d, err);
     if (!rc && job)
         add_job(w, on->gpu, job);
     else

@@ -70,6 +70,20 @@ int hth_ring_has_room(const struct hth_ring *ring)
     return ring->filled - ring->landed < BUFFERS;
 }
 
+uint64_t hth_ring_job_next(struct hth_ring_job *job, uint64_t most, struct hth_device_copy *out)
+{
+    const struct hth_device_copy *whole = &job->copy[job->at];
+    uint64_t bytes = hth_device_part(whole, job->off, most, out);
+
+    job->taken += bytes;
+    job->off += bytes;
+    if (job->off == hth_device_bytes(whole)) {
+        job->at++;
+        job->off = 0;
+    }
+    return bytes;
+}
+
 static size_t ring_cut(struct hth_ring *ring, struct hth_ring_buffer *b, struct hth_ring_job *job)
 {
     unsigned char *at = ring->memory + (size_t)(b - ring->buffer) * HTH_RING_BYTES;
@@ -77,19 +91,13 @@ static size_t ring_cut(struct hth_ring *ring, struct hth_ring_buffer *b, struct 
     size_t n = 0;
 
     while (n < PARTS_MOST && room && job->at < job->count) {
-        const struct hth_device_copy *whole = &job->copy[job->at];
         struct hth_device_copy *c = &ring->copy[n];
-        uint64_t bytes = hth_device_part(whole, job->off, room, c);
+        uint64_t bytes = hth_ring_job_next(job, room, c);
 
         b->part[n++] = (struct hth_landing){ .dst = c->host, .src = at, .bytes = bytes };
         c->host = at;
         at += bytes;
         room -= bytes;
-        job->off += bytes;
-        if (job->off == hth_device_bytes(whole)) {
-            job->at++;
-            job->off = 0;
-        }
     }
     return n;
 }

@@ -26,6 +26,8 @@ typedef int hth_land_fn(void *arg, const struct hth_landing *parts, size_t count
 struct hth_ring_job {
     struct hth_ring_job *next;
     struct hth_work *work;
+    int straight;     /* into pinned memory, without a buffer; none crosses a registration */
+    uint64_t taken;   /* bytes so far */
     size_t count, at; /* copies; the one that is next */
     uint64_t off;     /* of its bytes that are next */
     struct hth_device_copy copy[];
@@ -38,6 +40,9 @@ int hth_ring_open(struct hth_ring **out, const struct hth_driver *driver, struct
 void *hth_ring_pinned(const struct hth_ring *ring);
 /* NULL is fine. keep: the buffers stay mapped. */
 void hth_ring_close(struct hth_ring *ring, int keep);
+
+/* The next copy of a job that is not at its end, of at most `most` bytes. Returns its bytes. */
+uint64_t hth_ring_job_next(struct hth_ring_job *job, uint64_t most, struct hth_device_copy *out);
 
 int hth_ring_has_room(const struct hth_ring *ring);
 /* Enqueues as much of the job as goes into a buffer. There is room, and the job is not at its end.

@@ -4,6 +4,7 @@
  * never change; no driver call and no copy runs under it.
  *
  *     copy into a pinned slot      enqueued by the caller ───────────────► event done
+ *     the same, at a limited rate  job ─► enqueued by the thread ─────────► event done
  *     copy into any other slot     job ─► ring (thread) ─► buffer full ─► landed in the slot
  *
  * An event of a work is recorded again with each addition: the stream is in order, so the last one
@@ -20,6 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "pace.h"
 
 #define PAUSE_LEAST_US 20u
 #define PAUSE_MOST_US  1000u
@@ -145,30 +148,42 @@ static void ring_pop_locked(struct hth_gpu *gpu)
     free(job);
 }
 
-/* One buffer, of the first job. The lock is dropped meanwhile. */
+static int ring_fill(struct hth_gpu *gpu, struct hth_work_on *on, struct hth_ring_job *job,
+        int *out_filled, struct hearth_error *err)
+{
+    int rc = gpu->driver->enter(&gpu->at, err);
+
+    if (rc)
+        return rc;
+    if (!gpu->ring)
+        rc = hth_ring_open(&gpu->ring, gpu->driver, err);
+    if (!rc)
+        rc = hth_ring_fill(gpu->ring, gpu->stream, job, out_filled, err);
+    if (!rc)
+        rc = gpu->driver->record(on->event, gpu->stream, err);
+    gpu->driver->leave();
+    return rc;
+}
+
+/* At most one buffer's bytes, of the first job. The lock is dropped meanwhile. */
 static void ring_fill_locked(struct hth_gpu *gpu)
 {
     struct hth_ring_job *job = gpu->first;
     struct hth_work_on *on = hth_work_find(job->work, gpu);
+    uint64_t taken = job->taken, now = hth_pace_now_us();
     struct hearth_error err = { 0 };
-    int rc, filled = 0;
+    int rc, filled = 0, unmarked = 0;
 
     pthread_mutex_unlock(&here.lock);
-    rc = gpu->driver->enter(&gpu->at, &err);
-    if (!rc) {
-        if (!gpu->ring)
-            rc = hth_ring_open(&gpu->ring, gpu->driver, &err);
-        if (!rc)
-            rc = hth_ring_fill(gpu->ring, gpu->stream, job, &filled, &err);
-        if (!rc)
-            rc = gpu->driver->record(on->event, gpu->stream, &err);
-        gpu->driver->leave();
-    }
+    rc = job->straight ? hth_pace_copy(gpu, on->event, job, &unmarked, &err)
+                       : ring_fill(gpu, on, job, &filled, &err);
     pthread_mutex_lock(&here.lock);
+    hth_pace_took(gpu, job, taken, now);
     job->work->in_ring += (unsigned)filled;
+    on->unmarked |= unmarked;
     if (rc)
         work_fail_locked(job->work, on, rc, &err);
-    else
+    if (!rc || job->straight)
         hth_work_mark_locked(on);
     if (rc || job->at == job->count)
         ring_pop_locked(gpu);
@@ -205,11 +220,21 @@ static int ring_land_locked(struct hth_gpu *gpu)
     return 1;
 }
 
+static int ring_may_fill_locked(const struct hth_gpu *gpu)
+{
+    const struct hth_ring_job *job = gpu->first;
+
+    if (!job || work_is_stopped(job->work))
+        return job != NULL;
+    return (job->straight || !gpu->ring || hth_ring_has_room(gpu->ring)) &&
+           !hth_pace_wait_us(gpu, job);
+}
+
 static int ring_step_locked(struct hth_gpu *gpu)
 {
     int moved = 0;
 
-    while (gpu->first && (!gpu->ring || hth_ring_has_room(gpu->ring))) {
+    while (ring_may_fill_locked(gpu)) {
         moved = 1;
         if (work_is_stopped(gpu->first->work))
             ring_pop_locked(gpu);
@@ -341,13 +366,34 @@ static int works_are_idle_locked(void)
     return idle;
 }
 
-static void works_pause_locked(unsigned us)
+/* How long the thread rests: until the next look at what is under way, or until the limit of a rate
+ * lets it go on. */
+static uint64_t works_rest_us_locked(uint64_t pause)
+{
+    uint64_t least = UINT64_MAX;
+    struct hth_gpu *gpu;
+    int looks = 0;
+
+    for (unsigned i = 0; (gpu = hth_gpu_at(i)); i++) {
+        uint64_t us = gpu->first ? hth_pace_wait_us(gpu, gpu->first) : 0;
+
+        least = us && us < least ? us : least;
+    }
+    for (struct hth_work *w = here.all; w && !looks; w = w->next) {
+        looks = w->in_ring != 0;
+        for (unsigned i = 0; i < w->gpus; i++)
+            looks |= w->on[i].pending;
+    }
+    return least == UINT64_MAX || (looks && pause < least) ? pause : least;
+}
+
+static void works_pause_locked(uint64_t us)
 {
     struct timespec t;
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     t.tv_nsec += (long)us * 1000;
-    t.tv_sec += t.tv_nsec / 1000000000;
+    t.tv_sec += t.tv_nsec / 1000000000; /* a limited rate: 16 s at most */
     t.tv_nsec %= 1000000000;
     pthread_cond_timedwait(&here.due, &here.lock, &t);
 }
@@ -364,7 +410,7 @@ static void *works_run(void *arg)
             if (!here.stop || here.all)
                 pthread_cond_wait(&here.due, &here.lock);
         } else {
-            works_pause_locked(pause);
+            works_pause_locked(works_rest_us_locked(pause));
             pause = pause * 2 < PAUSE_MOST_US ? pause * 2 : PAUSE_MOST_US;
         }
     }
@@ -498,8 +544,11 @@ unsigned hth_works_drain(const void *owner, uint64_t until_ms)
 
     pthread_mutex_lock(&here.lock);
     for (struct hth_work *w = here.all; w; w = w->next)
-        if (w->owner.owner == owner && !w->ended) /* nobody will end it */
-            w->ended = w->dropped = 1;
+        if (w->owner.owner == owner) {
+            w->owner.mib_s = 0;
+            w->dropped |= !w->ended; /* nobody will end it */
+            w->ended = 1;
+        }
     pthread_cond_signal(&here.due);
     for (;;) {
         left = 0;

@@ -19,6 +19,7 @@ struct hth_pin;
 
 struct hth_work_owner {
     void *owner;       /* the membership, for hth_works_drain() */
+    uint32_t mib_s;    /* of its copies from each device; 0: no limit */
     hth_land_fn *land; /* copies between host memory, with owner */
     /* Called once, after hth_work_end(): all bytes are where they belong, or `err` says why not;
      * then none is written any more. */
@@ -55,12 +56,13 @@ int hth_work_add(struct hth_work *work, void *stream, const struct hth_work_piec
 void hth_work_end(struct hth_work *work, int dropped);
 
 /* Work enqueued in `stream` from here on starts after all copies of the work; NULL: the call
- * itself waits for them. Where copies still wait for the ring, the call waits until the last one is
- * enqueued. HEARTH_ETIMEOUT; HEARTH_EFAILED: the work has failed. */
+ * itself waits for them. Where copies still wait for the ring or for the rate's limit, the call
+ * waits until the last one is enqueued. HEARTH_ETIMEOUT; HEARTH_EFAILED: the work has failed. */
 int hth_work_fence(
         struct hth_work *work, void *stream, uint64_t until_ms, struct hearth_error *err);
 
 /* Waits until done() was called for all works of the owner; those that were not ended are dropped.
+ * The rate has no limit any more.
  * Returns how many there are left when the time is over: done() and land() are not called for these
  * any more. */
 unsigned hth_works_drain(const void *owner, uint64_t until_ms);

@@ -169,7 +169,9 @@ static void from_done(void *arg, const struct hearth_error *err)
 
 static int from_open(struct hearth_save *s, struct hearth_error *err)
 {
-    struct hth_work_owner owner = { .owner = s->h, .land = from_land, .done = from_done };
+    struct hth_work_owner owner = {
+        .owner = s->h, .mib_s = s->h->opts.copy_mib_s, .land = from_land, .done = from_done
+    };
     struct hth_from *from;
     int rc;
 

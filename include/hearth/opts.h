@@ -113,6 +113,8 @@ struct hearth_opts {
     uint32_t lanes;
 
     uint32_t pin; /* enum hearth_pin */
+    /* MiB a second that are copied from each GPU, in parts of 16 MiB; 0: no limit */
+    uint32_t copy_mib_s;
 };
 HEARTH_SIZED(hearth_opts);
 #define HEARTH_OPTS_INIT HEARTH_INIT(hearth_opts)

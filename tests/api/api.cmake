@@ -28,7 +28,7 @@ endforeach()
 hearth_case(api.pages unit COMMAND ${CMAKE_CURRENT_LIST_DIR}/pages.sh $<TARGET_FILE:pages>)
 
 # Saves of GPU memory, over the driver of the tests.
-foreach(unit gpu gpu_wrong)
+foreach(unit gpu gpu_wrong gpu_pace)
   target_link_libraries(test_api_${unit} PRIVATE fakegpu)
 endforeach()
 target_link_libraries(stress_gpu PRIVATE fakegpu)

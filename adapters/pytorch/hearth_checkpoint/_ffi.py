@@ -86,7 +86,8 @@ class Opts(Sized):
         ("off", U32), ("lease_bytes", U64), ("spare_bytes", U64), ("log", P), ("log_arg", P),
         ("log_level", U32), ("allow_slower", U32), ("fabric_library", STR),
         ("ucx_library", STR), ("bad_after", U32), ("integrity", U32),
-        ("machine", STR), ("lanes", U32), ("pin", U32)]
+        ("machine", STR), ("lanes", U32), ("pin", U32),
+        ("copy_mib_s", U32)]
 
 
 def rank_list(ranks: Iterable[int]) -> Any:
