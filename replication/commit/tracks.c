@@ -183,6 +183,19 @@ int track_unknown(struct hth_commit *c, struct track *t, const char *text)
 
 /* ---- The ranks of this node --------------------------------------------------------------- */
 
+/* An engine that was started again joins its epoch anew if the record of the epoch was damaged. It
+ * then holds saves of this epoch. If it counted begins from 0, a begin would get the id of such a
+ * save. */
+static void locals_count(struct hth_commit *c)
+{
+    const struct hth_epoch *e = c->ctx->epoch;
+
+    for (struct hth_held_save *s = hth_holdings_first(c->ctx); s; s = s->next)
+        for (const struct hth_held *h = s->held; h; h = h->next)
+            if (s->id.epoch == e->epoch && s->id.nonce == e->nonce)
+                hth_commit_count(c, h->object.owner, s->id.step, s->id.attempt);
+}
+
 int locals_make(struct hth_commit *c, struct hearth_error *err)
 {
     const struct hth_epoch *e = c->ctx->epoch;
@@ -198,6 +211,7 @@ int locals_make(struct hth_commit *c, struct hearth_error *err)
     for (uint32_t r = 0; r < e->world; r++)
         if (e->rank_node[r] == e->self)
             c->local[c->locals++] = (struct local_rank){ .rank = r };
+    locals_count(c);
     return HEARTH_OK;
 }
 

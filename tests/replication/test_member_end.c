@@ -316,3 +316,25 @@ Test(shared, a_save_that_recovery_chose_does_not_fail_where_its_place_is_taken)
             (const char *)p->node[0].fact + 36);
     cr_assert(ge(u32, said[HTH_KIND_PROMISE], 1));
 }
+
+/* ---- The epoch is joined anew ---------------------------------------------------------------- */
+
+/* The engine was started again, and its record of the epoch is damaged: it joins the epoch as one
+ * that it has never been in, and its rank may not count its begins. */
+Test(member_end, no_save_of_an_epoch_that_is_joined_anew_gets_the_id_of_one_that_is_here)
+{
+    const struct hth_save_id of_others = { 7, 77, 9, 1 }, of_before = { 6, 66, 8, 1 };
+    struct hth_save_id id;
+    uint64_t step;
+
+    (void)seal(own);
+    (void)pair_seal(p, 1, of_others, other, 4096, other);
+    (void)pair_seal(p, 1, of_before, own, 4096, own);
+    ctx->opts.keep = 4;
+    hth_commit_close(commit);
+    engine_start();
+    cr_assert(eq(u32, hth_commit_counted(commit, 1, &step), save.attempt));
+    cr_assert(eq(u64, step, save.step), "the rank has begun that step, and no later one");
+    must(hth_commit_begin(commit, 1, save.step, NULL, &id, NULL));
+    cr_assert(eq(u32, id.attempt, save.attempt + 1));
+}

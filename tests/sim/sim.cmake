@@ -29,6 +29,9 @@ else()
   hearth_case(sim.back_with_parent sim COMMAND sim --back 4 --two --with 1 --degree 2 TIMEOUT 300)
   hearth_case(sim.manifest_came_early sim COMMAND sim --world seed=1362,nodes=8,ranks=3,copies=1,min-copies=1,keep=1,degree=17,heartbeat=195,dead=1562,connect=972,save=5967,recover=18280,every=144,data=64,work=3,count=6,run=12000,left-out=16777202,faults=net+loss+kill+restart+stale+back TIMEOUT 300)
   hearth_case(sim.out_of_reach sim COMMAND sim --world seed=15161,nodes=2,ranks=2,copies=1,min-copies=1,keep=2,degree=2,heartbeat=196,dead=2157,connect=1502,save=3483,recover=12158,every=100,room=510,data=64,work=1,count=14,run=12000,left-out=16764559,faults=loss+kill+stale+crash+stop+silence+pair+partition+shrink+grow+room+write+rot+giveup+twice+goon+apart TIMEOUT 300)
+  # The coordinator cannot write heads, and the engine of another node, whose epoch record is damaged, joins the
+  # epoch anew while the epoch's first save is undecided; then that save is recovered.
+  hearth_case(sim.joined_anew sim COMMAND sim --world seed=91462,nodes=8,ranks=1,copies=3,min-copies=3,keep=1,pods=1,degree=4,heartbeat=324,dead=2592,connect=2928,save=5212,recover=13904,every=100,data=64,count=6,run=12000,left-out=16777194,faults=loss+stale+crash+stop+silence+pair+oneway+partition+flap+two+grow+renumber+write+clock+slow+giveup+apart+groups+mtu+cut+block+beyond+record+read+options+hours TIMEOUT 300)
   hearth_case(sim.scale sim COMMAND scale --nodes 1000 --ranks 2 --memory 400 TIMEOUT 300)
   # Histories by hand, and each rule that one of them is about left out.
   foreach(row serial serial-two deep restart flaps many moved given-back given-back-later crowded
