@@ -44,7 +44,7 @@ struct hearth {
     void *spare;  /* memory of the save before, for the next one: client/save/save.c */
     void (*spare_free)(void *spare);
     struct hth_joining *joining;
-    struct hth_device *device; /* GPU memory: client/device/device.h; NULL: none was saved */
+    struct hth_device *device; /* GPU memory: client/device/device.h; NULL: none was used */
 };
 
 /* Every public call begins with this: 0, HEARTH_EINVAL for NULL, HEARTH_EFORK. */

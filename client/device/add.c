@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies that a call enqueues: into a pinned slot on the device's stream at once, into any other
- * one, or at a limited rate, as a job for the thread. They come behind what is in the caller's
- * stream.
+ * Copies that a call enqueues: of pinned host memory on the device's stream at once, of any other,
+ * or at a limited rate, as a job for the thread. They come behind what is in the caller's stream.
  */
 #include "work_parts.h"
 
@@ -12,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The copies of one call from one device that go straight into pinned slots. */
+/* The copies of one call of one device whose host memory is pinned. */
 struct direct {
     struct hth_device_copy *copy;
     size_t *of; /* [count] piece of each */
@@ -36,8 +35,8 @@ static int direct_add(
             return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of copies");
         d->of = of;
         d->of[d->count] = piece;
-        off += hth_device_part(&p->copy, off,
-                hth_pin_reach(p->pin, (unsigned char *)p->copy.host + off), &d->copy[d->count++]);
+        off += hth_device_part(&p->copy, off, UINT64_MAX,
+                hth_pin_reach(p->pin, hth_device_host(&p->copy, off)), &d->copy[d->count++]);
     }
     return HEARTH_OK;
 }
@@ -125,15 +124,16 @@ static struct hth_work_on *add_on(
     return on;
 }
 
-static int add_direct(struct hth_work_on *on, const struct hth_work_piece *pieces,
-        const struct direct *d, struct hearth_error *err)
+static int add_direct(struct hth_work *w, struct hth_work_on *on,
+        const struct hth_work_piece *pieces, const struct direct *d, struct hearth_error *err)
 {
     int rc, unmarked;
     size_t bad;
 
     if (!d->count)
         return HEARTH_OK;
-    if ((rc = hth_gpu_copy(on->gpu, on->event, d->copy, d->count, &bad, &unmarked, err)))
+    if ((rc = hth_gpu_copy(
+                 on->gpu, w->owner.way, on->event, d->copy, d->count, &bad, &unmarked, err)))
         add_wrong(&pieces[d->of[bad < d->count ? bad : 0]], rc, err);
     hth_works_lock();
     on->unmarked |= unmarked;
@@ -173,7 +173,7 @@ static int add_limited(struct hth_work *w, struct hth_work_on *on, const struct 
     return HEARTH_OK;
 }
 
-/* All pieces of this device: those in pinned slots, then those for the ring. */
+/* All pieces of this device: those in pinned memory, then those for the ring. */
 static int add_from(struct hth_work *w, struct hth_work_on *on, const struct hth_work_piece *pieces,
         size_t count, struct hearth_error *err)
 {
@@ -198,7 +198,7 @@ static int add_from(struct hth_work *w, struct hth_work_on *on, const struct hth
             rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for a list of copies");
     }
     if (!rc)
-        rc = w->owner.mib_s ? add_limited(w, on, &d, err) : add_direct(on, pieces, &d, err);
+        rc = w->owner.mib_s ? add_limited(w, on, &d, err) : add_direct(w, on, pieces, &d, err);
     if (!rc && job)
         add_job(w, on->gpu, job);
     else

@@ -6,7 +6,8 @@
 #include "client/base/member.h"
 #include "driver.h"
 
-/* Made with the first save of device memory; a process that saves host memory alone has none. */
+/* Made with the first save or load of device memory; a process that uses host memory alone has
+ * none. */
 struct hth_device {
     const struct hth_driver *driver;
     struct hth_device_at at; /* a device whose context pins slots: for all devices */

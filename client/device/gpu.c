@@ -88,8 +88,9 @@ int hth_gpus_unpin(const struct hth_driver *driver, const struct hth_device_at *
     return rc;
 }
 
-int hth_gpu_copy(struct hth_gpu *gpu, void *event, const struct hth_device_copy *copies,
-        size_t count, size_t *out_bad, int *out_unmarked, struct hearth_error *err)
+int hth_gpu_copy(struct hth_gpu *gpu, enum hth_device_way way, void *event,
+        const struct hth_device_copy *copies, size_t count, size_t *out_bad, int *out_unmarked,
+        struct hearth_error *err)
 {
     int rc, marked;
     size_t calls;
@@ -98,7 +99,7 @@ int hth_gpu_copy(struct hth_gpu *gpu, void *event, const struct hth_device_copy 
     *out_unmarked = 0;
     if ((rc = gpu->driver->enter(&gpu->at, err)))
         return rc;
-    rc = gpu->driver->copy(gpu->stream, HTH_FROM_DEVICE, copies, count, &calls, out_bad, err);
+    rc = gpu->driver->copy(gpu->stream, way, copies, count, &calls, out_bad, err);
     marked = gpu->driver->record(event, gpu->stream, rc ? NULL : err);
     gpu->driver->leave();
     *out_unmarked = marked != HEARTH_OK;

@@ -42,5 +42,6 @@ int hth_pace_copy(struct hth_gpu *gpu, void *event, struct hth_ring_job *job, in
 
     while (count < AT_ONCE && room && job->at < job->count)
         room -= hth_ring_job_next(job, room, &pace_list[count++]);
-    return hth_gpu_copy(gpu, event, pace_list, count, &bad, out_unmarked, err);
+    return hth_gpu_copy(
+            gpu, job->work->owner.way, event, pace_list, count, &bad, out_unmarked, err);
 }

@@ -19,6 +19,7 @@ struct hth_ring {
     struct hth_ring_buffer {
         void *event;
         struct hth_work *work;
+        enum hth_device_way way;
         size_t count;
         struct hth_landing part[PARTS_MOST];
     } buffer[BUFFERS];
@@ -73,7 +74,7 @@ int hth_ring_has_room(const struct hth_ring *ring)
 uint64_t hth_ring_job_next(struct hth_ring_job *job, uint64_t most, struct hth_device_copy *out)
 {
     const struct hth_device_copy *whole = &job->copy[job->at];
-    uint64_t bytes = hth_device_part(whole, job->off, most, out);
+    uint64_t bytes = hth_device_part(whole, job->off, most, UINT64_MAX, out);
 
     job->taken += bytes;
     job->off += bytes;
@@ -84,38 +85,45 @@ uint64_t hth_ring_job_next(struct hth_ring_job *job, uint64_t most, struct hth_d
     return bytes;
 }
 
-static size_t ring_cut(struct hth_ring *ring, struct hth_ring_buffer *b, struct hth_ring_job *job)
+static void ring_cut(struct hth_ring *ring, struct hth_ring_buffer *b, struct hth_ring_job *job)
 {
     unsigned char *at = ring->memory + (size_t)(b - ring->buffer) * HTH_RING_BYTES;
     uint64_t room = HTH_RING_BYTES;
-    size_t n = 0;
 
-    while (n < PARTS_MOST && room && job->at < job->count) {
-        struct hth_device_copy *c = &ring->copy[n];
-        uint64_t bytes = hth_ring_job_next(job, room, c);
+    for (b->count = 0; b->count < PARTS_MOST && room && job->at < job->count; b->count++) {
+        struct hth_landing *part = &b->part[b->count];
+        uint64_t bytes = hth_ring_job_next(job, room, &part->of);
 
-        b->part[n++] = (struct hth_landing){ .dst = c->host, .src = at, .bytes = bytes };
-        c->host = at;
+        part->at = at;
+        ring->copy[b->count] = part->of;
+        hth_device_pack(&ring->copy[b->count], at);
         at += bytes;
         room -= bytes;
     }
-    return n;
 }
 
-int hth_ring_fill(struct hth_ring *ring, void *stream, struct hth_ring_job *job, int *out_filled,
-        struct hearth_error *err)
+int hth_ring_take(struct hth_ring *ring, struct hth_ring_job *job, enum hth_device_way way,
+        hth_land_fn *land, void *arg)
+{
+    struct hth_ring_buffer *b = &ring->buffer[ring->filled % BUFFERS];
+
+    ring_cut(ring, b, job);
+    b->work = job->work;
+    b->way = way;
+    return way == HTH_TO_DEVICE ? land(arg, way, b->part, b->count) : HEARTH_OK;
+}
+
+int hth_ring_send(struct hth_ring *ring, void *stream, int *out_sent, struct hearth_error *err)
 {
     struct hth_ring_buffer *b = &ring->buffer[ring->filled % BUFFERS];
     size_t calls, bad;
     int rc, recorded;
 
-    b->count = ring_cut(ring, b, job);
-    b->work = job->work;
-    rc = ring->driver->copy(stream, HTH_FROM_DEVICE, ring->copy, b->count, &calls, &bad, err);
-    /* Where one was refused others may run, and fill the buffer until the event is done. */
+    rc = ring->driver->copy(stream, b->way, ring->copy, b->count, &calls, &bad, err);
+    /* Where one was refused others may run, and use the buffer until the event is done. */
     recorded = ring->driver->record(b->event, stream, rc ? NULL : err);
-    *out_filled = !recorded;
-    ring->filled += (uint64_t)*out_filled;
+    *out_sent = !recorded;
+    ring->filled += (uint64_t)*out_sent;
     return rc ? rc : recorded;
 }
 
@@ -135,7 +143,8 @@ int hth_ring_look(
 int hth_ring_land(struct hth_ring *ring, hth_land_fn *land, void *arg)
 {
     struct hth_ring_buffer *b = &ring->buffer[ring->landed % BUFFERS];
-    int rc = land ? land(arg, b->part, b->count) : HEARTH_OK;
+    int moves = land && b->way == HTH_FROM_DEVICE;
+    int rc = moves ? land(arg, b->way, b->part, b->count) : HEARTH_OK;
 
     ring->landed++;
     return rc;

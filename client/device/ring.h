@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two pinned buffers of 16 MiB for each device, for slots that are not pinned: the copy engine
- * fills one while threads move the other into the slot. All functions are called by the thread of
- * work.c, between enter() and leave() of the device, except hth_ring_look(), hth_ring_land() and
- * hth_ring_close().
+ * Two pinned buffers of 16 MiB for each device, for host memory that is not pinned: the copy engine
+ * fills or empties one while threads move the contents of the other. All functions are called by
+ * the thread of work.c; hth_ring_open() and hth_ring_send() between enter() and leave() of the
+ * device.
+ *
+ *     from a device    take ─► send ─► due: full    ─► land: into the slot ─► free
+ *     to a device      take: out of the object ─► send ─► due: emptied ─► free
  */
 #ifndef HEARTH_CLIENT_RING_H
 #define HEARTH_CLIENT_RING_H
@@ -14,15 +17,16 @@
 
 struct hth_work;
 
-/* Bytes that are to be moved within host memory. */
+/* Bytes that threads move between the host memory of a copy and `at`, where they are contiguous. */
 struct hth_landing {
-    void *dst;
-    const void *src;
-    uint64_t bytes;
+    struct hth_device_copy of;
+    unsigned char *at;
 };
-typedef int hth_land_fn(void *arg, const struct hth_landing *parts, size_t count);
+/* HTH_FROM_DEVICE: out of `at`; HTH_TO_DEVICE: there. */
+typedef int hth_land_fn(
+        void *arg, enum hth_device_way way, const struct hth_landing *parts, size_t count);
 
-/* Copies from one device, host memory contiguous, that take turns with those of other saves. */
+/* Copies from or to one device, which take turns with those of other works. */
 struct hth_ring_job {
     struct hth_ring_job *next;
     struct hth_work *work;
@@ -45,15 +49,18 @@ void hth_ring_close(struct hth_ring *ring, int keep);
 uint64_t hth_ring_job_next(struct hth_ring_job *job, uint64_t most, struct hth_device_copy *out);
 
 int hth_ring_has_room(const struct hth_ring *ring);
-/* Enqueues as much of the job as goes into a buffer. There is room, and the job is not at its end.
- * *out_filled 1: the buffer is due some time, also where the call fails. */
-int hth_ring_fill(struct hth_ring *ring, void *stream, struct hth_ring_job *job, int *out_filled,
-        struct hearth_error *err);
-/* *out_work: whose copies fill the buffer that is due, and *out_done 1 if they have. An error that
- * stays: they never will. No buffer is due: HEARTH_OK and NULL. */
+/* As much of the job as goes into a buffer; to a device it is moved there. There is room, and the
+ * job is not at its end. 0 or HEARTH_ENOMEM, and the buffer is free. */
+int hth_ring_take(struct hth_ring *ring, struct hth_ring_job *job, enum hth_device_way way,
+        hth_land_fn *land, void *arg);
+/* Enqueues its copies. *out_sent 1: the buffer is due some time, also where the call fails. */
+int hth_ring_send(struct hth_ring *ring, void *stream, int *out_sent, struct hearth_error *err);
+/* *out_work: whose copies use the buffer that is due, and *out_done 1 if they are done. An error
+ * that stays: they never will. No buffer is due: HEARTH_OK and NULL. */
 int hth_ring_look(
         struct hth_ring *ring, struct hth_work **out_work, int *out_done, struct hearth_error *err);
-/* Moves the contents of the buffer that is due, unless land is NULL; it is free then. */
+/* Moves what came from a device into the buffer that is due, unless land is NULL; it is free
+ * then. */
 int hth_ring_land(struct hth_ring *ring, hth_land_fn *land, void *arg);
 
 #endif

@@ -6,6 +6,7 @@
  *     copy into a pinned slot      enqueued by the caller ───────────────► event done
  *     the same, at a limited rate  job ─► enqueued by the thread ─────────► event done
  *     copy into any other slot     job ─► ring (thread) ─► buffer full ─► landed in the slot
+ *     copy to a device             the same two ways: the ring's buffer is filled, then emptied
  *
  * An event of a work is recorded again with each addition: the stream is in order, so the last one
  * covers all. `marks` counts that, since an answer about an earlier one may come late.
@@ -148,17 +149,55 @@ static void ring_pop_locked(struct hth_gpu *gpu)
     free(job);
 }
 
-static int ring_fill(struct hth_gpu *gpu, struct hth_work_on *on, struct hth_ring_job *job,
-        int *out_filled, struct hearth_error *err)
+/* The contents of a buffer, of the first job. The lock is dropped meanwhile. */
+static int ring_take_locked(struct hth_gpu *gpu, struct hearth_error *err)
+{
+    struct hth_ring_job *job = gpu->first;
+    struct hth_work *w = job->work;
+    int rc;
+
+    w->landing = 1;
+    pthread_mutex_unlock(&here.lock);
+    rc = hth_ring_take(gpu->ring, job, w->owner.way, w->owner.land, w->owner.owner);
+    pthread_mutex_lock(&here.lock);
+    w->landing = 0;
+    pthread_cond_broadcast(&here.changed);
+    return rc ? hth_fail(err, rc, 0, "no memory to move its bytes to the GPU") : HEARTH_OK;
+}
+
+static int ring_make(struct hth_gpu *gpu, struct hearth_error *err)
 {
     int rc = gpu->driver->enter(&gpu->at, err);
 
     if (rc)
         return rc;
-    if (!gpu->ring)
-        rc = hth_ring_open(&gpu->ring, gpu->driver, err);
-    if (!rc)
-        rc = hth_ring_fill(gpu->ring, gpu->stream, job, out_filled, err);
+    rc = hth_ring_open(&gpu->ring, gpu->driver, err);
+    gpu->driver->leave();
+    return rc;
+}
+
+/* For the first job that needs it. The lock is dropped meanwhile. */
+static void ring_make_locked(struct hth_gpu *gpu)
+{
+    struct hth_work *w = gpu->first->work;
+    struct hearth_error err = { 0 };
+    int rc;
+
+    pthread_mutex_unlock(&here.lock);
+    rc = ring_make(gpu, &err);
+    pthread_mutex_lock(&here.lock);
+    if (rc)
+        work_fail_locked(w, hth_work_find(w, gpu), rc, &err);
+}
+
+static int ring_send(
+        struct hth_gpu *gpu, const struct hth_work_on *on, int *out_sent, struct hearth_error *err)
+{
+    int rc = gpu->driver->enter(&gpu->at, err);
+
+    if (rc)
+        return rc;
+    rc = hth_ring_send(gpu->ring, gpu->stream, out_sent, err);
     if (!rc)
         rc = gpu->driver->record(on->event, gpu->stream, err);
     gpu->driver->leave();
@@ -172,14 +211,18 @@ static void ring_fill_locked(struct hth_gpu *gpu)
     struct hth_work_on *on = hth_work_find(job->work, gpu);
     uint64_t taken = job->taken, now = hth_pace_now_us();
     struct hearth_error err = { 0 };
-    int rc, filled = 0, unmarked = 0;
+    int rc = HEARTH_OK, sent = 0, unmarked = 0;
 
-    pthread_mutex_unlock(&here.lock);
-    rc = job->straight ? hth_pace_copy(gpu, on->event, job, &unmarked, &err)
-                       : ring_fill(gpu, on, job, &filled, &err);
-    pthread_mutex_lock(&here.lock);
+    if (!job->straight)
+        rc = ring_take_locked(gpu, &err);
+    if (!rc) {
+        pthread_mutex_unlock(&here.lock);
+        rc = job->straight ? hth_pace_copy(gpu, on->event, job, &unmarked, &err)
+                           : ring_send(gpu, on, &sent, &err);
+        pthread_mutex_lock(&here.lock);
+    }
     hth_pace_took(gpu, job, taken, now);
-    job->work->in_ring += (unsigned)filled;
+    job->work->in_ring += (unsigned)sent;
     on->unmarked |= unmarked;
     if (rc)
         work_fail_locked(job->work, on, rc, &err);
@@ -189,7 +232,7 @@ static void ring_fill_locked(struct hth_gpu *gpu)
         ring_pop_locked(gpu);
 }
 
-/* The buffer that is due, if it is full. The lock is dropped meanwhile. */
+/* The buffer that is due, if its copies are done. The lock is dropped meanwhile. */
 static int ring_land_locked(struct hth_gpu *gpu)
 {
     struct hearth_error err = { 0 };
@@ -238,6 +281,8 @@ static int ring_step_locked(struct hth_gpu *gpu)
         moved = 1;
         if (work_is_stopped(gpu->first->work))
             ring_pop_locked(gpu);
+        else if (!gpu->first->straight && !gpu->ring)
+            ring_make_locked(gpu);
         else
             ring_fill_locked(gpu);
     }
@@ -435,7 +480,7 @@ static int works_start_locked(struct hearth_error *err)
     why = pthread_create(&here.thread, NULL, works_run, NULL);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     here.runs = !why;
-    return why ? hth_fail(err, HEARTH_ENOMEM, why, "no thread for copies from GPUs: %s",
+    return why ? hth_fail(err, HEARTH_ENOMEM, why, "no thread for copies of GPU memory: %s",
                          strerror(why))
                : HEARTH_OK;
 }
@@ -467,7 +512,7 @@ int hth_works_enter(struct hearth_error *err)
     pthread_once(&here.once, works_init);
     if (atomic_load(&here.forked))
         return hth_fail(err, HEARTH_EFORK, 0,
-                "this process is a child of one that saved GPU memory: it cannot use the GPU");
+                "this process is a child of one that used GPU memory: it cannot use the GPU");
     pthread_mutex_lock(&here.gate);
     pthread_mutex_lock(&here.lock);
     rc = works_ended_locked(err);
@@ -506,7 +551,7 @@ int hth_work_open(
     struct hth_work *w = calloc(1, sizeof(*w)), **end = &here.all;
 
     if (!w)
-        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for copies from GPUs");
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for copies of GPU memory");
     w->owner = *owner;
     w->refs = 2;
     pthread_mutex_lock(&here.lock);
@@ -534,6 +579,17 @@ void hth_work_end(struct hth_work *work, int dropped)
     work->dropped |= dropped;
     work->ended = 1;
     pthread_cond_signal(&here.due);
+    pthread_mutex_unlock(&here.lock);
+}
+
+void hth_work_stop(struct hth_work *work, uint64_t until_ms)
+{
+    int late = 0;
+
+    hth_work_end(work, 1);
+    pthread_mutex_lock(&here.lock);
+    while (work->landing || (!work->finished && !late))
+        late |= works_wait_locked(late ? hth_until_ms(10) : until_ms) != HEARTH_OK;
     pthread_mutex_unlock(&here.lock);
 }
 
@@ -626,6 +682,11 @@ static int fence_order(const struct hth_work_on *on, void *stream, struct hearth
     if (rc == HEARTH_EUNSUPPORTED && why.code == rc && err)
         *err = why;
     return rc;
+}
+
+int hth_work_taken(struct hth_work *work, uint64_t until_ms, struct hearth_error *err)
+{
+    return fence_wait(work, 0, until_ms, err);
 }
 
 int hth_work_fence(struct hth_work *work, void *stream, uint64_t until_ms, struct hearth_error *err)

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The copies from devices that one save waits for. They run on a stream of ours for each device,
- * after what was in the caller's stream, and a thread of ours looks when they are done. The process
- * has one such thread, from the first save of device memory on; it blocks all signals.
+ * The copies from devices that one save waits for, or those to devices of one load. They run on a
+ * stream of ours for each device, after what was in the caller's stream, and a thread of ours looks
+ * when they are done. The process has one such thread, from the first use of device memory on; it
+ * blocks all signals.
  *
  *     hth_work_open ─► hth_work_add ... ─► hth_work_end ─► all arrived, or an error: done()
- *                            └─ fence: another stream waits for what was added so far
+ *                            ├─ fence: another stream waits for what was added so far
+ *                            └─ taken: host memory that is not pinned is not read any more
  *
  * Functions are good in any thread; one thread at a time adds. No function is called with a lock
  * that done() or land() needs.
@@ -18,8 +20,9 @@
 struct hth_pin;
 
 struct hth_work_owner {
-    void *owner;       /* the membership, for hth_works_drain() */
-    uint32_t mib_s;    /* of its copies from each device; 0: no limit */
+    void *owner; /* the membership, for hth_works_drain() */
+    enum hth_device_way way;
+    uint32_t mib_s;    /* of its copies of each device; 0: no limit */
     hth_land_fn *land; /* copies between host memory, with owner */
     /* Called once, after hth_work_end(): all bytes are where they belong, or `err` says why not;
      * then none is written any more. */
@@ -27,7 +30,7 @@ struct hth_work_owner {
     void *arg;
 };
 
-/* A tensor of a device, and where it belongs: host memory in C order, contiguous. */
+/* A tensor of a device, or a part of one, and its place in host memory. */
 struct hth_work_piece {
     struct hth_device_copy copy;
     struct hth_gpu *gpu;
@@ -60,6 +63,15 @@ void hth_work_end(struct hth_work *work, int dropped);
  * waits until the last one is enqueued. HEARTH_ETIMEOUT; HEARTH_EFAILED: the work has failed. */
 int hth_work_fence(
         struct hth_work *work, void *stream, uint64_t until_ms, struct hearth_error *err);
+
+/* Waits until copies from host memory that is not pinned have read it: it may change then. Errors
+ * as of the fence; the memory may still be read after one. */
+int hth_work_taken(struct hth_work *work, uint64_t until_ms, struct hearth_error *err);
+
+/* hth_work_end(dropped), and waits until all copies that were enqueued have ended, but not beyond
+ * until_ms. When it returns, no processor reads or writes host memory for the work, and no copy
+ * uses any but pinned memory and the ring's. */
+void hth_work_stop(struct hth_work *work, uint64_t until_ms);
 
 /* Waits until done() was called for all works of the owner; those that were not ended are dropped.
  * The rate has no limit any more.

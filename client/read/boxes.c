@@ -29,9 +29,10 @@
 struct wish { /* a box of an item, or (entry == NULL) a range of an object */
     struct hth_source *source;
     const struct hth_entry *entry;
-    uint64_t off, len; /* the bytes of the data section it lies in */
-    size_t index;      /* in the caller's array */
-    int dense;         /* they are worth bringing as one */
+    uint64_t off, len;   /* the bytes of the data section it lies in */
+    size_t index;        /* in the caller's array */
+    struct hth_gpu *gpu; /* of its dst; NULL: host memory */
+    int dense;           /* they are worth bringing as one */
 };
 
 struct wishes {
@@ -40,8 +41,9 @@ struct wishes {
     const struct hearth_range *range; /* or of the other */
     struct wish *wish;
     size_t count, near; /* what lies here comes first */
-    size_t ahead;       /* of objects before it the first run was asked for, or had its chance */
-    size_t deep;        /* of the object that is read, each run before it likewise */
+    struct hth_to to;
+    size_t ahead; /* of objects before it the first run was asked for, or had its chance */
+    size_t deep;  /* of the object that is read, each run before it likewise */
 };
 
 /* ---- looking up and checking ---------------------------------------------------------------- */
@@ -79,6 +81,22 @@ static int boxes_at(const struct hearth_box **out, struct hearth_box *mine,
     return rc;
 }
 
+static int wish_where(
+        struct wishes *w, const struct hearth_box *b, struct wish *x, struct hearth_error *err)
+{
+    const struct hth_item *item = &x->entry->item;
+    struct hth_memory m = { .at = b->dst,
+        .memory = b->memory,
+        .elem = hearth_dtype_bytes(item->dtype),
+        .ndim = b->ndim,
+        .shape = b->shape,
+        .strides = b->dst_strides,
+        .key = item->key,
+        .key_len = item->key_len };
+
+    return boxes_is_empty(b) ? HEARTH_OK : hth_to_where(&w->to, &m, &x->gpu, err);
+}
+
 /* need_dst: 0 where nothing is written yet. */
 static int wish_look_up_box(
         struct wishes *w, size_t i, struct wish *out, int need_dst, struct hearth_error *err)
@@ -94,6 +112,10 @@ static int wish_look_up_box(
     if (!b->object || (b->ndim && (!b->offset || !b->shape)))
         return hth_fail(
                 err, HEARTH_EINVAL, 0, "box %zu of the array: object, offset or shape is NULL", i);
+    if (b->reserved || (b->memory != HEARTH_HOST && b->memory != HEARTH_CUDA))
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "box %zu of the array: memory is %u, and reserved %u, which must be 0", i,
+                b->memory, b->reserved);
     if ((rc = hth_entry_in(w->c, b->object, b->item, &e, err)))
         return rc;
     if (e->item.kind != HTH_ITEM_TENSOR || e->item.dtype != (enum hearth_dtype)b->dtype ||
@@ -105,7 +127,7 @@ static int wish_look_up_box(
         return hth_fail(err, HEARTH_EINVAL, 0, "box %zu of the array: dst is NULL", i);
     *out = (struct wish){ .source = &w->c->source[e->source], .entry = e, .index = i };
     out->dense = hth_part_cover(e, &box, &out->off, &out->len);
-    return HEARTH_OK;
+    return need_dst ? wish_where(w, b, out, err) : HEARTH_OK;
 }
 
 static int ranges_at(const struct hearth_range **out, struct hearth_range *mine,
@@ -263,6 +285,7 @@ static int wish_read_range(
 static int wish_read(
         struct wishes *w, const struct wish *x, struct hth_copies *list, struct hearth_error *err)
 {
+    struct hth_target target = { .list = list, .to = &w->to, .gpu = x->gpu };
     const struct hearth_box *b;
     struct hearth_box mine;
     struct hth_box box;
@@ -276,7 +299,9 @@ static int wish_read(
         memcpy(box.offset, b->offset, b->ndim * sizeof(*b->offset));
         memcpy(box.shape, b->shape, b->ndim * sizeof(*b->shape));
     }
-    return hth_read_part(w->c, x->entry, &box, b->dst, b->dst_strides, list, err);
+    target.dst = b->dst;
+    target.strides = b->dst_strides;
+    return hth_read_part(w->c, x->entry, &box, &target, err);
 }
 
 static int wishes_read_near(struct wishes *w, struct hearth_error *err)
@@ -286,6 +311,8 @@ static int wishes_read_near(struct wishes *w, struct hearth_error *err)
 
     for (size_t i = 0; i < w->near && !rc; i++)
         rc = wish_read(w, &w->wish[i], &list, err);
+    if (!rc)
+        rc = hth_to_run(&w->to, err);
     if (!rc)
         hth_crew_run(w->c->h->crew, &list);
     hth_copies_fini(&list);
@@ -313,14 +340,16 @@ static int wishes_read_far(struct wishes *w, struct hearth_error *err)
 
 static int wishes_read(struct wishes *w, size_t count, struct hearth_error *err)
 {
-    int rc = wishes_look_up(w, count, 1, err);
+    int rc;
 
-    if (!rc) {
+    hth_to_begin(&w->to, w->c);
+    if (!(rc = wishes_look_up(w, count, 1, err))) {
         wishes_ahead(w, w->near);
         wishes_deep(w, w->near);
         rc = wishes_read_near(w, err);
         if (!rc)
             rc = wishes_read_far(w, err);
+        rc = hth_to_end(&w->to, rc, err);
         for (size_t i = w->near; rc && i < w->count; i++)
             hth_source_forget_ahead(w->c, w->wish[i].source);
     }

@@ -166,6 +166,15 @@ size_t hearth_checkpoint_objects(const struct hearth_checkpoint *ckpt)
     return ckpt && !hth_enter(ckpt->h, NULL) ? ckpt->manifest->objects : 0;
 }
 
+int hearth_checkpoint_stream(struct hearth_checkpoint *ckpt, void *stream, struct hearth_error *err)
+{
+    int rc = hth_checkpoint_enter(ckpt, err);
+
+    if (!rc)
+        ckpt->stream = stream;
+    return rc;
+}
+
 void hearth_checkpoint_close(struct hearth_checkpoint *ckpt)
 {
     if (!ckpt || hth_enter(ckpt->h, NULL))

@@ -45,7 +45,8 @@ struct hearth_checkpoint {
     struct hth_index *index; /* index.c; NULL: none so far */
     uint32_t aheads;         /* window.c: prefetches on their way */
     uint64_t ahead_bytes;
-    int unsure; /* so is one of them */
+    int unsure;   /* so is one of them */
+    void *stream; /* for copies to GPUs; NULL: calls wait for them */
 };
 
 /* Of this save, its manifest fetched; info is copied. hearth_checkpoint_close() */

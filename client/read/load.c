@@ -7,7 +7,8 @@
  *
  * until nothing is left; each element is copied once. If something is left, the key counts as
  * missing. All pieces are laid out twice: first to see that they are there, and then, if they are,
- * to write them. Local copies are only noted, and run together at the end by several threads.
+ * to write them. Local copies are only noted, and run together at the end by several threads; those
+ * to GPUs are enqueued before.
  */
 #include "foreign.h"
 #include "index.h"
@@ -114,27 +115,30 @@ static int wanted_check(const struct wanted *w, const struct stored *s, struct h
     return HEARTH_EINVAL;
 }
 
-/* Copy where `meet` (global) lies in both; without a list nothing is written. */
+/* Copy where `meet` (global) lies in both; without a target nothing is written. */
 static int wanted_copy(struct hearth_checkpoint *c, const struct wanted *w, const struct stored *s,
-        const struct hth_entry *e, const struct hth_box *meet, struct hth_copies *list,
+        const struct hth_entry *e, const struct hth_box *meet, const struct hth_target *target,
         struct hearth_error *err)
 {
+    struct hth_target part;
     struct hth_box local;
     int64_t at = 0;
 
-    if (!list)
+    if (!target)
         return HEARTH_OK;
     for (uint32_t i = 0; i < w->piece->ndim; i++) {
         local.offset[i] = meet->offset[i] - s->box.offset[i];
         local.shape[i] = meet->shape[i];
         at += (meet->offset[i] - w->box.offset[i]) * w->step[i];
     }
-    return hth_read_part(
-            c, e, &local, (char *)w->piece->data + at * (int64_t)w->elem, w->step, list, err);
+    part = *target;
+    part.dst = (char *)w->piece->data + at * (int64_t)w->elem;
+    part.strides = w->step;
+    return hth_read_part(c, e, &local, &part, err);
 }
 
 static int wanted_lay_over(struct hearth_checkpoint *c, struct wanted *w, const struct hth_entry *e,
-        struct hth_copies *list, struct hearth_error *err)
+        const struct hth_target *target, struct hearth_error *err)
 {
     struct stored s = { .dtype = 0 };
     struct hth_box meet;
@@ -150,7 +154,7 @@ static int wanted_lay_over(struct hearth_checkpoint *c, struct wanted *w, const 
             i++;
             continue;
         }
-        if ((rc = wanted_copy(c, w, &s, e, &meet, list, err)))
+        if ((rc = wanted_copy(c, w, &s, e, &meet, target, err)))
             return rc;
         if (hth_rest_cut(&w->rest, i, &meet))
             return hth_fail(err, HEARTH_ENOMEM, 0,
@@ -171,7 +175,7 @@ static int wanted_is_done(const struct wanted *w)
     return w->found && (!w->rest.count || wanted_is_empty(w));
 }
 
-static int load_one(struct hearth_checkpoint *c, struct wanted *w, struct hth_copies *list,
+static int load_one(struct hearth_checkpoint *c, struct wanted *w, const struct hth_target *target,
         struct hearth_error *err)
 {
     int rc = HEARTH_OK;
@@ -184,7 +188,7 @@ static int load_one(struct hearth_checkpoint *c, struct wanted *w, struct hth_co
         while (!rc && !wanted_is_done(w) &&
                 (e = hth_entry_find(c, w->piece->key, w->piece->key_len, e)))
             if ((int)load_pass_of(c, e) == pass)
-                rc = wanted_lay_over(c, w, e, list, err);
+                rc = wanted_lay_over(c, w, e, target, err);
     }
     return rc;
 }
@@ -220,32 +224,49 @@ static int report_fail(const struct hearth_report *r, size_t count, struct heart
             r->count, count, names, r->count > 10 ? ", ..." : "");
 }
 
-static int load_to_host(const struct hearth_piece *p, struct hearth_error *err)
-{
-    char key[HTH_KEY_TEXT];
+/* A call: its pieces, and where their copies are noted. */
+struct load {
+    struct hearth_checkpoint *c;
+    const struct hearth_piece *pieces;
+    size_t count;
+    struct hth_copies list;
+    struct hth_to to;
+    struct hth_gpu **gpu; /* [count] of each target; NULL: host memory */
+};
 
-    if (p->memory == HEARTH_HOST)
-        return HEARTH_OK;
-    return hth_fail(err, HEARTH_EUNSUPPORTED, 0,
-            "piece %s: this version loads into host memory only: load there and copy to the GPU",
-            hth_key_text(p->key, p->key_len, key));
+static int load_where(
+        struct load *l, const struct hth_laid *laid, size_t i, struct hearth_error *err)
+{
+    const struct hearth_piece *p = laid->piece;
+    struct hth_memory m = { .at = p->data,
+        .memory = p->memory,
+        .elem = hearth_dtype_bytes((enum hearth_dtype)p->dtype),
+        .ndim = p->ndim,
+        .shape = p->shape,
+        .strides = p->strides,
+        .key = p->key,
+        .key_len = p->key_len };
+
+    return laid->payload ? hth_to_where(&l->to, &m, &l->gpu[i], err) : HEARTH_OK;
 }
 
-/* With a report: what is missing is noted there. With a list: what is there is written. */
-static int load_lay_all(struct hearth_checkpoint *c, const struct hearth_piece *pieces,
-        size_t count, struct hearth_report *report, struct hth_copies *list,
-        struct hearth_error *err)
+/* With a report: what is missing is noted there. Without: what is there is written. */
+static int load_lay_all(struct load *l, struct hearth_report *report, struct hearth_error *err)
 {
+    struct hth_target target = { .list = &l->list, .to = &l->to };
     struct wanted w = { 0 };
     struct hth_laid laid;
     int rc;
 
-    for (size_t i = 0; i < count; i++) {
-        if ((rc = hth_piece_at(&laid, pieces, i, 1, err)) || (rc = load_to_host(laid.piece, err)))
+    laid.header_len = 0;
+    for (size_t i = 0; i < l->count; i++) {
+        if ((rc = hth_piece_at(&laid, l->pieces, i, 1, err)) ||
+                (report && (rc = load_where(l, &laid, i, err))))
             return rc;
         if (wanted_init(&w, &laid))
             return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to load");
-        rc = load_one(c, &w, list, err);
+        target.gpu = l->gpu[i];
+        rc = load_one(l->c, &w, report ? NULL : &target, err);
         if (!rc && report && !wanted_is_done(&w) && report_note(report, laid.piece))
             rc = hth_fail(err, HEARTH_ENOMEM, 0, "no memory for the list of missing keys");
         hth_rest_fini(&w.rest);
@@ -255,21 +276,34 @@ static int load_lay_all(struct hearth_checkpoint *c, const struct hearth_piece *
     return HEARTH_OK;
 }
 
+static int load_write(struct load *l, struct hearth_error *err)
+{
+    int rc = load_lay_all(l, NULL, err);
+
+    if (!rc)
+        rc = hth_to_run(&l->to, err);
+    if (!rc)
+        hth_crew_run(l->c->h->crew, &l->list);
+    hth_copies_fini(&l->list);
+    rc = hth_to_end(&l->to, rc, err);
+    return rc ? rc : hth_sources_same(l->c, err);
+}
+
 static int load_all(struct hearth_checkpoint *c, const struct hearth_piece *pieces, size_t count,
         uint32_t flags, struct hearth_report *report, struct hearth_error *err)
 {
-    struct hth_copies list = { 0 };
-    int rc = load_lay_all(c, pieces, count, report, NULL, err);
+    struct load l = { .c = c, .pieces = pieces, .count = count };
+    int rc;
 
+    if (!(l.gpu = calloc(count + 1, sizeof(*l.gpu))))
+        return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to load");
+    hth_to_begin(&l.to, c);
+    rc = load_lay_all(&l, report, err);
     if (!rc && report->count && !(flags & HEARTH_LOAD_PARTIAL))
         rc = report_fail(report, count, err);
     if (!rc)
-        rc = load_lay_all(c, pieces, count, NULL, &list, err);
-    if (!rc)
-        hth_crew_run(c->h->crew, &list);
-    if (!rc)
-        rc = hth_sources_same(c, err);
-    hth_copies_fini(&list);
+        rc = load_write(&l, err);
+    free(l.gpu);
     return rc;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A box of one stored piece into the caller's memory. From a slot it is one strided copy. From
+ * A box of one stored piece into the caller's memory. From a slot it is one strided copy, or what a
+ * GPU's copy engine does of it at once. From
  * another node the range of bytes that covers the box is fetched if the box is much of it, else
  * the box is halved along its slowest dimension, lower half first, so that chunks come in order:
  *
@@ -24,7 +25,8 @@ struct part {
     int64_t step[HTH_DIMS_MAX]; /* of the stored piece, elements */
     int64_t dst_step[HTH_DIMS_MAX];
     struct hth_box box; /* the whole one, to count dst from */
-    unsigned char *dst;
+    const struct hth_target *target;
+    const struct hth_item *item;
 };
 
 static uint64_t part_elements(const struct part *p, const struct hth_box *box)
@@ -50,30 +52,54 @@ static void part_cover(
     *len = (uint64_t)(last - first + 1) * p->elem;
 }
 
-static int part_copy(struct part *p, const struct hth_box *box, struct hth_copies *list,
-        struct hearth_error *err)
+static int part_to_host(struct part *p, const struct hth_box *box, void *dst,
+        const unsigned char *src, struct hearth_error *err)
 {
-    struct hth_copies now = { 0 };
+    struct hth_copies now = { 0 }, *list = p->source->local ? p->target->list : NULL;
     struct hth_strided s;
-    const unsigned char *src;
-    uint64_t off, len;
-    int64_t at = 0;
-    int plain, rc;
+    int plain = hth_strided_init(&s, p->elem, p->ndim, box->shape, p->dst_step, p->step);
+    int rc = hth_copies_add(list ? list : &now, dst, src, s.count * p->elem, plain ? NULL : &s);
 
-    part_cover(p, box, &off, &len);
-    if ((rc = hth_source_at(p->c, p->source, off, len, &src, err)))
-        return rc;
-    for (uint32_t i = 0; i < p->ndim; i++)
-        at += (box->offset[i] - p->box.offset[i]) * p->dst_step[i];
-    plain = hth_strided_init(&s, p->elem, p->ndim, box->shape, p->dst_step, p->step);
-    rc = hth_copies_add(list ? list : &now, p->dst + at * (int64_t)p->elem, src, s.count * p->elem,
-            plain ? NULL : &s);
     if (rc)
         hth_fail(err, rc, 0, "no memory for a list of copies");
     else if (!list)
         hth_crew_run(p->c->h->crew, &now);
     hth_copies_fini(&now);
     return rc;
+}
+
+static int part_to_device(struct part *p, const struct hth_box *box, const void *dst,
+        const unsigned char *src, struct hearth_error *err)
+{
+    struct hth_memory m = { .at = dst,
+        .elem = p->elem,
+        .ndim = p->ndim,
+        .shape = box->shape,
+        .strides = p->dst_step,
+        .key = p->item->key,
+        .key_len = p->item->key_len };
+
+    return hth_to_note(p->target->to, p->source, &m, p->target->gpu, src, p->step, err);
+}
+
+static int part_copy(struct part *p, const struct hth_box *box, struct hearth_error *err)
+{
+    unsigned char *dst = p->target->dst;
+    const unsigned char *src;
+    uint64_t off, len;
+    int64_t at = 0;
+    int rc = HEARTH_OK;
+
+    part_cover(p, box, &off, &len);
+    if (p->target->to)
+        rc = hth_to_ready(p->target->to, p->source, off, len, err);
+    if (rc || (rc = hth_source_at(p->c, p->source, off, len, &src, err)))
+        return rc;
+    for (uint32_t i = 0; i < p->ndim; i++)
+        at += (box->offset[i] - p->box.offset[i]) * p->dst_step[i];
+    dst += at * (int64_t)p->elem;
+    return p->target->gpu ? part_to_device(p, box, dst, src, err)
+                          : part_to_host(p, box, dst, src, err);
 }
 
 /* Much of the `len` bytes that the box lies in is wanted, or they come as one chunk anyhow. */
@@ -123,7 +149,7 @@ static int part_fetch(struct part *p, struct hearth_error *err)
             stack[depth++] = box;
             continue;
         }
-        rc = part_copy(p, &box, NULL, err);
+        rc = part_copy(p, &box, err);
     }
     free(stack);
     return rc;
@@ -158,20 +184,20 @@ int hth_part_cover(
 }
 
 int hth_read_part(struct hearth_checkpoint *c, const struct hth_entry *entry,
-        const struct hth_box *box, void *dst, const int64_t *dst_strides, struct hth_copies *list,
-        struct hearth_error *err)
+        const struct hth_box *box, const struct hth_target *target, struct hearth_error *err)
 {
     struct part p; /* its arrays are long, and used as far as there are dimensions */
 
     part_init(&p, entry, box);
     p.c = c;
     p.source = &c->source[entry->source];
-    p.dst = dst;
-    if (dst_strides && p.ndim)
-        memcpy(p.dst_step, dst_strides, p.ndim * sizeof(p.dst_step[0]));
+    p.target = target;
+    p.item = &entry->item;
+    if (target->strides && p.ndim)
+        memcpy(p.dst_step, target->strides, p.ndim * sizeof(p.dst_step[0]));
     else
         hth_c_order(p.ndim, box->shape, p.dst_step);
     if (!part_elements(&p, box))
         return HEARTH_OK;
-    return p.source->local ? part_copy(&p, box, list, err) : part_fetch(&p, err);
+    return p.source->local ? part_copy(&p, box, err) : part_fetch(&p, err);
 }

@@ -14,6 +14,7 @@ int hearth_read_box(struct hearth_checkpoint *ckpt, const struct hearth_item *it
         struct hearth_error *err)
 {
     const struct hth_entry *e;
+    struct hth_target target = { .dst = dst, .strides = dst_strides };
     struct hth_box box;
     int rc;
 
@@ -23,7 +24,7 @@ int hearth_read_box(struct hearth_checkpoint *ckpt, const struct hearth_item *it
         return hth_fail(err, HEARTH_EINVAL, 0, "offset, shape or dst is NULL");
     if ((rc = hth_box_check(&e->item, offset, shape, &box, err)))
         return rc;
-    if ((rc = hth_read_part(ckpt, e, &box, dst, dst_strides, NULL, err)))
+    if ((rc = hth_read_part(ckpt, e, &box, &target, err)))
         return rc;
     return hth_sources_same(ckpt, err);
 }

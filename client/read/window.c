@@ -260,6 +260,11 @@ int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t of
     return HEARTH_OK;
 }
 
+int hth_source_holds(const struct hth_source *s, uint64_t off, uint64_t len)
+{
+    return s->local || !s->window || !s->window->map || window_has(s->window, off, len);
+}
+
 int hth_read_data(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, void *dst,
         uint64_t len, struct hearth_error *err)
 {

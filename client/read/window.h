@@ -10,6 +10,8 @@
  * source. Bytes from elsewhere are checked against the table. */
 int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len,
         const unsigned char **out, struct hearth_error *err);
+/* 1: that call would make no other bytes unreadable. */
+int hth_source_holds(const struct hth_source *s, uint64_t off, uint64_t len);
 /* The same copied to dst[len], piece by piece. */
 int hth_read_data(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, void *dst,
         uint64_t len, struct hearth_error *err);

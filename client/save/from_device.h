@@ -7,18 +7,15 @@
 #ifndef HEARTH_CLIENT_FROM_DEVICE_H
 #define HEARTH_CLIENT_FROM_DEVICE_H
 
-#include "client/device/driver.h"
+#include "client/slots/devices.h"
 #include "client/slots/layout.h"
 
 struct hearth_save;
-struct hth_work_piece;
 
 /* The pieces of one call; its memory goes from save to save. */
 struct hth_from_list {
-    const struct hth_driver *driver; /* that the process has loaded; NULL: none that can be used */
-    struct hearth_error why;         /* then: why not; code 0: there is none */
-    struct hth_work_piece *piece;
-    size_t count, room;
+    struct hth_devices devices;
+    struct hth_device_list noted;
 };
 
 /* A call begins: asks once which driver the process has. */

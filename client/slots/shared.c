@@ -177,6 +177,11 @@ static int shared_count_view(struct hth_shared *s, uint64_t stay, uint64_t more)
     return 0;
 }
 
+void hth_shared_hold(struct hth_shared *s)
+{
+    atomic_fetch_add(&s->users, 1);
+}
+
 int hth_shared_view(struct hth_shared *s, struct hearth_error *err)
 {
     int why = 0;
@@ -192,7 +197,7 @@ int hth_shared_view(struct hth_shared *s, struct hearth_error *err)
     if (why)
         return hth_fail(
                 err, HEARTH_ENOMEM, why, "map an object for children too: %s", strerror(why));
-    atomic_fetch_add(&s->users, 1);
+    hth_shared_hold(s);
     return HEARTH_OK;
 }
 

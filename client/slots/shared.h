@@ -29,7 +29,9 @@ struct hth_shared {
  * when it fails. hth_shared_put() */
 int hth_shared_get(struct hearth *h, struct hth_lease *lease, int fd, uint64_t bytes,
         struct hth_shared **out, struct hearth_error *err);
-/* One more user of what the caller uses. Until the last of these, a child of a fork inherits the
+/* One more user of what the caller uses. hth_shared_put() */
+void hth_shared_hold(struct hth_shared *s);
+/* The same, and until the last of these, a child of a fork inherits the
  * mapping. hth_shared_view_put() */
 int hth_shared_view(struct hth_shared *s, struct hearth_error *err);
 void hth_shared_view_put(struct hth_shared *s);

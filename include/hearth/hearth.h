@@ -104,8 +104,15 @@ HEARTH_API int hearth_recover(struct hearth *h, const struct hearth_recover_opts
  *
  * Errors   HEARTH_ENOENT   keys that are not there (up to ten by name)
  *          HEARTH_ECORRUPT a chunk is wrong and no other copy exists: object, chunk, node
- *          All keys and boxes are looked up first: where one is missing or does not match, nothing was
- *          written. What fails later, on the way from another node, may leave targets partly written.
+ *          HEARTH_EUNSUPPORTED  a graph is being captured in the stream of the copies to a GPU
+ *          HEARTH_EIO, ...  a copy to a GPU has failed: key, GPU and the driver's number
+ *          All keys and boxes are looked up first: where one is missing or does not match, nothing
+ *          was written. What fails later, on the way from another node or to a GPU, may leave
+ *          targets partly written.
+ * GPU memory  `data` may lie there (HEARTH_CUDA, or the driver says so), with any strides. Bytes
+ *          are verified before they are copied to it. The copies start after what is in the default
+ *          stream of each GPU at the call, which returns when all have arrived;
+ *          hearth_checkpoint_stream() (<hearth/read.h>) names another stream.
  * Cost     A key that is not wholly in this rank's own objects makes the tables of all objects be
  *          read, once for the checkpoint
  */
@@ -145,8 +152,7 @@ HEARTH_API int hearth_save_begin(struct hearth *h, uint64_t step, uint64_t bytes
  * then.
  * Errors: HEARTH_EINVAL naming the key, also where this box of it is in the rank's save already
  * (pieces without elements aside), and nothing was added; HEARTH_ENOSPC past the bytes of begin
- * (nothing was copied); HEARTH_ESTATE after byte strings in the same object; HEARTH_EUNSUPPORTED
- * naming the key for GPU memory with more than three dimensions of strides; HEARTH_EIO naming key,
+ * (nothing was copied); HEARTH_ESTATE after byte strings in the same object; HEARTH_EIO naming key,
  * GPU and the driver's number: if that happens after copies began, the save has failed. */
 HEARTH_API int hearth_save_add(struct hearth_save *save, const struct hearth_piece *pieces,
         size_t count, struct hearth_error *err);

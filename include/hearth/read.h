@@ -68,6 +68,28 @@ HEARTH_API int hearth_checkpoint_open(struct hearth *h, uint64_t step,
 HEARTH_API int hearth_checkpoint_id(
         const struct hearth_checkpoint *ckpt, struct hearth_save_id *out, struct hearth_error *err);
 
+/*
+ * GPU memory: the stream (CUstream, hipStream_t) for all calls of hearth_load() and
+ * hearth_read_boxes() that follow. Their copies to GPUs start after what is in `stream` at the
+ * call, which returns when host memory is written and the copies are enqueued. All that is enqueued
+ * in `stream` after it starts after the copies. The mappings that these read stay until they are
+ * done, also where the checkpoint is closed before. `stream` is borrowed until another one is set.
+ *
+ * NULL, as at first: copies start after what is in the default stream of each GPU, and the call
+ * returns when all bytes have arrived. The default stream as a stream is CU_STREAM_LEGACY (1), that
+ * of a thread CU_STREAM_PER_THREAD (2).
+ *
+ * Waits    This call for nothing. Those that load until the last bytes are in the two buffers of
+ *          16 MiB of their GPU, or with NULL until they have arrived, at most opts.save_ms.
+ * Errors   of the calls that load:
+ *          HEARTH_ETIMEOUT      the copies were not that far in opts.save_ms
+ *          HEARTH_EUNSUPPORTED  `stream` is being captured into a graph
+ *          others               a copy has failed: key, GPU and the driver's number. A copy that
+ *                               fails after the call has returned is a warning in the log.
+ */
+HEARTH_API int hearth_checkpoint_stream(
+        struct hearth_checkpoint *ckpt, void *stream, struct hearth_error *err);
+
 /* One item as the object has it. Pointers live as long as the checkpoint, and it is one of that
  * checkpoint alone: any other refuses it with HEARTH_EINVAL, also one of the same save. */
 struct hearth_item {
@@ -125,8 +147,8 @@ HEARTH_API int hearth_view_open(struct hearth_checkpoint *ckpt, const struct hea
 HEARTH_API void hearth_view_close(struct hearth *h, struct hearth_view *view);
 
 /* The box [offset, offset + shape) of a piece, [ndim] elements each and counted in the piece, into
- * dst with dst_strides (elements; NULL: C order). Of an object that only a peer holds the bytes
- * are fetched, not the object. */
+ * dst (host memory) with dst_strides (elements; NULL: C order). Of an object that only a peer holds
+ * the bytes are fetched, not the object. */
 HEARTH_API int hearth_read_box(struct hearth_checkpoint *ckpt, const struct hearth_item *item,
         const int64_t *offset, const int64_t *shape, void *dst, const int64_t *dst_strides,
         struct hearth_error *err);
@@ -148,6 +170,8 @@ struct hearth_box {
     const int64_t *offset, *shape; /* [ndim] in the piece */
     void *dst;
     const int64_t *dst_strides; /* elements; NULL: C order */
+    uint32_t memory;            /* enum hearth_memory, of dst; as of a piece of hearth_load() */
+    uint32_t reserved;          /* 0 */
 };
 HEARTH_SIZED(hearth_box);
 #define HEARTH_BOX_INIT HEARTH_INIT(hearth_box)

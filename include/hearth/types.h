@@ -35,7 +35,7 @@ enum hearth_leave {
 
 enum hearth_memory {
     HEARTH_HOST = 0,
-    HEARTH_CUDA = 10, /* of a GPU, CUDA's or HIP's, in what saves; HEARTH_EUNSUPPORTED in loads */
+    HEARTH_CUDA = 10, /* of a GPU, CUDA's or HIP's */
 };
 
 /* A piece of a tensor. Shapes, strides and offsets in elements, [ndim] each. */

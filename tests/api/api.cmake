@@ -27,21 +27,24 @@ foreach(module hearth_engine_module hearth_tcp_module) # opened at run time
 endforeach()
 hearth_case(api.pages unit COMMAND ${CMAKE_CURRENT_LIST_DIR}/pages.sh $<TARGET_FILE:pages>)
 
-# Saves of GPU memory, over the driver of the tests.
-foreach(unit gpu gpu_wrong gpu_pace)
+# Saves and loads of GPU memory, over the driver of the tests.
+foreach(unit gpu gpu_wrong gpu_pace gpu_load)
   target_link_libraries(test_api_${unit} PRIVATE fakegpu)
 endforeach()
 target_link_libraries(stress_gpu PRIVATE fakegpu)
-add_executable(test_api_gpu_hip ${CMAKE_CURRENT_LIST_DIR}/test_gpu.c)
-target_link_libraries(test_api_gpu_hip PRIVATE
-  support hearth_build criteria ${JANSSON_LIBRARIES} fakehip)
-if(TARGET asan_criterion)
-  target_sources(test_api_gpu_hip PRIVATE $<TARGET_OBJECTS:asan_criterion>)
-endif()
-if(NOT HEARTH_SANITIZE STREQUAL "thread")
-  hearth_case(api.gpu_hip unit COMMAND test_api_gpu_hip)
-  foreach(profile 12.8 12.0 kernel-6.12 gh200)
-    hearth_case(api.gpu_${profile} unit
-      COMMAND ${CMAKE_COMMAND} -E env FAKEGPU_PROFILE=${profile} $<TARGET_FILE:test_api_gpu>)
-  endforeach()
-endif()
+foreach(unit gpu gpu_load)
+  add_executable(test_api_${unit}_hip ${CMAKE_CURRENT_LIST_DIR}/test_${unit}.c)
+  target_link_libraries(test_api_${unit}_hip PRIVATE
+    support hearth_build criteria ${JANSSON_LIBRARIES} fakehip)
+  if(TARGET asan_criterion)
+    target_sources(test_api_${unit}_hip PRIVATE $<TARGET_OBJECTS:asan_criterion>)
+  endif()
+  if(NOT HEARTH_SANITIZE STREQUAL "thread")
+    hearth_case(api.${unit}_hip unit COMMAND test_api_${unit}_hip)
+    foreach(profile 12.8 12.0 kernel-6.12 gh200)
+      hearth_case(api.${unit}_${profile} unit
+        COMMAND ${CMAKE_COMMAND} -E env FAKEGPU_PROFILE=${profile}
+          $<TARGET_FILE:test_api_${unit}>)
+    endforeach()
+  endif()
+endforeach()

@@ -175,6 +175,11 @@ static int ckpt_id(void)
     return hearth_checkpoint_id(scene.old, &id, err);
 }
 
+static int ckpt_stream(void)
+{
+    return hearth_checkpoint_stream(scene.old, NULL, err);
+}
+
 static int ckpt_objects(void)
 {
     return hearth_checkpoint_objects(scene.old) == 0;
@@ -389,6 +394,7 @@ const struct call calls_own[] = { { .name = "hearth_save_begin", .make = save_be
     { .name = "hearth_log_poll", .make = log_poll },
     { .name = "hearth_checkpoint_info", .make = ckpt_info },
     { .name = "hearth_checkpoint_id", .make = ckpt_id },
+    { .name = "hearth_checkpoint_stream", .make = ckpt_stream },
     { .name = "hearth_checkpoint_objects", .make = ckpt_objects },
     { .name = "hearth_item_at", .make = item_at },
     { .name = "hearth_item_find", .make = item_find },

@@ -445,7 +445,7 @@ _Static_assert(sizeof(struct hearth_find_opts) == 24, "hearth_find_opts");
 _Static_assert(sizeof(struct hearth_bootstrap) == 32, "hearth_bootstrap");
 _Static_assert(sizeof(struct hearth_piece) == 80, "hearth_piece");
 _Static_assert(sizeof(struct hearth_bytes) == 40, "hearth_bytes");
-_Static_assert(sizeof(struct hearth_box) == 64, "hearth_box");
+_Static_assert(sizeof(struct hearth_box) == 72, "hearth_box");
 _Static_assert(sizeof(struct hearth_range) == 40, "hearth_range");
 _Static_assert(sizeof(struct hearth_view) == 48, "hearth_view");
 _Static_assert(sizeof(struct hearth_kept) == 72, "hearth_kept");

@@ -206,18 +206,23 @@ static uint64_t next(uint64_t *state, uint64_t most)
     return (*state >> 33) % most + 1;
 }
 
-/* All parts of a copy, done by the processor. */
+/* All parts of a copy, done by the processor, in random sizes. */
 static void copy_in_parts(const struct hth_device_copy *whole, uint64_t *state)
 {
     for (uint64_t off = 0; off < hth_device_bytes(whole);) {
         struct hth_device_copy c;
-        uint64_t n = hth_device_part(whole, off, next(state, 700), &c);
-        unsigned char *to = c.host;
+        uint64_t most = next(state, 700), reach = next(state, 3000);
+        uint64_t n = hth_device_part(whole, off, most, reach, &c);
+        unsigned char *host = c.host;
 
         cr_assert(gt(u64, n, 0));
+        cr_assert(le(u64, n, most));
+        cr_assert(le(
+                u64, (c.planes - 1) * c.host_plane + (c.rows - 1) * c.host_row + c.width, reach));
+        cr_assert(eq(ptr, c.host, hth_device_host(whole, off)));
         for (uint64_t p = 0; p < c.planes; p++)
-            for (uint64_t row = 0; row < c.rows; row++, to += c.width)
-                memcpy(to,
+            for (uint64_t row = 0; row < c.rows; row++)
+                memcpy(host + p * c.host_plane + row * c.host_row,
                         (const char *)(uintptr_t)(c.device + p * c.device_plane +
                                                   row * c.device_row),
                         c.width);
@@ -225,52 +230,97 @@ static void copy_in_parts(const struct hth_device_copy *whole, uint64_t *state)
     }
 }
 
-Test(parts, a_tensor_in_parts_of_any_size_is_the_tensor)
+/* Strides of dimensions in a random order, some with gaps. Returns the elements that they span. */
+static int64_t strides_random(
+        uint64_t *state, uint32_t ndim, const int64_t *shape, int shuffle, int64_t *out)
 {
-    static unsigned char from[200000], to[20000];
-    uint64_t state = 1;
+    uint32_t order[8];
+    int64_t step = 1;
+
+    for (uint32_t i = 0; i < ndim; i++)
+        order[i] = ndim - 1 - i;
+    for (uint32_t i = ndim; shuffle && i > 1; i--) {
+        uint32_t j = (uint32_t)next(state, i) - 1, was = order[i - 1];
+
+        order[i - 1] = order[j];
+        order[j] = was;
+    }
+    for (uint32_t i = 0; i < ndim; i++) {
+        step = step + (next(state, 3) == 1 ? (int64_t)next(state, 3) : 0);
+        out[order[i]] = step;
+        step *= shape[order[i]];
+    }
+    return step;
+}
+
+Test(parts, a_tensor_of_any_strides_in_parts_of_any_size_is_the_tensor)
+{
+    static unsigned char from[4000000], to[4000000];
+    uint64_t state = 1, most_copies = 0;
 
     for (size_t i = 0; i < sizeof(from); i++)
         from[i] = (unsigned char)(i * 131 >> 3);
     for (int round = 0; round < 3000; round++) {
-        int64_t shape[3], strides[3];
+        uint32_t ndim = (uint32_t)next(&state, 7), elem = 1u << (next(&state, 5) - 1);
+        int64_t shape[8], host[8], steps[8], first = 0, elements = 1, span;
+        struct hth_device_shape s;
         struct hth_device_copy c;
-        size_t at = 0;
 
-        for (int d = 2, step = 1; d >= 0; d--) {
-            shape[d] = (int64_t)next(&state, 9);
-            step = step * (int)next(&state, 2) + (int)next(&state, 2) - 1;
-            strides[d] = step;
-            step *= (int)shape[d];
-        }
-        if (hth_device_shape(&c, 4, 3, shape, strides))
+        for (uint32_t d = 0; d < ndim; d++)
+            elements *= shape[d] = (int64_t)next(&state, 4);
+        span = strides_random(&state, ndim, shape, next(&state, 2) == 1, steps);
+        if (span * elem > (int64_t)sizeof(from) ||
+                strides_random(&state, ndim, shape, 0, host) * elem > (int64_t)sizeof(to))
             continue;
-        cr_assert(eq(u64, hth_device_bytes(&c), (uint64_t)(4 * shape[0] * shape[1] * shape[2])));
-        c.host = to;
-        c.device = (uintptr_t)from;
-        copy_in_parts(&c, &state);
-        for (int64_t i = 0; i < shape[0]; i++)
-            for (int64_t j = 0; j < shape[1]; j++)
-                for (int64_t k = 0; k < shape[2]; k++, at += 4)
-                    cr_assert(zero(int,
-                            memcmp(to + at,
-                                    from + 4 * (i * strides[0] + j * strides[1] + k * strides[2]),
-                                    4)));
+        for (uint32_t d = 0; d < ndim; d++)
+            if (next(&state, 6) == 1) { /* backwards */
+                first += (shape[d] - 1) * steps[d];
+                steps[d] = -steps[d];
+            } else if (next(&state, 12) == 1) { /* the same elements again */
+                steps[d] = 0;
+            }
+        hth_device_shape(&s, elem, ndim, shape, host, steps);
+        most_copies = s.copies > most_copies ? s.copies : most_copies;
+        for (uint64_t i = 0; i < s.copies; i++) {
+            hth_device_shape_at(&s, i, to, (uintptr_t)(from + first * elem), &c);
+            copy_in_parts(&c, &state);
+        }
+        for (int64_t e = 0; e < elements; e++) {
+            int64_t rest = e, at_host = 0, at_device = first;
+
+            for (uint32_t d = ndim; d-- > 0; rest /= shape[d]) {
+                at_host += rest % shape[d] * host[d];
+                at_device += rest % shape[d] * steps[d];
+            }
+            cr_assert(zero(int, memcmp(to + at_host * elem, from + at_device * elem, elem)),
+                    "round %d", round);
+        }
     }
+    cr_expect(gt(u64, most_copies, 1));
 }
 
-Test(parts, what_a_copy_engine_cannot_do_is_refused)
+static void shape_is(uint32_t ndim, const int64_t *shape, const int64_t *steps, uint64_t copies,
+        uint64_t width, uint64_t rows, uint64_t planes)
+{
+    struct hth_device_shape s;
+
+    hth_device_shape(&s, 4, ndim, shape, NULL, steps);
+    cr_expect(eq(u64, s.copies, copies));
+    cr_expect(eq(u64, s.copy.width, width));
+    cr_expect(eq(u64, s.copy.rows, rows));
+    cr_expect(eq(u64, s.copy.planes, planes));
+}
+
+Test(parts, a_tensor_is_as_few_copies_as_it_can_be)
 {
     static const int64_t four[] = { 2, 2, 2, 2 }, gaps[] = { 1000, 100, 20, 3 };
-    static const int64_t two[] = { 4, 4 }, back[] = { -4, 1 }, same[] = { 0, 1 };
-    static const int64_t dense[] = { 8, 4, 2, 1 };
-    struct hth_device_copy c;
+    static const int64_t dense[] = { 8, 4, 2, 1 }, apart[] = { 1000, 100, 10, 1 };
+    static const int64_t five[] = { 3, 7, 2, 4, 5 }, more[] = { 100000, 9000, 500, 30, 2 };
 
-    cr_expect(lt(int, hth_device_shape(&c, 4, 4, four, gaps), 0));
-    cr_expect(lt(int, hth_device_shape(&c, 4, 2, two, back), 0));
-    cr_expect(lt(int, hth_device_shape(&c, 4, 2, two, same), 0));
-    must(hth_device_shape(&c, 4, 4, four, dense));
-    cr_expect(eq(u64, c.width, 64));
-    must(hth_device_shape(&c, 4, 0, NULL, NULL));
-    cr_expect(eq(u64, c.width, 4));
+    shape_is(0, NULL, NULL, 1, 4, 1, 1);
+    shape_is(4, four, dense, 1, 64, 1, 1);
+    shape_is(4, four, NULL, 1, 64, 1, 1);
+    shape_is(4, four, apart, 2, 8, 2, 2);
+    shape_is(4, four, gaps, 4, 4, 2, 2);
+    shape_is(5, five, more, 24, 4, 5, 7); /* 3 * 2 * 4 copies: the longest are in them */
 }
