@@ -26,15 +26,19 @@ static const struct hth_library *choice_library(
 
 static void choice_notes(const struct hth_machine *machine, struct choice *out)
 {
-    const struct hth_interface *i = hth_machine_interface_of(machine, out->bind);
+    char one[HTH_BIND_TEXT];
 
     if (hth_address_reach(out->bind) == HTH_REACH_LOOPBACK)
         snprintf(out->note, sizeof(out->note),
                 "%s is loopback: only ranks of this node take part; HEARTH_BIND names the address "
                 "for the others",
                 out->bind);
-    else if (i && strcmp(i->state, "down") == 0)
-        snprintf(out->note, sizeof(out->note), "interface %s of %s is down", i->name, out->bind);
+    for (const char *at = out->bind; hth_bind_next(&at, one) && !out->note[0];) {
+        const struct hth_interface *i = hth_machine_interface_of(machine, one);
+
+        if (i && strcmp(i->state, "down") == 0)
+            snprintf(out->note, sizeof(out->note), "interface %s of %s is down", i->name, one);
+    }
 }
 
 static void better_add(struct choice *out, const struct hth_offer *offer, const char *transport,

@@ -3,6 +3,8 @@
 
 #include "core/base/bytes.h"
 #include "core/base/fail.h"
+#include "core/base/network.h"
+#include "core/format/epoch.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -14,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define BLOB_VERSION 1u
+enum blob_version { BLOB_ONE = 1, BLOB_SEVERAL = HTH_ADDR_SEVERAL };
 
 socklen_t hth_addr_len(const union hth_addr *a)
 {
@@ -164,47 +166,135 @@ int hth_addr_local(const char *bind, uint16_t port, union hth_addr *out, struct 
     return HEARTH_OK;
 }
 
+_Static_assert(HTH_ADDRS == HTH_BINDS, "one each");
+
+int hth_addrs_local(
+        const char *binds, uint16_t port, struct hth_addrs *out, struct hearth_error *err)
+{
+    char one[HTH_BIND_TEXT];
+    int rc;
+
+    out->count = 0;
+    if (!binds || !strchr(binds, ',')) {
+        out->count = 1;
+        return hth_addr_local(binds, port, &out->at[0], err);
+    }
+    if (hth_address_reach(binds) == HTH_REACH_NONE)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "'%s' is no list of different numeric addresses to listen on: give up to %d, all "
+                "IPv4 or all IPv6, and all on or all off loopback",
+                binds, HTH_BINDS);
+    while (hth_bind_next(&binds, one))
+        if ((rc = hth_addr_local(one, port, &out->at[out->count++], err)))
+            return rc;
+    return HEARTH_OK;
+}
+
+void hth_addrs_set_port(struct hth_addrs *a, uint16_t port)
+{
+    for (uint32_t i = 0; i < a->count; i++)
+        a->at[i].in.sin_port = htons(port); /* sin6_port lies at the same place */
+}
+
+/* ---- blobs ---- */
+
+static void *ip_of(union hth_addr *a, size_t *out_len)
+{
+    *out_len = a->sa.sa_family == AF_INET6 ? 16 : 4;
+    return a->sa.sa_family == AF_INET6 ? (void *)&a->in6.sin6_addr : (void *)&a->in.sin_addr;
+}
+
+uint32_t hth_addrs_pack(const struct hth_addrs *a, unsigned char *out)
+{
+    uint32_t len = 4;
+
+    out[0] = a->count > 1 ? BLOB_SEVERAL : BLOB_ONE;
+    out[1] = a->at[0].sa.sa_family == AF_INET6 ? 6 : 4;
+    hth_put16(out + 2, ntohs(a->at[0].in.sin_port));
+    for (uint32_t i = 0; i < a->count; i++) {
+        union hth_addr one = a->at[i];
+        size_t size;
+        const void *ip = ip_of(&one, &size);
+
+        memcpy(out + len, ip, size);
+        len += (uint32_t)size;
+    }
+    return len;
+}
+
 uint32_t hth_addr_pack(const union hth_addr *a, unsigned char *out)
 {
-    out[0] = BLOB_VERSION;
-    if (a->sa.sa_family == AF_INET6) {
-        out[1] = 6;
-        hth_put16(out + 2, ntohs(a->in6.sin6_port));
-        memcpy(out + 4, &a->in6.sin6_addr, 16);
-        return 20;
+    return hth_addrs_pack(&(struct hth_addrs){ .at = { *a }, .count = 1 }, out);
+}
+
+static int blob_is_none(struct hearth_error *err)
+{
+    return hth_fail(err, HEARTH_EINVAL, 0, "this is no IP address with a port");
+}
+
+/* What no encoder writes is refused. `all`: the blob's addresses, in order. */
+static int blob_read(
+        const unsigned char *blob, uint32_t len, struct hth_addrs *all, struct hearth_error *err)
+{
+    uint32_t size;
+
+    if (!blob || len < 4 || (blob[0] != BLOB_ONE && blob[0] != BLOB_SEVERAL) ||
+            (blob[1] != 4 && blob[1] != 6) || !hth_get16(blob + 2))
+        return blob_is_none(err);
+    size = blob[1] == 4 ? 4 : 16;
+    all->count = (len - 4) / size;
+    if ((len - 4) % size || all->count > HTH_ADDRS || all->count < blob[0] ||
+            (blob[0] == BLOB_ONE && all->count > 1))
+        return blob_is_none(err);
+    for (uint32_t i = 0; i < all->count; i++) {
+        union hth_addr *a = &all->at[i];
+        size_t unused;
+
+        memset(a, 0, sizeof(*a));
+        a->sa.sa_family = blob[1] == 4 ? AF_INET : AF_INET6;
+        a->in.sin_port = htons(hth_get16(blob + 2));
+        memcpy(ip_of(a, &unused), blob + 4 + i * size, size);
+        for (uint32_t k = 0; k < i; k++)
+            if (!memcmp(blob + 4 + i * size, blob + 4 + k * size, size))
+                return blob_is_none(err);
+        if (hth_addr_is_wildcard(a))
+            return hth_fail(err, HEARTH_EINVAL, 0, "the peer's address is a wildcard");
     }
-    out[1] = 4;
-    hth_put16(out + 2, ntohs(a->in.sin_port));
-    memcpy(out + 4, &a->in.sin_addr, 4);
-    return 8;
+    return HEARTH_OK;
+}
+
+int hth_addrs_unpack(const unsigned char *blob, uint32_t len, const struct hth_addrs *self,
+        struct hth_addrs *out, struct hearth_error *err)
+{
+    struct hth_addrs all;
+    int rc = blob_read(blob, len, &all, err);
+
+    if (rc)
+        return rc;
+    if (all.at[0].sa.sa_family != self->at[0].sa.sa_family)
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "the peer's address and ours are of different kinds: one is IPv4, one is IPv6");
+    for (uint32_t i = 0; i < all.count; i++) {
+        struct sockaddr_in6 *in6 = &all.at[i].in6;
+
+        /* the peer's own scope id has no meaning here */
+        if (in6->sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr))
+            in6->sin6_scope_id = self->at[i % self->count].in6.sin6_scope_id;
+    }
+    *out = all;
+    return HEARTH_OK;
 }
 
 int hth_addr_unpack(const unsigned char *blob, uint32_t len, const union hth_addr *self,
         union hth_addr *out, struct hearth_error *err)
 {
-    union hth_addr a = { 0 };
+    const struct hth_addrs own = { .at = { *self }, .count = 1 };
+    struct hth_addrs all;
+    int rc = hth_addrs_unpack(blob, len, &own, &all, err);
 
-    if (!blob || len < 4 || blob[0] != BLOB_VERSION || !hth_get16(blob + 2))
-        return hth_fail(err, HEARTH_EINVAL, 0, "this is no IP address with a port");
-    if (blob[1] == 4 && len == 8) {
-        a.in.sin_family = AF_INET;
-        a.in.sin_port = htons(hth_get16(blob + 2));
-        memcpy(&a.in.sin_addr, blob + 4, 4);
-    } else if (blob[1] == 6 && len == 20) {
-        a.in6.sin6_family = AF_INET6;
-        a.in6.sin6_port = htons(hth_get16(blob + 2));
-        memcpy(&a.in6.sin6_addr, blob + 4, 16);
-    } else {
-        return hth_fail(err, HEARTH_EINVAL, 0, "this is no IP address with a port");
-    }
-    if (hth_addr_is_wildcard(&a))
-        return hth_fail(err, HEARTH_EINVAL, 0, "the peer's address is a wildcard");
-    if (a.sa.sa_family != self->sa.sa_family)
-        return hth_fail(err, HEARTH_EINVAL, 0,
-                "the peer's address and ours are of different kinds: one is IPv4, one is IPv6");
-    if (a.sa.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&a.in6.sin6_addr))
-        a.in6.sin6_scope_id =
-                self->in6.sin6_scope_id; /* the peer's own scope id has no meaning here */
-    *out = a;
-    return HEARTH_OK;
+    if (!rc && all.count > 1)
+        rc = blob_is_none(err);
+    if (!rc)
+        *out = all.at[0];
+    return rc;
 }

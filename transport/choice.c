@@ -25,17 +25,29 @@ static const char *rdma_address(const struct hth_machine *m, char out[64])
     return out;
 }
 
+/* The first of the addresses that no interface has; NULL: each is on one. */
+static const char *choice_missing(const struct hth_network *network,
+        const struct hth_machine *machine, char out[HTH_BIND_TEXT])
+{
+    const char *at = network->bind;
+
+    while (hth_bind_next(&at, out))
+        if (hth_address_reach(out) == HTH_REACH_OTHERS && !hth_machine_interface_of(machine, out))
+            return out;
+    return NULL;
+}
+
 /* Why this machine or the library cannot use the provider on this address; out "": it can. */
 static int choice_refused_here(const struct hth_network *network, const struct hth_machine *machine,
         const struct hth_library *library, char *out, size_t len)
 {
     const struct hth_interface *own = hth_machine_interface_of(machine, network->bind);
     const struct hth_offer *offer = offer_of(library, network->provider);
-    char address[64];
+    char address[64], one[HTH_BIND_TEXT];
 
     out[0] = '\0';
-    if (hth_address_reach(network->bind) == HTH_REACH_OTHERS && !own)
-        snprintf(out, len, "no interface of this machine has the address %.64s", network->bind);
+    if (choice_missing(network, machine, one))
+        snprintf(out, len, "no interface of this machine has the address %s", one);
     else if (!library->answered)
         snprintf(out, len, "%.600s", library->why);
     else if (offer && offer->against[0])

@@ -114,7 +114,7 @@ const struct hth_interface *hth_machine_interface_of(
         const struct hth_machine *m, const char *address)
 {
     unsigned char want[16], have[16];
-    size_t len = address_parse(address, strlen(address), want);
+    size_t len = address_parse(address, strcspn(address, ","), want);
 
     for (unsigned i = 0; len && i < m->interfaces; i++) {
         const char *at = m->interface[i].addresses;

@@ -47,8 +47,8 @@ struct hth_machine {
  * file `addresses`. What cannot be read is empty or -1. */
 void hth_machine_look(const char *root, struct hth_machine *out);
 void hth_machine_fini(struct hth_machine *m);
-/* The interface of this name, or the one that has this address, however that is written; NULL:
- * none. */
+/* The interface of this name, or the one that has this address, or the first of these, however it
+ * is written; NULL: none. */
 const struct hth_interface *hth_machine_interface(const struct hth_machine *m, const char *name);
 const struct hth_interface *hth_machine_interface_of(
         const struct hth_machine *m, const char *address);

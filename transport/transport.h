@@ -49,9 +49,10 @@ enum hth_transport_caps {
 #define HTH_PROVIDER_DEFAULT "tcp" /* of both backends */
 
 struct hth_transport_opts {
-    const char
-            *bind; /* numeric address to listen on, "127.0.0.1" or "::1"; mandatory, no wildcard */
-    uint16_t port; /* 0: any */
+    /* numeric address to listen on, "127.0.0.1" or "::1"; mandatory, no wildcard. tcp: or a list of
+     * them with commas between (core/base/network.h) */
+    const char *bind;
+    uint16_t port;        /* 0: any */
     const char *provider; /* backend's own: "tcp", "verbs"; NULL: HTH_PROVIDER_DEFAULT */
     const char *device;   /* interface name; NULL: the one that has `bind` */
     const char *const

@@ -184,8 +184,10 @@ static int check_network(const struct hearth_opts *o, struct hearth_error *err)
 
     if (o->bind && hth_address_reach(o->bind) == HTH_REACH_NONE)
         return hth_fail(err, HEARTH_EINVAL, 0,
-                "bind is '%.64s': give a numeric address of this node, as 10.0.0.1 or fd00::1",
-                o->bind);
+                "bind is '%.192s': give a numeric address of this node, as 10.0.0.1 or fd00::1, or "
+                "up to %d different ones with commas between, of one kind and all on or all off "
+                "loopback",
+                o->bind, HTH_BINDS);
     if (o->bind && hth_address_reach(o->bind) == HTH_REACH_WILDCARD)
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "bind is '%.64s', which is every address: give the one that the job's nodes share",

@@ -58,22 +58,11 @@ static int differs(const struct hearth *h, const char *name, const char *asked, 
             name, asked, h->engine, has[0] ? has : "none", remedy(h, how, sizeof(how)));
 }
 
-static int same_address(const char *a, const char *b)
-{
-    unsigned char x[16], y[16];
-
-    if (inet_pton(AF_INET, a, x) == 1 && inet_pton(AF_INET, b, y) == 1)
-        return !memcmp(x, y, 4);
-    if (inet_pton(AF_INET6, a, x) == 1 && inet_pton(AF_INET6, b, y) == 1)
-        return !memcmp(x, y, 16);
-    return !strcmp(a, b);
-}
-
 static int text_agrees(const struct hearth *h, const struct hth_option *option, const char *has,
         struct hearth_error *err)
 {
     const char *asked = hth_option_text(option, &h->wants);
-    int same = !asked || (option->kind == HTH_OPTION_ADDRESS ? same_address(asked, has)
+    int same = !asked || (option->kind == HTH_OPTION_ADDRESS ? hth_binds_equal(asked, has)
                                                              : !strcmp(asked, has));
 
     /* `auto` left the choice to the engine, so any transport of the engine agrees with it. */

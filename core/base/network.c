@@ -31,7 +31,41 @@ static const struct {
     const char *transport, *provider;
 } guarded[] = { { "ofi", "verbs" }, { "ofi", "efa" }, { "ofi", "efa-direct" }, { "ofi", "cxi" } };
 
-enum hth_reach hth_address_reach(const char *text)
+int hth_bind_next(const char **at, char out[HTH_BIND_TEXT])
+{
+    size_t len = strcspn(*at, ",");
+
+    if (!**at)
+        return 0;
+    snprintf(out, HTH_BIND_TEXT, "%.*s", (int)len, *at);
+    *at += len + ((*at)[len] == ',');
+    return 1;
+}
+
+/* An address as bytes; returns how many, 0: it is none. */
+static size_t address_bytes(const char *text, unsigned char out[16])
+{
+    if (inet_pton(AF_INET, text, out) == 1)
+        return 4;
+    return inet_pton(AF_INET6, text, out) == 1 ? 16 : 0;
+}
+
+int hth_binds_equal(const char *a, const char *b)
+{
+    char one[HTH_BIND_TEXT], other[HTH_BIND_TEXT];
+    unsigned char x[16], y[16];
+    int more, more_too;
+
+    while ((more = hth_bind_next(&a, one)) & (more_too = hth_bind_next(&b, other))) {
+        size_t len = address_bytes(one, x);
+
+        if (len ? address_bytes(other, y) != len || memcmp(x, y, len) : strcmp(one, other))
+            return 0;
+    }
+    return !more && !more_too;
+}
+
+static enum hth_reach one_reach(const char *text)
 {
     struct in6_addr v6;
     struct in_addr v4;
@@ -45,6 +79,31 @@ enum hth_reach hth_address_reach(const char *text)
                : IN6_IS_ADDR_LOOPBACK(&v6)  ? HTH_REACH_LOOPBACK
                                             : HTH_REACH_OTHERS;
     return HTH_REACH_NONE;
+}
+
+enum hth_reach hth_address_reach(const char *list)
+{
+    unsigned char own[HTH_BINDS][16];
+    char one[HTH_BIND_TEXT];
+    enum hth_reach all = HTH_REACH_NONE;
+    size_t len = 0, count = 0;
+
+    if (!list[0] || list[strlen(list) - 1] == ',')
+        return HTH_REACH_NONE;
+    for (const char *at = list; hth_bind_next(&at, one); count++) {
+        enum hth_reach reach = one_reach(one);
+
+        if (count == HTH_BINDS || reach == HTH_REACH_NONE || (count && reach != all))
+            return HTH_REACH_NONE;
+        all = reach;
+        if (count && address_bytes(one, own[count]) != len)
+            return HTH_REACH_NONE;
+        len = address_bytes(one, own[count]);
+        for (size_t i = 0; i < count; i++)
+            if (!memcmp(own[i], own[count], len))
+                return HTH_REACH_NONE;
+    }
+    return count > 1 && all == HTH_REACH_WILDCARD ? HTH_REACH_NONE : all;
 }
 
 /* Fabrics without IP: every node of their partition reaches them, whatever `bind` is. */
@@ -115,7 +174,7 @@ static const char *far_of(const struct hth_network *n, char *out, size_t len)
                 "libfabric's provider %.40s goes by no IP address, so that it is on no loopback",
                 n->provider);
     else
-        snprintf(out, len, "%.64s is no loopback address", n->bind);
+        snprintf(out, len, "%.*s is no loopback address", (int)strcspn(n->bind, ","), n->bind);
     return out;
 }
 

@@ -6,17 +6,27 @@
 #include <hearth/error.h>
 
 enum hth_reach {
-    HTH_REACH_NONE = -1, /* no numeric address */
+    HTH_REACH_NONE = -1, /* no numeric address, or no such list of them */
     HTH_REACH_WILDCARD,  /* every interface, those to come too */
     HTH_REACH_LOOPBACK,  /* 127.0.0.0/8, ::1: every user of this machine */
     HTH_REACH_OTHERS,
 };
-enum hth_reach hth_address_reach(const char *text);
+/* Of the option `bind`: one address, or up to HTH_BINDS different ones with commas between, all
+ * IPv4 or all IPv6, and all of one reach. */
+#define HTH_BINDS      4
+#define HTH_BIND_TEXT  48                          /* bytes of one, with its end */
+#define HTH_BINDS_TEXT (HTH_BINDS * HTH_BIND_TEXT) /* of the list */
+enum hth_reach hth_address_reach(const char *list);
+/* The next address of the list at *at into `out`, cut short if it is too long to be one. 0: there
+ * is none. */
+int hth_bind_next(const char **at, char out[HTH_BIND_TEXT]);
+/* 1: the same addresses in the same order, however each is written. */
+int hth_binds_equal(const char *a, const char *b);
 
 #define HTH_TRANSPORT_AUTO "auto"
 
 struct hth_network {
-    const char *bind;      /* NULL: loopback */
+    const char *bind;      /* one address or several; NULL: loopback */
     const char *transport; /* "tcp", "ofi", "ucx", "auto" */
     const char *provider;  /* NULL or "": the transport's default */
     int has_key, trusted;

@@ -27,7 +27,7 @@
 
 enum hth_option_kind {
     HTH_OPTION_TEXT = 1,
-    HTH_OPTION_ADDRESS, /* a text; two spellings of one address are the same */
+    HTH_OPTION_ADDRESS, /* a text, of addresses; two spellings of one address are the same */
     HTH_OPTION_LIST,    /* names; in the environment with commas between */
     HTH_OPTION_U32,
     HTH_OPTION_U64,

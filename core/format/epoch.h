@@ -14,11 +14,15 @@
 #include "versions.h"
 #include <stddef.h>
 
-#define HTH_ADDR_MAX     128 /* bytes of a transport's address blob */
-#define HTH_DOMAINS_MAX  4   /* levels, narrowest first; the node itself is below level 0 */
-#define HTH_NODE_NONE    UINT32_MAX
-#define HTH_BACKEND_MAX  15 /* letters of a transport's name */
-#define HTH_PROVIDER_MAX 31 /* and of its provider's */
+#define HTH_ADDR_MAX           128 /* bytes of a transport's address blob */
+/* The first byte of a tcp blob of several addresses (transport/address.h), and the first protocol
+ * whose engines read it. */
+#define HTH_ADDR_SEVERAL       2u
+#define HTH_PROTOCOL_ADDRESSES 8u
+#define HTH_DOMAINS_MAX        4 /* levels, narrowest first; the node itself is below level 0 */
+#define HTH_NODE_NONE          UINT32_MAX
+#define HTH_BACKEND_MAX        15 /* letters of a transport's name */
+#define HTH_PROVIDER_MAX       31 /* and of its provider's */
 
 struct hth_member {
     char node[HTH_NAME_MAX + 1];      /* its id */
@@ -119,7 +123,8 @@ uint64_t hth_epoch_seen(uint64_t epoch, uint64_t nonce, uint64_t *random);
  * name one machine stand on one.
  * Errors: HEARTH_EINVAL naming the two ranks that disagree (job, options, transport, node twice,
  * the failure domains of their machine), or the rank that reports an epoch above 2^62;
- * HEARTH_EPROTO: their engines have no protocol in common. */
+ * HEARTH_EPROTO: their engines have no protocol in common, or a node has several addresses and an
+ * engine is of before HTH_PROTOCOL_ADDRESSES. */
 int hth_epoch_make(struct hth_epoch *out, const unsigned char *table, uint32_t world,
         uint64_t store, struct hearth_error *err);
 void hth_epoch_fini(struct hth_epoch *e);

@@ -461,9 +461,38 @@ static void choose_number(struct join *j, const struct hth_gather *first)
     e->nonce = e->epoch == HTH_EPOCH_MOST ? j->nonce : first->random;
 }
 
+/* An engine before protocol 8 reads no address blob of several addresses. */
+struct ages {
+    struct hth_gather several, older; /* the first of each; world 0: none */
+};
+
+static void ages_add(struct ages *a, const struct hth_gather *g)
+{
+    if (!a->several.world && strcmp(g->transport, "tcp") == 0 && g->addr_len &&
+            g->addr[0] == HTH_ADDR_SEVERAL)
+        a->several = *g;
+    if (!a->older.world && g->version_high < HTH_PROTOCOL_ADDRESSES)
+        a->older = *g;
+}
+
+static int ages_agree(const struct ages *a, struct hearth_error *err)
+{
+    if (!a->several.world || !a->older.world)
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_EPROTO, 0,
+            "node '%s' (rank %" PRIu32
+            ") has several addresses, and the engine of node '%s' (rank %" PRIu32
+            ") speaks protocol %" PRIu32
+            ", in which a node has one (%u has several): install one version everywhere, or set "
+            "bind (HEARTH_BIND) to one address",
+            a->several.node, a->several.rank, a->older.node, a->older.rank, a->older.version_high,
+            HTH_PROTOCOL_ADDRESSES);
+}
+
 static int gather_group(struct join *j, struct hearth_error *err)
 {
     struct hth_gather all = { 0 }, first, own = { 0 };
+    struct ages ages = { 0 };
     int rc = hth_gather_decode(&all, j->table, err);
 
     first = all;
@@ -483,7 +512,10 @@ static int gather_group(struct join *j, struct hearth_error *err)
             rc = job_agrees(&all, &own, rank, err);
         if (!rc)
             rc = node_agrees(&first, lowest, &own, rank, err);
+        ages_add(&ages, &own);
     }
+    if (!rc)
+        rc = ages_agree(&ages, err);
     if (!rc)
         choose_number(j, &all);
     return rc;

@@ -17,6 +17,7 @@
 
 #include "core/base/auth.h"
 #include "core/base/meeting_place.h"
+#include "core/base/network.h"
 #include "core/format/epoch.h"
 #include <hearth/types.h>
 #include <string.h>
@@ -138,7 +139,7 @@ struct hth_local_attached {
     /* The options that the engine was started with, of those that a rank may require, as they are
      * in effect. */
     char provider[HTH_PROVIDER_MAX + 1];
-    char bind[64];
+    char first_bind[64];                      /* of `bind`, for libraries to version 14 */
     char device[32];                          /* "": the one that has the address */
     uint32_t port;                            /* that it listens on */
     uint32_t flags;                           /* HTH_LOCAL_... */
@@ -149,6 +150,7 @@ struct hth_local_attached {
             fabrics; /* transport = auto: bits of what it may take (core/format/fabric.h); else 0 */
     uint32_t first_fabric;      /* that this job's first epoch ran on here; 0: none has been */
     struct hth_local_opts opts; /* in effect in `epoch` */
+    char bind[HTH_BINDS_TEXT];  /* all addresses, by version 15 */
 };
 
 struct hth_local_join {

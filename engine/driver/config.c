@@ -139,11 +139,12 @@ static int config_set_text(
     if (!text[0] || strlen(text) >= flag->space)
         return hth_fail(err, HEARTH_EINVAL, 0, "%s is '%.64s': give 1 to %zu bytes for %s", o->flag,
                 text, flag->space - 1, o->value);
-    if (o->kind == HTH_OPTION_ADDRESS && c->binds++) {
-        if (c->binds > sizeof(c->more_binds) / sizeof(c->more_binds[0]))
-            return hth_fail(
-                    err, HEARTH_EINVAL, 0, "--bind is given %u times: 4 are enough", c->binds);
-        at = c->more_binds[c->binds - 2];
+    if (o->kind == HTH_OPTION_ADDRESS && c->binds++) { /* one more, behind those before */
+        if (strlen(at) + strlen(text) + 1 >= flag->space)
+            return hth_fail(err, HEARTH_EINVAL, 0, "--bind is given %u times: %d addresses may be",
+                    c->binds, HTH_BINDS);
+        at += strlen(at);
+        *at++ = ',';
     }
     memcpy(at, text, strlen(text) + 1);
     return HEARTH_OK;
@@ -159,26 +160,20 @@ struct hth_network hth_config_network(const struct hth_config *c)
         .strong = !strcmp(c->integrity, "strong") };
 }
 
-static int config_check_bind(const struct hth_config *c, const char *bind, struct hearth_error *err)
+static int config_check_network(const struct hth_config *c, struct hearth_error *err)
 {
-    enum hth_reach reach = hth_address_reach(bind);
+    enum hth_reach reach = hth_address_reach(c->bind);
     struct hth_network network = hth_config_network(c);
+    int rc;
 
     if (reach == HTH_REACH_NONE || reach == HTH_REACH_WILDCARD)
         return hth_fail(err, HEARTH_EINVAL, 0,
-                "--bind is '%s': give %s numeric address of this node, such as 10.0.0.1 or fd00::1",
-                bind, reach == HTH_REACH_NONE ? "a" : "one");
-    network.bind = bind;
-    return hth_network_check(&network, err);
-}
-
-static int config_check_network(const struct hth_config *c, struct hearth_error *err)
-{
-    int rc;
-
-    for (uint32_t i = 0; i < c->binds || i == 0; i++)
-        if ((rc = config_check_bind(c, i ? c->more_binds[i - 1] : c->bind, err)))
-            return rc;
+                "--bind is '%.192s': give %s numeric address of this node, such as 10.0.0.1 or "
+                "fd00::1, or up to %d different ones with commas between, of one kind and all on "
+                "or all off loopback",
+                c->bind, reach == HTH_REACH_NONE ? "a" : "one", HTH_BINDS);
+    if ((rc = hth_network_check(&network, err)))
+        return rc;
     if (c->device[0] && !if_nametoindex(c->device))
         return hth_fail(err, HEARTH_EINVAL, errno,
                 "--device is '%s', which is no network interface of this node: see `ip link`",

@@ -31,9 +31,8 @@ struct hth_config {
     char node[HTH_NAME_MAX + 1]; /* default: host name */
     char transport[16];          /* default: auto; ofi where there is a provider */
     char provider[32];           /* empty: the transport's default */
-    char bind[64];               /* the first given address; default: 127.0.0.1 */
-    char more_binds[4][64];      /* the others: checked, not used for data yet */
-    uint32_t binds;
+    char bind[HTH_BINDS_TEXT];   /* as given, with commas between; default: 127.0.0.1 */
+    uint32_t binds;              /* times that it was given */
     char device[32];
     char network[16];                  /* default: hostile */
     char integrity[16];                /* default: crc32c */

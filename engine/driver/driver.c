@@ -137,6 +137,12 @@ static void driver_also(const struct hth_driver *d, const char *also[HTH_FABRICS
     also[n] = NULL;
 }
 
+/* The other transports listen on the first one. */
+static int driver_uses_all_binds(const struct hth_config *c)
+{
+    return strcmp(c->transport, "tcp") == 0;
+}
+
 static struct hth_transport *driver_open_transport(
         void *self, const struct hth_transport_events *events, struct hearth_error *err)
 {
@@ -144,8 +150,10 @@ static struct hth_transport *driver_open_transport(
     const struct hth_config *c = &d->config;
     const char *also[HTH_FABRICS_MOST + 1];
     const char *library = strcmp(c->transport, "ucx") != 0 ? c->fabric_library : c->ucx_library;
+    const char *more = c->bind;
+    char first[HTH_BIND_TEXT];
     struct hth_transport_opts opts = {
-        .bind = c->bind,
+        .bind = driver_uses_all_binds(c) || !hth_bind_next(&more, first) ? c->bind : first,
         .port = c->port ? (uint16_t)c->port : driver_last_port(d),
         .provider = c->provider[0] ? c->provider : NULL,
         .device = c->device[0] ? c->device : NULL,
@@ -391,9 +399,10 @@ static void driver_say_hello(struct hth_driver *d)
                 "RLIMIT_MEMLOCK (ulimit -l) by some pages");
     for (unsigned i = 0; i < count; i++)
         hth_say(&d->log, HEARTH_LOG_WARN, "network", "%s", left_out[i]);
-    if (c->binds > 1)
+    if (strchr(c->bind, ',') && !driver_uses_all_binds(c))
         hth_say(&d->log, HEARTH_LOG_WARN, "bind-unused",
-                "%u further addresses were given and are not used for data", c->binds - 1);
+                "of the addresses %s transport %s uses the first: tcp uses several", c->bind,
+                c->transport);
 }
 
 int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_driver **out,

@@ -20,6 +20,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define WITH_BINDS 15u /* the first local version that has all addresses of the engine */
+
 static const struct client *rank_process(const struct hth_node *n, uint32_t rank)
 {
     const struct client *c = n->clients;
@@ -118,6 +120,8 @@ static void rank_tell_settings(
     snprintf(out->transport, sizeof(out->transport), "%s", n->transport->ops->name);
     snprintf(out->provider, sizeof(out->provider), "%s", fabric_provider(n));
     snprintf(out->bind, sizeof(out->bind), "%s", n->env.bind);
+    snprintf(out->first_bind, sizeof(out->first_bind), "%.*s", (int)strcspn(n->env.bind, ","),
+            n->env.bind);
     snprintf(out->device, sizeof(out->device), "%s", n->env.device);
     if (out->addr_len >= 4) /* family, one more byte, port */
         out->port = hth_get16(out->addr + 2);
@@ -208,7 +212,9 @@ void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_at
     answer.recovered = (uint32_t)n->recovered;
     rank_tell_settings(n, m->challenge, &answer);
     hth_session_versions(n->ctx.session, &answer.version_low, &answer.version_high);
-    reply_packet(n, c->id, &answer, sizeof(answer));
+    if (m->version < WITH_BINDS)
+        answer.head.length = offsetof(struct hth_local_attached, bind);
+    reply_packet(n, c->id, &answer, answer.head.length);
 }
 
 int rank_may_join(const struct client *c, const struct hth_local_join *m, struct hearth_error *err)

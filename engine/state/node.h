@@ -71,7 +71,7 @@ struct hth_node_env {
     const char *confined;
     char log_path[512]; /* sent to clients, as are the next three */
     char provider[32];
-    char bind[64];
+    char bind[HTH_BINDS_TEXT]; /* one address or several */
     char device[32];
     int trusted;           /* network = trusted; ranks must have the same */
     int strong;            /* integrity = strong, likewise */

@@ -66,7 +66,7 @@ struct hearth_opts {
     const char *engine;    /* path of hearthd; NULL: beside this library, then PATH */
     const char *transport; /* "auto", "tcp", "ofi" or "ucx"; NULL: "auto", with a provider "ofi" */
     const char *provider;  /* NULL: the transport's default (tcp), or what auto takes */
-    const char *bind;      /* numeric address for peers; NULL: 127.0.0.1 */
+    const char *bind;      /* numeric address for peers, or up to 4 with commas; NULL: 127.0.0.1 */
     const char *device;    /* interface; NULL: the one that has `bind` */
     const char *key_file;  /* 32 bytes, mode 0600; NULL: loopback addresses only, ranks' too */
     uint32_t port;         /* 0: any */

@@ -265,6 +265,34 @@ Test(epoch, engines_that_have_no_protocol_in_common_are_named, .init = setup)
             "install one version everywhere");
 }
 
+Test(epoch, several_addresses_beside_an_engine_that_reads_one_are_refused_by_name, .init = setup)
+{
+    static const unsigned char two[] = { 2, 4, 1, 2, 10, 0, 0, 1, 10, 1, 0, 1 };
+    struct hearth_error err;
+    struct hth_epoch e;
+
+    for (int i = 0; i < WORLD; i++) {
+        snprintf(rank[i].transport, sizeof(rank[i].transport), "tcp");
+        rank[i].version_low = 6, rank[i].version_high = 8;
+    }
+    rank[3].version_high = 7;
+    must(make(&e, 'a', NULL)); /* one address each: old and new are one job */
+    hth_epoch_fini(&e);
+    for (int i = 0; i < WORLD; i++)
+        if (!strcmp(rank[i].node, rank[0].node)) {
+            rank[i].addr_len = sizeof(two);
+            memcpy(rank[i].addr, two, sizeof(two));
+        }
+    must_fail(make(&e, 'a', &err), HEARTH_EPROTO);
+    must_say(err.text,
+            "node 'b' (rank 0) has several addresses, and the engine of node 'c' (rank 3) speaks "
+            "protocol 7, in which a node has one (8 has several): install one version everywhere, "
+            "or set bind (HEARTH_BIND) to one address");
+    rank[3].version_high = 8;
+    must(make(&e, 'a', NULL));
+    hth_epoch_fini(&e);
+}
+
 Test(epoch, a_store_that_no_rank_brought_is_refused, .init = setup)
 {
     struct hth_epoch e;

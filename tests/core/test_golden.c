@@ -395,7 +395,7 @@ static const struct golden {
     [HTH_FORMAT_STORE] = { store_make, 7, "b096cf0d4087535e" },
     [HTH_FORMAT_GREETING] = { greeting_make, 10, "fb91f590d0d54e04" },
     [HTH_FORMAT_HANDED] = { handed_make, 3, "f14ad633155e69d7" },
-    [HTH_FORMAT_LOCAL] = { local_make, 14, "2ecc12a2f7b0904a" },
+    [HTH_FORMAT_LOCAL] = { local_make, 15, "8c3dd33121c96be9" },
     [HTH_FORMAT_FABRIC] = { fabric_make, 1, "fceda6fa145ad7c3" },
 };
 

@@ -23,10 +23,36 @@ Test(network, an_address_is_known_by_who_reaches_it)
         { "127.1", HTH_REACH_NONE },
         { "localhost", HTH_REACH_NONE },
         { "", HTH_REACH_NONE },
+        { "10.0.0.1,10.1.0.1", HTH_REACH_OTHERS },
+        { "10.0.0.1,10.1.0.1,10.2.0.1,10.3.0.1", HTH_REACH_OTHERS },
+        { "127.0.0.1,127.0.0.2", HTH_REACH_LOOPBACK },
+        { "fd00::1,fd01::1", HTH_REACH_OTHERS },
+        { "10.0.0.1,10.1.0.1,10.2.0.1,10.3.0.1,10.4.0.1", HTH_REACH_NONE },
+        { "10.0.0.1,10.0.0.1", HTH_REACH_NONE },
+        { "fd00::1,fd00:0::1", HTH_REACH_NONE },
+        { "10.0.0.1,fd00::1", HTH_REACH_NONE },
+        { "10.0.0.1,127.0.0.1", HTH_REACH_NONE },
+        { "127.0.0.1,10.0.0.1", HTH_REACH_NONE },
+        { "10.0.0.1,0.0.0.0", HTH_REACH_NONE },
+        { "0.0.0.0,::", HTH_REACH_NONE },
+        { "10.0.0.1,", HTH_REACH_NONE },
+        { ",10.0.0.1", HTH_REACH_NONE },
+        { "10.0.0.1,,10.1.0.1", HTH_REACH_NONE },
+        { "10.0.0.1, 10.1.0.1", HTH_REACH_NONE },
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         cr_assert(eq(int, hth_address_reach(rows[i].text), rows[i].reach), "%s", rows[i].text);
+}
+
+Test(network, lists_are_the_same_if_their_addresses_are_in_the_same_order)
+{
+    cr_expect(hth_binds_equal("10.0.0.1", "10.0.0.1"));
+    cr_expect(hth_binds_equal("fd00::1,fd01::1", "fd00:0::1,fd01:0::1"));
+    cr_expect(!hth_binds_equal("10.0.0.1", "10.0.0.2"));
+    cr_expect(!hth_binds_equal("10.0.0.1", "10.0.0.1,10.1.0.1"));
+    cr_expect(!hth_binds_equal("10.0.0.1,10.1.0.1", "10.0.0.1"));
+    cr_expect(!hth_binds_equal("10.0.0.1,10.1.0.1", "10.1.0.1,10.0.0.1"));
 }
 
 /* `says`: a part of the refusal; NULL: it may be. left_out: sentences where it may. */

@@ -78,6 +78,20 @@ Test(config, each_flag_is_read_into_its_place)
         is_read(flag);
 }
 
+Test(config, several_addresses_are_one_list_and_five_are_too_many)
+{
+    const char *argv[] = { "hearthd", "--root", "/dev/shm", "--job", "job", "--bind",
+        "127.0.0.1,127.0.0.2", "--bind=127.0.0.3", "--bind=127.0.0.4", "--bind=127.0.0.5" };
+    struct hearth_error err;
+    struct hth_config c;
+
+    must(hth_config_parse(&c, 9, argv, &err));
+    must_say(c.bind, "127.0.0.1,127.0.0.2,127.0.0.3,127.0.0.4");
+    must_fail(hth_config_parse(&c, 10, argv, &err), HEARTH_EINVAL);
+    cr_expect(ne(ptr, (void *)(uintptr_t)strstr(err.text, "up to 4 different ones"), NULL), "%s",
+            err.text);
+}
+
 static void is_explained(const struct hth_option *option, const char *help)
 {
     char text[64];

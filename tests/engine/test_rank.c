@@ -39,6 +39,19 @@ static void start(void)
 
 TestSuite(rank, .init = start, .fini = end);
 
+/* The struct ends with all addresses of the engine: the field has come with version 15. */
+Test(rank, a_library_of_version_14_gets_the_answer_it_knows)
+{
+    struct hth_local_attach m = hello(2, 1);
+
+    m.version = 14;
+    must(attach(LATE, m));
+    cr_expect(eq(sz, heard.head.length, offsetof(struct hth_local_attached, bind)));
+    m.version = 15;
+    must(attach(LATE + 1, m));
+    cr_expect(eq(sz, heard.head.length, sizeof(struct hth_local_attached)));
+}
+
 static int begin(uint32_t client, uint64_t token, struct hth_local_lent *out)
 {
     struct hth_local_begin m = { .step = UINT64_MAX, .bytes = 3 * HTH_BLOCK, .name = "object" };

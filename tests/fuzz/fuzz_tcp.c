@@ -207,17 +207,18 @@ static void fuzz_speak(int way, int sealed, const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const union hth_addr self = { .in = { .sin_family = AF_INET } };
+    struct hth_addrs self = { .count = 1 };
     unsigned char secret[16], blob[HTH_ADDR_MAX];
-    union hth_addr addr;
+    struct hth_addrs addrs;
     uint64_t id;
 
     if (!t.epoll_fd)
         fuzz_start();
     if (!size || size > INPUT_MAX)
         return 0;
-    if (data[0] == 0 && !hth_addr_unpack(data + 1, (uint32_t)size - 1, &self, &addr, NULL))
-        tcp_want(hth_addr_pack(&addr, blob) == size - 1 && !memcmp(blob, data + 1, size - 1));
+    self.at[0].sa.sa_family = size > 2 && data[2] == 6 ? AF_INET6 : AF_INET;
+    if (data[0] == 0 && !hth_addrs_unpack(data + 1, (uint32_t)size - 1, &self, &addrs, NULL))
+        tcp_want(hth_addrs_pack(&addrs, blob) == size - 1 && !memcmp(blob, data + 1, size - 1));
     if (data[0] == 1)
         hth_tcp_desc_read(data + 1, (uint32_t)size - 1, &id, secret);
     if (data[0] >= 2 && data[0] <= 5)

@@ -142,6 +142,20 @@ static void one_address_in_two_ways(void)
     must_open(&o, "bind ::1,");
 }
 
+static void several_addresses(void)
+{
+    struct hearth_opts o;
+
+    start();
+    o = p.opts;
+    o.bind = "127.0.0.2,127.0.0.3";
+    must_open(&o, "bind 127.0.0.2,127.0.0.3,");
+    o.bind = "127.0.0.2";
+    must_refuse(&o, "bind", "'127.0.0.2'", "'127.0.0.2,127.0.0.3'");
+    o.bind = "127.0.0.3,127.0.0.2";
+    must_refuse(&o, "bind", "'127.0.0.3,127.0.0.2'", "'127.0.0.2,127.0.0.3'");
+}
+
 static void another_node(void)
 {
     struct answer a;
@@ -269,7 +283,7 @@ int main(int argc, char **argv)
     CASE(another_transport)
     CASE(another_provider)
     CASE(another_address)
-    CASE(one_address_in_two_ways)
+    CASE(one_address_in_two_ways) CASE(several_addresses)
     CASE(another_node)
     CASE(another_key)
     CASE(a_key_where_the_engine_has_none)

@@ -22,6 +22,7 @@ struct conform_backend {
     const char *name;   /* as on the command line */
     const char *module; /* NULL: loop */
     const char *provider;
+    const char *bind;    /* NULL: 127.0.0.1 */
     const char *profile; /* of the strict provider, tests/support/strictfi */
     uint32_t connect_ms; /* 0: the usual */
     int silent;          /* a death may show as nothing but silence: the session's deadline cuts */

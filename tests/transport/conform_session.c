@@ -106,7 +106,7 @@ static struct talker *talker_open(const struct conform_backend *backend,
     };
     struct hth_random random = { next_random, &k.seed };
     struct hth_transport_events below;
-    struct hth_transport_opts to = { .bind = "127.0.0.1",
+    struct hth_transport_opts to = { .bind = backend->bind ? backend->bind : "127.0.0.1",
         .provider = backend->provider,
         .key = conform_key(backend),
         .trusted = conform_trusts(backend) };
@@ -294,7 +294,7 @@ static void misfit(const struct conform_backend *backend, const struct link_pipe
     if (self && another_key)
         o.key = &keys[1];
     if (self && !another_key)
-        o.version_low = 8, o.version_high = 9;
+        o.version_low = 9, o.version_high = 10;
     k = talker_open(backend, &o, self, self ? p->to_owner[1] : p->to_puller[1],
             self ? p->to_puller[0] : p->to_owner[0]);
     if (self)
@@ -304,8 +304,8 @@ static void misfit(const struct conform_backend *backend, const struct link_pipe
         CHECK(k->down_code == HEARTH_EAUTH && strstr(k->down_text, "another job key"));
     } else {
         CHECK(k->down_code == HEARTH_EPROTO);
-        CHECK(strstr(k->down_text, "protocol 6 to 7") || strstr(k->down_text, "n0 6 to 7"));
-        CHECK(strstr(k->down_text, "protocol 8 to 9") || strstr(k->down_text, "n1 8 to 9"));
+        CHECK(strstr(k->down_text, "protocol 6 to 8") || strstr(k->down_text, "n0 6 to 8"));
+        CHECK(strstr(k->down_text, "protocol 9 to 10") || strstr(k->down_text, "n1 9 to 10"));
     }
     CHECK(k->ups == 0 && k->offers == 0);
     drive(k, never, 1000); /* the other's answer needs us still */

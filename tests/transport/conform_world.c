@@ -159,7 +159,7 @@ void side_open(struct world *w, int i)
     struct hth_transport_events events = { s, on_accept, on_up, on_down, on_message, on_writable,
         on_pull };
     struct hth_transport_opts opts = {
-        .bind = "127.0.0.1",
+        .bind = w->backend->bind ? w->backend->bind : "127.0.0.1",
         .provider = w->backend->provider,
         .connect_ms = w->backend->connect_ms,
         .library = w->backend->library ? getenv(w->backend->library) : NULL,

@@ -22,6 +22,7 @@ static const struct conform_backend backends[] = {
     { .name = "loop" },
     { .name = "tcp", .module = "tcp", .provider = "tcp" },
     { .name = "tcp-key", .module = "tcp", .provider = "tcp", .keyed = 1, .trusted = 1 },
+    { .name = "tcp-two", .module = "tcp", .provider = "tcp", .bind = "127.0.0.1,127.0.0.2" },
     { .name = "tcp-sealed",
             .module = "tcp",
             .provider = "tcp",

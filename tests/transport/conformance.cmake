@@ -10,7 +10,7 @@ if(FABRIC_VERSION VERSION_LESS 1.18)
 else()
   target_compile_definitions(conformance PRIVATE RDM_PROVIDER="tcp/rdm")
 endif()
-set(backends loop tcp tcp-key tcp-sealed ofi-tcp ofi-rxm ofi-rdm ofi-shm ucx-tcp ucx-gets)
+set(backends loop tcp tcp-two tcp-key tcp-sealed ofi-tcp ofi-rxm ofi-rdm ofi-shm ucx-tcp ucx-gets)
 if(TARGET strictfi)
   foreach(profile efa efa-direct cxi opx verbs shm worst) # all that tests/support/strictfi/profile.c has
     list(APPEND backends ofi-strict-${profile})

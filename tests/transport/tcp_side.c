@@ -34,7 +34,8 @@ static void side_down(void *self, hth_conn conn, int code, const char *detail)
 {
     struct tcp_side *s = self;
 
-    (void)conn, (void)detail;
+    (void)conn;
+    snprintf(s->down_text, sizeof(s->down_text), "%s", detail);
     s->downs++;
     s->down_code = code;
 }
@@ -66,6 +67,10 @@ static void side_log(void *self, enum hearth_log_level level, const char *event,
 
     (void)level;
     s->warned += strcmp(event, "tcp-accept") == 0;
+    if (!strcmp(event, "path-failed")) {
+        s->path_lines++;
+        snprintf(s->path_line, sizeof(s->path_line), "%s", text);
+    }
     if (!strcmp(event, "stranger-refused")) {
         s->refusals++;
         snprintf(s->refused, sizeof(s->refused), "%s", text);

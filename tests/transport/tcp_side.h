@@ -18,6 +18,7 @@ struct tcp_side {
     hth_conn conn[SIDE_CONNS];
     int conns, ups, downs, messages, pulls, warned;
     int down_code, pull_code, has_crc;
+    char down_text[256];
     uint32_t crc;         /* of the last pull */
     unsigned char *bytes; /* [SIDE_BYTES], registered */
     struct hth_region *region;
@@ -25,6 +26,8 @@ struct tcp_side {
     struct hth_key job_key;   /* the same, and more if a test sets it */
     int refusals;             /* lines of the log, and the last of them */
     char refused[256];
+    int path_lines; /* lines that say of a path that it failed, and the last of them */
+    char path_line[256];
 };
 
 void tcp_side_open(struct tcp_side *s, const char *bind);

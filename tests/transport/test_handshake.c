@@ -56,7 +56,7 @@ Test(handshake, another_job_is_refused_at_once)
 
 Test(handshake, another_version_is_refused_and_both_sides_hear_why)
 {
-    struct hth_session_opts o = { .job = "job", .version_low = 8, .version_high = 9 };
+    struct hth_session_opts o = { .job = "job", .version_low = 9, .version_high = 10 };
     struct net_world *w = net_world_open(2, NULL);
 
     net_node_close(w, 1);
@@ -65,11 +65,11 @@ Test(handshake, another_version_is_refused_and_both_sides_hear_why)
     net_run(w, 200);
     cr_assert(eq(int, w->node[1].down_code, HEARTH_EPROTO));
     must_say(w->node[1].down_text,
-            "node 0 (host0): host0 speaks protocol 6 to 7, host1 8 to 9; install one version "
+            "node 0 (host0): host0 speaks protocol 6 to 8, host1 9 to 10; install one version "
             "everywhere");
     cr_assert(eq(int, w->node[0].down_code, HEARTH_EPROTO));
     must_say(w->node[0].down_text,
-            "node 1 (host1): host1 speaks protocol 8 to 9, host0 6 to 7; install one version "
+            "node 1 (host1): host1 speaks protocol 9 to 10, host0 6 to 8; install one version "
             "everywhere");
     cr_assert(eq(int, w->node[0].ups[1] + w->node[1].ups[0], 0));
     net_world_close(w);
@@ -221,7 +221,8 @@ Test(handshake, a_stranger_who_claims_to_be_a_member_costs_a_look_and_nothing_el
     unsigned char body[136];
 
     raw_dial(w, r, 0);
-    raw_hello(r, 8, 9, body); /* as node 1, which is well and was never talked to */
+    raw_hello(r, HTH_VERSION_HIGH + 1, HTH_VERSION_HIGH + 2,
+            body); /* as node 1, which is well and was never talked to */
     raw_run(w, r, 200);
     cr_assert(eq(int, w->node[0].ups[1], 1));
     cr_assert(eq(int, w->node[0].downs[1], 0));

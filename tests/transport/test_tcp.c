@@ -209,7 +209,8 @@ Test(tcp, an_own_address_that_is_gone_is_no_want_of_room)
     hth_conn conn;
 
     must(side.t->ops->address(side.t, blob, &len, NULL));
-    cr_assert(eq(int, inet_pton(AF_INET, "192.0.2.1", &hth_tcp_of(side.t)->self.in.sin_addr), 1));
+    cr_assert(eq(
+            int, inet_pton(AF_INET, "192.0.2.1", &hth_tcp_of(side.t)->self.at[0].in.sin_addr), 1));
     must(side.t->ops->connect(side.t, blob, len, &conn, NULL));
     tcp_turns(&side, 5);
     cr_expect(eq(int, side.downs, 1));

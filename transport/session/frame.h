@@ -22,7 +22,7 @@
 #define HTH_FRAME_HEAD      64u
 #define HTH_BODY_MAX        (HTH_MESSAGE_MAX - HTH_FRAME_HEAD)
 #define HTH_VERSION_LOW     6u /* protocols; 6: hellos of tcp have a mac, one fact of reach */
-#define HTH_VERSION_HIGH    7u /* 7: SUM_WANT, SUM; WRITING */
+#define HTH_VERSION_HIGH    8u /* 7: SUM_WANT, SUM; WRITING; 8: HTH_PROTOCOL_ADDRESSES */
 #define HTH_VERSION_SUMS    7u
 #define HTH_VERSION_WRITING 7u
 

@@ -26,7 +26,6 @@ struct hth_tcp_conn *hth_tcp_conn_new(struct hth_tcp *t, const union hth_addr *p
     if (!c)
         return NULL;
     c->t = t;
-    c->addr = *peer;
     c->messages.fd = -1;
     hth_addr_text(peer, c->peer);
     c->id = hth_ids_put(&t->conns, c);
@@ -42,6 +41,10 @@ void hth_tcp_conn_up(struct hth_tcp_conn *c)
     struct hth_transport_events *to = &c->t->events;
 
     c->state = HTH_TCP_UP;
+    if (c->detail[0])
+        hth_say(&c->t->log, HEARTH_LOG_WARN, "path-failed", "%s; the peer answers on %s", c->detail,
+                c->peer);
+    c->detail[0] = '\0';
     c->is_sealed = hth_seal_suite(c->messages_seal) != HTH_SUITE_PROOF;
     hth_tcp_sock_watch(&c->messages, EPOLLIN);
     if (c->bulks) /* else it ends at once, for lack of memory */
@@ -70,6 +73,13 @@ void hth_tcp_conn_stopped(struct hth_tcp_conn *c)
         conn_over(c);
 }
 
+void hth_tcp_conn_note(struct hth_tcp_conn *c, const char *why)
+{
+    size_t n = strlen(c->detail);
+
+    snprintf(c->detail + n, sizeof(c->detail) - n, "%s%s: %s", n ? "; " : "", c->peer, why);
+}
+
 void hth_tcp_conn_end(struct hth_tcp_conn *c, int code, const char *why)
 {
     if (c->state == HTH_TCP_DOOMED)
@@ -82,21 +92,28 @@ void hth_tcp_conn_end(struct hth_tcp_conn *c, int code, const char *why)
             hth_tcp_bulk_stop(c->bulk[i]);
     hth_tcp_grants_end(c);
     c->code = code;
-    snprintf(c->detail, sizeof(c->detail), "%s: %s", c->peer, why);
+    hth_tcp_conn_note(c, why);
     c->state = HTH_TCP_DOOMED;
     if (!c->running)
         conn_over(c);
 }
 
-/* Ends the connection. A lack of memory or descriptors on this node is HEARTH_EBUSY: the peer is
- * not the cause. */
-void hth_tcp_conn_errno(struct hth_tcp_conn *c, int error)
+/* A lack of memory or descriptors on this node is HEARTH_EBUSY: the peer is not the cause. */
+const char *hth_tcp_errno_why(int error, int *out_code)
 {
     int here = error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS ||
                error == EADDRNOTAVAIL;
-    const char *why = !error           ? "the peer has closed the connection"
-                      : error == ENXIO ? "this machine does not have our own address any more"
-                                       : strerrordesc_np(error);
 
-    hth_tcp_conn_end(c, here ? HEARTH_EBUSY : HEARTH_EPEER, why);
+    *out_code = here ? HEARTH_EBUSY : HEARTH_EPEER;
+    return !error           ? "the peer has closed the connection"
+           : error == ENXIO ? "this machine does not have our own address any more"
+                            : strerrordesc_np(error);
+}
+
+void hth_tcp_conn_errno(struct hth_tcp_conn *c, int error)
+{
+    int code;
+    const char *why = hth_tcp_errno_why(error, &code);
+
+    hth_tcp_conn_end(c, code, why);
 }

@@ -55,7 +55,7 @@ static void conn_expires(struct hth_tcp_conn *c)
     else if (c->state == HTH_TCP_UP)
         hth_tcp_greeting_end(c->greeting);
     else
-        hth_tcp_conn_end(c, HEARTH_ETIMEOUT, "no connection in time");
+        hth_tcp_greeting_late(c->greeting);
 }
 
 int hth_tcp_conns_expire(struct hth_tcp *t, uint64_t now)
@@ -73,9 +73,9 @@ int hth_tcp_conns_expire(struct hth_tcp *t, uint64_t now)
         if (c->due_ms <= now) {
             conn_expires(c);
             n++;
-        } else if (c->due_ms < due) {
-            due = c->due_ms;
         }
+        if (c->greeting && c->due_ms < due) /* it may dial another address now */
+            due = c->due_ms;
     }
     t->due_ms = due;
     return n;

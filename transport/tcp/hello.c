@@ -10,9 +10,9 @@
  *       bulk     ── hello, proof ───────►    joins the two: on_accept()
  *     on_up()    ◄───────── hello, proof ─
  *
- * More bulk sockets may follow, one after the other, where there are bytes to pull: each is one
- * more of the connection that it names. A connection goes on without those that do not come about.
- * The same bytes travel without a key, and prove nothing then.
+ * More bulk sockets may follow, one after the other, where there are bytes to pull, spread over the
+ * addresses of both: each is one more of the connection that it names. A connection goes on without
+ * those that do not come about. The same bytes travel without a key, and prove nothing then.
  */
 #include "tcp.h"
 
@@ -62,9 +62,14 @@ static int hello_receive(struct hth_tcp_greeting *g)
 
 /* ---- dialled ---- */
 
-static int dial_socket(struct hth_tcp *t, const union hth_addr *peer, int *out_fd)
+/*
+ * Of two nodes one of which has several addresses, path i goes from address i of the dialler to
+ * address i of the peer, both counted anew where there are fewer. Each half of a connection tries
+ * them in turn, those that failed lately last.
+ */
+static int dial_socket(struct hth_tcp *t, uint32_t path, const union hth_addr *peer, int *out_fd)
 {
-    union hth_addr from = t->self;
+    union hth_addr from = t->self.at[path % t->self.count];
     int fd = socket(peer->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1;
 
     if (fd < 0)
@@ -81,10 +86,11 @@ static int dial_socket(struct hth_tcp *t, const union hth_addr *peer, int *out_f
 }
 
 /* Dials one half of the connection. 0 or an errno. */
-static int greeting_dial(struct hth_tcp_conn *c, enum hth_purpose purpose)
+static int greeting_dial(struct hth_tcp_conn *c, enum hth_purpose purpose, uint32_t path)
 {
     struct hth_tcp_greeting *g = calloc(1, sizeof(*g));
-    int fd = -1, rc = g ? dial_socket(c->t, &c->addr, &fd) : ENOMEM;
+    const union hth_addr *peer = &c->addrs.at[path % c->addrs.count];
+    int fd = -1, rc = g ? dial_socket(c->t, path, peer, &fd) : ENOMEM;
 
     if (!g)
         return rc;
@@ -92,6 +98,7 @@ static int greeting_dial(struct hth_tcp_conn *c, enum hth_purpose purpose)
     g->stage = HTH_TCP_DIALS;
     g->purpose = purpose;
     g->conn = c;
+    g->path = path;
     c->greeting = g;
     if (!rc)
         rc = hth_tcp_sock_open(c->t, &g->sock, fd, HTH_TCP_GREETS, g, EPOLLOUT);
@@ -100,21 +107,77 @@ static int greeting_dial(struct hth_tcp_conn *c, enum hth_purpose purpose)
     return rc;
 }
 
+/* The path of which no failure is known, or the oldest one, of those not tried yet; c->paths: all
+ * were. */
+static uint32_t path_next(const struct hth_tcp_conn *c)
+{
+    uint32_t best = c->paths;
+
+    for (uint32_t i = 0; i < c->paths; i++)
+        if (!(c->tried & 1u << i) &&
+                (best == c->paths || c->t->path_failed_ms[i] < c->t->path_failed_ms[best]))
+            best = i;
+    return best;
+}
+
+static void path_failed(struct hth_tcp_conn *c, uint32_t path)
+{
+    if (c->paths > 1)
+        c->t->path_failed_ms[path] = hth_now_ms(&c->t->clock);
+}
+
+static void conn_due(struct hth_tcp_conn *c)
+{
+    c->due_ms = hth_now_ms(&c->t->clock) + c->t->connect_ms / c->paths;
+    if (c->due_ms < c->t->due_ms)
+        c->t->due_ms = c->due_ms;
+}
+
+/* Dials this half of a connection that does not stand yet over the next path. After the last one
+ * the connection ends as the caller says. */
+static void conn_dial(struct hth_tcp_conn *c, enum hth_purpose purpose, int code, const char *why)
+{
+    uint32_t path;
+    int rc;
+
+    while ((path = path_next(c)) < c->paths) {
+        if (c->tried)
+            hth_tcp_conn_note(c, why);
+        c->tried |= 1u << path;
+        hth_addr_text(&c->addrs.at[path % c->addrs.count], c->peer);
+        conn_due(c);
+        rc = greeting_dial(c, purpose, path);
+        if (!rc)
+            return;
+        path_failed(c, path);
+        why = hth_tcp_errno_why(rc, &code);
+    }
+    hth_tcp_conn_end(c, code, why);
+}
+
 /* A connection that stands goes on with the sockets that it has. */
 static void dialled_fails(struct hth_tcp_greeting *g, int code, const char *why)
 {
-    if (g->conn->state == HTH_TCP_UP)
-        hth_tcp_greeting_end(g);
-    else
-        hth_tcp_conn_end(g->conn, code, why);
+    struct hth_tcp_conn *c = g->conn;
+    enum hth_purpose purpose = g->purpose;
+
+    path_failed(c, g->path);
+    hth_tcp_greeting_end(g);
+    if (c->state != HTH_TCP_UP)
+        conn_dial(c, purpose, code, why);
 }
 
 static void dialled_errno(struct hth_tcp_greeting *g, int error)
 {
-    if (g->conn->state == HTH_TCP_UP)
-        hth_tcp_greeting_end(g);
-    else
-        hth_tcp_conn_errno(g->conn, error);
+    int code;
+    const char *why = hth_tcp_errno_why(error, &code);
+
+    dialled_fails(g, code, why);
+}
+
+void hth_tcp_greeting_late(struct hth_tcp_greeting *g)
+{
+    dialled_fails(g, HEARTH_ETIMEOUT, "no connection in time");
 }
 
 static void dialled_says(struct hth_tcp_greeting *g)
@@ -158,20 +221,32 @@ static void dialled_proves(struct hth_tcp_greeting *g)
         g->stage = HTH_TCP_FINISHES;
 }
 
-/* Dials the next bulk socket, if there is to be one. */
+/* The path with the fewest of its bulk sockets, from that of its messages on. */
+static uint32_t path_widest(const struct hth_tcp_conn *c)
+{
+    uint32_t on[HTH_ADDRS] = { 0 }, best = c->path;
+
+    for (uint32_t i = 0; i < c->bulks; i++)
+        on[c->bulk[i]->path]++;
+    for (uint32_t i = 1; i < c->paths; i++)
+        if (on[(c->path + i) % c->paths] < on[best])
+            best = (c->path + i) % c->paths;
+    return best;
+}
+
+/* Dials the next bulk socket, if there is to be one: each lane has one, and so has each path. */
 static void conn_widen(struct hth_tcp_conn *c)
 {
     struct hth_tcp *t = c->t;
+    uint32_t most = t->lanes > c->paths ? t->lanes : c->paths;
 
-    if (c->bulks >= t->lanes || c->bulks >= HTH_TCP_BULKS || t->extras >= t->base.conns_max)
+    if (c->bulks >= most || c->bulks >= HTH_TCP_BULKS || t->extras >= t->base.conns_max)
         return;
-    if (greeting_dial(c, HTH_PURPOSE_BULK))
+    if (greeting_dial(c, HTH_PURPOSE_BULK, path_widest(c)))
         return;
     c->greeting->is_extra = 1;
     t->extras++;
-    c->due_ms = hth_now_ms(&t->clock) + t->connect_ms;
-    if (c->due_ms < t->due_ms)
-        t->due_ms = c->due_ms;
+    conn_due(c);
 }
 
 void hth_tcp_widen(struct hth_tcp_conn *c)
@@ -189,8 +264,10 @@ static void dialled_bulk(struct hth_tcp_greeting *g, struct hth_seal *seal)
     int was_up = c->state == HTH_TCP_UP;
     int rc = hth_tcp_bulk_add(c, hth_tcp_sock_take(&g->sock), seal);
 
-    if (!rc)
+    if (!rc) {
+        c->bulk[c->bulks - 1]->path = g->path;
         g->is_extra = 0; /* the bulk socket is counted instead */
+    }
     hth_tcp_greeting_end(g);
     if (rc && !was_up) {
         hth_tcp_conn_errno(c, rc);
@@ -219,14 +296,23 @@ static void dialled_finishes(struct hth_tcp_greeting *g)
         return;
     }
     c->messages_seal = seal;
+    c->path = g->path;
     rc = hth_tcp_sock_move(&g->sock, &c->messages, HTH_TCP_MESSAGES, c);
     hth_tcp_greeting_end(g);
-    if (!rc) {
-        hth_tcp_sock_watch(&c->messages, EPOLLRDHUP); /* its bytes are for when the other stands */
-        rc = greeting_dial(c, HTH_PURPOSE_BULK);
-    }
-    if (rc)
+    if (rc) {
         hth_tcp_conn_errno(c, rc);
+        return;
+    }
+    hth_tcp_sock_watch(&c->messages, EPOLLRDHUP); /* its bytes are for when the other stands */
+    c->tried = 1u << c->path;
+    rc = greeting_dial(c, HTH_PURPOSE_BULK, c->path);
+    if (rc) {
+        int code;
+        const char *why = hth_tcp_errno_why(rc, &code);
+
+        path_failed(c, c->path);
+        conn_dial(c, HTH_PURPOSE_BULK, code, why);
+    }
 }
 
 static void dialled_event(struct hth_tcp_greeting *g)
@@ -254,26 +340,23 @@ int hth_tcp_connect(struct hth_transport *transport, const unsigned char *addr, 
         hth_conn *out_conn, struct hearth_error *err)
 {
     struct hth_tcp *t = hth_tcp_of(transport);
-    union hth_addr peer;
+    struct hth_addrs peer;
     struct hth_tcp_conn *c;
-    int rc = hth_addr_unpack(addr, len, &t->self, &peer, err);
+    int rc = hth_addrs_unpack(addr, len, &t->self, &peer, err);
 
     if (rc)
         return rc;
     if (t->closing)
         return hth_fail(err, HEARTH_ECANCELED, 0, "the transport is being closed");
-    c = hth_tcp_conn_new(t, &peer);
+    c = hth_tcp_conn_new(t, &peer.at[0]);
     if (!c)
         return hth_fail(err, HEARTH_EBUSY, 0,
                 "no memory for a connection, or %u connections stand already", t->base.conns_max);
     c->dialled = 1;
-    c->due_ms = hth_now_ms(&t->clock) + t->connect_ms;
-    if (c->due_ms < t->due_ms)
-        t->due_ms = c->due_ms;
+    c->addrs = peer;
+    c->paths = t->self.count > peer.count ? t->self.count : peer.count;
     *out_conn = c->id;
-    rc = greeting_dial(c, HTH_PURPOSE_MESSAGES);
-    if (rc)
-        hth_tcp_conn_errno(c, rc);
+    conn_dial(c, HTH_PURPOSE_MESSAGES, HEARTH_EPEER, "");
     return HEARTH_OK;
 }
 

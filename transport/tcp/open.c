@@ -28,7 +28,7 @@ static int tcp_address(struct hth_transport *t, unsigned char *out_addr, uint32_
         struct hearth_error *err)
 {
     (void)err;
-    *out_len = hth_addr_pack(&hth_tcp_of(t)->self, out_addr);
+    *out_len = hth_addrs_pack(&hth_tcp_of(t)->self, out_addr);
     return HEARTH_OK;
 }
 
@@ -180,6 +180,18 @@ static void tcp_say_cipher(const struct hth_tcp *t)
                 hth_seal_name(best), hth_seal_rate(best), t->lanes);
 }
 
+static int tcp_device(
+        const struct hth_tcp *t, const struct hth_transport_opts *opts, struct hearth_error *err)
+{
+    const char *at = opts->bind;
+    char one[HTH_BIND_TEXT];
+    int rc = HEARTH_OK;
+
+    for (uint32_t i = 0; !rc && i < t->self.count && hth_bind_next(&at, one); i++)
+        rc = hth_addr_device(opts->device, one, &t->self.at[i], err);
+    return rc;
+}
+
 static int tcp_open(const struct hth_transport_opts *opts,
         const struct hth_transport_events *events, struct hth_transport **out,
         struct hearth_error *err)
@@ -196,7 +208,9 @@ static int tcp_open(const struct hth_transport_opts *opts,
     t->log = opts->log;
     t->connect_ms = opts->connect_ms ? opts->connect_ms : CONNECT_MS;
     t->due_ms = HTH_NEVER;
-    t->epoll_fd = t->strangers_fd = t->wake_fd = t->listen_fd = -1;
+    t->epoll_fd = t->strangers_fd = t->wake_fd = -1;
+    for (uint32_t i = 0; i < HTH_ADDRS; i++)
+        t->listen_fd[i] = -1;
     t->doomed_end = &t->doomed;
     t->back_pulls_end = &t->back_pulls;
     t->back_bulks_end = &t->back_bulks;
@@ -207,9 +221,9 @@ static int tcp_open(const struct hth_transport_opts *opts,
     pthread_mutex_init(&t->grants_lock, NULL);
     pthread_mutex_init(&t->back_lock, NULL);
     pthread_cond_init(&t->grants_unread, NULL);
-    rc = hth_addr_local(opts->bind, opts->port, &t->self, err);
+    rc = hth_addrs_local(opts->bind, opts->port, &t->self, err);
     if (!rc && opts->device)
-        rc = hth_addr_device(opts->device, opts->bind, &t->self, err);
+        rc = tcp_device(t, opts, err);
     if (!rc)
         rc = tcp_check(opts, err);
     if (!rc)

@@ -105,8 +105,8 @@ void hth_tcp_members(
         struct hth_transport *transport, const struct hth_member *member, uint32_t count)
 {
     struct hth_tcp *t = hth_tcp_of(transport);
-    struct hth_tcp_place *at = calloc(count ? count : 1, sizeof(*at));
-    union hth_addr addr;
+    struct hth_tcp_place *at = calloc((size_t)count * HTH_ADDRS + 1, sizeof(*at));
+    struct hth_addrs all;
     uint32_t n = 0;
 
     if (!at) {
@@ -114,10 +114,12 @@ void hth_tcp_members(
         return;
     }
     for (uint32_t i = 0; i < count; i++) {
-        if (hth_addr_unpack(member[i].addr, member[i].addr_len, &t->self, &addr, NULL))
+        if (hth_addrs_unpack(member[i].addr, member[i].addr_len, &t->self, &all, NULL))
             continue;
-        place_ip(&addr, at[n].ip);
-        at[n++].kept = HTH_TCP_KEPT;
+        for (uint32_t k = 0; k < all.count; k++) {
+            place_ip(&all.at[k], at[n].ip);
+            at[n++].kept = HTH_TCP_KEPT;
+        }
     }
     free(t->places);
     t->places = at;

@@ -77,6 +77,7 @@ struct hth_tcp_greeting {
     enum hth_tcp_stage stage;
     enum hth_purpose purpose;
     struct hth_tcp_conn *conn; /* dialled: whose socket it is */
+    uint32_t path;             /* dialled: over which of its paths */
     union hth_addr peer;
     uint64_t due_ms;
     struct hth_tcp_greeting *prev, *next; /* accepted: the strangers, the oldest first */
@@ -96,6 +97,7 @@ int hth_tcp_connect(struct hth_transport *t, const unsigned char *addr, uint32_t
  * socket for each of them. Without those it goes on with one. */
 void hth_tcp_widen(struct hth_tcp_conn *c);
 void hth_tcp_greeting_event(struct hth_tcp_greeting *g);
+void hth_tcp_greeting_late(struct hth_tcp_greeting *g); /* dialled: its time is over */
 
 /* ---- greeting.c ---- */
 
@@ -285,6 +287,7 @@ struct hth_tcp_bulk {
 
     /* The caller's thread's. */
     int is_started;
+    uint32_t path; /* of a dialled connection: over which it goes */
     uint64_t load; /* bytes of pulls that go through it */
 
     /* Orders for the lane; under the lane's lock. */
@@ -322,7 +325,10 @@ struct hth_tcp_conn {
     int dialled;
     int code; /* why it is doomed */
     uint64_t due_ms;
-    union hth_addr addr;               /* dialled: where to */
+    struct hth_addrs addrs;            /* dialled: where to */
+    uint32_t paths;                    /* dialled: as many as the node with more has addresses */
+    uint32_t path;                     /* dialled: of the message socket */
+    uint32_t tried;                    /* dialled: bits of those that the half to come has tried */
     struct hth_tcp_greeting *greeting; /* dialled: the socket that is under way */
     struct hth_tcp_sock messages;
     struct hth_seal *messages_seal;
@@ -352,6 +358,9 @@ void hth_tcp_conn_up(struct hth_tcp_conn *c);
  * once the lanes have let go of its bulk sockets. */
 void hth_tcp_conn_end(struct hth_tcp_conn *c, int code, const char *why);
 void hth_tcp_conn_errno(struct hth_tcp_conn *c, int error); /* 0: the peer has closed */
+const char *hth_tcp_errno_why(int error, int *out_code);
+/* For its end, behind what was noted before: why its present path failed. */
+void hth_tcp_conn_note(struct hth_tcp_conn *c, const char *why);
 void hth_tcp_conn_stopped(struct hth_tcp_conn *c); /* a lane has let go of one of its sockets */
 
 /* ---- end.c: connections that are over ---- */
@@ -485,12 +494,15 @@ struct hth_tcp {
     struct hth_transport_events events;
     struct hth_clock clock;
     struct hth_log log;
-    union hth_addr self;      /* the address on which this node listens */
+    struct hth_addrs self; /* where this node listens */
+    /* A path to a peer: from one of our addresses to one of its. When its socket failed last, with
+     * any peer that has several; 0: never. */
+    uint64_t path_failed_ms[HTH_ADDRS];
     uint64_t refused_said_ms; /* 0: never */
     uint32_t refused;         /* strangers since */
     uint32_t connect_ms;
     int closing;
-    int epoll_fd, wake_fd, listen_fd;
+    int epoll_fd, wake_fd, listen_fd[HTH_ADDRS];
     int strangers_fd; /* an epoll set in the other one: the listener, and sockets that it accepted */
     atomic_int woken;
     uint64_t due_ms; /* of connections that are being dialled; HTH_NEVER: none is */

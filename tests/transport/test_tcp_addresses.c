@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Nodes with several addresses on the transport tcp: a listener on each, dials in turn, bulk
+ * sockets over all.
+ */
+#include "tcp_side.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static struct tcp_side owner, puller;
+static hth_conn conn; /* the puller's */
+
+static void both_turn(void)
+{
+    tcp_turns(&owner, 1);
+    tcp_turns(&puller, 1);
+}
+
+static void sides_open(const char *owner_bind, const char *puller_bind)
+{
+    tcp_side_open(&owner, owner_bind);
+    tcp_side_open(&puller, puller_bind);
+    for (uint64_t i = 0; i < SIDE_BYTES; i++)
+        owner.bytes[i] = (unsigned char)(i * 2654435761u >> 13);
+}
+
+static void sides_close(void)
+{
+    tcp_side_close(&puller);
+    tcp_side_close(&owner);
+}
+
+TestSuite(tcp_addresses, .timeout = 100);
+
+static uint16_t port_of(const struct tcp_side *s)
+{
+    return ntohs(s->addr.in.sin_port);
+}
+
+/* A blob of these addresses, with the owner's port. */
+static uint32_t blob_of(const char *list, unsigned char out[HTH_ADDR_MAX])
+{
+    struct hth_addrs all = { .count = 0 };
+    char copy[256], *rest = copy;
+
+    snprintf(copy, sizeof(copy), "%s", list);
+    for (const char *one = strsep(&rest, ","); one; one = strsep(&rest, ",")) {
+        struct sockaddr_in *in = &all.at[all.count++].in;
+
+        in->sin_family = AF_INET;
+        cr_assert(eq(int, inet_pton(AF_INET, one, &in->sin_addr), 1));
+    }
+    hth_addrs_set_port(&all, port_of(&owner));
+    return hth_addrs_pack(&all, out);
+}
+
+static const struct hth_tcp_conn *conn_of(const struct tcp_side *s)
+{
+    return hth_tcp_conn_get(hth_tcp_of(s->t), s == &owner ? owner.conn[0] : conn);
+}
+
+static void dial(const char *list)
+{
+    unsigned char blob[HTH_ADDR_MAX];
+    int ups = puller.ups, downs = puller.downs;
+
+    must(puller.t->ops->connect(puller.t, blob, blob_of(list, blob), &conn, NULL));
+    for (int i = 0; i < 1000 && puller.ups == ups && puller.downs == downs; i++)
+        both_turn();
+}
+
+static void pull_all(int count)
+{
+    unsigned char desc[HTH_DESC_MAX];
+    uint64_t each = SIDE_BYTES / (unsigned)count;
+    int before = puller.pulls;
+    uint32_t len;
+
+    memset(puller.bytes, 0, SIDE_BYTES);
+    must(owner.t->ops->grant(
+            owner.t, owner.region, 0, SIDE_BYTES, owner.conn[owner.conns - 1], desc, &len, NULL));
+    for (int i = 0; i < count; i++)
+        must(puller.t->ops->pull(puller.t, conn, desc, len, (unsigned)i * each, puller.region,
+                (unsigned)i * each, each, (uint64_t)i));
+    for (int i = 0; i < 20000 && puller.pulls < before + count; i++)
+        both_turn();
+    cr_assert(eq(int, puller.pulls, before + count));
+    cr_assert(zero(int, puller.pull_code));
+    cr_assert(zero(int, memcmp(owner.bytes, puller.bytes, SIDE_BYTES)));
+}
+
+/* ---- blobs ---- */
+
+/* What engines of protocol 7 write and read. */
+Test(tcp_addresses, one_address_is_the_blob_of_old)
+{
+    static const unsigned char old[] = { 1, 4, 0x67, 0x12, 10, 0, 0, 7 };
+    struct hth_addrs all, self = { .count = 1 };
+    unsigned char blob[HTH_ADDR_MAX];
+
+    self.at[0].in.sin_family = AF_INET;
+    must(hth_addrs_unpack(old, sizeof(old), &self, &all, NULL));
+    cr_assert(eq(u32, all.count, 1));
+    cr_assert(eq(u32, hth_addrs_pack(&all, blob), sizeof(old)));
+    cr_assert(zero(int, memcmp(blob, old, sizeof(old))));
+    tcp_side_open(&owner, "127.0.0.1");
+    must(owner.t->ops->address(owner.t, blob, &all.count, NULL));
+    cr_expect(eq(u32, all.count, 8));
+    cr_expect(eq(int, blob[0], 1));
+    tcp_side_close(&owner);
+}
+
+Test(tcp_addresses, several_are_one_blob_and_what_no_node_writes_is_refused)
+{
+    static const struct {
+        unsigned char bytes[80];
+        uint32_t len;
+        int ok;
+    } rows[] = {
+        { { 2, 4, 1, 0, 10, 0, 0, 1, 10, 0, 0, 2 }, 12, 1 },
+        { { 2, 4, 1, 0, 10, 0, 0, 1, 10, 0, 0, 2, 10, 0, 0, 3, 10, 0, 0, 4 }, 20, 1 },
+        { { 2, 4, 1, 0, 10, 0, 0, 1, 10, 0, 0, 2, 10, 0, 0, 3, 10, 0, 0, 4, 10, 0, 0, 5 }, 24, 0 },
+        { { 2, 4, 1, 0, 10, 0, 0, 1, 10, 0, 0, 1 }, 12, 0 }, /* twice the same */
+        { { 2, 4, 1, 0, 10, 0, 0, 1 }, 8, 0 },               /* one is of version 1 */
+        { { 1, 4, 1, 0, 10, 0, 0, 1, 10, 0, 0, 2 }, 12, 0 },
+        { { 2, 4, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2 }, 12, 0 }, /* no port */
+        { { 2, 4, 1, 0, 10, 0, 0, 1, 0, 0, 0, 0 }, 12, 0 },  /* a wildcard */
+        { { 2, 4, 1, 0, 10, 0, 0, 1, 10, 0, 0 }, 11, 0 },
+        { { 2, 6, 1, 0, 10, 0, 0, 1, 10, 0, 0, 2 }, 12, 0 },
+        { { 3, 4, 1, 0, 10, 0, 0, 1, 10, 0, 0, 2 }, 12, 0 },
+    };
+    struct hth_addrs all, self = { .count = 1 };
+    unsigned char blob[HTH_ADDR_MAX];
+
+    self.at[0].in.sin_family = AF_INET;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        int rc = hth_addrs_unpack(rows[i].bytes, rows[i].len, &self, &all, NULL);
+
+        cr_assert(eq(int, rc, rows[i].ok ? 0 : HEARTH_EINVAL), "row %zu", i);
+        if (rows[i].ok)
+            cr_assert(hth_addrs_pack(&all, blob) == rows[i].len &&
+                      !memcmp(blob, rows[i].bytes, rows[i].len));
+    }
+}
+
+/* ---- listeners ---- */
+
+Test(tcp_addresses, a_node_listens_on_each_of_its_addresses_on_one_port)
+{
+    unsigned char blob[HTH_ADDR_MAX];
+    uint32_t len;
+    int fd[3];
+
+    tcp_side_open(&owner, "127.0.0.1,127.0.0.2,127.0.0.3");
+    must(owner.t->ops->address(owner.t, blob, &len, NULL));
+    cr_expect(eq(u32, len, 16));
+    cr_expect(eq(int, blob[0], 2));
+    for (uint32_t i = 1; i <= 3; i++) {
+        owner.addr.in.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + i);
+        fd[i - 1] = tcp_dial(&owner);
+        tcp_turns(&owner, 5);
+        cr_expect(eq(u32, hth_tcp_of(owner.t)->strangers, i));
+        cr_expect(tcp_is_quiet(fd[i - 1]));
+    }
+    for (int i = 0; i < 3; i++)
+        close(fd[i]);
+    tcp_side_close(&owner);
+}
+
+static int open_on(const char *bind, uint16_t port, struct hearth_error *err)
+{
+    struct hth_transport_events events = { 0 };
+    struct hth_transport_opts o = {
+        .bind = bind, .port = port, .clock = hth_tcp_of(owner.t)->clock
+    };
+    struct hth_transport *t;
+    int rc = hth_transport_open("tcp", getenv("HEARTH_TEST_LIB"), &o, &events, &t, err);
+
+    if (!rc)
+        t->ops->close(t);
+    return rc;
+}
+
+Test(tcp_addresses, a_port_that_one_address_lacks_is_refused_with_that_address)
+{
+    struct hearth_error err = { 0 };
+    char says[64];
+
+    tcp_side_open(&owner, "127.0.0.2");
+    must_fail(open_on("127.0.0.1,127.0.0.2", port_of(&owner), &err), HEARTH_EEXIST);
+    snprintf(says, sizeof(says), "listens on 127.0.0.2:%u already", port_of(&owner));
+    cr_expect(ne(ptr, strstr(err.text, says), NULL), "%s", err.text);
+    must(open_on("127.0.0.1,127.0.0.2", 0, &err));
+    must(open_on("127.0.0.1,127.0.0.3", port_of(&owner), &err));
+    must_fail(open_on("127.0.0.1,127.0.0.1", 0, &err), HEARTH_EINVAL);
+    must_fail(open_on("127.0.0.1,::1", 0, &err), HEARTH_EINVAL);
+    tcp_side_close(&owner);
+}
+
+/* ---- dials ---- */
+
+Test(tcp_addresses, an_address_that_refuses_costs_a_dial_of_the_next)
+{
+    sides_open("127.0.0.1", "127.0.0.1");
+    dial("127.0.0.9,127.0.0.1");
+    cr_assert(eq(int, puller.ups, 1));
+    cr_expect(eq(u32, conn_of(&puller)->path, 1));
+    cr_expect(eq(int, puller.path_lines, 1));
+    cr_expect(ne(ptr, strstr(puller.path_line, "127.0.0.9:"), NULL), "%s", puller.path_line);
+    cr_expect(ne(ptr, strstr(puller.path_line, "refused; the peer answers on 127.0.0.1:"), NULL),
+            "%s", puller.path_line);
+    pull_all(4);
+    dial("127.0.0.9,127.0.0.1"); /* what failed is tried last */
+    cr_expect(eq(int, puller.ups, 2));
+    cr_expect(eq(int, puller.path_lines, 1));
+    sides_close();
+}
+
+Test(tcp_addresses, of_addresses_that_all_refuse_each_is_named)
+{
+    sides_open("127.0.0.1", "127.0.0.1");
+    dial("127.0.0.8,127.0.0.9");
+    cr_expect(eq(int, puller.downs, 1));
+    cr_expect(eq(int, puller.down_code, HEARTH_EPEER));
+    cr_expect(strstr(puller.down_text, "127.0.0.8:") && strstr(puller.down_text, "; 127.0.0.9:"),
+            "%s", puller.down_text);
+    cr_expect(zero(int, puller.path_lines), "the session has it");
+    sides_close();
+}
+
+/* A listener whose queue is full: the kernel answers no more. Two dials are its queue. */
+static int black_hole(int dials[2])
+{
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = owner.addr.in.sin_port };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 8);
+    cr_assert(zero(int, bind(fd, (struct sockaddr *)(void *)&a, sizeof(a))));
+    cr_assert(zero(int, listen(fd, 0)));
+    for (int i = 0; i < 2; i++) {
+        dials[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        cr_assert(connect(dials[i], (struct sockaddr *)(void *)&a, sizeof(a)) &&
+                  errno == EINPROGRESS);
+    }
+    usleep(10000);
+    return fd;
+}
+
+Test(tcp_addresses, an_address_that_does_not_answer_has_its_part_of_the_time)
+{
+    unsigned char blob[HTH_ADDR_MAX];
+    int dials[2], fd;
+
+    sides_open("127.0.0.1", "127.0.0.1");
+    fd = black_hole(dials);
+    must(puller.t->ops->connect(puller.t, blob, blob_of("127.0.0.9,127.0.0.1", blob), &conn, NULL));
+    for (int i = 0; i < 50; i++)
+        both_turn();
+    cr_expect(zero(int, puller.ups));
+    puller.now_ms += 2499;
+    both_turn();
+    cr_expect(zero(u32, conn_of(&puller)->greeting->path));
+    puller.now_ms += 1;
+    for (int i = 0; i < 1000 && !puller.ups; i++)
+        both_turn();
+    cr_expect(eq(int, puller.ups, 1));
+    cr_expect(ne(ptr, strstr(puller.path_line, "127.0.0.9:"), NULL), "%s", puller.path_line);
+    pull_all(2);
+    for (int i = 0; i < 2; i++)
+        close(dials[i]);
+    close(fd);
+    sides_close();
+}
+
+/* ---- bulk ---- */
+
+static void path_is(const struct hth_tcp_bulk *b, const char *from, const char *to)
+{
+    union hth_addr a;
+    socklen_t len = sizeof(a);
+    char text[HTH_ADDR_LABEL];
+
+    cr_assert(zero(int, getsockname(b->fd, &a.sa, &len)));
+    cr_expect(eq(str, (char *)(uintptr_t)inet_ntop(AF_INET, &a.in.sin_addr, text, sizeof(text)),
+            (char *)(uintptr_t)from));
+    len = sizeof(a);
+    cr_assert(zero(int, getpeername(b->fd, &a.sa, &len)));
+    cr_expect(eq(str, (char *)(uintptr_t)inet_ntop(AF_INET, &a.in.sin_addr, text, sizeof(text)),
+            (char *)(uintptr_t)to));
+}
+
+static void bulks_are(uint32_t count)
+{
+    for (int i = 0; i < 1000 && (conn_of(&owner)->bulks < count || conn_of(&puller)->bulks < count);
+            i++)
+        both_turn();
+    for (int i = 0; i < 20; i++)
+        both_turn();
+    cr_assert(eq(u32, conn_of(&owner)->bulks, count));
+    cr_assert(eq(u32, conn_of(&puller)->bulks, count));
+}
+
+Test(tcp_addresses, bulk_sockets_of_a_pair_go_over_all_its_paths)
+{
+    sides_open("127.0.0.1,127.0.0.2", "127.0.0.3,127.0.0.4");
+    dial("127.0.0.1,127.0.0.2");
+    bulks_are(1);
+    pull_all(1);
+    bulks_are(2);
+    path_is(conn_of(&puller)->bulk[0], "127.0.0.3", "127.0.0.1");
+    path_is(conn_of(&puller)->bulk[1], "127.0.0.4", "127.0.0.2");
+    pull_all(8);
+    for (int i = 0; i < 2; i++)
+        cr_expect(gt(u64, atomic_load(&conn_of(&puller)->bulk[i]->pulled_ms), 0u));
+    cr_expect(zero(int, owner.downs + puller.downs));
+    sides_close();
+}
+
+Test(tcp_addresses, of_two_nodes_one_may_have_more_addresses)
+{
+    sides_open("127.0.0.1", "127.0.0.3,127.0.0.4");
+    dial("127.0.0.1");
+    pull_all(1);
+    bulks_are(2);
+    path_is(conn_of(&puller)->bulk[1], "127.0.0.4", "127.0.0.1");
+    sides_close();
+    sides_open("127.0.0.1,127.0.0.2,127.0.0.5", "127.0.0.3");
+    dial("127.0.0.1,127.0.0.2,127.0.0.5");
+    pull_all(1);
+    bulks_are(3);
+    path_is(conn_of(&puller)->bulk[2], "127.0.0.3", "127.0.0.5");
+    pull_all(8);
+    sides_close();
+}
