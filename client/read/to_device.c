@@ -35,7 +35,7 @@ int hth_to_where(struct hth_to *to, const struct hth_memory *m, struct hth_gpu *
     int rc = hth_devices_at(&to->devices, m, &at, err);
 
     *out = NULL;
-    return rc > 0 ? hth_devices_use(&to->devices, to->c->h, &at, out, err) : rc;
+    return rc > 0 ? hth_devices_use(&to->devices, to->c->h, m, &at, out, err) : rc;
 }
 
 static void to_done(void *arg, const struct hearth_error *err)

@@ -82,7 +82,7 @@ int hth_from_note(struct hearth_save *s, const struct hth_laid *laid,
     struct hth_from_list *list = &s->scratch.from;
     struct hth_memory m = from_memory(laid->piece);
     struct hth_gpu *gpu;
-    int rc = hth_devices_use(&list->devices, s->h, at, &gpu, err);
+    int rc = hth_devices_use(&list->devices, s->h, &m, at, &gpu, err);
 
     return rc ? rc : hth_device_note(&list->noted, &m, gpu, dst, NULL, err);
 }

@@ -127,12 +127,17 @@ static int devices_enter(const struct hth_devices *d, struct hearth *h,
     return HEARTH_OK;
 }
 
-int hth_devices_use(const struct hth_devices *d, struct hearth *h, const struct hth_device_at *at,
-        struct hth_gpu **out, struct hearth_error *err)
+int hth_devices_use(const struct hth_devices *d, struct hearth *h, const struct hth_memory *m,
+        const struct hth_device_at *at, struct hth_gpu **out, struct hearth_error *err)
 {
+    char key[HTH_KEY_TEXT];
     int rc = devices_enter(d, h, at, err);
 
-    return rc ? rc : hth_gpu_of(out, d->driver, at, err);
+    if (!rc)
+        rc = hth_gpu_of(out, d->driver, at, err);
+    return rc ? hth_while(err, rc, "piece %s: GPU %d", hth_key_text(m->key, m->key_len, key),
+                        at->device)
+              : HEARTH_OK;
 }
 
 /* ---- copies --------------------------------------------------------------------------------- */

@@ -26,9 +26,10 @@ struct hth_memory {
 /* 1: it lies in GPU memory, at *out; 0: it does not; an error names the key. */
 int hth_devices_at(const struct hth_devices *d, const struct hth_memory *m,
         struct hth_device_at *out, struct hearth_error *err);
-/* The device for copies of this membership, which has its h->device from here on. */
-int hth_devices_use(const struct hth_devices *d, struct hearth *h, const struct hth_device_at *at,
-        struct hth_gpu **out, struct hearth_error *err);
+/* The device of such a tensor, for copies of this membership, which has its h->device from here on.
+ * Errors name the key. */
+int hth_devices_use(const struct hth_devices *d, struct hearth *h, const struct hth_memory *m,
+        const struct hth_device_at *at, struct hth_gpu **out, struct hearth_error *err);
 
 /* The hth_land_fn of a membership: by its copying threads. */
 int hth_devices_land(

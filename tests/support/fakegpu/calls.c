@@ -177,7 +177,9 @@ FGPU_API void fakegpu_refuse(const char *name, unsigned after, int code)
 {
     pthread_mutex_lock(&table_lock);
     for (size_t i = 0; i < REFUSED; i++)
-        if (!refused[i].name) {
+        if (!name) {
+            refused[i].name = NULL;
+        } else if (!refused[i].name) {
             refused[i].name = name;
             refused[i].after = after;
             refused[i].code = code;

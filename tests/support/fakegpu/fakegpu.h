@@ -48,7 +48,8 @@ void fakegpu_calls_reset(void);
 void fakegpu_start(const char *profile, int devices);
 const char *fakegpu_profile(void);
 
-/* Of call `name` the next but `after` returns `code` and does nothing; once. */
+/* Of call `name` the next but `after` returns `code` and does nothing; once. With NULL all that is
+ * planted is taken back. */
 void fakegpu_refuse(const char *name, unsigned after, int code);
 /* All contexts of the device are broken by this code, and stay so. */
 void fakegpu_break(int device, int code);
@@ -70,6 +71,8 @@ void fakegpu_current(void *context);  /* of this thread; NULL: none */
  * default stream). */
 void *fakegpu_stream(void);
 void fakegpu_fill(void *stream, uint64_t at, int value, size_t bytes);
+/* A kernel that reads, and writes what it has read elsewhere on the device. */
+void fakegpu_move(void *stream, uint64_t to, uint64_t from, size_t bytes);
 void fakegpu_wait(void *stream);
 /* From this thread. Returns what became of the capture before: 0 none, 1 well, 2 invalidated. */
 int fakegpu_capture(void *stream, int on);

@@ -30,6 +30,22 @@ FGPU_API void fakegpu_fill(void *stream, uint64_t at, int value, size_t bytes)
         abort();
 }
 
+FGPU_API void fakegpu_move(void *stream, uint64_t to, uint64_t from, size_t bytes)
+{
+    struct fgpu_box *box = calloc(1, sizeof(*box));
+    struct fgpu_range none = { UINT64_MAX, 0 };
+
+    if (!box)
+        abort();
+    *box = (struct fgpu_box){ .dst = fgpu_bytes(to, bytes, NULL),
+        .src = fgpu_bytes(from, bytes, NULL),
+        .width = bytes,
+        .rows = 1,
+        .planes = 1 };
+    if (!box->dst || !box->src || fgpu_stream_copy(trainer_stream(stream), box, 1, none, 0, 0))
+        abort();
+}
+
 FGPU_API void fakegpu_wait(void *stream)
 {
     fgpu_stream_wait(trainer_stream(stream));

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loads into GPU memory where the driver, the caller or another node is wrong. */
+#include "gpu_load_rig.h"
+
+#include <pthread.h>
+
+#define N 40000u
+
+static float was[N], got[N], pattern[N];
+static const int64_t all[] = { N };
+static uint64_t at[2]; /* of two devices */
+
+static struct hearth_checkpoint *saved(int remote)
+{
+    struct hearth_piece p[2];
+
+    rank_fill(was, N, 5);
+    memset(pattern, 0x5a, sizeof(pattern));
+    p[0] = rank_piece("x", was, 1, all);
+    p[1] = rank_piece("y", was, 1, all);
+    rank_save(r.h, 1, p, 2, NULL, 0);
+    for (int i = 0; i < 2; i++)
+        at[i] = device_new(i, sizeof(was));
+    fake_remote(r.fake, remote);
+    return rank_recover(r.h, 1);
+}
+
+static struct hearth_piece target(const char *key, uint64_t to)
+{
+    struct hearth_piece p = rank_piece(key, (void *)(uintptr_t)to, 1, all);
+
+    p.memory = HEARTH_CUDA;
+    return p;
+}
+
+static void clear(void)
+{
+    for (int i = 0; i < 2; i++)
+        fakegpu_poke(at[i], pattern, sizeof(pattern));
+}
+
+static void holds(uint64_t to, const void *what)
+{
+    fakegpu_peek(to, got, sizeof(got));
+    cr_assert(zero(int, memcmp(got, what, sizeof(got))));
+}
+
+TestSuite(gpu_load_wrong, .init = load_start, .fini = load_stop);
+
+Test(gpu_load_wrong, a_target_that_is_not_what_it_is_said_to_be_is_refused_before_a_byte_is_written)
+{
+    static float host[N];
+    struct hearth_checkpoint *ckpt = saved(0);
+    struct hearth_piece p[2] = { target("x", at[0]), rank_piece("y", host, 1, all) };
+    struct hearth_box box = HEARTH_BOX_INIT;
+    struct hearth_item item = HEARTH_ITEM_INIT;
+    int64_t zero = 0;
+    size_t n;
+
+    clear();
+    p[1].memory = HEARTH_CUDA;
+    must_fail(hearth_load(ckpt, p, 2, 0, NULL, &err), HEARTH_EINVAL);
+    says("'y'");
+    says("HEARTH_CUDA");
+    holds(at[0], pattern);
+    must(hearth_item_find(ckpt, "x", 1, &item, 1, &n, &err), err);
+    box.object = item.object;
+    box.item = item.offset;
+    box.dtype = HEARTH_FLOAT32;
+    box.ndim = 1;
+    box.offset = &zero;
+    box.shape = all;
+    box.dst = host;
+    box.memory = HEARTH_CUDA;
+    must_fail(hearth_read_boxes(ckpt, &box, 1, &err), HEARTH_EINVAL);
+    says("'x'");
+    box.memory = 5;
+    must_fail(hearth_read_boxes(ckpt, &box, 1, &err), HEARTH_EINVAL);
+    box.memory = HEARTH_HOST;
+    box.reserved = 1;
+    must_fail(hearth_read_boxes(ckpt, &box, 1, &err), HEARTH_EINVAL);
+    hearth_checkpoint_close(ckpt);
+}
+
+Test(gpu_load_wrong, a_stream_that_is_captured_is_refused_and_the_next_load_works)
+{
+    struct hearth_checkpoint *ckpt = saved(0);
+    struct hearth_piece p = target("x", at[0]);
+    void *stream = fakegpu_stream();
+
+    clear();
+    must(hearth_checkpoint_stream(ckpt, stream, &err), err);
+    fakegpu_capture(stream, 1);
+    must_fail(hearth_load(ckpt, &p, 1, 0, NULL, &err), HEARTH_EUNSUPPORTED);
+    says("'x'");
+    says("captur");
+    fakegpu_capture(stream, 0);
+    holds(at[0], pattern);
+    must(hearth_load(ckpt, &p, 1, 0, NULL, &err), err);
+    fakegpu_wait(stream);
+    holds(at[0], was);
+    hearth_checkpoint_close(ckpt);
+}
+
+/* Each call of the driver in turn, from its first use to its eighth. */
+static void plant(const char *call, struct hearth_checkpoint *ckpt)
+{
+    static float host[N];
+    struct hearth_piece p[3] = { target("x", at[0]), rank_piece("y", host, 1, all),
+        target("y", at[1]) };
+
+    for (unsigned after = 0; after < 8; after++) {
+        int rc;
+
+        clear();
+        fakegpu_refuse(call, after, 999);
+        rc = hearth_load(ckpt, p, 3, 0, NULL, &err);
+        fakegpu_refuse(NULL, 0, 0);
+        if (rc) {
+            cr_expect(eq(int, err.native, 999), "%s: %s", call, err.text);
+            cr_expect(ne(ptr, strstr(err.text, "'x'") ? "" : strstr(err.text, "'y'"), NULL), "%s",
+                    err.text);
+        } else {
+            holds(at[0], was);
+            holds(at[1], was);
+        }
+        must(hearth_load(ckpt, p, 3, 0, NULL, &err), err);
+        holds(at[0], was);
+        holds(at[1], was);
+        cr_assert(zero(int, memcmp(host, was, sizeof(was))));
+    }
+}
+
+Test(gpu_load_wrong, a_call_that_the_driver_refuses_fails_this_load_alone, .timeout = 100)
+{
+    static const char *const calls[] = { "cuPointerGetAttributes", "cuCtxPushCurrent_v2",
+        "cuCtxGetStreamPriorityRange", "cuStreamCreateWithPriority", "cuMemHostRegister_v2",
+        "cuThreadExchangeStreamCaptureMode", "cuStreamIsCapturing", "cuEventCreate",
+        "cuEventRecord", "cuStreamWaitEvent", "cuEventQuery", "cuMemcpyHtoDAsync_v2",
+        "cuMemcpyBatchAsync_v2", "cuDeviceGetAttribute" };
+
+    alarm(100);
+    for (int remote = 0; remote < 2; remote++)
+        for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+            struct hearth_checkpoint *ckpt;
+
+            fake_remote(r.fake, 0);
+            ckpt = saved(remote);
+            plant(calls[i], ckpt);
+            hearth_checkpoint_close(ckpt);
+            cr_assert(zero(u32, fake_counts(r.fake).leases), "%s", calls[i]);
+            hearth_close(r.h, HEARTH_KEEP);
+            cr_assert(zero(u64, fakegpu()->registered), "%s", calls[i]);
+            r.h = NULL;
+            must(hearth_open(&r.opts, &r.h, &err), err);
+            ckpt = NULL;
+            must(hearth_recover(r.h, NULL, &ckpt, &err), err);
+            hearth_checkpoint_close(ckpt);
+        }
+}
+
+static void *breaks(void *arg)
+{
+    pause_ms(50);
+    fakegpu_break(0, 700);
+    fakegpu()->hold = 0;
+    return arg;
+}
+
+Test(gpu_load_wrong, a_lost_context_fails_the_load_and_another_gpu_still_works)
+{
+    struct hearth_checkpoint *ckpt = saved(0);
+    struct hearth_piece x = target("x", at[0]), y = target("y", at[1]);
+    pthread_t thread;
+
+    fakegpu()->hold = 1;
+    must(pthread_create(&thread, NULL, breaks, NULL));
+    must_fail(hearth_load(ckpt, &x, 1, 0, NULL, &err), HEARTH_EIO);
+    pthread_join(thread, NULL);
+    says("'x'");
+    says("GPU 0");
+    says("700");
+    cr_expect(eq(int, err.native, 700));
+    must_fail(hearth_load(ckpt, &x, 1, 0, NULL, &err), HEARTH_EIO);
+    says("'x'");
+    says("700");
+    must(hearth_load(ckpt, &y, 1, 0, NULL, &err), err);
+    holds(at[1], was);
+    hearth_checkpoint_close(ckpt);
+    cr_assert(zero(u32, fake_counts(r.fake).leases));
+}
+
+Test(gpu_load_wrong, memory_whose_device_has_no_context_is_refused_by_name)
+{
+    struct hearth_checkpoint *ckpt = saved(0);
+    struct hearth_piece p =
+            target("x", fakegpu_alloc(fakegpu_context(1), sizeof(was), FAKEGPU_MAPPED));
+
+    fakegpu_primary_end(1);
+    must_fail(hearth_load(ckpt, &p, 1, 0, NULL, &err), HEARTH_ESTATE);
+    says("'x'");
+    says("context");
+    hearth_checkpoint_close(ckpt);
+}
+
+Test(gpu_load_wrong, a_gpu_that_does_not_copy_is_named_in_time)
+{
+    struct hearth_checkpoint *ckpt = saved(0);
+    struct hearth_piece p = target("x", at[0]);
+
+    hearth_checkpoint_close(ckpt);
+    hearth_close(r.h, HEARTH_KEEP);
+    r.opts.save_ms = 300;
+    must(hearth_open(&r.opts, &r.h, &err), err);
+    ckpt = rank_recover(r.h, 1);
+    fakegpu()->hold = 1;
+    must_fail(hearth_load(ckpt, &p, 1, 0, NULL, &err), HEARTH_ETIMEOUT);
+    says("'x'");
+    says("GPU 0");
+    hearth_checkpoint_close(ckpt);
+    cr_expect(eq(u32, fake_counts(r.fake).leases, 1), "a copy may still read it");
+    fakegpu()->hold = 0;
+    for (int ms = 0; ms < 3000 && fake_counts(r.fake).leases; ms++)
+        pause_ms(1);
+    cr_expect(zero(u32, fake_counts(r.fake).leases));
+}
+
+Test(gpu_load_wrong, bytes_that_are_wrong_do_not_reach_the_gpu)
+{
+    struct hearth_checkpoint *ckpt = saved(1);
+    struct hearth_piece p = target("x", at[0]);
+
+    must(hearth_load(ckpt, &p, 0, 0, NULL, &err), err);
+    {
+        struct hearth_item item = HEARTH_ITEM_INIT; /* its table is here then */
+        size_t n;
+
+        must(hearth_item_find(ckpt, "x", 1, &item, 1, &n, &err), err);
+    }
+    clear();
+    fake_flip(r.fake, 2);
+    must_fail(hearth_load(ckpt, &p, 1, 0, NULL, &err), HEARTH_ECORRUPT);
+    holds(at[0], pattern);
+    fake_flip(r.fake, 1); /* the second copy is right */
+    must(hearth_load(ckpt, &p, 1, 0, NULL, &err), err);
+    holds(at[0], was);
+    hearth_checkpoint_close(ckpt);
+}
+
+static void *leaves(void *arg)
+{
+    struct hearth_checkpoint *ckpt = arg;
+    struct hearth_piece p = target("x", at[0]);
+
+    must(hearth_load(ckpt, &p, 1, 0, NULL, &err), err);
+    return NULL;
+}
+
+Test(gpu_load_wrong, a_trainer_without_a_current_context_loads)
+{
+    struct hearth_checkpoint *ckpt = saved(0);
+    pthread_t thread;
+
+    must(pthread_create(&thread, NULL, leaves, ckpt));
+    pthread_join(thread, NULL);
+    holds(at[0], was);
+    hearth_checkpoint_close(ckpt);
+}
