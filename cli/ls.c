@@ -184,6 +184,38 @@ static void ls_print_heard(const json_t *status)
             (long long)json_integer_value(json_object_get(status, "degraded")));
 }
 
+/* A line for each way in which bytes of GPUs come into the slots of ranks here. */
+static void ls_print_gpu(const json_t *status)
+{
+    static const char *const ways[][2] = { { "slots", "slots are pinned" },
+        { "buffers", "pinned buffers, slots are not pinned" },
+        { "nothing", "buffers, nothing is pinned" } };
+    const json_t *all = json_object_get(status, "gpu");
+
+    for (size_t w = 0; w < sizeof(ways) / sizeof(ways[0]); w++) {
+        json_int_t most = 0;
+        unsigned found = 0;
+
+        for (size_t i = 0; i < json_array_size(all); i++) {
+            const json_t *one = json_array_get(all, i);
+            const char *pinned = json_string_value(json_object_get(one, "pinned"));
+            json_int_t ms = json_integer_value(json_object_get(one, "ms_per_gib"));
+
+            if (!pinned || strcmp(pinned, ways[w][0]) != 0)
+                continue;
+            say(found++ ? " %lld" : "gpu     rank %lld",
+                    (long long)json_integer_value(json_object_get(one, "rank")));
+            most = ms > most ? ms : most;
+        }
+        if (found)
+            say(": %s", ways[w][1]);
+        if (found && w == 0)
+            say(", in at most %.3f s/GiB", (double)most / 1000);
+        if (found)
+            say("\n");
+    }
+}
+
 static void ls_print_engine(const struct job *j)
 {
     const char *confined = json_string_value(json_object_get(j->status, "confined"));
@@ -203,6 +235,7 @@ static void ls_print_engine(const struct job *j)
                 state && state[0] ? ": " : "", state ? state : "");
     if (j->status)
         ls_print_heard(j->status);
+    ls_print_gpu(j->status);
     if (confined && confined[0])
         say("files   %s\n", confined);
     human(taken, j->taken);

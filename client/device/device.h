@@ -14,6 +14,9 @@ struct hth_device {
     struct hth_lines *lines;
     int pin;         /* 0: the option says no */
     atomic_int said; /* what came of the first pin was logged */
+    /* ms that the last slot took for each GiB, and 1; 0: none is pinned, or the last one was
+     * refused */
+    atomic_uint slots_pinned;
 };
 
 #endif

@@ -20,6 +20,7 @@
 #define PART_MOST      (UINT64_C(1) << 30)
 #define PAUSE_LEAST_MS 1u
 #define PAUSE_MOST_MS  100u
+#define MS_MOST        1000000u /* for a GiB, that are reported */
 
 struct hth_pin {
     struct hth_pin *next;
@@ -134,12 +135,21 @@ static int pin_one(struct hth_pin *pin, uint64_t *out_ms, struct hearth_error *e
     return rc;
 }
 
+static uint64_t pin_ms_per_gib(const struct hth_pin *pin, uint64_t ms)
+{
+    return (ms << 20) / (pin->bytes >> 10); /* a slot has a block and a chunk at least */
+}
+
+/* For the log once, and for what the rank reports with its saves each time. */
 static void pin_say(struct hth_pin *pin, int rc, uint64_t ms, const struct hearth_error *err)
 {
+    uint64_t each = pin_ms_per_gib(pin, ms);
     struct hth_device *of;
 
     pthread_mutex_lock(&here.lock);
     of = pin->of;
+    if (of)
+        atomic_store(&of->slots_pinned, rc ? 0 : (unsigned)(each < MS_MOST ? each : MS_MOST) + 1);
     if (of && !atomic_exchange(&of->said, 1)) {
         if (rc)
             hth_line_add(of->lines, HEARTH_LOG_WARN, "pin",
@@ -149,8 +159,9 @@ static void pin_say(struct hth_pin *pin, int rc, uint64_t ms, const struct heart
         else
             hth_line_add(of->lines, HEARTH_LOG_INFO, "pin",
                     "slots are pinned for %s: the first one, %" PRIu64 " bytes, in %u parts and "
-                    "%" PRIu64 " ms",
-                    pin->driver->name, pin->bytes, pin->parts, ms);
+                    "%" PRIu64 " ms (%" PRIu64 ".%03u s/GiB)",
+                    pin->driver->name, pin->bytes, pin->parts, ms, each / 1000,
+                    (unsigned)(each % 1000));
     }
     pthread_mutex_unlock(&here.lock);
 }

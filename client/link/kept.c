@@ -164,7 +164,8 @@ static int kept_next_seal(struct hearth_handle *s, struct hth_unsaid *out)
             .items_len = o->items_len,
             .items = o->items,
             .index = i,
-            .summed = (uint32_t)o->summed };
+            .summed = (uint32_t)o->summed,
+            .pinned = s->pinned };
         unsaid_fill(out, s, HTH_LOCAL_SEAL, sizeof(out->m.seal), -1, &o->seal_said);
         return 1;
     }

@@ -43,6 +43,7 @@ struct hearth_handle {
     int copying; /* bytes come from GPUs still: SEAL, COMMIT and what ends the save wait for them */
     int aborted; /* by its caller, while bytes came */
     struct hth_work *work;          /* these copies; NULL: none */
+    uint32_t pinned;                /* how they came, as SEAL has it; 0: none came */
     int closed;                     /* by its caller; freed once nothing of it is kept */
     int copied;                     /* COPIED has come, which may be before or after COMPLETE */
     struct hth_kept_object *object; /* [objects]; NULL: nothing is kept any more */

@@ -2,6 +2,7 @@
 #include "from_device.h"
 
 #include "client/base/clock.h"
+#include "client/device/device.h"
 #include "save.h"
 #include <stdlib.h>
 
@@ -38,6 +39,21 @@ int hth_from_where(struct hearth_save *s, const struct hth_laid *laid, struct ht
     return laid->payload ? hth_devices_at(&s->scratch.from.devices, &m, out, err) : 0;
 }
 
+/* By the thread that makes the rings. */
+static uint32_t from_pinned(const struct hth_device *d)
+{
+    unsigned slots = atomic_load(&d->slots_pinned);
+    uint32_t how = HTH_LOCAL_PINNED_RING;
+    const struct hth_gpu *gpu;
+
+    if (slots)
+        return HTH_LOCAL_PINNED_SLOTS | (slots - 1) << 2;
+    for (unsigned i = 0; (gpu = hth_gpu_at(i)); i++)
+        if (gpu->ring && !hth_ring_pinned(gpu->ring))
+            how = HTH_LOCAL_PINNED_NOT;
+    return how;
+}
+
 static void from_done(void *arg, const struct hearth_error *err)
 {
     struct hth_from *from = arg;
@@ -45,7 +61,7 @@ static void from_done(void *arg, const struct hearth_error *err)
     /* First: once the engine hears that they are written, it may lend them to this rank again. */
     for (unsigned i = 0; i < HTH_OBJECTS_MAX; i++)
         hth_slot_put(from->h, from->slot[i]);
-    hth_handle_copied(from->handle, err);
+    hth_handle_copied(from->handle, from_pinned(from->h->device), err);
     hth_slots_let_go(from->h);
     free(from);
 }

@@ -201,12 +201,13 @@ void hth_handle_copies(struct hearth_handle *s, struct hth_work *work)
     pthread_mutex_unlock(&s->h->lock);
 }
 
-void hth_handle_copied(struct hearth_handle *s, const struct hearth_error *err)
+void hth_handle_copied(struct hearth_handle *s, uint32_t pinned, const struct hearth_error *err)
 {
     struct hearth *h = s->h;
 
     pthread_mutex_lock(&h->lock);
     s->copying = 0;
+    s->pinned = pinned;
     if (err && !s->status.code) {
         s->status.code = HEARTH_EFAILED;
         snprintf(s->status.text, sizeof(s->status.text), "%.255s", err->text);

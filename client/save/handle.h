@@ -55,8 +55,10 @@ void hth_handle_given(struct hearth_handle *handle);
 /* Bytes come from GPUs: these copies, of which the handle has a reference from here on. Until
  * hth_handle_copied() no SEAL, COMMIT, CANCEL and ABORT of the save is sent. */
 void hth_handle_copies(struct hearth_handle *handle, struct hth_work *work);
-/* They have arrived; err: they never will, and the save has failed. The handle may be gone then. */
-void hth_handle_copied(struct hearth_handle *handle, const struct hearth_error *err);
+/* They have arrived, `pinned` as SEAL has it; err: they never will, and the save has failed. The
+ * handle may be gone then. */
+void hth_handle_copied(
+        struct hearth_handle *handle, uint32_t pinned, const struct hearth_error *err);
 
 /* The rank has done its part; with the kill switch on it never does more. */
 void hth_handle_written(struct hearth_handle *handle, uint64_t bytes);

@@ -305,6 +305,14 @@ struct hth_local_save_id {
     struct hth_local_save save;
 };
 
+/* How bytes of GPUs come into this rank's slots, as it was when the object was written. */
+enum hth_local_pinned {
+    HTH_LOCAL_PINNED_UNSAID = 0, /* no bytes of GPUs, or a library of version 14 and before */
+    HTH_LOCAL_PINNED_SLOTS = 1,  /* straight into slots that are registered */
+    HTH_LOCAL_PINNED_RING = 2,   /* through registered buffers */
+    HTH_LOCAL_PINNED_NOT = 3,    /* through buffers that are not registered */
+};
+
 struct hth_local_seal {
     struct hth_local_head head;
     uint64_t slot, generation;
@@ -313,7 +321,9 @@ struct hth_local_seal {
     uint32_t items;
     uint32_t index;
     uint32_t summed; /* 1: the CRC32C of each chunk lies behind the items part, as in the table */
-    uint32_t zero;
+    /* enum hth_local_pinned in the low two bits; above them the ms that registering took for each
+     * GiB of slots */
+    uint32_t pinned;
 };
 
 /* The rank has copied these chunks. If a caller gets a place in the object later and changes them,

@@ -35,6 +35,27 @@ static void status_kept_json(const struct hth_node *n, char *out)
     memcpy(out + len, "]", 2);
 }
 
+/* How bytes of GPUs come into the slots of ranks here; out[PINNED_JSON]. Ranks beyond those that a
+ * machine has GPUs for are left out. */
+#define PINNED_MOST 64
+#define PINNED_JSON (PINNED_MOST * 72 + 4)
+static void status_pinned_json(const struct hth_node *n, char *out)
+{
+    static const char *const words[] = { "", "slots", "buffers", "nothing" };
+    unsigned count = 0;
+    size_t len = 0;
+
+    out[len++] = '[';
+    for (const struct client *c = n->clients; c && count < PINNED_MOST; c = c->next) {
+        if (!(c->pinned & 3))
+            continue;
+        len += (size_t)snprintf(out + len, PINNED_JSON - len,
+                "%s{\"rank\": %" PRIu32 ", \"pinned\": \"%s\", \"ms_per_gib\": %" PRIu32 "}",
+                count++ ? ", " : "", c->rank, words[c->pinned & 3], c->pinned >> 2);
+    }
+    memcpy(out + len, "]", 2);
+}
+
 /* Members that the newest map known here calls lost. */
 static uint32_t status_lost(const struct hth_node *n)
 {
@@ -69,8 +90,9 @@ static void status_string(const char *text, char *out)
 void status_ask(struct hth_node *n, uint32_t client, uint64_t request)
 {
     char text[400], state[STRING_JSON(sizeof(text))], log[STRING_JSON(sizeof(n->env.log_path))];
-    char kept[KEPT_JSON], confined[STRING_JSON(HTH_CONFINED_TEXT)] = "";
-    char json[1600 + sizeof(kept) + sizeof(state) + sizeof(log) + sizeof(confined)];
+    char kept[KEPT_JSON], pinned[PINNED_JSON], confined[STRING_JSON(HTH_CONFINED_TEXT)] = "";
+    char json[1600 + sizeof(kept) + sizeof(pinned) + sizeof(state) + sizeof(log) +
+              sizeof(confined)];
     char as_of[24] = "null";
     uint64_t pulled = 0, ago_ms;
     uint32_t saves = 0, still, busy;
@@ -82,6 +104,7 @@ void status_ask(struct hth_node *n, uint32_t client, uint64_t request)
     if (n->env.confined)
         status_string(n->env.confined, confined);
     status_kept_json(n, kept);
+    status_pinned_json(n, pinned);
     if (hth_commit_as_of(n->commit, &ago_ms) || ago_ms)
         snprintf(as_of, sizeof(as_of), "%" PRIu64, ago_ms);
     hth_transfer_pulled(&n->ctx, &pulled, NULL);
@@ -95,12 +118,13 @@ void status_ask(struct hth_node *n, uint32_t client, uint64_t request)
             ", \"rearmed\": %" PRIu32 ", \"late\": %" PRIu32
             ", \"coordinator\": \"%s\", \"as_of_ms\": %s, \"lost\": %" PRIu32
             ", \"degraded\": %" PRIu32
-            ", \"kept\": %s, \"state\": \"%s\", \"confined\": \"%s\", \"log\": \"%s\"}",
+            ", \"kept\": %s, \"gpu\": %s, \"state\": \"%s\", \"confined\": \"%s\""
+            ", \"log\": \"%s\"}",
             n->ctx.opts.job, n->env.node, n->epoch.epoch, n->epoch.self, n->epoch.nodes,
             client_count(n), n->recovered ? "true" : "false", saves,
             hth_session_connections(n->ctx.session), pulled, still, busy,
             n->epoch.nodes ? n->epoch.member[0].node : "", as_of, status_lost(n),
-            (uint32_t)__builtin_popcount(n->ctx.keep.degraded), kept, state, confined, log);
+            (uint32_t)__builtin_popcount(n->ctx.keep.degraded), kept, pinned, state, confined, log);
     if (len > 0 && (size_t)len < sizeof(json))
         answer_bytes_to(
                 n, client, request, &(struct answer_bytes){ .at = json, .len = (size_t)len });

@@ -158,6 +158,7 @@ void handover_seal(struct hth_node *n, struct client *c, const struct hth_local_
     struct loan *l = loan_open(n, c, m->head.token);
     struct hearth_error err;
 
+    c->pinned = m->pinned ? m->pinned : c->pinned;
     if (!l) {
         handover_refuse(n, c->id, m->head.request);
     } else if (handover_seal_object(n, l, m, &err)) {

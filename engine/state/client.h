@@ -20,6 +20,7 @@ struct client {
     uint64_t epoch, nonce;    /* that its rank has joined; 0: none */
     uint64_t recover_request; /* waits for the end of recovery; 0: no */
     int has_recovered;        /* this process has, in an epoch that may be over */
+    uint32_t pinned;          /* as its last SEAL of bytes from GPUs had it; 0: none yet */
 };
 
 struct client *client_find(struct hth_node *n, uint32_t id); /* NULL: it has gone */

@@ -15,3 +15,7 @@ target_link_libraries(cli_manual PRIVATE hearth hearth_build)
 add_dependencies(cli_manual hearthd hearth_cli)
 hearth_case(cli.manual unit TIMEOUT 300
   COMMAND ${CMAKE_CURRENT_LIST_DIR}/manual.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+
+# Ranks that save GPU memory, over the driver of the tests.
+target_link_libraries(test_cli_pinned PRIVATE fakegpu)
+add_dependencies(test_cli_pinned hearthd hearth_cli)
