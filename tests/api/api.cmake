@@ -28,11 +28,11 @@ endforeach()
 hearth_case(api.pages unit COMMAND ${CMAKE_CURRENT_LIST_DIR}/pages.sh $<TARGET_FILE:pages>)
 
 # Saves and loads of GPU memory, over the driver of the tests.
-foreach(unit gpu gpu_wrong gpu_pace gpu_load gpu_load_order gpu_load_wrong)
+foreach(unit gpu gpu_wrong gpu_pace gpu_sizes gpu_load gpu_load_order gpu_load_wrong)
   target_link_libraries(test_api_${unit} PRIVATE fakegpu)
 endforeach()
 target_link_libraries(stress_gpu PRIVATE fakegpu)
-foreach(unit gpu gpu_load gpu_load_order)
+foreach(unit gpu gpu_sizes gpu_load gpu_load_order)
   add_executable(test_api_${unit}_hip ${CMAKE_CURRENT_LIST_DIR}/test_${unit}.c)
   target_link_libraries(test_api_${unit}_hip PRIVATE
     support hearth_build criteria ${JANSSON_LIBRARIES} fakehip)
@@ -41,7 +41,7 @@ foreach(unit gpu gpu_load gpu_load_order)
   endif()
   if(NOT HEARTH_SANITIZE STREQUAL "thread")
     hearth_case(api.${unit}_hip unit COMMAND test_api_${unit}_hip)
-    foreach(profile 12.8 12.0 kernel-6.12 gh200)
+    foreach(profile 12.8 12.0 r580 kernel-6.12 gh200)
       hearth_case(api.${unit}_${profile} unit
         COMMAND ${CMAKE_COMMAND} -E env FAKEGPU_PROFILE=${profile}
           $<TARGET_FILE:test_api_${unit}>)

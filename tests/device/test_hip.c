@@ -8,6 +8,7 @@
 int hipPeekAtLastError(void);
 int hipGetDevice(int *device);
 int hipThreadExchangeStreamCaptureMode(int *mode);
+int hipStreamCreateWithPriority(void **stream, unsigned flags, int priority);
 int hsa_system_get_info(int what, void *out);
 
 Test(hip, is_found_and_pins_no_slot)
@@ -119,6 +120,18 @@ Test(hip, leaves_no_error_behind)
     gpu->event_close(event);
     host_free(p, 8192);
     gpu_close();
+}
+
+Test(hip, has_the_rules_of_cuda)
+{
+    void *stream;
+
+    gpu_open(1);
+    fakegpu()->forgive = 1;
+    hipStreamCreateWithPriority(&stream, 0, 0);
+    cr_expect(eq(u64, fakegpu()->sins, 1));
+    must_say(fakegpu()->sin,
+            "guest: a stream is created that waits for the caller's default stream");
 }
 
 Test(hip, pins_buffers_of_a_ring_and_no_more)

@@ -24,7 +24,7 @@ struct mapped {
 };
 
 struct registration {
-    uint64_t base, from, to; /* `from` and `to`: its pages */
+    uint64_t base, bytes, from, to; /* `from` and `to`: its pages */
     int read_only;
     struct mapped first, last;
     struct registration *next;
@@ -142,7 +142,7 @@ static int register_overlaps(uint64_t from, uint64_t to)
 
 int fgpu_register(void *base, size_t bytes, unsigned flags)
 {
-    struct registration r = { .base = (uint64_t)(uintptr_t)base }, *kept;
+    struct registration r = { .base = (uint64_t)(uintptr_t)base, .bytes = bytes }, *kept;
     int rc = register_refuses(bytes, flags);
     uint64_t absent;
 
@@ -185,6 +185,7 @@ int fgpu_unregister(void *base)
     if (r) {
         *p = r->next;
         fakegpu()->registered--;
+        fakegpu()->registered_bytes -= r->bytes;
     }
     pthread_mutex_unlock(&fgpu_lock);
     if (!r)
