@@ -5,8 +5,11 @@
  */
 #include "tcp_side.h"
 
+#include "core/base/crc.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -190,12 +193,12 @@ Test(tcp_addresses, a_port_that_one_address_lacks_is_refused_with_that_address)
     struct hearth_error err = { 0 };
     char says[64];
 
-    tcp_side_open(&owner, "127.0.0.2");
-    must_fail(open_on("127.0.0.1,127.0.0.2", port_of(&owner), &err), HEARTH_EEXIST);
-    snprintf(says, sizeof(says), "listens on 127.0.0.2:%u already", port_of(&owner));
+    tcp_side_open(&owner, "127.0.0.72");
+    must_fail(open_on("127.0.0.71,127.0.0.72", port_of(&owner), &err), HEARTH_EEXIST);
+    snprintf(says, sizeof(says), "listens on 127.0.0.72:%u already", port_of(&owner));
     cr_expect(ne(ptr, strstr(err.text, says), NULL), "%s", err.text);
-    must(open_on("127.0.0.1,127.0.0.2", 0, &err));
-    must(open_on("127.0.0.1,127.0.0.3", port_of(&owner), &err));
+    must(open_on("127.0.0.71,127.0.0.72", 0, &err));
+    must(open_on("127.0.0.71,127.0.0.73", port_of(&owner), &err));
     must_fail(open_on("127.0.0.1,127.0.0.1", 0, &err), HEARTH_EINVAL);
     must_fail(open_on("127.0.0.1,::1", 0, &err), HEARTH_EINVAL);
     tcp_side_close(&owner);
@@ -250,7 +253,7 @@ static int black_hole(int dials[2])
     return fd;
 }
 
-Test(tcp_addresses, an_address_that_does_not_answer_has_its_part_of_the_time)
+Test(tcp_addresses, an_address_that_does_not_answer_has_a_second)
 {
     unsigned char blob[HTH_ADDR_MAX];
     int dials[2], fd;
@@ -261,7 +264,7 @@ Test(tcp_addresses, an_address_that_does_not_answer_has_its_part_of_the_time)
     for (int i = 0; i < 50; i++)
         both_turn();
     cr_expect(zero(int, puller.ups));
-    puller.now_ms += 2499;
+    puller.now_ms += 999;
     both_turn();
     cr_expect(zero(u32, conn_of(&puller)->greeting->path));
     puller.now_ms += 1;
@@ -335,4 +338,161 @@ Test(tcp_addresses, of_two_nodes_one_may_have_more_addresses)
     path_is(conn_of(&puller)->bulk[2], "127.0.0.3", "127.0.0.5");
     pull_all(8);
     sides_close();
+}
+
+/* ---- a path that fails ---- */
+
+static void two_paths(void)
+{
+    sides_open("127.0.0.1,127.0.0.2", "127.0.0.3,127.0.0.4");
+    dial("127.0.0.1,127.0.0.2");
+    pull_all(1);
+    bulks_are(2);
+}
+
+TestSuite(tcp_paths, .init = two_paths, .fini = sides_close, .timeout = 100);
+
+static uint64_t bytes_received(int fd)
+{
+    struct tcp_info info = { 0 };
+    socklen_t len = sizeof(info);
+
+    cr_assert(zero(int, getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len)));
+    return info.tcpi_bytes_received;
+}
+
+/* Its connection is gone, with what has come and was not read. */
+static void socket_cut(int fd)
+{
+    struct sockaddr none = { .sa_family = AF_UNSPEC };
+
+    cr_assert(zero(int, connect(fd, &none, sizeof(none))));
+}
+
+/* The puller's bulk socket of that path. */
+static struct hth_tcp_bulk *bulk_of(uint32_t path)
+{
+    const struct hth_tcp_conn *c = conn_of(&puller);
+
+    for (uint32_t i = 0; i < c->bulks; i++)
+        if (c->bulk[i]->path == path)
+            return c->bulk[i];
+    return NULL;
+}
+
+Test(tcp_paths, a_path_that_dies_in_a_pull_costs_what_was_under_way_on_it)
+{
+    unsigned char desc[HTH_DESC_MAX];
+    uint64_t most, before, moved;
+    int fd[2], pulls = puller.pulls;
+    uint32_t len;
+
+    must(owner.t->ops->grant(
+            owner.t, owner.region, 0, SIDE_BYTES, owner.conn[0], desc, &len, NULL));
+    memset(puller.bytes, 0, SIDE_BYTES);
+    for (uint32_t i = 0; i < 2; i++)
+        fd[i] = dup(bulk_of(i)->fd); /* the kernel's count stays */
+    before = bytes_received(fd[0]) + bytes_received(fd[1]);
+    most = bulk_of(1)->ahead + HTH_TCP_PART;
+    for (uint64_t i = 0; i < 2; i++) /* one on each */
+        must(puller.t->ops->pull(puller.t, conn, desc, len, i * SIDE_BYTES / 2, puller.region,
+                i * SIDE_BYTES / 2, SIDE_BYTES / 2, i));
+    for (int i = 0; i < 1000 && bytes_received(fd[1]) < SIDE_BYTES * 3 / 8; i++)
+        both_turn();
+    shutdown(fd[1], SHUT_RDWR);
+    for (int i = 0; i < 20000 && puller.pulls < pulls + 2; i++)
+        both_turn();
+    cr_assert(eq(int, puller.pulls, pulls + 2));
+    cr_expect(zero(int, puller.pull_code));
+    cr_expect(zero(int, memcmp(owner.bytes, puller.bytes, SIDE_BYTES)));
+    moved = bytes_received(fd[0]) + bytes_received(fd[1]) - before;
+    cr_expect(gt(u64, moved, SIDE_BYTES), "something was under way");
+    cr_expect(lt(u64, moved, SIDE_BYTES + most + 65536), "%" PRIu64 " bytes more",
+            moved - SIDE_BYTES);
+    cr_expect(eq(int, puller.has_crc, 1));
+    cr_expect(zero(int, owner.downs + puller.downs));
+    for (int i = 0; i < 2; i++)
+        close(fd[i]);
+}
+
+Test(tcp_paths, the_checksum_of_a_pull_that_has_moved_is_that_of_its_bytes)
+{
+    unsigned char desc[HTH_DESC_MAX];
+    const struct hth_tcp_pull *p = conn_of(&puller)->pull;
+    int pulls = puller.pulls, small = 32768;
+    uint32_t len;
+
+    must(owner.t->ops->grant(
+            owner.t, owner.region, 0, SIDE_BYTES, owner.conn[0], desc, &len, NULL));
+    memset(puller.bytes, 0, SIDE_BYTES);
+    for (int i = 0; i < 2; i++) /* a turn moves less than a part */
+        setsockopt(conn_of(&owner)->bulk[i]->fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
+    must(puller.t->ops->pull(puller.t, conn, desc, len, 0, puller.region, 0, SIDE_BYTES, 1));
+    for (int i = 0; i < 1000 && (p->came == p->ended || !p->ended); i++)
+        both_turn();
+    cr_assert(gt(u64, p->came, p->ended), "it is cut within a part");
+    socket_cut(p->bulk->fd);
+    for (int i = 0; i < 20000 && puller.pulls == pulls; i++)
+        both_turn();
+    cr_expect(zero(int, puller.pull_code));
+    cr_expect(eq(u32, puller.crc, hth_crc32c(owner.bytes, SIDE_BYTES)));
+    cr_expect(zero(int, memcmp(owner.bytes, puller.bytes, SIDE_BYTES)));
+}
+
+Test(tcp_paths, a_path_is_dialled_again_later_and_later_and_said_once)
+{
+    struct hth_tcp *t = hth_tcp_of(owner.t);
+    uint32_t waits = 0;
+
+    shutdown(bulk_of(1)->fd, SHUT_RDWR);
+    for (int i = 0; i < 100; i++)
+        both_turn();
+    cr_assert(eq(u32, conn_of(&puller)->bulks, 1));
+    cr_expect(zero(int, puller.path_lines));
+    close(t->listen_fd[1]); /* the other end of it is gone, too */
+    t->listen_fd[1] = -1;
+    for (int s = 1; s <= 200; s++) {
+        puller.now_ms += 1000;
+        both_turn();
+        both_turn();
+        waits += conn_of(&puller)->redial_wait_ms == 60000;
+    }
+    cr_expect(gt(u32, waits, 0u));
+    cr_expect(eq(u32, conn_of(&puller)->redial_wait_ms, 60000));
+    cr_expect(eq(int, puller.path_lines, 1));
+    cr_expect(ne(ptr, strstr(puller.path_line, "127.0.0.2:"), NULL), "%s", puller.path_line);
+    cr_expect(
+            ne(ptr, strstr(puller.path_line, "go on over 1 other"), NULL), "%s", puller.path_line);
+    pull_all(4);
+    cr_expect(zero(int, owner.downs + puller.downs));
+}
+
+Test(tcp_paths, a_path_that_is_back_carries_bytes_again)
+{
+    shutdown(bulk_of(1)->fd, SHUT_RDWR);
+    for (int i = 0; i < 100; i++)
+        both_turn();
+    cr_assert(eq(ptr, bulk_of(1), NULL));
+    puller.now_ms += 999;
+    both_turn();
+    cr_expect(eq(ptr, conn_of(&puller)->greeting, NULL));
+    puller.now_ms += 1;
+    bulks_are(2);
+    cr_assert(ne(ptr, bulk_of(1), NULL));
+    pull_all(8);
+    cr_expect(gt(u64, atomic_load(&bulk_of(1)->pulled_ms), 0u));
+    cr_expect(zero(int, conn_of(&puller)->lacks));
+}
+
+/* A peer that has ended closes all its sockets: that is no failed path. */
+Test(tcp_paths, an_end_of_the_peer_is_not_said_of_its_paths)
+{
+    owner.t->ops->drop(owner.t, owner.conn[0]);
+    for (int i = 0; i < 1000 && !puller.downs; i++)
+        both_turn();
+    puller.now_ms += 5000;
+    for (int i = 0; i < 20; i++)
+        both_turn();
+    cr_expect(eq(int, puller.downs, 1));
+    cr_expect(zero(int, puller.path_lines));
 }

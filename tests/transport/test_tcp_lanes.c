@@ -272,7 +272,38 @@ static void both_end(void)
     cr_expect(eq(int, puller.downs, 1));
 }
 
-Test(tcp_lanes, one_socket_that_breaks_ends_the_pair_and_all_its_pulls)
+Test(tcp_lanes, a_socket_that_breaks_retires_alone_and_its_pulls_go_on)
+{
+    unsigned char desc[HTH_DESC_MAX];
+    uint32_t len;
+
+    pulls_are_right(0, 1);
+    for (int round = 0; round < 20; round++) {
+        int before = puller.pulls;
+
+        bulks_are(3);
+        memset(target.at, 0, OBJECT);
+        granted(desc, &len);
+        pulls_post(desc, len, 16);
+        usleep((unsigned)round * 50);
+        shutdown(conn_of(round % 2 ? &owner : &puller)->bulk[round % 3]->fd, SHUT_RDWR);
+        pulls_end(before + 16);
+        cr_assert(zero(int, puller.pull_code));
+        cr_assert(zero(int, memcmp(target.at, source.at, OBJECT)), "round %d", round);
+        for (int i = 0; i < 1000 && (conn_of(&owner)->bulks > 2 || conn_of(&puller)->bulks > 2);
+                i++)
+            both_turn();
+        cr_assert(eq(u32, conn_of(&puller)->bulks, 2));
+        cr_assert(eq(u32, hth_tcp_of(owner.t)->extras, 1));
+        puller.now_ms += 60000; /* it dials again */
+    }
+    cr_expect(zero(int, owner.downs + puller.downs));
+    must(puller.t->ops->dereg(puller.t, target.region));
+    memory_forbid(&target); /* no lane writes into it any more */
+    usleep(20000);
+}
+
+Test(tcp_lanes, the_last_socket_that_breaks_ends_the_pair_and_all_its_pulls)
 {
     unsigned char desc[HTH_DESC_MAX];
     uint32_t len;
@@ -281,7 +312,8 @@ Test(tcp_lanes, one_socket_that_breaks_ends_the_pair_and_all_its_pulls)
     bulks_are(3);
     granted(desc, &len);
     pulls_post(desc, len, 16);
-    shutdown(conn_of(&owner)->bulk[2]->fd, SHUT_RDWR);
+    for (int i = 0; i < 3; i++)
+        shutdown(conn_of(&owner)->bulk[i]->fd, SHUT_RDWR);
     pulls_end(17);
     both_end();
     cr_expect(zero(u32, hth_tcp_of(owner.t)->extras));

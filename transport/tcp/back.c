@@ -15,7 +15,7 @@ static void conn_broke(struct hth_tcp_conn *c, int code, const char *why)
     hth_tcp_conn_end(c, code, why);
 }
 
-static void bulk_broke(const struct hth_tcp_bulk *b, int error)
+static void bulk_broke(struct hth_tcp_bulk *b, int error)
 {
     struct hth_tcp_conn *c = b->conn;
 
@@ -27,9 +27,17 @@ static void bulk_broke(const struct hth_tcp_bulk *b, int error)
         conn_broke(c, HEARTH_EPROTO, "it sent a frame that makes no sense");
     else if (error == ENOMEM || error == ENOSPC) /* ENOSPC: of what epoll may watch */
         conn_broke(c, HEARTH_EBUSY, "no memory for its records");
-    else
+    else if (!hth_tcp_bulk_retire(b, error))
         conn_broke(c, HEARTH_EPEER,
                 error ? strerrordesc_np(error) : "the peer has closed the connection");
+}
+
+static void bulk_stopped(struct hth_tcp_bulk *b)
+{
+    if (b->conn->state == HTH_TCP_UP)
+        hth_tcp_bulk_retired(b);
+    else
+        hth_tcp_conn_stopped(b->conn);
 }
 
 /* A pull that was done before its connection ended, and is reported after that, is cancelled with
@@ -77,10 +85,10 @@ int hth_tcp_back_take(struct hth_tcp *t)
     for (struct hth_tcp_bulk *b = bulk_take(t, &broke, &stopped); b;
             b = bulk_take(t, &broke, &stopped), n++) {
         n += pulls_take(t); /* those that were done before it broke */
-        if (broke)
+        if (broke && !b->is_retiring)
             bulk_broke(b, b->error);
         if (stopped)
-            hth_tcp_conn_stopped(b->conn);
+            bulk_stopped(b);
     }
     return n;
 }

@@ -27,6 +27,7 @@ struct hth_tcp_conn *hth_tcp_conn_new(struct hth_tcp *t, const union hth_addr *p
         return NULL;
     c->t = t;
     c->messages.fd = -1;
+    c->redial_ms = HTH_NEVER;
     hth_addr_text(peer, c->peer);
     c->id = hth_ids_put(&t->conns, c);
     if (!c->id) {
@@ -41,6 +42,9 @@ void hth_tcp_conn_up(struct hth_tcp_conn *c)
     struct hth_transport_events *to = &c->t->events;
 
     c->state = HTH_TCP_UP;
+    hth_tcp_path_watch(c, c->messages.fd, HTH_TCP_SILENT_MESSAGES);
+    if (!c->dialled)
+        c->path = hth_tcp_path_here(c->t, c->messages.fd);
     if (c->detail[0])
         hth_say(&c->t->log, HEARTH_LOG_WARN, "path-failed", "%s; the peer answers on %s", c->detail,
                 c->peer);
@@ -73,26 +77,29 @@ void hth_tcp_conn_stopped(struct hth_tcp_conn *c)
         conn_over(c);
 }
 
-void hth_tcp_conn_note(struct hth_tcp_conn *c, const char *why)
+void hth_tcp_conn_note(struct hth_tcp_conn *c, const char *address, const char *why)
 {
     size_t n = strlen(c->detail);
 
-    snprintf(c->detail + n, sizeof(c->detail) - n, "%s%s: %s", n ? "; " : "", c->peer, why);
+    snprintf(c->detail + n, sizeof(c->detail) - n, "%s%s: %s", n ? "; " : "", address, why);
 }
 
 void hth_tcp_conn_end(struct hth_tcp_conn *c, int code, const char *why)
 {
     if (c->state == HTH_TCP_DOOMED)
         return;
+    if (c->greeting && c->state == HTH_TCP_CONNECTING) /* also if the caller waits no longer */
+        hth_tcp_path_failed(c, c->greeting->path);
     if (c->greeting)
         hth_tcp_greeting_end(c->greeting);
+    c->redial_ms = HTH_NEVER;
     hth_tcp_sock_close(&c->messages);
     for (uint32_t i = 0; i < c->bulks; i++)
-        if (c->bulk[i]->is_started)
+        if (c->bulk[i]->is_started && !c->bulk[i]->is_retiring)
             hth_tcp_bulk_stop(c->bulk[i]);
     hth_tcp_grants_end(c);
     c->code = code;
-    hth_tcp_conn_note(c, why);
+    hth_tcp_conn_note(c, c->peer, why);
     c->state = HTH_TCP_DOOMED;
     if (!c->running)
         conn_over(c);

@@ -46,14 +46,12 @@ int hth_tcp_finish(struct hth_tcp *t)
 }
 
 /* A connection that stands goes on without the bulk socket that did not come about. If our proof is
- * out, the peer may have added the socket already, and its end would end the connection: then this
- * side waits. */
+ * out, the peer may have added the socket already. An older peer takes its end for that of the
+ * connection, so this side waits; where there are several paths no peer is older. */
 static void conn_expires(struct hth_tcp_conn *c)
 {
-    if (c->state == HTH_TCP_UP && c->greeting->stage == HTH_TCP_FINISHES)
+    if (c->state == HTH_TCP_UP && c->greeting->stage == HTH_TCP_FINISHES && c->paths == 1)
         c->due_ms = HTH_NEVER;
-    else if (c->state == HTH_TCP_UP)
-        hth_tcp_greeting_end(c->greeting);
     else
         hth_tcp_greeting_late(c->greeting);
 }
@@ -68,14 +66,18 @@ int hth_tcp_conns_expire(struct hth_tcp *t, uint64_t now)
     for (uint32_t i = 0; i < t->conns.cap; i++) {
         struct hth_tcp_conn *c = hth_ids_at(&t->conns, i);
 
-        if (!c || !c->greeting)
+        if (!c)
             continue;
-        if (c->due_ms <= now) {
+        if (c->greeting && c->due_ms <= now) {
             conn_expires(c);
+            n++;
+        } else if (c->redial_ms <= now) {
+            hth_tcp_redial(c);
             n++;
         }
         if (c->greeting && c->due_ms < due) /* it may dial another address now */
             due = c->due_ms;
+        due = c->redial_ms < due ? c->redial_ms : due;
     }
     t->due_ms = due;
     return n;

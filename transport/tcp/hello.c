@@ -24,6 +24,7 @@
 #include <sys/epoll.h>
 
 #define REFUSED_SAY_MS 10000u
+#define PATH_MS        1000u /* for an address to answer, where there is another one */
 
 static struct hth_seal_opts hello_opts(const struct hth_tcp *t, enum hth_purpose purpose)
 {
@@ -120,15 +121,14 @@ static uint32_t path_next(const struct hth_tcp_conn *c)
     return best;
 }
 
-static void path_failed(struct hth_tcp_conn *c, uint32_t path)
-{
-    if (c->paths > 1)
-        c->t->path_failed_ms[path] = hth_now_ms(&c->t->clock);
-}
-
+/* A path that is not the last has its part of connect_ms, and 1 s at most. */
 static void conn_due(struct hth_tcp_conn *c)
 {
-    c->due_ms = hth_now_ms(&c->t->clock) + c->t->connect_ms / c->paths;
+    uint32_t wait = c->t->connect_ms / c->paths;
+
+    if (c->paths > 1 && wait > PATH_MS && path_next(c) < c->paths)
+        wait = PATH_MS;
+    c->due_ms = hth_now_ms(&c->t->clock) + wait;
     if (c->due_ms < c->t->due_ms)
         c->t->due_ms = c->due_ms;
 }
@@ -142,29 +142,37 @@ static void conn_dial(struct hth_tcp_conn *c, enum hth_purpose purpose, int code
 
     while ((path = path_next(c)) < c->paths) {
         if (c->tried)
-            hth_tcp_conn_note(c, why);
+            hth_tcp_conn_note(c, c->peer, why);
         c->tried |= 1u << path;
         hth_addr_text(&c->addrs.at[path % c->addrs.count], c->peer);
         conn_due(c);
         rc = greeting_dial(c, purpose, path);
         if (!rc)
             return;
-        path_failed(c, path);
+        hth_tcp_path_failed(c, path);
         why = hth_tcp_errno_why(rc, &code);
     }
     hth_tcp_conn_end(c, code, why);
 }
 
-/* A connection that stands goes on with the sockets that it has. */
+/* A connection that stands goes on with the sockets that it has, and dials a path again later. */
 static void dialled_fails(struct hth_tcp_greeting *g, int code, const char *why)
 {
     struct hth_tcp_conn *c = g->conn;
     enum hth_purpose purpose = g->purpose;
+    char address[HTH_ADDR_LABEL];
 
-    path_failed(c, g->path);
+    hth_addr_text(&c->addrs.at[g->path % c->addrs.count], address);
+    hth_tcp_path_failed(c, g->path);
     hth_tcp_greeting_end(g);
-    if (c->state != HTH_TCP_UP)
+    if (c->state != HTH_TCP_UP) {
         conn_dial(c, purpose, code, why);
+    } else if (c->paths > 1 || c->lacks) {
+        if (!c->lacks)
+            hth_tcp_conn_note(c, address, why);
+        c->lacks = 1;
+        hth_tcp_redial_later(c);
+    }
 }
 
 static void dialled_errno(struct hth_tcp_greeting *g, int error)
@@ -240,13 +248,31 @@ static void conn_widen(struct hth_tcp_conn *c)
     struct hth_tcp *t = c->t;
     uint32_t most = t->lanes > c->paths ? t->lanes : c->paths;
 
-    if (c->bulks >= most || c->bulks >= HTH_TCP_BULKS || t->extras >= t->base.conns_max)
+    if (c->bulks >= most || c->bulks >= HTH_TCP_BULKS || t->extras >= t->base.conns_max) {
+        c->lacks = 0;
         return;
-    if (greeting_dial(c, HTH_PURPOSE_BULK, path_widest(c)))
+    }
+    if (greeting_dial(c, HTH_PURPOSE_BULK, path_widest(c))) {
+        if (c->lacks)
+            hth_tcp_redial_later(c);
         return;
+    }
     c->greeting->is_extra = 1;
     t->extras++;
     conn_due(c);
+}
+
+/* The failure is logged here: of a peer that has ended all sockets have by now, and its connection
+ * with them. */
+void hth_tcp_redial(struct hth_tcp_conn *c)
+{
+    c->redial_ms = HTH_NEVER;
+    if (c->detail[0])
+        hth_say(&c->t->log, HEARTH_LOG_WARN, "path-failed", "%s; pulls go on over %u other sockets",
+                c->detail, c->bulks);
+    c->detail[0] = '\0';
+    if (c->dialled && !c->greeting)
+        conn_widen(c);
 }
 
 void hth_tcp_widen(struct hth_tcp_conn *c)
@@ -258,14 +284,23 @@ void hth_tcp_widen(struct hth_tcp_conn *c)
     conn_widen(c);
 }
 
+static void path_is_back(const struct hth_tcp_bulk *b)
+{
+    char address[HTH_ADDR_LABEL];
+
+    hth_addr_text(&b->peer, address);
+    hth_say(&b->t->log, HEARTH_LOG_INFO, "path-back", "%s carries bulk data again", address);
+}
+
 static void dialled_bulk(struct hth_tcp_greeting *g, struct hth_seal *seal)
 {
     struct hth_tcp_conn *c = g->conn;
+    uint32_t path = g->path;
     int was_up = c->state == HTH_TCP_UP;
     int rc = hth_tcp_bulk_add(c, hth_tcp_sock_take(&g->sock), seal);
 
     if (!rc) {
-        c->bulk[c->bulks - 1]->path = g->path;
+        c->bulk[c->bulks - 1]->path = path;
         g->is_extra = 0; /* the bulk socket is counted instead */
     }
     hth_tcp_greeting_end(g);
@@ -274,6 +309,8 @@ static void dialled_bulk(struct hth_tcp_greeting *g, struct hth_seal *seal)
     } else if (!was_up) {
         hth_tcp_conn_up(c);
     } else if (!rc) {
+        if (c->lacks)
+            path_is_back(c->bulk[c->bulks - 1]);
         hth_tcp_bulk_start(c->bulk[c->bulks - 1]);
         conn_widen(c);
     }
@@ -310,7 +347,7 @@ static void dialled_finishes(struct hth_tcp_greeting *g)
         int code;
         const char *why = hth_tcp_errno_why(rc, &code);
 
-        path_failed(c, c->path);
+        hth_tcp_path_failed(c, c->path);
         conn_dial(c, HTH_PURPOSE_BULK, code, why);
     }
 }

@@ -24,19 +24,28 @@
 
 /* ---- the caller's thread ----------------------------------------------------------------- */
 
-/* Connections begin on each lane in turn, and have their other sockets on the lanes behind that. */
+/* Connections begin on each lane in turn. Their other sockets go where they have the fewest. */
 static struct hth_tcp_lane *lane_next(const struct hth_tcp_conn *c)
 {
     struct hth_tcp *t = c->t;
-    uint32_t first = c->bulks ? (uint32_t)(c->bulk[0]->lane - t->lane) : t->lane_next++;
+    uint32_t on[HTH_TCP_LANES] = { 0 }, first, best;
 
-    return &t->lane[(first + c->bulks) % t->lanes];
+    if (!c->bulks)
+        return &t->lane[t->lane_next++ % t->lanes];
+    for (uint32_t i = 0; i < c->bulks; i++)
+        on[c->bulk[i]->lane - t->lane]++;
+    first = best = (uint32_t)(c->bulk[0]->lane - t->lane);
+    for (uint32_t i = 1; i < t->lanes; i++)
+        if (on[(first + i) % t->lanes] < on[best])
+            best = (first + i) % t->lanes;
+    return &t->lane[best];
 }
 
 int hth_tcp_bulk_add(struct hth_tcp_conn *c, int fd, struct hth_seal *seal)
 {
     struct hth_tcp *t = c->t;
     struct hth_tcp_bulk *b = calloc(1, sizeof(*b));
+    socklen_t len = sizeof(b->peer);
 
     if (!b) {
         close(fd);
@@ -48,7 +57,11 @@ int hth_tcp_bulk_add(struct hth_tcp_conn *c, int fd, struct hth_seal *seal)
         .lane = lane_next(c),
         .fd = fd,
         .seal = seal,
+        .path = hth_tcp_path_here(t, fd),
+        .since_ms = hth_now_ms(&t->clock),
         .is_sealed = hth_seal_suite(seal) != HTH_SUITE_PROOF };
+    getpeername(fd, &b->peer.sa, &len); /* while it has one */
+    hth_tcp_path_watch(c, fd, HTH_TCP_SILENT_BULK);
     b->begins_end = &b->begins;
     c->bulk[c->bulks++] = b;
     return 0;

@@ -129,8 +129,12 @@ void hth_tcp_messages_read(struct hth_tcp_conn *c)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
-        hth_tcp_conn_end(
-                c, HEARTH_EPEER, n ? strerrordesc_np(errno) : "the peer has closed the connection");
+        int error = n ? errno : 0;
+
+        if (error && error != ECONNRESET)
+            hth_tcp_messages_failed(c, strerrordesc_np(error));
+        hth_tcp_conn_end(c, HEARTH_EPEER,
+                error ? strerrordesc_np(error) : "the peer has closed the connection");
         return;
     }
     len += (uint32_t)n;

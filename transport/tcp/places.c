@@ -113,9 +113,11 @@ void hth_tcp_members(
         hth_say(&t->log, HEARTH_LOG_WARN, "tcp-places", "no memory to keep places for members");
         return;
     }
+    t->has_paths = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (hth_addrs_unpack(member[i].addr, member[i].addr_len, &t->self, &all, NULL))
             continue;
+        t->has_paths |= all.count > 1;
         for (uint32_t k = 0; k < all.count; k++) {
             place_ip(&all.at[k], at[n].ip);
             at[n++].kept = HTH_TCP_KEPT;

@@ -24,13 +24,13 @@ static struct hth_tcp_pull *pull_free(struct hth_tcp_conn *c)
     return NULL;
 }
 
-/* The socket with the least to do. */
+/* The socket with the least to do. One of a connection that is up does not retire. */
 static struct hth_tcp_bulk *bulk_for(const struct hth_tcp_conn *c)
 {
-    struct hth_tcp_bulk *least = c->bulk[0];
+    struct hth_tcp_bulk *least = NULL;
 
-    for (uint32_t i = 1; i < c->bulks; i++)
-        if (c->bulk[i]->load < least->load)
+    for (uint32_t i = 0; i < c->bulks; i++)
+        if (!c->bulk[i]->is_retiring && (!least || c->bulk[i]->load < least->load))
             least = c->bulk[i];
     return least;
 }
@@ -84,10 +84,34 @@ void hth_tcp_pull_report(struct hth_tcp_pull *p, int code)
     c->t->pulled = NULL;
 }
 
+void hth_tcp_pull_move(struct hth_tcp_pull *p)
+{
+    struct hth_tcp_conn *c = p->bulk->conn;
+
+    if (c->state != HTH_TCP_UP) { /* since a callback of another one: it ends with the others */
+        p->bulk = c->bulk[0];
+        p->bulk->load += p->len;
+        return;
+    }
+    if (p->denied) { /* what else was asked for has no end any more */
+        hth_tcp_pull_report(p, HEARTH_EDENIED);
+        return;
+    }
+    p->bulk->load -= p->len;
+    p->into -= p->came - p->ended;
+    p->came = p->asked = p->ended;
+    p->crc = p->ended_crc;
+    p->requests = 0;
+    p->waits = 0;
+    p->bulk = bulk_for(c);
+    p->bulk->load += p->len;
+    hth_tcp_bulk_begin(p->bulk, p);
+}
+
 uint64_t hth_tcp_pulled_ms(struct hth_transport *t, hth_conn conn)
 {
     const struct hth_tcp_conn *c = hth_tcp_conn_get(hth_tcp_of(t), conn);
-    uint64_t last = 0;
+    uint64_t last = c ? c->pulled_ms : 0;
 
     for (uint32_t i = 0; c && i < c->bulks; i++) {
         uint64_t ms = atomic_load(&c->bulk[i]->pulled_ms);

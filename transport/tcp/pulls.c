@@ -136,6 +136,7 @@ int hth_tcp_pull_ended(struct hth_tcp_bulk *b, uint64_t name, unsigned code)
     p->ended += part;
     p->into += p->ended - p->came;
     p->came = p->ended;
+    p->ended_crc = p->crc;
     p->requests--;
     b->asked -= part;
     b->requests--;

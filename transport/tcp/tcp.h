@@ -96,6 +96,7 @@ int hth_tcp_connect(struct hth_transport *t, const unsigned char *addr, uint32_t
 /* Bytes are to be pulled on this connection: lanes start, and if it was dialled it is given a bulk
  * socket for each of them. Without those it goes on with one. */
 void hth_tcp_widen(struct hth_tcp_conn *c);
+void hth_tcp_redial(struct hth_tcp_conn *c); /* it is time for one that it lacks */
 void hth_tcp_greeting_event(struct hth_tcp_greeting *g);
 void hth_tcp_greeting_late(struct hth_tcp_greeting *g); /* dialled: its time is over */
 
@@ -196,7 +197,7 @@ struct hth_tcp_pull {
     uint64_t cookie;
     struct hth_region *region;
     unsigned char *into;         /* the next byte's place */
-    uint32_t crc;                /* CRC32C of those that have come */
+    uint32_t crc, ended_crc;     /* CRC32C of those that have come; of `ended` bytes */
     uint64_t asked, came, ended; /* of len; ended: by the ends of their requests */
     uint64_t roff, len, grant;
     unsigned char secret[16];
@@ -287,7 +288,10 @@ struct hth_tcp_bulk {
 
     /* The caller's thread's. */
     int is_started;
-    uint32_t path; /* of a dialled connection: over which it goes */
+    int is_retiring; /* it has failed alone: its pulls move when the lane has closed it */
+    uint32_t path;   /* over which it goes; of an accepted one: number of our address */
+    union hth_addr peer;
+    uint64_t since_ms;
     uint64_t load; /* bytes of pulls that go through it */
 
     /* Orders for the lane; under the lane's lock. */
@@ -327,14 +331,19 @@ struct hth_tcp_conn {
     uint64_t due_ms;
     struct hth_addrs addrs;            /* dialled: where to */
     uint32_t paths;                    /* dialled: as many as the node with more has addresses */
-    uint32_t path;                     /* dialled: of the message socket */
+    uint32_t path;                     /* of the message socket, as in struct hth_tcp_bulk */
     uint32_t tried;                    /* dialled: bits of those that the half to come has tried */
     struct hth_tcp_greeting *greeting; /* dialled: the socket that is under way */
     struct hth_tcp_sock messages;
     struct hth_seal *messages_seal;
     struct hth_tcp_bulk *bulk[HTH_TCP_BULKS];
     uint32_t bulks, running; /* all; those that a lane has */
+    uint32_t retiring;       /* of these */
     int is_wide;             /* it has been given its bulk sockets, or will not be */
+    int lacks;               /* a bulk socket has failed, and is dialled again */
+    uint64_t redial_ms;      /* HTH_NEVER: not at all */
+    uint32_t redial_wait_ms; /* the last wait */
+    uint64_t pulled_ms;      /* of bulk sockets that are no more */
     int is_sealed; /* messages are; else the key is proved, if there is one, and no more */
     struct hth_tcp_conn *next; /* doomed */
     struct hth_tcp_grant *grants;
@@ -359,9 +368,28 @@ void hth_tcp_conn_up(struct hth_tcp_conn *c);
 void hth_tcp_conn_end(struct hth_tcp_conn *c, int code, const char *why);
 void hth_tcp_conn_errno(struct hth_tcp_conn *c, int error); /* 0: the peer has closed */
 const char *hth_tcp_errno_why(int error, int *out_code);
-/* For its end, behind what was noted before: why its present path failed. */
-void hth_tcp_conn_note(struct hth_tcp_conn *c, const char *why);
+/* For its end, or for the log: behind what was noted before, which address failed, and why. */
+void hth_tcp_conn_note(struct hth_tcp_conn *c, const char *address, const char *why);
 void hth_tcp_conn_stopped(struct hth_tcp_conn *c); /* a lane has let go of one of its sockets */
+
+/* ---- path.c: paths of a connection ---- */
+
+/* The kernel notices that a path is dead, in 3 s, where a node has several addresses. A path that
+ * is the only one is the session's to judge. */
+void hth_tcp_path_watch(const struct hth_tcp_conn *c, int fd, unsigned silent_ms);
+uint32_t hth_tcp_path_here(const struct hth_tcp *t, int fd);           /* number of our address */
+void hth_tcp_path_failed(const struct hth_tcp_conn *c, uint32_t path); /* it is dialled last */
+void hth_tcp_messages_failed(const struct hth_tcp_conn *c, const char *why);
+void hth_tcp_redial_later(struct hth_tcp_conn *c);
+#define HTH_TCP_SILENT_MESSAGES 2000u  /* ms without an acknowledgement */
+#define HTH_TCP_SILENT_BULK     2500u  /* if nothing is sent, the kernel probes at 1, 2 and 3 s */
+#define HTH_TCP_REDIAL_LAST     60000u /* ms between dials of a path that has failed */
+
+/* ---- retire.c: bulk sockets that fail alone ---- */
+
+/* 1: it retires: others of its connection stand, and take over its pulls. 0: it is the last. */
+int hth_tcp_bulk_retire(struct hth_tcp_bulk *b, int error);
+void hth_tcp_bulk_retired(struct hth_tcp_bulk *b); /* its lane has let go of it */
 
 /* ---- end.c: connections that are over ---- */
 
@@ -455,7 +483,9 @@ int hth_tcp_pull(struct hth_transport *t, hth_conn conn, const unsigned char *de
         uint32_t desc_len, uint64_t roff, struct hth_region *region, uint64_t doff, uint64_t len,
         uint64_t cookie);
 void hth_tcp_pull_report(struct hth_tcp_pull *p, int code); /* on_pull(), and the place is free */
-void hth_tcp_pulls_end(struct hth_tcp_conn *c);             /* the connection is gone */
+/* Its socket is closed: what no end has come for is pulled again, over another one. */
+void hth_tcp_pull_move(struct hth_tcp_pull *p);
+void hth_tcp_pulls_end(struct hth_tcp_conn *c); /* the connection is gone */
 int hth_tcp_pulled_crc(struct hth_transport *t, uint32_t *out);
 uint64_t hth_tcp_pulled_ms(struct hth_transport *t, hth_conn conn);
 
@@ -505,7 +535,8 @@ struct hth_tcp {
     int epoll_fd, wake_fd, listen_fd[HTH_ADDRS];
     int strangers_fd; /* an epoll set in the other one: the listener, and sockets that it accepted */
     atomic_int woken;
-    uint64_t due_ms; /* of connections that are being dialled; HTH_NEVER: none is */
+    uint64_t due_ms; /* of sockets that are being dialled, or will be; HTH_NEVER: none is */
+    int has_paths;   /* a member of the epoch has several addresses */
 
     int listens;            /* epoll watches the listener */
     uint64_t listen_due_ms; /* it rests until then */
