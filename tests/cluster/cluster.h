@@ -37,6 +37,7 @@ struct node {
     pid_t init;       /* holds the namespaces; 0: a directory and a loopback address */
     char name[32];    /* a new one for each incarnation */
     char address[32]; /* as well */
+    char bind[64];    /* it, and with two links the other one behind it */
     char root[160];   /* as its processes see it */
     char seen[192];   /* as we do */
 };
@@ -72,6 +73,7 @@ struct world {
     uint32_t copies, min_copies, keep, degraded, kib, racks, save_ms, recover_ms, open_ms, mib,
             common_kib;      /* 0: 1000 bytes */
     uint32_t pods;           /* nodes of one machine; 0: 1 */
+    uint32_t dead_ms;        /* 0: 2000 */
     uint32_t rows;           /* of the whole tensor; 0: each rank has kib of its own */
     uint32_t whole;          /* not 0: each rank has room for all rows, and may save them alone */
     const char *start;       /* NULL: auto */
@@ -83,6 +85,7 @@ struct world {
     char key[256]; /* the file of the job's key; "": none */
     int trusted;   /* the network is called so although there is a key; without one it always is */
     const char *cgroup; /* of engines started by hand; NULL: ours */
+    int two_links;      /* machines have two interfaces, each on a switch of its own */
     int reboots;        /* a machine that comes up again has its old name and address */
     int loses_engines;  /* 0: a rank that says its engine is gone ends the scenario */
     int surprised;      /* it did */
@@ -106,8 +109,8 @@ struct scenario {
 
 extern const struct scenario scenarios_loss[], scenarios_life[], scenarios_damage[],
         scenarios_stop[], scenarios_room[], scenarios_store[], scenarios_fabric[], scenarios_auto[],
-        scenarios_key[], scenarios_shape[], scenarios_some[], scenarios_slots[], scenarios_many[],
-        scenarios_deaths[], scenarios_planted[];
+        scenarios_key[], scenarios_paths[], scenarios_shape[], scenarios_some[], scenarios_slots[],
+        scenarios_many[], scenarios_deaths[], scenarios_planted[];
 
 /* A world of its own for each seed; -1: there are SOAK_MAX already. */
 #define SOAK_MAX 1024
@@ -153,7 +156,8 @@ enum loss {
 /* Packets that k sends to `to` are lost in silence, until path_mend() or the end of either
  * machine. */
 int path_cut(struct world *w, uint32_t k, uint32_t to, enum loss loss);
-int path_mend(struct world *w); /* all that was cut */
+int path_cut_link(struct world *w, uint32_t link); /* 0 or 1: what comes by it is lost everywhere */
+int path_mend(struct world *w);                    /* all that was cut */
 
 /* ---- files.c ---- */
 struct object {

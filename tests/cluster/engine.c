@@ -84,7 +84,7 @@ static void be_engine(const struct world *w, uint32_t k, const char *variable, c
     argv[i++] = "--root", argv[i++] = n->root;
     argv[i++] = "--job", argv[i++] = "job";
     argv[i++] = "--node", argv[i++] = n->name;
-    argv[i++] = "--bind", argv[i++] = n->address;
+    argv[i++] = "--bind", argv[i++] = n->bind;
     argv[i++] = "--transport", argv[i++] = w->transport;
     if (w->provider)
         argv[i++] = "--provider", argv[i++] = w->provider;

@@ -46,7 +46,8 @@ static struct {
     const char *root, *job, *node, *bind, *meet, *transport, *provider, *engine, *domain, *machine,
             *start, *fabric_library, *ucx_library, *key_file;
     unsigned long port, rank, world, copies, min_copies, keep, degraded, kib, any_root, save_ms,
-            recover_ms, open_ms, common_kib, allow_slower, strong, trusted, rows, whole, untold;
+            recover_ms, open_ms, common_kib, allow_slower, strong, trusted, rows, whole, untold,
+            dead_ms;
 } arg;
 
 static struct hearth *h;
@@ -508,7 +509,8 @@ static int take_arg(const char *text)
         { "any_root", NULL, &arg.any_root }, { "save_ms", NULL, &arg.save_ms },
         { "recover_ms", NULL, &arg.recover_ms }, { "open_ms", NULL, &arg.open_ms },
         { "common_kib", NULL, &arg.common_kib }, { "rows", NULL, &arg.rows },
-        { "whole", NULL, &arg.whole }, { "untold", NULL, &arg.untold } };
+        { "whole", NULL, &arg.whole }, { "untold", NULL, &arg.untold },
+        { "dead_ms", NULL, &arg.dead_ms } };
     size_t len = strcspn(text, "=");
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]) && text[len]; i++)
@@ -584,7 +586,8 @@ static int open_job(struct hearth_error *err)
     o.any_root = (uint32_t)arg.any_root;
     o.open_ms = (uint32_t)arg.open_ms, o.save_ms = (uint32_t)arg.save_ms;
     o.recover_ms = (uint32_t)arg.recover_ms;
-    o.heartbeat_ms = 200, o.dead_ms = 2000, o.stall_ms = 1000, o.linger_s = 600;
+    o.heartbeat_ms = 200, o.dead_ms = (uint32_t)arg.dead_ms,
+    o.stall_ms = (uint32_t)arg.dead_ms > 2000 ? 5000 : 1000, o.linger_s = 600;
     o.inflight_mib = 64, o.log = on_log, o.log_level = HEARTH_LOG_WARN;
     return rc ? rc : hearth_open(&o, &h, err);
 }

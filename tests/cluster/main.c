@@ -115,6 +115,8 @@ static void choose(const char *transport, const char *provider, unsigned again)
         choose_from(scenarios_fabric, &how);
     if (!opt.planted && !strcmp(transport, "auto"))
         choose_from(scenarios_auto, &how);
+    if (!opt.planted && !strcmp(transport, "tcp"))
+        choose_from(scenarios_paths, &how);
 }
 
 /* --provider has one or several of ofi's, with commas between them. */
@@ -140,6 +142,8 @@ static void choose_all(unsigned again)
         struct run how = { .transport = "auto", .again = again };
 
         choose_from(scenarios_auto, &how);
+        how.transport = "tcp";
+        choose_from(scenarios_paths, &how);
     }
     if (opt.transport && !strcmp(opt.transport, "auto"))
         choose("auto", NULL, again);

@@ -7,6 +7,7 @@
  *
  *     scenario ── bridge 10.77.0.254 ──┬── node 10.77.0.1: init, hearthd, ranks; tmpfs
  *                                      └── node 10.77.0.2 ...
+ *     with two links also a bridge ──┬── 10.78.0.1 of the same node ...
  *
  * Without the rights for that a machine is a directory and an address 127.<scenario>.<n>.1.
  */
@@ -96,7 +97,9 @@ int nodes_open(struct world *w)
     return ip_batch("link set lo up\n"
                     "link add br0 type bridge forward_delay 0\n"
                     "addr add 10.77.0.254/24 dev br0\n"
-                    "link set br0 up\n")
+                    "link set br0 up\n"
+                    "link add br1 type bridge forward_delay 0\n"
+                    "link set br1 up\n")
                    ? SKIPPED
                    : 0;
 }
@@ -159,6 +162,12 @@ static void be_init(const struct world *w, const struct node *n, int in, int out
     show_own_interfaces(w);
     if (sethostname(n->name, strlen(n->name)) || ip_batch(script) || !carrier("eth0"))
         _exit(1);
+    if (w->two_links) {
+        snprintf(script, sizeof(script), "addr add %s/24 dev eth1\nlink set eth1 up\n",
+                strchr(n->bind, ',') + 1);
+        if (ip_batch(script) || !carrier("eth1"))
+            _exit(1);
+    }
     signal(SIGCHLD, SIG_IGN); /* orphans need no wait() */
     if (write(out, "r", 1) != 1)
         _exit(1);
@@ -191,7 +200,8 @@ static pid_t fork_into_pid_space(int space)
 static int make_init(struct world *w, struct node *n)
 {
     int in[2], out[2], ok;
-    char script[200];
+    unsigned long last = strtoul(strrchr(n->address, '.') + 1, NULL, 10);
+    char script[400];
 
     if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC))
         return lost(w, "no pipe: %s", strerror(errno));
@@ -204,7 +214,15 @@ static int make_init(struct world *w, struct node *n)
     snprintf(script, sizeof(script),
             "link add v%u type veth peer name eth0 address 02:00:0a:4d:00:%02lx netns %ld\n"
             "link set v%u master br0 up\n",
-            w->made, strtoul(strrchr(n->address, '.') + 1, NULL, 10), (long)n->init, w->made);
+            w->made, last, (long)n->init, w->made);
+    if (w->two_links) {
+        size_t len = strlen(script);
+
+        snprintf(script + len, sizeof(script) - len,
+                "link add w%u type veth peer name eth1 address 02:00:0a:4e:00:%02lx netns %ld\n"
+                "link set w%u master br1 up\n",
+                w->made, last, (long)n->init, w->made);
+    }
     ok = n->init > 0 && said(out[0], 'u') && !ip_batch(script) && write(in[1], "g", 1) == 1 &&
          said(out[0], 'r');
     close(in[1]);
@@ -226,9 +244,14 @@ static struct node fresh(const struct world *w, uint32_t k)
     snprintf(n.name, sizeof(n.name), "n%u-%u", k, w->made);
     if (w->namespaces) {
         snprintf(n.address, sizeof(n.address), "10.77.0.%u", w->made);
+        if (w->two_links)
+            snprintf(n.bind, sizeof(n.bind), "%s,10.78.0.%u", n.address, w->made);
+        else
+            snprintf(n.bind, sizeof(n.bind), "%s", n.address);
         snprintf(n.root, sizeof(n.root), "%.120s/mem", w->dir);
     } else {
         snprintf(n.address, sizeof(n.address), "127.%u.%u.1", 100 + w->id % 100, w->made);
+        snprintf(n.bind, sizeof(n.bind), "%s", n.address);
         snprintf(n.root, sizeof(n.root), "%.120s/%s", w->dir, n.name);
     }
     return n;

@@ -50,6 +50,26 @@ int path_cut(struct world *w, uint32_t k, uint32_t to, enum loss loss)
     return rc ? lost(w, "nft: exit status %d for: %s", rc, commands) : 0;
 }
 
+int path_cut_link(struct world *w, uint32_t link)
+{
+    char commands[300];
+
+    if (!w->namespaces)
+        return SKIPPED;
+    snprintf(commands, sizeof(commands),
+            "add table ip path; add chain ip path in { type filter hook input priority 0 ; }; "
+            "add rule ip path in iifname eth%u drop",
+            link);
+    for (uint32_t k = 0; k < w->nodes; k++) {
+        int rc = path_nft(w, k, commands);
+
+        if (rc)
+            return rc == 127 ? SKIPPED : lost(w, "nft: exit status %d for: %s", rc, commands);
+    }
+    note(w, "packets on link %u are lost", link);
+    return 0;
+}
+
 int path_mend(struct world *w)
 {
     for (uint32_t k = 0; w->namespaces && k < w->nodes; k++) {

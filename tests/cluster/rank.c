@@ -44,7 +44,7 @@ static void fill(const struct world *w, uint32_t r, const struct node *n, struct
     add(a, "root=%s", n->root);
     add(a, "job=job");
     add(a, "node=%s", n->name);
-    add(a, "bind=%s", n->address);
+    add(a, "bind=%s", n->bind);
     if (w->no_tcp & 1u << w->seat[r])
         add(a, "engine=%.240s/without-tcp/bin/hearthd", w->dir);
     else
@@ -69,6 +69,7 @@ static void fill(const struct world *w, uint32_t r, const struct node *n, struct
     add(a, "rows=%u", w->rows);
     add(a, "whole=%u", w->whole);
     add(a, "untold=%u", w->untold);
+    add(a, "dead_ms=%u", w->dead_ms ? w->dead_ms : 2000);
     if (w->start)
         add(a, "start=%s", w->start);
     if (w->no_ofi & 1u << w->seat[r])
