@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # run_test.sh BUILD: tests/gpu/run over the driver of the tests has each row in the table and
-# in its JSON, says why a row is left out, and ends with 77 where there is no GPU.
+# in its JSON, and ends with 77 where there is no GPU.
 set -eu
 here=$(dirname "$0")
 tmp=$(mktemp -d)
@@ -24,10 +24,8 @@ names = [row["case"] for row in rows]
 assert names == wanted, names
 for row in rows:
     assert row["case"] in table, row
-    if "skipped" in row:
-        assert len(row["skipped"]) > 10, row
-        assert row["case"].startswith("load into"), row
-    elif row["limit_name"]:
+    assert "skipped" not in row, row
+    if row["limit_name"]:
         assert row["ratio"] > 0 and row["rounds"] >= 2, row
     assert row.get("wanted", 0) == 0, row
 P

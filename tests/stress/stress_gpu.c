@@ -5,7 +5,8 @@
  *
  *     savers    begin, add, commit (or abort) in turn, fence, overwrite the source in their stream
  *     forker    forks; the child is refused and ends
- *     rounds    the membership is opened and closed, so slots are pinned and unpinned each time
+ *     rounds    the membership is opened and closed, so slots are pinned and unpinned each time; half
+ *               of them limit the rate
  *
  * A save that is PROTECTED has the values from before the fence.
  */
@@ -186,8 +187,10 @@ int main(void)
             .shape = shape };
     }
     fakegpu()->delay_us = 500;
-    for (int round = 0; round < ROUNDS; round++)
+    for (int round = 0; round < ROUNDS; round++) {
+        opts.copy_mib_s = round & 2 ? 200 : 0;
         one_round(savers, &opts, round);
+    }
     fake_stop(fake);
     tmp_root_remove(root);
     if (fakegpu()->sins)
