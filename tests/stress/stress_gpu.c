@@ -5,8 +5,8 @@
  *
  *     savers    begin, add, commit (or abort) in turn, fence, overwrite the source in their stream
  *     forker    forks; the child is refused and ends
- *     rounds    the membership is opened and closed, so slots are pinned and unpinned each time; half
- *               of them limit the rate
+ *     rounds    the membership is opened and closed, so slots are pinned and unpinned each time;
+ *               half of them limit the rate
  *
  * A save that is PROTECTED has the values from before the fence.
  */
