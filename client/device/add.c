@@ -92,7 +92,9 @@ static int add_order(struct hth_gpu *gpu, void *stream, struct hearth_error *err
     struct hth_gpu *other;
     int rc = add_follow(gpu, gpu, stream, err);
 
-    for (unsigned i = 0; rc && stream && rc != HEARTH_EUNSUPPORTED && (other = hth_gpu_at(i)); i++)
+    if (!hth_stream_is_of_one(stream))
+        return rc;
+    for (unsigned i = 0; rc && rc != HEARTH_EUNSUPPORTED && (other = hth_gpu_at(i)); i++)
         if (other != gpu && other->driver == gpu->driver)
             rc = add_follow(gpu, other, stream, &why);
     if (rc == HEARTH_EUNSUPPORTED && why.code == rc && err)

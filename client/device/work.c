@@ -670,12 +670,19 @@ static int fence_after(const struct hth_work_on *on, const struct hth_gpu *of, v
     return rc;
 }
 
+int hth_stream_is_of_one(const void *stream)
+{
+    return (uintptr_t)stream > 2;
+}
+
 static int fence_order(const struct hth_work_on *on, void *stream, struct hearth_error *err)
 {
     struct hearth_error why = { 0 };
     const struct hth_gpu *other;
     int rc = fence_after(on, on->gpu, stream, err);
 
+    if (!hth_stream_is_of_one(stream))
+        return rc;
     for (unsigned i = 0; rc && rc != HEARTH_EUNSUPPORTED && (other = hth_gpu_at(i)); i++)
         if (other != on->gpu && other->driver == on->gpu->driver)
             rc = fence_after(on, other, stream, &why);

@@ -40,6 +40,9 @@ void hth_works_changed_locked(void); /* those that wait for works look again */
 
 struct hth_work_on *hth_work_find(
         struct hth_work *work, const struct hth_gpu *gpu); /* NULL: none */
+/* 1: a stream of one device. NULL and the drivers' constants for default streams, 1 and 2, are of
+ * the context that is current, so another device's is another stream. */
+int hth_stream_is_of_one(const void *stream);
 /* Its event is recorded. */
 void hth_work_mark_locked(struct hth_work_on *on);
 

@@ -418,6 +418,26 @@ Test(gpu_wrong, a_child_that_opens_anew_saves_host_memory)
     cr_expect(zero(int, status));
 }
 
+Test(gpu_wrong, a_fence_that_fails_leaves_the_default_stream_of_another_gpu_alone)
+{
+    struct hearth_piece p[] = { tensor("x", 0), tensor("y", 1) };
+    struct hearth_handle *handle;
+    struct hearth_save *save;
+    uint64_t waits;
+
+    save_one(pin_slots(&p[0]), &p[1]); /* both GPUs are in use */
+    save = begin(100, &p[1]);
+    fakegpu()->hold = 1;
+    must(hearth_save_add(save, &p[1], 1, &err), err);
+    handle = rank_commit(save);
+    waits = fakegpu_calls("cuStreamWaitEvent");
+    fakegpu_refuse("cuStreamWaitEvent", 0, 700);
+    must_fail(hearth_handle_fence(handle, (void *)1, &err), HEARTH_EIO);
+    cr_expect(eq(u64, fakegpu_calls("cuStreamWaitEvent"), waits + 1));
+    fakegpu()->hold = 0;
+    rank_protect(handle);
+}
+
 Test(gpu_wrong, pinning_that_is_refused_is_one_warning_with_the_number)
 {
     struct hearth_piece p = tensor("x", 0);
