@@ -56,7 +56,7 @@ def train(turn: Any, args: argparse.Namespace, report: Reporter) -> None:
     from torch import nn
     from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-    from hearth_checkpoint.torch import HearthReader, async_save
+    from hearth_checkpoint.torch import HearthReader, async_save, before_step
 
     rank, world = turn.rank, turn.world
     torch.manual_seed(7)
@@ -107,6 +107,7 @@ def train(turn: Any, args: argparse.Namespace, report: Reporter) -> None:
         gradient = nn.functional.pad(gradient, (0, len(weights) - len(gradient)))
         dist.all_reduce(gradient)
         mean = gradient.chunk(world)[rank] / world
+        before_step()  # what follows changes tensors that a save may still be copying
         first_moment.lerp_(mean, 0.1)
         second_moment.lerp_(mean * mean, 0.001)
         part -= 1e-3 * (first_moment / (1 - 0.9 ** step)
@@ -142,7 +143,7 @@ def PausingWriter(base: str, args: argparse.Namespace, rank: int) -> Any:
                 pause(args, self._of)
             return future
 
-    return Pausing(base)
+    return Pausing(base, overlap=True)
 
 
 def pauses(args: argparse.Namespace, rank: int, step: int, where: str) -> bool:

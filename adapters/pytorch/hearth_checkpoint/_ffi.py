@@ -29,7 +29,10 @@ LEVELS = {"OFF": 1, "WRITTEN": 5, "SEALED": 10, "COPIED": 20, "COMPLETE": 30, "P
 START = {"auto": 0, "never": 10, "in_process": 20}
 NETWORK = {"hostile": 0, "trusted": 10}
 INTEGRITY = {"crc32c": 0, "strong": 10}
-WORDS = {"start": START, "network": NETWORK, "integrity": INTEGRITY}
+PIN = {"auto": 0, "no": 10}
+WORDS = {"start": START, "network": NETWORK, "integrity": INTEGRITY, "pin": PIN}
+HOST, GPU = 0, 10  # enum hearth_memory
+STREAM_LEGACY = 1  # of the driver: the default stream of a GPU, where NULL means another thing
 KEEP, DROP = 0, 10
 DEADLINE_MAX_MS = 86400000
 TENSOR, BYTES = 10, 20
@@ -188,6 +191,7 @@ _PROTOTYPES = {
     "hearth_save_data": (c.c_int, [P, P, P, P]),
     "hearth_save_put_common": (c.c_int, [P, STR, P, SIZE, P]),
     "hearth_save_next_object": (c.c_int, [P, STR, U64, P]),
+    "hearth_save_fence": (c.c_int, [P, P, P]),
     "hearth_save_seal": (c.c_int, [P, P]),
     "hearth_save_commit": (c.c_int, [P, P, P]),
     "hearth_save_abort": (None, [P]),
@@ -349,7 +353,7 @@ def pack_pieces(pieces: Sequence) -> tuple[Packed, int]:
     address."""
     packed = Packed()
     rows = []
-    for key, _, _, shape, strides, global_shape, global_offset in pieces:
+    for key, _, _, shape, strides, global_shape, global_offset, _ in pieces:
         rows.append((
             packed.text(key), packed.dims(shape),
             None if strides is None else packed.dims(strides),
@@ -357,8 +361,9 @@ def pack_pieces(pieces: Sequence) -> tuple[Packed, int]:
             None if global_offset is None else packed.dims(global_offset)))
     texts, dims = packed.finish()
     return packed, packed.keep(PIECE.pack(
-        PIECE.size, texts + key, len(piece.key), piece.data, dtype_number(piece.dtype), 0,
-        len(piece.shape), 0, dims + shape, 0 if strides is None else dims + strides,
+        PIECE.size, texts + key, len(piece.key), piece.data, dtype_number(piece.dtype),
+        GPU if piece.gpu else HOST, len(piece.shape), 0, dims + shape,
+        0 if strides is None else dims + strides,
         0 if whole is None else dims + whole, 0 if offset is None else dims + offset)
         for piece, (key, shape, strides, whole, offset) in zip(pieces, rows))
 

@@ -20,7 +20,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _ffi, errors
-from ._calls import SLICE_S, has_patience, interruptible, limited, patient, spend
+from ._calls import SLICE_S, has_patience, interruptible, limited, patience, patient, spend
 from ._ffi import call
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _process_dies() -> bool:
 
 
 class Piece(NamedTuple):
-    """A piece of a tensor in host memory. Shapes, strides and offsets count elements."""
+    """A piece of a tensor. Shapes, strides and offsets count elements."""
 
     key: bytes
     data: int  # address of the first element
@@ -45,6 +45,7 @@ class Piece(NamedTuple):
     strides: Sequence[int] | None = None  # None: C order
     global_shape: Sequence[int] | None = None  # None: as shape
     global_offset: Sequence[int] | None = None  # None: zeros
+    gpu: bool = False  # its memory is a GPU's; for saves
 
 
 class Box(NamedTuple):
@@ -200,8 +201,8 @@ class Save(Lent):
     _closed = "the save is over: it was committed, given away or aborted"
 
     def stage(self, pieces: Sequence[Piece] | Pieces) -> list[int]:
-        """Copy tensors in; the addresses where they lie now, readable and writable until seal,
-        commit or abort."""
+        """Copy tensors of the host in; the addresses where they lie now, readable and writable
+        until seal, commit or abort."""
         packed = _packed(pieces)
         places = (c.c_uint64 * len(packed))()
         with self._use() as pointer:
@@ -209,10 +210,29 @@ class Save(Lent):
         return list(places)
 
     def add(self, pieces: Sequence[Piece] | Pieces) -> None:
-        """Copy tensors in: they are the caller's again when this returns."""
+        """Copy tensors in: those of the host are the caller's again when this returns. Those in GPU
+        memory are copied later, behind the stream of begin(): they stay allocated, and are not
+        changed, until fence()."""
         packed = _packed(pieces)
         with self._use() as pointer:
             call("hearth_save_add", pointer, packed.address, len(packed))
+
+    def fence(self, stream: int | None) -> None:
+        """What is enqueued in `stream` from here on runs after all copies out of GPU memory so far;
+        stream None: wait for them. A second thread may call it while the thread of the save is in
+        another call, except commit(), give() and abort(). Ctrl-C interrupts the wait.
+
+        stream  handle of a stream (torch.cuda.Stream.cuda_stream); the default one has 1
+        Raises HearthError where a copy has failed or does not end in the option save_ms, and with
+        it the save; HEARTH_EUNSUPPORTED for a stream that is being captured.
+        """
+
+        def fence() -> None:
+            with self._use() as pointer:
+                call("hearth_save_fence", pointer, stream)
+
+        with patience(None):  # a wait for the GPU, and not for the engine
+            interruptible(fence)
 
     def add_bytes(self, items: Sequence[tuple[bytes, bytes]]) -> None:
         """Copy (key, data) in, behind all tensors."""

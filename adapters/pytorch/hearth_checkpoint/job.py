@@ -421,16 +421,19 @@ class Job:
 
     def begin(self, step: int | None, nbytes: int, *, name: str | None = None,
               wait_s: float = 0.0, cancel_old: bool = False,
-              ranks: Iterable[int] | None = None) -> Save:
+              ranks: Iterable[int] | None = None, stream: int | None = None) -> Save:
         """Begin to write this rank's part of a step. step None: set_step() says it later.
 
         nbytes  of what is to come; save_bytes() says exactly
         wait_s  for room, while an older save is undecided; set_step() waits as long
         ranks   that take part, this one among them: each begins with the same, the others call
                 nothing. None: all ranks
+        stream  handle of a stream, alive until the save is over: tensors in GPU memory are copied
+                after what is in it at add(). None: the default stream of each GPU
         """
         wait_ms = min(_ffi.DEADLINE_MAX_MS, max(0, int(wait_s * 1000)))
-        opts = _ffi.BeginOpts(name=encode(name), cancel_old=int(cancel_old), wait_ms=wait_ms)
+        opts = _ffi.BeginOpts(name=encode(name), cancel_old=int(cancel_old), wait_ms=wait_ms,
+                              stream=stream)
         part = None
         if ranks is not None:
             part = _ffi.rank_list(ranks)

@@ -15,7 +15,8 @@ import torch
 import torch.distributed.checkpoint as dcp
 from test_elastic import ends, processes, serve, start  # noqa: F401 (fixtures)
 
-from hearth_checkpoint.torch import HearthReader, HearthWriter, async_save
+from hearth_checkpoint import HearthError
+from hearth_checkpoint.torch import HearthReader, HearthWriter, async_save, before_step
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -89,6 +90,32 @@ def test_training_may_go_on_when_an_async_save_returns(base, save):
     torch.cuda.synchronize()
     future.result(120)
     assert equal(load(state, f"{base}/step-1_ckpt"), want)
+
+
+@pytest.mark.parametrize("save", [async_save, dcp.async_save], ids=["hearth", "torch"])
+def test_with_overlap_tensors_may_change_behind_before_step(base, save):
+    writer = HearthWriter(base, overlap=True)
+    for step in range(1, 7):  # the last ones into pinned slots
+        state = make_state()
+        state["large"] = torch.full((1 << 26,), float(step), device="cuda")
+        want = bits(state)
+        saved = save(state, checkpoint_id=f"{base}/step-{step}_ckpt", storage_writer=writer)
+        before_step()
+        spoil(state)
+        getattr(saved, "upload_completion", saved).result(120)
+        assert equal(load(state, f"{base}/step-{step}_ckpt"), want)
+
+
+def test_a_save_inside_a_capture_is_refused(base):
+    state, graph = make_state(), torch.cuda.CUDAGraph()
+    before_step()
+    with torch.cuda.graph(graph):
+        state["torch.float32"].add_(1)
+        with pytest.raises(HearthError, match="capture of a CUDA graph"):
+            before_step()
+        with pytest.raises(dcp.api.CheckpointException, match="capture of a CUDA graph"):
+            dcp.save(state, checkpoint_id=f"{base}/step-1_ckpt", storage_writer=HearthWriter(base))
+    graph.replay()
 
 
 def test_a_save_waits_for_the_stream_that_it_is_called_on(base):

@@ -30,6 +30,8 @@ PAGES = {
     "docs/use/saving.md": "dist.init_process_group(); path, n = f'{base}/step-50_ckpt', 60",
     "docs/use/loading.md": "dist.init_process_group()",
     "docs/use/recovery.md": "dist.init_process_group(); saved(40)",
+    "docs/use/gpu.md": "dist.init_process_group(); model, batch = torch.nn.Linear(4, 2), "
+                       "torch.ones(1, 4); optimizer = torch.optim.SGD(model.parameters(), 0.1)",
     "docs/use/parts.md": "dist.init_process_group()",
     "adapters/pytorch/README.md": "",
 }

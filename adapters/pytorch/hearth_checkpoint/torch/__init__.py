@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import dcp, elastic, experimental
+    from ._copies import before_step
     from ._recover import (
         Recovered,
         async_save,
@@ -43,6 +44,7 @@ _WHERE = {
     "Protection": "_weak",
     "Recovered": "_recover",
     "async_save": "_recover",
+    "before_step": "_copies",
     "group": "_recover",
     "latest": "_recover",
     "leave": "_recover",

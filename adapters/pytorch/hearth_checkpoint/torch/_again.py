@@ -22,6 +22,7 @@ from torch.distributed.tensor import DTensor
 
 from ..job import Pieces
 from ._copied import copy_of
+from ._copies import copyable, on_gpus
 
 ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.Size,
                    torch.device})
@@ -70,7 +71,8 @@ class _Tensor(NamedTuple):
     device: torch.device
     shape: torch.Size
     stride: tuple[int, ...]
-    on_host: tuple[int, ...]  # the strides of what is copied
+    is_itself: bool  # the library reads it, and not a copy (copyable())
+    copied: tuple[int, ...]  # the strides of what the library reads
     spec: Any  # of a DTensor
 
 
@@ -105,11 +107,12 @@ class Taken:
         self.specs: dict[int, Any] = {}
         self.count = self.size = 0  # as _stage._Walk counts leaves
         self.index: dict[int, int] = {}  # id of a tensor -> its number
-        self.hosts: list[torch.Tensor] = []  # copies on the host
+        self.sources: list[torch.Tensor] = []  # that the library reads, by number
+        self.gpu: list[torch.Tensor] = []  # those of them in GPU memory
 
     def done(self) -> None:
         """The tensors are copied."""
-        self.locals, self.data, self.index, self.hosts = [], [], {}, []
+        self.locals, self.data, self.index, self.sources, self.gpu = [], [], {}, [], []
 
 
 class Layout:
@@ -122,21 +125,23 @@ class Layout:
     """
 
     def __init__(self, state: Any, path: tuple[Any, ...], numbers: dict[int, int],
-                 hosts: Sequence[torch.Tensor], pieces: Pieces, nbytes: int,
+                 sources: Sequence[torch.Tensor], pieces: Pieces, nbytes: int,
                  distances: list[int], places: dict[int, Any]) -> None:
         """Raises Differs for a state of which none is kept.
 
-        numbers, hosts  what the walk has made of it: each tensor's number by id, and what is copied
+        numbers, sources  what the walk has made of it: each tensor's number by id, and what the
+                          library reads
         """
         self.path, self.pieces, self.nbytes = path, pieces, nbytes
         self.distances, self.places = distances, places
-        self.kinds = [(host.dtype, host.shape) for host in hosts]
+        self.kinds = [(source.dtype, source.shape) for source in sources]
+        self._has_gpu = bool(on_gpus(sources))
         self.lock = threading.Lock()  # of the pieces, which two threads must not point elsewhere
-        self._top = self._node(state, numbers, hosts, False)
+        self._top = self._node(state, numbers, sources, False)
 
     # ---- made ----------------------------------------------------------------------------------
 
-    def _node(self, value: Any, numbers: dict[int, int], hosts: Sequence[torch.Tensor],
+    def _node(self, value: Any, numbers: dict[int, int], sources: Sequence[torch.Tensor],
               in_tuple: bool) -> Any:
         kind = type(value)
         if kind in ATOMS:
@@ -145,9 +150,10 @@ class Layout:
             if not KEYS.issuperset(map(type, value)):
                 raise Differs
             return _Dict(kind, list(value), list(map(type, value)),
-                         [self._node(child, numbers, hosts, in_tuple) for child in value.values()])
+                         [self._node(child, numbers, sources, in_tuple)
+                          for child in value.values()])
         if kind is list or kind is tuple:
-            return _Row(kind, [self._node(child, numbers, hosts, in_tuple or kind is tuple)
+            return _Row(kind, [self._node(child, numbers, sources, in_tuple or kind is tuple)
                                for child in value])
         if not isinstance(value, torch.Tensor):
             return _OBJECT
@@ -155,8 +161,10 @@ class Layout:
         if in_tuple or type(local) not in PLAIN or (kind is not DTensor and vars(value)):
             raise Differs
         number = numbers[id(value)]
+        source = sources[number]
         return _Tensor(number, kind, type(local), local.dtype, local.device, local.shape,
-                       local.stride(), hosts[number].stride(),
+                       local.stride(), source.data_ptr() == local.data_ptr()
+                       and source.stride() == local.stride(), source.stride(),
                        value._spec if kind is DTensor else None)
 
     # ---- compared ------------------------------------------------------------------------------
@@ -167,13 +175,13 @@ class Layout:
         tensors: list[_Tensor] = []
         self._take(state, self._top, taken, tensors)
         for local, want in zip(taken.locals, tensors):
-            host = local
-            if not local.is_cpu:
-                host = local.detach().cpu()
-                taken.hosts.append(host)
-            if host.stride() != want.on_host:
+            source = local if want.is_itself else copyable(local.detach())
+            if source.stride() != want.copied:
                 raise Differs
-            taken.data.append(host.data_ptr())
+            taken.sources.append(source)
+            taken.data.append(source.data_ptr())
+        if self._has_gpu:
+            taken.gpu = on_gpus(taken.sources)
         taken.leaves = [copy_of(leaf.value) if type(leaf) is _Object else leaf
                         for leaf in taken.leaves]
         return taken

@@ -28,12 +28,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch.distributed.checkpoint.metadata import Metadata
 
 from .._calls import NotCalled, limited
 from ..errors import HearthBusy, HearthError, HearthNotFound, HearthTimeout
 from ..job import Job, Save
-from . import _names, _stage
+from . import _copies, _names, _stage
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 _MAX = 16  # of 64 objects a rank may have in a save; a part takes three at most
@@ -213,6 +214,7 @@ class OpenSave:
         self._save: Save | None = None
         self._has_step = False
         self._objects = 0
+        self._source = _copies.Source(())  # what copies out of GPU memory run after
         self._metadata: dict[str, Metadata | None] = {}  # where this rank finishes saves
 
     def where(self) -> str:
@@ -240,7 +242,7 @@ class OpenSave:
             save, self._save = self._save, None
             self._metadata.clear()
         if save is not None:
-            save.abort()
+            _copies.abort(save)
 
     def taken(self) -> Save:
         """The save, for the last time."""
@@ -249,18 +251,26 @@ class OpenSave:
             self._save = None
         return save
 
-    def open_object(self, job: Job, nbytes: int, wait_s: float, name: str | None = None) -> str:
-        """Room for nbytes in one more object, whose name this is; the first begins the save."""
+    def open_object(self, job: Job, nbytes: int, wait_s: float, name: str | None = None,
+                    gpu: Sequence[torch.Tensor] = ()) -> str:
+        """Room for nbytes in one more object, whose name this is; the first begins the save. gpu:
+        tensors in GPU memory that will be added there."""
         self.check()
         with self.lock:
             name = name or _stage.object_name(job.rank, self._objects)
             if not self._objects:
-                self._begin(job, nbytes, name, wait_s)
+                self._begin(job, nbytes, name, wait_s, gpu)
             else:
                 _next_object(self.save, name, nbytes)
+                self.follow(gpu)
             self._objects += 1
             self.object = name
             return name
+
+    def follow(self, gpu: Sequence[torch.Tensor]) -> None:
+        """These are added next: after what the current streams of their GPUs have by now."""
+        if gpu:
+            self._source.follow(gpu)
 
     def adopt(self, save: Save, name: str) -> None:
         """The save was begun in another process, with this object."""
@@ -286,11 +296,14 @@ class OpenSave:
                 self._has_step = True
             return save
 
-    def _begin(self, job: Job, nbytes: int, name: str, wait_s: float) -> None:
+    def _begin(self, job: Job, nbytes: int, name: str, wait_s: float,
+               gpu: Sequence[torch.Tensor]) -> None:
+        self._source = _copies.Source(gpu)
         # Where the step is known it is said at once: a begin that is refused is to be heard of.
         self.counted = self.step is not None
         try:
-            save = job.begin(self.step, nbytes, name=name, wait_s=wait_s, ranks=self.ranks)
+            save = job.begin(self.step, nbytes, name=name, wait_s=wait_s, ranks=self.ranks,
+                             stream=self._source.handle)
         except NotCalled:
             self.counted = False
             raise

@@ -42,7 +42,7 @@ from torch.distributed.checkpoint.metadata import Metadata
 from .._calls import NotCalled
 from ..errors import HearthError, HearthTimeout
 from ..job import Job, Save, save_bytes
-from . import _jobs, _parts, _stage
+from . import _copies, _jobs, _parts, _stage
 from ._dumped import Dumped
 from ._planned import Again
 
@@ -88,6 +88,19 @@ class DcpSave:
     def is_over(self) -> bool:
         """Whether its call has written it, and finished it where that is this rank's."""
         return self.call is not None and self.call.is_over()
+
+    def copied(self) -> None:
+        """Wait until nothing is being copied out of GPU memory any more. What went wrong there is
+        its error, for all ranks to hear of it."""
+        copies = None if self.staged is None else self.staged.copies
+        if copies is None or self.error is not None:
+            return
+        try:
+            copies.wait()
+        except HearthError as error:
+            assert self.call is not None
+            self.call.fail(f"{error}")
+            self.error = error
 
     def drop(self) -> None:
         """Give it up, unless it is handed over. Twice is harmless."""
@@ -307,7 +320,7 @@ def pack(member: _jobs.Membership | None, current: DcpSave, state: dict[str, Any
         _mine.hold = _PipeHold(current.number, wait_s)
     except HearthTimeout:
         if staged is not None:
-            staged.save.abort()
+            _copies.abort(staged.save)
         raise
     try:
         if current.error is not None:
@@ -319,7 +332,7 @@ def pack(member: _jobs.Membership | None, current: DcpSave, state: dict[str, Any
         return _pack(member, staged, current.common, state)
     except BaseException as error:
         if staged is not None:
-            staged.save.abort()
+            _copies.abort(staged.save)
         return bytes(ForkingPickler.dumps(portable(error)))
 
 
@@ -328,6 +341,8 @@ def _pack(member: _jobs.Membership, staged: _stage.StagedCopy, common: dict[str,
     body = io.BytesIO()
     _Pickler(body, staged).dump(state)
     theirs, ours = multiprocessing.Pipe(duplex=False)
+    if staged.copies is not None:
+        staged.copies.wait()
     ticket = staged.save.give()
     _mine.hold.sent = _Sent(member.job, ticket, ours)
     with theirs:

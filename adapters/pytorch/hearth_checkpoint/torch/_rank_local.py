@@ -70,7 +70,7 @@ def _is_base(folder: str) -> bool:
 
 
 class Stager:
-    """Copies a state into pool memory; returns when the tensors are the caller's again.
+    """Copies a state into pool memory; then the tensors are the caller's again.
 
     rank       whose state it is. None: this process's
     job, base  the writer's. None: AsyncCheckpointer says the path's; else HEARTH_ROOT and
@@ -104,7 +104,8 @@ class Stager:
             self._path_base = _jobs.resolve(whole, None, None)[0]
 
     def stage(self, state_dict: Any, **kwargs: Any) -> StagedObject:
-        """The copy. Keywords are the writer's hooks' and are ignored here."""
+        """The copy. Keywords are the writer's hooks' and are ignored here. What is enqueued in the
+        current streams from here on runs after the copies out of GPU memory."""
         self.close()
         job = self._job or _job_of(
             None, _jobs.base_of(self._base or self._path_base), self._opts)
@@ -113,6 +114,8 @@ class Stager:
         staged = stage(job, state_dict, self._rank, self._shards, self._wait_s, call, self._parts,
                        self._ranks)
         self._last = weakref.ref(staged)
+        if staged.copies is not None:
+            staged.copies.fence()
         return staged
 
     def _told(self) -> str:

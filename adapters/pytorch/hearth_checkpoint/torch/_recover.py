@@ -137,7 +137,8 @@ def async_save(state_dict: dict[str, Any] | Callable[[], dict[str, Any]], *,
                storage_writer: HearthWriter | None = None, planner: Any = None,
                process_group: Any = None,
                no_dist: bool = False, on_error: str = "raise",
-               blocked_ms: int = _weak.BLOCKED_MS) -> concurrent.futures.Future[Metadata]:
+               blocked_ms: int = _weak.BLOCKED_MS,
+               overlap: bool = False) -> concurrent.futures.Future[Metadata]:
     """dcp.async_save() for large flat states: the same result, without DCP's walk over all keys
     before the copy. Saves are written one after another, in a group of their own.
 
@@ -146,11 +147,15 @@ def async_save(state_dict: dict[str, Any] | Callable[[], dict[str, Any]], *,
                 future gives None
     blocked_ms  with "warn": that this call waits for this node's engine; then the save is skipped,
                 and counted as one that failed
+    overlap     as HearthWriter's, where no writer is given
     """
     _weak.check(on_error)
+    if overlap and storage_writer is not None:
+        raise TypeError("overlap= goes to the storage_writer that is given: "
+                        "HearthWriter(overlap=True)")
     writer = storage_writer
     if writer is None:  # the stager is told nothing of the checkpoint_id
-        writer = HearthWriter(_jobs.known_base(checkpoint_id, None))
+        writer = HearthWriter(_jobs.known_base(checkpoint_id, None), overlap=overlap)
     elif not isinstance(writer, HearthWriter):
         raise TypeError(f"storage_writer: a HearthWriter is wanted, not {type(writer).__name__}: "
                         "it is the stager as well; dcp.async_save() takes any")

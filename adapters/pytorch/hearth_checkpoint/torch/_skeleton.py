@@ -24,6 +24,7 @@ from torch.distributed.tensor import DTensor
 from ..errors import HearthCorrupt, HearthError, HearthRefused
 from ..job import Box, Checkpoint
 from . import _stage, _targets
+from ._copies import copyable
 from ._partial import Pairs, TensorRef
 from ._pickles import PickleRefused, decode_item, dtypes, encode_item
 from ._proof import Blob, short
@@ -106,7 +107,7 @@ class Skeleton:
         kind = (_stage.dtype_name(local.dtype), tuple(local.shape), _location(local), whole)
         self._tensors.append(self._kinds.setdefault(kind, len(self._kinds)))
         self.sources.append(
-            _stage.Source(path, _stage.on_host(local.detach()), whole, offset))
+            _stage.Source(path, copyable(local.detach()), whole, offset))
         return len(self.sources) - 1
 
     def items(self) -> list[tuple[bytes, bytes]]:

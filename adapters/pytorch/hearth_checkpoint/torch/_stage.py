@@ -26,8 +26,10 @@ from torch.distributed.tensor import DTensor
 from .._ffi import DTYPES
 from ..errors import HearthError
 from ..job import Job, Piece, Pieces, Save, save_bytes
+from . import _gpu
 from ._again import ATOMS, DICTS, PLAIN, Differs, Layout, Taken
 from ._copied import copy_of, has_memory
+from ._copies import Copies, abort, copyable, on_gpus
 
 _BYTES_PER_LEAF = 512  # room kept for each leaf that is no tensor
 _SLACK = 64 << 10
@@ -39,7 +41,7 @@ class Source(NamedTuple):
     """A tensor to be copied, and how it is called."""
 
     path: Path
-    tensor: torch.Tensor  # local, on the host, neither conjugated nor negated lazily
+    tensor: torch.Tensor  # local, as copyable() gives it
     global_shape: tuple[int, ...] | None
     global_offset: tuple[int, ...] | None
 
@@ -75,6 +77,7 @@ class StagedCopy:
     base    address of the object's data
     places  by distance from there
     room    bytes left for what is added later
+    copies  out of GPU memory, before whose wait() the tensors have no values
     """
 
     build: Callable[[], Any]
@@ -82,6 +85,7 @@ class StagedCopy:
     base: int
     places: dict[int, Place]
     room: int
+    copies: Copies | None = None
 
     @functools.cached_property
     def state(self) -> Any:
@@ -126,15 +130,6 @@ def refuse(path: Path, tensor: torch.Tensor) -> None:
 
 def _named(path: Path) -> str:
     return ".".join(map(str, path)) or "the state"
-
-
-def on_host(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself, or a copy on the host with conj and neg bits carried out."""
-    if tensor.is_conj():
-        tensor = tensor.resolve_conj()
-    if tensor.is_neg():
-        tensor = tensor.resolve_neg()
-    return tensor if tensor.device.type == "cpu" else tensor.cpu()
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -210,7 +205,7 @@ class _Walk:
             local = value._local_tensor
             whole, offset = self.shards.shape_and_offset(value)
         refuse(path, local)
-        self.sources.append(Source(path, on_host(local.detach()), whole, offset))
+        self.sources.append(Source(path, copyable(local.detach()), whole, offset))
 
     def _is_tensor(self, value: Any) -> bool:
         """Tensors whose numbers are copied here: plain ones, Parameters and DTensors of them. Also
@@ -276,7 +271,7 @@ def _sharded(value: ShardedTensor, parts: list[torch.Tensor]) -> ShardedTensor:
 
 
 def lies_in(save: Save, tensors: Iterable[torch.Tensor]) -> bool:
-    """Whether any of these, on the host, has its memory in the object being written."""
+    """Whether any of these has its memory in the object being written."""
     base, size = save.data()
     return any(base <= tensor.data_ptr() < base + size for tensor in tensors)
 
@@ -287,7 +282,7 @@ def piece_of(source: Source) -> Piece:
     shape = tuple(tensor.shape)
     return Piece(key_of(source.path), tensor.data_ptr(), dtype_name(tensor.dtype), shape,
                  None if tensor.is_contiguous() else tensor.stride(), source.global_shape,
-                 source.global_offset)
+                 source.global_offset, _gpu.is_gpu(tensor))
 
 
 def pieces_of(sources: Iterable[Source], *, again: bool = False) -> list[Piece]:
@@ -362,11 +357,33 @@ def _room(leaves: int, size: int) -> int:
     return leaves * _BYTES_PER_LEAF + size + _SLACK
 
 
-def stage(layouts: Layouts, state: Any, *, begin: Callable[[int], Save],
-          path: Path = ()) -> StagedCopy:
-    """Copy a state into a new object of a save.
+Begin = Callable[[int, "list[torch.Tensor]"], Save]
+Kinds = Iterable["tuple[torch.dtype, tuple[int, ...]]"]
 
-    begin  makes it, of that many bytes; the save is given up where the copy fails
+
+def copy_in(save: Save, pieces: Pieces, gpu: list[torch.Tensor],
+            kinds: Kinds) -> tuple[list[int], Copies | None]:
+    """Copy the pieces in; the addresses of the copies.
+
+    gpu    the tensors among them in GPU memory, which are copied later
+    kinds  (dtype, shape) of each piece
+    """
+    if not len(pieces):
+        return [], None
+    if not gpu:
+        return save.stage(pieces), None
+    before = len(save.places())
+    save.add(pieces)
+    copies = Copies(save, gpu)
+    base, _ = save.data()
+    return [base + offset + length - math.prod(shape) * dtype.itemsize
+            for (offset, length), (dtype, shape) in zip(save.places()[before:], kinds)], copies
+
+
+def stage(layouts: Layouts, state: Any, *, begin: Begin, path: Path = ()) -> StagedCopy:
+    """Copy a state into a new object of a save. What lies in GPU memory is copied beside training.
+
+    begin  makes it, of that many bytes and for these tensors in GPU memory
     path   in front of the names of what is in it
     """
     again = layouts.taken(state, path)
@@ -376,17 +393,20 @@ def stage(layouts: Layouts, state: Any, *, begin: Callable[[int], Save],
     walk.note(state, path)
     pieces = Pieces(pieces_of(walk.sources))
     room, nbytes = _room(walk.leaves, walk.size), save_bytes(pieces)
-    save = begin(nbytes + room)
+    gpu = on_gpus(source.tensor for source in walk.sources)
+    save = begin(nbytes + room, gpu)
+    copies: Copies | None = None
     try:
-        addresses, base = save.stage(pieces) if len(pieces) else [], save.data()[0]
         kinds = [(source.tensor.dtype, source.tensor.shape) for source in walk.sources]
+        addresses, copies = copy_in(save, pieces, gpu, kinds)
+        base = save.data()[0]
         places = _places(save, base, addresses, kinds)
         copied = walk.build(state, list(views(addresses, kinds)))
         layouts.keep(state, path, walk.index, [source.tensor for source in walk.sources], pieces,
                      nbytes, [at - base for at in addresses], places)
-        return StagedCopy(lambda: copied, save, base, places, room)
+        return StagedCopy(lambda: copied, save, base, places, room, copies)
     except BaseException:
-        save.abort()
+        abort(save)
         raise
 
 
@@ -397,21 +417,22 @@ def _places(save: Save, base: int, addresses: list[int],
             if 0 not in shape}
 
 
-def _stage_again(layout: Layout, taken: Taken, begin: Callable[[int], Save]) -> StagedCopy:
+def _stage_again(layout: Layout, taken: Taken, begin: Begin) -> StagedCopy:
     """A copy as the last one."""
     room = _room(taken.count, taken.size)
-    save = begin(layout.nbytes + room)
+    save = begin(layout.nbytes + room, taken.gpu)
+    copies: Copies | None = None
     try:
         with layout.lock:
             layout.pieces.point_to(taken.data)
-            addresses = save.stage(layout.pieces) if taken.data else []
+            addresses, copies = copy_in(save, layout.pieces, taken.gpu, layout.kinds)
         base = save.data()[0]
         places = layout.places
         if [at - base for at in addresses] != layout.distances:
             places = _places(save, base, addresses, layout.kinds)
         taken.done()
         return StagedCopy(lambda: layout.build(taken, list(views(addresses, layout.kinds))),
-                          save, base, places, room)
+                          save, base, places, room, copies)
     except BaseException:
-        save.abort()
+        abort(save)
         raise

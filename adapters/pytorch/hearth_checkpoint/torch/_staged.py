@@ -9,8 +9,9 @@ import weakref
 from typing import Any
 
 from ..errors import HearthError
-from ..job import Checkpoint, Job, Save, save_bytes
+from ..job import Checkpoint, Job, Pieces, Save, save_bytes
 from . import _parts, _proof, _stage
+from ._copies import Copies, on_gpus
 from ._skeleton import Skeleton, with_places
 
 
@@ -33,7 +34,8 @@ def parts_of(checkpoint: Checkpoint, rank: int) -> dict[str, str]:
 
 class StagedObject(dict):
     """A state's copy in pool memory, with the save that it belongs to. To others it is a dict,
-    whose tensors are readable until it is written or given up; it is empty then.
+    whose tensors are readable until it is written or given up; it is empty then. Those that were in
+    GPU memory have their values when wait() has returned.
 
     base   of the job that the copy is in
     call   that wrote it: what gives the copy up fails the whole save
@@ -41,16 +43,24 @@ class StagedObject(dict):
     """
 
     def __init__(self, state: dict, save: Save, blobs: list[_proof.Blob],
-                 call: _parts.PartCall) -> None:
+                 call: _parts.PartCall, copies: Copies | None) -> None:
         super().__init__(state)
         self._lock = threading.Lock()
         self._save: Save | None = save
         self.base, self.blobs, self.call = save.job.base, blobs, call
+        self.copies = copies
         self._end = weakref.finalize(self, _drop, call)
         self._end.atexit = False
 
+    def wait(self) -> None:
+        """Until nothing is being copied out of GPU memory any more. Raises HearthError where a copy
+        has failed, and with it the save."""
+        if self.copies is not None:
+            self.copies.wait()
+
     def take(self) -> Save:
-        """The save, once."""
+        """The save, once, with all its bytes. Raises HearthError: they did not come."""
+        self.wait()
         with self._lock:
             save, self._save = self._save, None
         if save is None:
@@ -86,26 +96,29 @@ def stage(job: Job, state: Any, rank: int, shards: _stage.ShardOffsets, wait_s: 
     try:
         call.join(parts or (), step, ranks)
         skeleton = Skeleton(state, shards, call.part)
-        pieces = _stage.pieces_of(
-            source._replace(path=(*call.path, *source.path)) for source in skeleton.sources)
+        pieces = Pieces(_stage.pieces_of(
+            source._replace(path=(*call.path, *source.path)) for source in skeleton.sources))
+        kinds = [(source.tensor.dtype, source.tensor.shape) for source in skeleton.sources]
+        gpu = on_gpus(source.tensor for source in skeleton.sources)
         items = skeleton.items()
         with whole.lock:
-            whole.open_object(job, save_bytes(pieces, items), wait_s, object_name(rank, call.part))
+            whole.open_object(job, save_bytes(pieces, items), wait_s, object_name(rank, call.part),
+                              gpu)
             save = whole.save
-            addresses = save.stage(pieces) if pieces else []
+            addresses, copies = _stage.copy_in(save, pieces, gpu, kinds)
             items = with_places(items, save.places())
             save.add_bytes(items)
         return StagedObject(
-            _copy(skeleton, addresses, step), save, skeleton.blobs(items), call)
+            _copy(skeleton, addresses, kinds, step), save, skeleton.blobs(items), call, copies)
     except BaseException as error:
         call.fail(f"{error}")
         call.over.set()
         raise
 
 
-def _copy(skeleton: Skeleton, addresses: list[int], step: int | None) -> dict[str, Any]:
+def _copy(skeleton: Skeleton, addresses: list[int], kinds: _stage.Kinds,
+          step: int | None) -> dict[str, Any]:
     if step is not None:
         return {}
-    built = skeleton.rebuild(list(_stage.views(
-        addresses, [(source.tensor.dtype, source.tensor.shape) for source in skeleton.sources])))
+    built = skeleton.rebuild(list(_stage.views(addresses, kinds)))
     return built if isinstance(built, dict) else {"state": built}

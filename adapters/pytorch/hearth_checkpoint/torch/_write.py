@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 
 from ..errors import HearthError
 from ..job import Job, Pieces, Save, save_bytes
-from . import _parts, _proof, _stage
+from . import _copies, _parts, _proof, _stage
 from ._pickles import encode_item
 from ._given import SavePlanner as OwnPlanner
 from ._process import DcpSave
@@ -106,7 +106,7 @@ class Staged(NamedTuple):
 
 
 class _Written:
-    """What was written of a plan, by a save whose tensors were on the host and not staged.
+    """What was written of a plan, by a save whose tensors were not staged.
 
     items    of the plan: it is another one if this is another list
     tensors  the items among them that are tensors
@@ -203,12 +203,19 @@ class Write:
         sources = [_stage.Source((*self._call.path, item.index.fqn), tensor, *_box(item))
                    for item, tensor in fresh]
         pieces = Pieces(_stage.pieces_of(sources, again=self._current.staged is not None))
-        if self._plans is not None and self._plans.knows(self._items) and not is_staged and all(
-                self._planner.lookup_object(item.index).is_cpu for item in self._tensors):
+        if (self._plans is not None and self._plans.knows(self._items) and not is_staged
+                and self._are_themselves(tensors)):
             kept = _Written(self._items, self._call.path, fresh, pieces)
             kept.lock.acquire()  # until this save has copied, no other one points them elsewhere
             self._kept = self._plans.written = kept
         return fresh, pieces
+
+    def _are_themselves(self, tensors: list[tuple[WriteItem, torch.Tensor]]) -> bool:
+        """Whether the library reads the state's own tensors, and no copies of them."""
+        own = _locals(self._tensors, self._planner.state_dict)
+        return own is not None and all(
+            mine.data_ptr() == tensor.data_ptr() and mine.stride() == tensor.stride()
+            for mine, (_, tensor) in zip(own, tensors))
 
     def _run(self, fresh: list[tuple[WriteItem, torch.Tensor]],
              pieces: Pieces) -> list[WriteResult]:
@@ -218,10 +225,13 @@ class Write:
             _proof.proof_of(self._current.base).items(where_of(self._current), made)
         keys = _stage.keys_of(blob.key for blob in made)
         blobs = [(key, blob.data) for key, blob in zip(keys, made)]
-        self._make_room(pieces, blobs)
+        gpu = _copies.on_gpus(tensor for _, tensor in fresh)
+        self._make_room(pieces, blobs, gpu)
         before = len(self.save.places()) if pieces or blobs else 0
         if pieces:
             self.save.add(pieces)
+        if gpu:  # the tensors are the caller's again when the save returns
+            _copies.Copies(self.save, gpu).wait()
         if blobs:
             self.save.add_bytes(blobs)
         if pieces or blobs:
@@ -250,7 +260,7 @@ class Write:
         tensor = self._planner.resolve_data(item)
         _stage.refuse((item.index.fqn,), tensor)
         _refuse_unplanned(item, tensor)
-        return _stage.on_host(tensor.detach())
+        return _copies.copyable(tensor.detach())
 
     def _blob(self, item: WriteItem, stock: bool) -> _proof.Blob:
         """A byte item; with a stock planner, without its torch.save."""
@@ -280,7 +290,8 @@ class Write:
             self._current.staged, self._call.object = None, ""
         return fresh
 
-    def _make_room(self, pieces: Pieces, blobs: list[tuple[bytes, bytes]]) -> None:
+    def _make_room(self, pieces: Pieces, blobs: list[tuple[bytes, bytes]],
+                   gpu: list[torch.Tensor]) -> None:
         """A save of this step with room for what is to come: behind what was staged, if that is
         still the open object, else in one more."""
         need = save_bytes(pieces, blobs)
@@ -292,7 +303,9 @@ class Write:
         else:
             more = need > 0 or not whole.object
         if more:
-            self._name = whole.open_object(self._job, need, 60.0)
+            self._name = whole.open_object(self._job, need, 60.0, gpu=gpu)
+        else:
+            whole.follow(gpu)
         self.save = whole.has_step()
 
     def _result(self, item: WriteItem, name: str, offset: int, length: int) -> None:

@@ -24,6 +24,7 @@ and storage_meta() raises them: DCP then raises on every rank.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -31,8 +32,11 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
 from typing import Any, NamedTuple
 
+import torch
+from torch.distributed.checkpoint import state_dict_saver
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
@@ -48,8 +52,9 @@ from ._write import Write, refuse_items, where_of
 
 _LEVELS = ("SEALED", "COPIED", "COMPLETE", "PROTECTED")
 _ARGUMENTS = ("base", "step", "step_of", "part", "parts", "level", "timeout_s", "overwrite",
-              "common", "ranks")
+              "common", "ranks", "overlap")
 _NAMED = 16  # of the ranks that an error lists
+_TAKES_FUTURES = hasattr(state_dict_saver, "AsyncSaveResponse")  # of a stager; not torch 2.8
 _OURS = "hearth-"  # begins the save_id of saves that were written here
 
 
@@ -126,6 +131,21 @@ class Waiting:
         return self._handle is None
 
 
+class _Staging(Future):
+    """Of a staged state. result() waits for the copies in its own thread, as DCP's that writes the
+    save does first. It raises nothing: what went wrong is told to all ranks by that."""
+
+    def __init__(self, current: DcpSave, state: _process.StagedState) -> None:
+        super().__init__()
+        self._current, self._staged = current, state
+
+    def result(self, timeout: float | None = None) -> _process.StagedState:
+        self._current.copied()
+        with contextlib.suppress(InvalidStateError):
+            self.set_result(self._staged)
+        return self._staged
+
+
 class _Begun:
     """The save that a thread writes. DCP tells a writer nothing of a failure in a planner or on
     another rank: the save is given up when the thread ends, at the latest."""
@@ -165,6 +185,9 @@ class HearthWriter(StorageWriter):
     ranks      that save, where not all do, as (0,) for rank 0 alone: these alone call
                dcp.save(..., no_dist=True), or have a process group of their own. All ranks have
                joined the job before (recover()), and all recover what these have saved
+    overlap    True: tensors in GPU memory are copied beside training, and the caller waits for
+               staging_completion or calls before_step() before anything changes them. False: what
+               is enqueued in the current streams after an asynchronous save runs after the copies
     opts       of hearth_checkpoint.job.Job.open(), when this is the first use of the job in the
                process. A job
                that is open already must have been opened with the same
@@ -175,7 +198,8 @@ class HearthWriter(StorageWriter):
                  parts: Sequence[str] | None = None, level: str = "PROTECTED",
                  timeout_s: float = 600.0, overwrite: bool = True,
                  common: Mapping[str, bytes] | Callable[[], Mapping[str, bytes]] | None = None,
-                 ranks: Iterable[int] | None = None, **opts: Any) -> None:
+                 ranks: Iterable[int] | None = None, overlap: bool = False,
+                 **opts: Any) -> None:
         super().__init__()
         _jobs.check(opts, _ARGUMENTS)
         if level not in _LEVELS:
@@ -187,7 +211,7 @@ class HearthWriter(StorageWriter):
         self._step, self._level, self._timeout_s = step, level, timeout_s
         self._step_of = step_of
         self._part, self._parts = part, _parts.declared(part, parts)
-        self._overwrite, self._opts = overwrite, opts
+        self._overwrite, self._opts, self._overlap = overwrite, opts, overlap
         self._layouts = _stage.Layouts()
         self.plans = _planned.Plans()
         self._lock = threading.Lock()
@@ -209,13 +233,15 @@ class HearthWriter(StorageWriter):
         """Nothing is left to wait for."""
 
     def stage(self, state_dict: dict[str, Any] | Callable[[], dict[str, Any]]
-              ) -> _process.StagedState:
+              ) -> _process.StagedState | Future[_process.StagedState]:
         """A copy of the state, or of that which a function gives, in pool memory. An error is kept,
-        for all ranks to hear of it."""
+        for all ranks to hear of it. With overlap a future of it, where torch takes one: it ends
+        when nothing is being copied out of GPU memory any more."""
         current = self.copy(state_dict)
         if current.error is not None and not callable(state_dict):
             return self._staged_state(current, state_dict)
-        return self.staged_state(current)
+        state = self.staged_state(current)
+        return _Staging(current, state) if self._overlap and _TAKES_FUTURES else state
 
     def copy(self, state_dict: dict[str, Any] | Callable[[], dict[str, Any]]) -> DcpSave:
         """What stage() does, but for the state made of the copies, which staged_state() gives."""
@@ -238,6 +264,8 @@ class HearthWriter(StorageWriter):
             current.error = error
         with self._lock:
             self._staged.append(current)
+        if current.staged is not None and current.staged.copies and not self._overlap:
+            current.staged.copies.fence()
         return current
 
     def staged_state(self, current: DcpSave) -> _process.StagedState:
@@ -264,8 +292,8 @@ class HearthWriter(StorageWriter):
                              "hearth_checkpoint.torch.dcp.async_save()")
         call = self._call_of(current, self._part, None)
 
-        def begin(nbytes: int) -> Save:
-            call.object = call.whole.open_object(job, nbytes, self._timeout_s)
+        def begin(nbytes: int, gpu: list[torch.Tensor]) -> Save:
+            call.object = call.whole.open_object(job, nbytes, self._timeout_s, gpu=gpu)
             return call.whole.save
 
         with call.whole.lock:
@@ -362,6 +390,7 @@ class HearthWriter(StorageWriter):
         current = self._begun() or _process.arrived() or DcpSave()
         current.ranks = self._ranks
         self._local.begun = _Begun(current)
+        current.copied()
         if current.call is not None:
             current.call.enter(self._before_s)
         checkpoint_id = self._local.__dict__.pop("id", None)
@@ -586,7 +615,7 @@ class HearthWriter(StorageWriter):
 
     def __getstate__(self) -> dict[str, Any]:
         keep = ("_base", "_step", "_step_of", "_part", "_parts", "_level", "_timeout_s",
-                "_overwrite", "_ranks")
+                "_overwrite", "_ranks", "_overlap")
         member = _jobs.open_member(self._base)
         return {**{name: self.__dict__[name] for name in keep},
                 "_opts": _jobs.for_others(self._opts),
@@ -609,7 +638,8 @@ class HearthWriter(StorageWriter):
         self.__init__(state["_base"], step=state["_step"], step_of=state["_step_of"],
                       part=state["_part"], parts=state["_parts"], level=state["_level"],
                       timeout_s=state["_timeout_s"], overwrite=state["_overwrite"],
-                      common=None if failed else common, ranks=state["_ranks"], **opts)
+                      common=None if failed else common, ranks=state["_ranks"],
+                      overlap=state["_overlap"], **opts)
         self._rank, self._brought = rank, common if failed else None
 
 
