@@ -29,6 +29,7 @@ int hth_recover_open(struct hth_ctx *ctx, const struct hth_recover_events *event
         hth_recover_close(r);
         return rc;
     }
+    hth_choice_on_report(r->choice, events->on_report, events->self);
     *out = r;
     return HEARTH_OK;
 }

@@ -18,6 +18,9 @@ struct hth_recover_events {
      * failed. Once per epoch; a failure also before a rank of this node has asked. */
     void (*on_end)(void *self, int code, const struct hearth_error *err, struct hth_save_id save,
             const struct hearth_recovery *info);
+    /* At the coordinator, before the end: a node's inventory or vote has come; `count` of `due`
+     * nodes have sent it. NULL: there is no record. */
+    void (*on_report)(void *self, int vote, uint32_t node, uint32_t count, uint32_t due);
 };
 
 int hth_recover_open(struct hth_ctx *ctx, const struct hth_recover_events *events,

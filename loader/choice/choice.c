@@ -363,7 +363,10 @@ static void choice_on_vote(
     if (co->from[origin].voted == serial)
         return;
     co->from[origin].voted = serial;
-    if (++co->votes == co->nodes) {
+    co->votes++;
+    if (co->on_report)
+        co->on_report(co->on_report_self, 1, origin, co->votes, co->nodes);
+    if (co->votes == co->nodes) {
         candidates_leave(co);
         tries_go(co);
         if (candidates_keep(co, &err)) { /* the next engine must read the keep list of this GO */
@@ -454,6 +457,12 @@ int hth_choice_open(struct hth_ctx *ctx, struct hth_restore *restore, struct hth
     return HEARTH_OK;
 }
 
+void hth_choice_on_report(struct hth_choice *co, hth_choice_report_fn *on_report, void *self)
+{
+    co->on_report = on_report;
+    co->on_report_self = self;
+}
+
 void hth_choice_join(struct hth_choice *co)
 {
     for (uint32_t i = 0; i < co->candidates; i++)
@@ -466,6 +475,8 @@ void hth_choice_join(struct hth_choice *co)
         .restore = co->restore,
         .reading = co->reading,
         .backgrounds = co->backgrounds,
+        .on_report = co->on_report,
+        .on_report_self = co->on_report_self,
         .epochs = co->epochs + 1,
     };
 }

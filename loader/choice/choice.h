@@ -15,6 +15,11 @@ struct hth_choice;
 int hth_choice_open(struct hth_ctx *ctx, struct hth_restore *restore, struct hth_choice **out,
         struct hearth_error *err);
 
+/* A node's inventory or vote has come: `count` of `due` nodes have sent it. */
+typedef void hth_choice_report_fn(
+        void *self, int vote, uint32_t node, uint32_t count, uint32_t due);
+void hth_choice_on_report(struct hth_choice *co, hth_choice_report_fn *on_report, void *self);
+
 void hth_choice_join(struct hth_choice *co); /* a new epoch: all of the old one is forgotten */
 
 /* If all saves are beyond redundancy, the job begins with nothing instead of HEARTH_ELOST; until

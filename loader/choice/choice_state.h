@@ -54,10 +54,12 @@ struct candidate {
 
 struct hth_choice {
     struct hth_ctx *ctx;
-    struct hth_restore *restore;    /* the coordinator's node is a member too */
-    struct names *reading;          /* being read by workers, for this epoch or an older one */
-    struct background *backgrounds; /* in workers' hands, for this epoch or an older one */
-    struct background *background;  /* the one that the choice waits for; NULL: none */
+    struct hth_restore *restore;     /* the coordinator's node is a member too */
+    struct names *reading;           /* being read by workers, for this epoch or an older one */
+    struct background *backgrounds;  /* in workers' hands, for this epoch or an older one */
+    struct background *background;   /* the one that the choice waits for; NULL: none */
+    hth_choice_report_fn *on_report; /* NULL: there is no record */
+    void *on_report_self;
     uint32_t epochs; /* how many were joined; what began in an older one does not count */
 
     /* of this epoch */

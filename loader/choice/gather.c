@@ -109,6 +109,8 @@ static void gather_inventory(struct hth_choice *co, struct gathered *g, uint32_t
     } else {
         g->complete = 1;
         co->complete++;
+        if (co->on_report)
+            co->on_report(co->on_report_self, 0, origin, co->complete, co->nodes);
     }
     free(all);
     parts_free(g->parts);

@@ -327,6 +327,7 @@ int hth_commit_begin(struct hth_commit *c, uint32_t rank, uint64_t step,
         return rc;
     }
     t->rank[local_find(c, rank) - c->local] |= RANK_BEGUN;
+    track_note(c, id, &(struct hth_happened){ .what = HTH_MOMENT_BEGUN });
     return HEARTH_OK;
 }
 

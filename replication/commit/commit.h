@@ -15,8 +15,38 @@
 
 struct hth_commit;
 
+/* What has happened to a save that was undecided until then, for a record of it. NODE_...: at the
+ * coordinator, which has received that fact of a node. The same may be reported again. */
+enum hth_moment {
+    HTH_MOMENT_BEGUN,     /* a rank of this node has begun it */
+    HTH_MOMENT_COMMITTED, /* its ranks of this node have handed over all objects */
+    HTH_MOMENT_SEALED,    /* ... which are sealed: DONE is sent */
+    HTH_MOMENT_OFFERED,   /* an object of this node was offered to its holders */
+    HTH_MOMENT_COPIED,    /* a node has reported that it has pulled an object of this node */
+    HTH_MOMENT_HELD,
+    HTH_MOMENT_COMPLETE,
+    HTH_MOMENT_PROMISED,
+    HTH_MOMENT_ENDED,
+    HTH_MOMENTS,
+    HTH_MOMENT_NODE_DONE = HTH_MOMENTS,
+    HTH_MOMENT_NODE_HELD,
+    HTH_MOMENT_NODE_PROMISED,
+};
+
+struct hth_happened {
+    enum hth_moment what;
+    uint32_t node;           /* COPIED, NODE_... */
+    uint32_t count, due;     /* NODE_...: nodes that have sent the fact, and that have to */
+    uint64_t bytes;          /* SEALED: of this node's objects */
+    enum hearth_level level; /* ENDED, as are the next three */
+    int degraded, code;
+    const char *text;
+};
+
 struct hth_commit_events {
     void *self;
+    /* NULL: there is no record. */
+    void (*on_moment)(void *self, struct hth_save_id save, const struct hth_happened *happened);
     /* The coordinator's answer to the wish of this number; code 0: granted, and on record. NULL:
      * this caller sends no wishes. */
     void (*on_wish_result)(void *self, uint64_t number, int code, const char *text);

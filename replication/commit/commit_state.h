@@ -270,6 +270,9 @@ static inline uint32_t stand_in(const struct hth_ctx *ctx, uint32_t owner)
     return owner % ctx->epoch->world;
 }
 
+/* Reports what has happened; of a save that is decided only its end. */
+void track_note(
+        const struct hth_commit *c, struct hth_save_id save, const struct hth_happened *happened);
 void outcome_put(struct hth_commit *c, struct hth_save_id id, enum hearth_level level, int degraded,
         int code, const char *text);
 const struct outcome *outcome_find(const struct hth_commit *c, struct hth_save_id id);

@@ -76,6 +76,15 @@ static int coord_take_ranks(struct hth_commit *c, struct tally *t, uint32_t orig
     return rc;
 }
 
+static void coord_note(const struct hth_commit *c, const struct tally *t, enum hth_moment what,
+        uint32_t node, uint32_t count)
+{
+    uint32_t due = what == HTH_MOMENT_NODE_DONE ? t->nodes_due : c->ctx->epoch->nodes;
+
+    track_note(c, t->id,
+            &(struct hth_happened){ .what = what, .node = node, .count = count, .due = due });
+}
+
 void coord_done(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len)
 {
     struct tally *t = coord_fact(c, bytes, len, DONE_HEAD, origin);
@@ -105,6 +114,7 @@ void coord_done(struct hth_commit *c, uint32_t origin, const unsigned char *byte
         return;
     n->done = 1;
     t->nodes_done++;
+    coord_note(c, t, HTH_MOMENT_NODE_DONE, origin, t->nodes_done);
     c->coord.look = 1;
 }
 
@@ -125,6 +135,7 @@ static void coord_mark_held(struct hth_commit *c, struct tally *t, uint32_t orig
         return;
     t->node[origin].held = 1;
     t->nodes_held++;
+    coord_note(c, t, HTH_MOMENT_NODE_HELD, origin, t->nodes_held);
     c->coord.look = 1;
 }
 
@@ -164,6 +175,7 @@ void coord_promise(struct hth_commit *c, uint32_t origin, const unsigned char *b
     if (!t->node[origin].promised) {
         t->node[origin].promised = 1;
         t->nodes_promised++;
+        coord_note(c, t, HTH_MOMENT_NODE_PROMISED, origin, t->nodes_promised);
     }
     c->coord.look = 1;
 }

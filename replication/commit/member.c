@@ -11,8 +11,9 @@
 
 /* ---- DONE --------------------------------------------------------------------------------- */
 
-static int member_all_sealed(
-        struct hth_commit *c, const struct track *t, const struct hth_held_save *s)
+/* 1: the local ranks that take part hand over no more objects. 0 too if no local rank takes part,
+ * or the set is not known yet. */
+static int member_all_committed(const struct hth_commit *c, const struct track *t)
 {
     uint32_t part = 0;
 
@@ -23,8 +24,14 @@ static int member_all_sealed(
         if (!(t->rank[i] & RANK_DONE))
             return 0;
     }
-    if (!part)
-        return 0; /* no local rank takes part, or the set is not known yet */
+    return part != 0;
+}
+
+static int member_all_sealed(
+        struct hth_commit *c, const struct track *t, const struct hth_held_save *s)
+{
+    if (!member_all_committed(c, t))
+        return 0;
     for (const struct hth_held *h = s ? s->held : NULL; h; h = h->next)
         if (local_owns(c->ctx, h) && h->state != HTH_HELD_SEALED)
             return 0;
@@ -41,6 +48,21 @@ static uint32_t member_own_objects(const struct hth_commit *c, const struct hth_
     return n;
 }
 
+static void member_note(const struct hth_commit *c, struct hth_save_id save, enum hth_moment what)
+{
+    track_note(c, save, &(struct hth_happened){ .what = what });
+}
+
+static void member_note_sealed(
+        const struct hth_commit *c, struct hth_save_id save, const struct hth_held_save *s)
+{
+    struct hth_happened happened = { .what = HTH_MOMENT_SEALED };
+
+    for (const struct hth_held *h = s ? s->held : NULL; h; h = h->next)
+        happened.bytes += local_owns(c->ctx, h) ? h->object.data_len : 0;
+    track_note(c, save, &happened);
+}
+
 static void member_done(struct hth_commit *c, struct track *t)
 {
     struct hth_held_save *s = hth_holdings_find(c->ctx, t->id);
@@ -52,6 +74,7 @@ static void member_done(struct hth_commit *c, struct track *t)
                 "an object that a rank of this node had handed over is lost here");
         return;
     }
+    member_note_sealed(c, t->id, s);
     track_level(c, t, HEARTH_SEALED);
     facts_sent(c, t);
     fact_done(c, t, s);
@@ -152,6 +175,7 @@ static void member_offered(void *self, struct hth_save_id save, uint64_t object,
     if (code || !h || !t || !member_is_holder(c, h->object.owner, node))
         return;
     held_copy_add(h, node);
+    track_note(c, save, &(struct hth_happened){ .what = HTH_MOMENT_COPIED, .node = node });
     member_elsewhere(c, t, h->object.owner);
     member_copied(c, t, h->object.owner);
 }
@@ -174,6 +198,8 @@ void member_offer(struct hth_commit *c, struct hth_held_save *s, struct hth_held
     uint32_t holder[HTH_COPIES_MAX];
     uint32_t n = member_holders(c, h->object.owner, holder);
 
+    if (n)
+        member_note(c, s->id, HTH_MOMENT_OFFERED);
     for (uint32_t i = 0; i < n; i++)
         hth_transfer_offer(c->ctx, s, h, holder[i], member_offered, c, NULL);
 }
@@ -232,6 +258,8 @@ void hth_commit_rank_done(
     if (!(t->rank[l - c->local] & RANK_DONE))
         t->objects += objects;
     t->rank[l - c->local] |= RANK_BEGUN | RANK_DONE;
+    if (member_all_committed(c, t))
+        member_note(c, t->id, HTH_MOMENT_COMMITTED);
     member_done(c, t);
     member_copied(c, t, rank);
 }
@@ -331,6 +359,7 @@ int member_check(struct hth_commit *c, struct track *t)
         return 0;
     if (!t->held && member_has_raws(c, s)) {
         t->held = 1;
+        member_note(c, t->id, HTH_MOMENT_HELD);
         facts_sent(c, t);
         if (head_fate(c, t->id) == FATE_OPEN)
             fact_held(c, t);
@@ -349,6 +378,7 @@ int member_check(struct hth_commit *c, struct track *t)
     t->promised = 1;
     t->lost = 0;
     t->promised_map = c->head.mapped;
+    member_note(c, t->id, HTH_MOMENT_PROMISED);
     facts_sent(c, t);
     fact_promise(c, t);
     return 0;

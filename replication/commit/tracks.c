@@ -119,11 +119,21 @@ int track_is_refused(const struct hth_commit *c, const struct track *t)
     return t->refusal.text[0] && hth_now_ms(&c->ctx->clock) < t->refusal.until_ms;
 }
 
+void track_note(
+        const struct hth_commit *c, struct hth_save_id save, const struct hth_happened *happened)
+{
+    if (c->events.on_moment &&
+            (happened->what == HTH_MOMENT_ENDED || head_fate(c, save) == FATE_OPEN))
+        c->events.on_moment(c->events.self, save, happened);
+}
+
 void track_level(struct hth_commit *c, struct track *t, enum hearth_level level)
 {
     if (t->level >= level)
         return;
     t->level = level;
+    if (level == HEARTH_COMPLETE)
+        track_note(c, t->id, &(struct hth_happened){ .what = HTH_MOMENT_COMPLETE });
     if (t->unknown)
         return;
     c->events.on_level(c->events.self, t->id, HTH_NODE_NONE, level, 0, HEARTH_OK, "");
@@ -142,6 +152,12 @@ void outcome_put(struct hth_commit *c, struct hth_save_id id, enum hearth_level 
     *o = (struct outcome){ .id = id, .degraded = degraded, .code = code };
     o->level = level ? level : HEARTH_WRITTEN; /* level 0: an unused entry */
     snprintf(o->text, sizeof(o->text), "%s", text);
+    track_note(c, id,
+            &(struct hth_happened){ .what = HTH_MOMENT_ENDED,
+                    .level = o->level,
+                    .degraded = degraded,
+                    .code = code,
+                    .text = o->text });
 }
 
 const struct outcome *outcome_find(const struct hth_commit *c, struct hth_save_id id)

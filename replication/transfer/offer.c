@@ -382,6 +382,7 @@ static void offer_on_want(struct hth_ctx *ctx, uint32_t from, const struct hth_w
 static void offer_on_pulled(struct hth_ctx *ctx, struct offer *o, const struct hth_wire *w)
 {
     struct hth_held *held = offer_held(ctx, o->save, o->object);
+    struct hth_tally_node *tally = hth_tally_of(&ctx->transfer->tally, o->node);
     struct offer was = *o;
 
     if (was.offered && held && memcmp(held->object.digest, w->digest, HTH_DIGEST) != 0) {
@@ -389,6 +390,10 @@ static void offer_on_pulled(struct hth_ctx *ctx, struct offer *o, const struct h
                 "node %" PRIu32 " has another '%s' of " HTH_SAVE, o->node, held->object.name,
                 HTH_SAVE_ARGS(o->save));
         return;
+    }
+    if (was.offered && held && tally) {
+        tally->given++;
+        tally->given_bytes += held->object.data_len;
     }
     offer_leave(o);
     if (was.offered && was.done)

@@ -103,6 +103,7 @@ void hth_source_renew(struct hth_fetch *f, struct source *s)
 void hth_source_away(struct hth_fetch *f, struct source *s, int code)
 {
     uint64_t retry = f->ctx->opts.retry_ms;
+    struct hth_tally_node *tally;
 
     if (s->state == SOURCE_OUT || s->state == SOURCE_AWAY || !hth_fetch_runs(f))
         return;
@@ -116,6 +117,8 @@ void hth_source_away(struct hth_fetch *f, struct source *s, int code)
                                 : source_backoff(f, s,
                                           code == HEARTH_ETIMEOUT ? 4 * retry : 1 + retry / 4));
     s->strikes++;
+    if ((tally = hth_tally_of(&f->ctx->transfer->tally, s->node)))
+        tally->retries++;
     hth_say(&f->ctx->log, HEARTH_LOG_DEBUG, "source-away", HTH_SAVE " object '%s': %s",
             HTH_SAVE_ARGS(f->save), f->object.name, f->cause.text);
 }
@@ -157,10 +160,13 @@ static void source_say_bad(const struct hth_fetch *f, const struct source *s, ui
 
 void hth_source_bad(struct hth_fetch *f, struct source *s, uint32_t unit, const char *what)
 {
+    struct hth_tally_node *tally = hth_tally_of(&f->ctx->transfer->tally, s->node);
     char text[200], name[32];
 
     source_unit_text(unit, name);
     s->bad++;
+    if (tally)
+        tally->bad++;
     s->bad_unit = unit;
     snprintf(text, sizeof(text), "%s %.150s", name, what);
     hth_fail(&f->cause, HEARTH_ECORRUPT, 0, "node %" PRIu32 ": %s", s->node, text);

@@ -3,30 +3,37 @@
  * right. */
 #include "tally.h"
 
+#include "transfer.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-struct hth_tally_node {
-    uint32_t node;
-    uint64_t bytes;
-};
-
-void hth_tally_add(struct hth_tally *t, uint32_t node, uint64_t bytes)
+struct hth_tally_node *hth_tally_of(struct hth_tally *t, uint32_t node)
 {
     struct hth_tally_node *more;
     uint32_t i = 0;
 
-    t->total += bytes;
     while (i < t->nodes && t->node[i].node != node)
         i++;
     if (i == t->nodes) {
         more = realloc(t->node, (i + 1) * sizeof(*more));
         if (!more)
-            return;
+            return NULL;
         t->node = more;
         t->node[t->nodes++] = (struct hth_tally_node){ .node = node };
     }
-    t->node[i].bytes += bytes;
+    return &t->node[i];
+}
+
+void hth_tally_add(struct hth_tally *t, uint32_t node, uint64_t bytes)
+{
+    struct hth_tally_node *n = hth_tally_of(t, node);
+
+    t->total += bytes;
+    if (!n)
+        return;
+    n->bytes += bytes;
+    n->pulls++;
 }
 
 void hth_tally_read(const struct hth_tally *t, uint64_t *out_bytes, uint32_t nodes)

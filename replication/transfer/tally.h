@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much was pulled in this epoch, and from which nodes. */
+/* How much was pulled in this epoch, and from which nodes; what other nodes have of this one. */
 /* For this folder alone. */
 #ifndef REPLICATION_TALLY_H
 #define REPLICATION_TALLY_H
@@ -11,10 +11,12 @@ struct hth_tally_node;
 /* All zero: nothing yet. */
 struct hth_tally {
     uint64_t total;
-    struct hth_tally_node *node; /* [nodes] that gave bytes */
+    struct hth_tally_node *node; /* [nodes] that gave or took bytes */
     uint32_t nodes;
 };
 
+/* Its row, or a new one; NULL: no memory. */
+struct hth_tally_node *hth_tally_of(struct hth_tally *tally, uint32_t node);
 void hth_tally_add(struct hth_tally *tally, uint32_t node, uint64_t bytes);
 void hth_tally_read(const struct hth_tally *tally, uint64_t *out_bytes, uint32_t nodes);
 /* in a new epoch the node numbers mean other nodes */

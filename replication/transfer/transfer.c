@@ -27,6 +27,12 @@ void hth_transfer_pulled(struct hth_ctx *ctx, uint64_t *out_total, uint64_t *out
         hth_tally_read(tally, out_per_node, ctx->epoch->nodes);
 }
 
+const struct hth_tally_node *hth_transfer_peers(const struct hth_ctx *ctx, uint32_t *out_count)
+{
+    *out_count = ctx->transfer->tally.nodes;
+    return ctx->transfer->tally.node;
+}
+
 static void transfer_on_bad(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w)
 {
     const struct hth_transfer_events *events = &ctx->transfer->events;

@@ -100,6 +100,15 @@ const unsigned char *hth_fetch_bytes(struct hth_fetch *fetch);
 int hth_fetch_sum(const struct hth_fetch *fetch, uint32_t *out);
 struct hth_slot *hth_fetch_slot(struct hth_fetch *fetch);
 void hth_fetch_release(struct hth_fetch *fetch);
+/* What has moved between this node and another in this epoch. */
+struct hth_tally_node {
+    uint32_t node;
+    uint64_t bytes, pulls;       /* from the node, in pieces that count or were wrong */
+    uint64_t retries, bad;       /* times that it was left alone for a while; wrong pieces */
+    uint64_t given, given_bytes; /* objects that it has reported whole, offered by this node */
+};
+/* Rows of the nodes that have any; borrowed until the next event. */
+const struct hth_tally_node *hth_transfer_peers(const struct hth_ctx *ctx, uint32_t *out_count);
 /* Bytes pulled so far, and in this epoch from each node: out[epoch->nodes]. For tests, reports. */
 void hth_transfer_pulled(struct hth_ctx *ctx, uint64_t *out_total, uint64_t *out_per_node);
 
