@@ -72,6 +72,8 @@ enum hth_local_type {
     HTH_LOCAL_KEPT_LIST = 71,
     HTH_LOCAL_FORGET = 74, /* no caller waits for my BEGIN any more: token is its request; OK */
     HTH_LOCAL_MEET = 80,   /* come to a gather of all ranks; answered by BYTES: the packed table. */
+    HTH_LOCAL_HISTORY =
+            82, /* last saves or recoveries; also before ATTACH; answered by BYTES: JSON */
     HTH_LOCAL_LET_GO =
             72, /* from the engine, request 0: this slot is unmapped once no save needs it */
 };
@@ -405,6 +407,15 @@ struct hth_local_kept_list {
     uint32_t count;
     uint32_t copies; /* that this job asks for */
     struct hth_local_kept kept[16];
+};
+
+enum { HTH_HISTORY_SAVES, HTH_HISTORY_RECOVERIES };
+#define HTH_HISTORY_PAGE 32u /* entries of an answer, at most; fewer: there are no more */
+
+struct hth_local_history {
+    struct hth_local_head head;
+    uint32_t what; /* HTH_HISTORY_... */
+    uint32_t skip; /* so many of the newest */
 };
 
 struct hth_local_unmap {

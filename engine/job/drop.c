@@ -17,6 +17,8 @@
  */
 #include "drop.h"
 
+#include "why.h"
+
 #include "engine/state/client.h"
 #include "engine/state/node_state.h"
 
@@ -146,6 +148,7 @@ static void drop_all(struct hth_node *n)
         hth_point(&n->ctx.points, "drop");
         n->drop->state = FREED;
         hth_commit_stop(n->commit);
+        why_over(n, "the job was dropped before this was decided");
         (void)hth_transfer_make_way(&n->ctx); /* chunks of saves that are not known here */
         drop_free_saves(n);
         hth_say(&n->ctx.log, HEARTH_LOG_INFO, "dropped",

@@ -12,11 +12,13 @@
 #include "engine/state/node_state.h"
 #include "engine/state/reply.h"
 #include "running.h"
+#include "why.h"
 
 #include <string.h>
 
 void recovery_join(struct hth_node *n)
 {
+    why_over(n, "a new epoch began before this was decided");
     n->recovering = 0;
     n->recovered = 0;
 }
@@ -73,6 +75,7 @@ void recovery_ask(struct hth_node *n, struct client *c, const struct hth_local_r
     if (n->recovering)
         return;
     n->recovering = 1;
+    why_recovery_begin(n);
     if (c->has_recovered)
         hth_recover_same_job(n->recover);
     if (m->accept_loss)
@@ -116,6 +119,7 @@ void recovery_end(struct hth_node *n, int code, const struct hearth_error *err,
     } else if (!n->failure.code) {
         n->failure = *err;
     }
+    why_recovery_end(n, code, code ? err->text : "", save);
     recovery_tell_all(n, code, err);
 }
 

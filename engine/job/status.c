@@ -5,9 +5,9 @@
 #include "engine/state/answer.h"
 #include "engine/state/client.h"
 #include "engine/state/node_state.h"
+#include "engine/state/quoted.h"
 #include "engine/state/reply.h"
 
-#include "core/base/utf8.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -66,31 +66,10 @@ static uint32_t status_lost(const struct hth_node *n)
     return lost;
 }
 
-/* Writes text as it must stand between the quotes of a JSON string; out[STRING_JSON(bytes of the
- * buffer that text is in)]. If text is not UTF-8, as a path or a text that was cut may be, bytes
- * that are not ASCII become '?'. */
-#define STRING_JSON(bytes) (6 * (bytes))
-static void status_string(const char *text, char *out)
-{
-    int whole = hth_utf8(text, strlen(text));
-
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-
-        if (c < ' ')
-            out += sprintf(out, "\\u%04x", c);
-        else if (c == '"' || c == '\\')
-            out += sprintf(out, "\\%c", c);
-        else
-            *out++ = c < 0x80 || whole ? (char)c : '?';
-    }
-    *out = '\0';
-}
-
 void status_ask(struct hth_node *n, uint32_t client, uint64_t request)
 {
-    char text[400], state[STRING_JSON(sizeof(text))], log[STRING_JSON(sizeof(n->env.log_path))];
-    char kept[KEPT_JSON], pinned[PINNED_JSON], confined[STRING_JSON(HTH_CONFINED_TEXT)] = "";
+    char text[400], state[QUOTED(sizeof(text))], log[QUOTED(sizeof(n->env.log_path))];
+    char kept[KEPT_JSON], pinned[PINNED_JSON], confined[QUOTED(HTH_CONFINED_TEXT)] = "";
     char json[1600 + sizeof(kept) + sizeof(pinned) + sizeof(state) + sizeof(log) +
               sizeof(confined)];
     char as_of[24] = "null";
@@ -99,10 +78,10 @@ void status_ask(struct hth_node *n, uint32_t client, uint64_t request)
     int len;
 
     hth_commit_text(n->commit, text, sizeof(text));
-    status_string(text, state);
-    status_string(n->env.log_path, log);
+    quoted(text, state);
+    quoted(n->env.log_path, log);
     if (n->env.confined)
-        status_string(n->env.confined, confined);
+        quoted(n->env.confined, confined);
     status_kept_json(n, kept);
     status_pinned_json(n, pinned);
     if (hth_commit_as_of(n->commit, &ago_ms) || ago_ms)

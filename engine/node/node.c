@@ -16,6 +16,7 @@
 #include "engine/job/meet.h"
 #include "engine/job/rank.h"
 #include "engine/job/recovery.h"
+#include "engine/job/why.h"
 #include "engine/reads/bad_copy.h"
 #include "engine/reads/find.h"
 #include "engine/reads/keep.h"
@@ -29,6 +30,7 @@
 #include "engine/saves/reserve.h"
 #include "engine/state/answer.h"
 #include "engine/state/client.h"
+#include "engine/state/history.h"
 #include "engine/state/node_state.h"
 #include "serve.h"
 
@@ -153,6 +155,16 @@ static void node_on_level(void *self, struct hth_save_id save, uint32_t rank,
         n->lend_ahead_look = 1;
 }
 
+static void node_on_moment(void *self, struct hth_save_id save, const struct hth_happened *happened)
+{
+    why_moment(self, save, happened);
+}
+
+static void node_on_report(void *self, int vote, uint32_t node, uint32_t count, uint32_t due)
+{
+    why_recovery_report(self, vote, node, count, due);
+}
+
 static int node_is_staging(void *self, uint32_t rank)
 {
     const struct hth_node *n = self;
@@ -246,9 +258,12 @@ static int node_open_parts(struct hth_node *n, struct hearth_error *err)
         .self = n,
         .on_wish_result = node_on_wish_result,
         .on_level = node_on_level,
+        .on_moment = node_on_moment,
         .is_staging = node_is_staging,
     };
-    struct hth_recover_events recover = { .self = n, .on_end = node_on_recovered };
+    struct hth_recover_events recover = {
+        .self = n, .on_end = node_on_recovered, .on_report = node_on_report
+    };
     struct hth_blob_events blobs = {
         .self = n, .arrived = node_on_blob, .failed = node_on_blob_failed
     };
@@ -335,7 +350,8 @@ int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct 
     n->env = *env;
     n->next_id = 1;
     node_take_env(n);
-    rc = drop_open(n, &cause);
+    n->history = history_open();
+    rc = n->history ? drop_open(n, &cause) : hth_fail(&cause, HEARTH_ENOMEM, 0, "history");
     rc = rc ? rc : fabric_load(n, &cause);
     rc = rc ? rc : node_open_session(n, &cause);
     rc = rc ? rc : node_open_parts(n, &cause);
@@ -397,6 +413,7 @@ void hth_node_close(struct hth_node *n)
     reserve_close(n);
     committed_close(n);
     drop_close(n);
+    history_close(n->history);
     hth_epoch_fini(&n->epoch);
     free(n);
 }
@@ -566,6 +583,11 @@ enum hth_leftover hth_node_leftover(const struct hth_node *n)
 struct hth_ctx *hth_node_ctx(struct hth_node *n)
 {
     return &n->ctx;
+}
+
+const struct history *hth_node_history(const struct hth_node *n)
+{
+    return n->history;
 }
 
 struct hth_slot *hth_node_lent(struct hth_node *n, uint64_t slot)

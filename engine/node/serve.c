@@ -12,6 +12,7 @@
 #include "engine/job/rank.h"
 #include "engine/job/recovery.h"
 #include "engine/job/status.h"
+#include "engine/job/why.h"
 #include "engine/reads/bad_copy.h"
 #include "engine/reads/find.h"
 #include "engine/reads/keep.h"
@@ -158,6 +159,10 @@ void serve_request(struct hth_node *n, uint32_t client, const void *bytes, size_
     }
     if (head->type == HTH_LOCAL_STATUS) {
         status_ask(n, client, head->request);
+        return;
+    }
+    if (head->type == HTH_LOCAL_HISTORY) {
+        why_ask(n, client, bytes);
         return;
     }
     c = client_get(n, client);

@@ -135,6 +135,8 @@ uint32_t hth_node_linger_s(const struct hth_node *node);
 
 /* For tests and the simulator. */
 struct hth_ctx *hth_node_ctx(struct hth_node *node);
+struct history;
+const struct history *hth_node_history(const struct hth_node *node);  /* engine/state/history.h */
 struct hth_slot *hth_node_lent(struct hth_node *node, uint64_t slot); /* in a rank's hands; NULL */
 
 void hth_node_close(struct hth_node *node); /* the transport too; the store stays */

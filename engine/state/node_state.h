@@ -38,6 +38,7 @@ struct hth_node {
     struct lease *leases;       /* read.c */
     struct answer *answers;     /* answer.c: whose bytes the workers copy */
     struct drop *drop;          /* drop.c */
+    struct history *history;    /* why.c */
     uint64_t next_id;           /* of a loan, a lease */
 
     /* The epoch: written by epoch.c. */

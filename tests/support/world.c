@@ -325,6 +325,8 @@ void world_run(struct world *w)
     }
     if (w->goes_on)
         settle(w);
+    for (uint32_t m = 0; m < w->machines; m++)
+        past_judge(&w->machine[m]);
 }
 
 const struct hearth_recovery *world_recovery(const struct world *w, uint32_t rank)
@@ -364,6 +366,7 @@ static void tables_open(struct world *w)
     w->rank = calloc(w->ranks_max, sizeof(*w->rank));
     w->stale = calloc(per_node, sizeof(*w->stale));
     w->told = heard_open();
+    w->notes = past_open();
     w->reads = reads_open();
     w->wake = wake_open(w->machines + w->ranks_max + per_node);
     if (!w->machine || !w->member || !w->rank || !w->stale)
@@ -464,6 +467,7 @@ void world_close(struct world *w)
     hth_loop_net_close(w->net);
     wake_close(w->wake);
     heard_close(w->told);
+    past_close(w->notes);
     reads_close(w->reads);
     free(w->client_rank);
     free(w->table);

@@ -161,6 +161,7 @@ struct world_opts {
 struct rank_state;
 struct machine;
 struct world_heard;
+struct world_past;
 struct world_reads;
 struct world_work;
 
@@ -236,6 +237,7 @@ struct world {
     uint32_t fault_number;
     uint64_t hits[WORLD_KINDS_COUNT];
     struct world_heard *told;  /* heads that coordinators have sent */
+    struct world_past *notes;  /* what happened to saves */
     struct world_reads *reads; /* readers, and what they may find */
     struct world_ill ill[WORLD_ILLS];
     enum world_kind trick; /* what trick_rank does when it begins its next save; 0: nothing */

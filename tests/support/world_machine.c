@@ -396,8 +396,10 @@ static void engine_close(struct world *w, struct machine *x)
     block_forget(x);
     table_forget(x);
     world_stop(w, x->index, 0);
-    if (x->node)
+    if (x->node) {
+        past_judge(x);
         hth_node_close(x->node);
+    }
     x->stopping = 0;
     x->node = NULL;
     w->dies -= x->dying;

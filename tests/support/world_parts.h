@@ -93,6 +93,7 @@ struct rank_state {
     uint64_t request;
     uint64_t begun;    /* the request whose slot it waits for */
     uint64_t began_ms; /* the save that it waits for */
+    uint64_t asked_ms; /* the BEGIN whose slot it waits for was sent then */
     int waits;         /* until act_ms for what it asked */
     uint64_t tabling;  /* the request by which it receives the ranks' table; 0: none */
     unsigned tries;    /* such requests since it gathered; TABLE_DONE: it has the table */
@@ -278,6 +279,14 @@ void table_forget(struct machine *x); /* its engine ends */
 int table_ask(struct rank_state *r, const unsigned char *table);
 /* 1: an answer to that. */
 int table_heard(struct rank_state *r, const struct letter *l);
+
+/* world_past.c: what engines remember of saves, beside what happened */
+struct world_past *past_open(void);
+void past_close(struct world_past *past);
+void past_begun(const struct rank_state *r); /* it has a slot for r->save */
+void past_decided(struct machine *x, const struct hth_save_id *keep, uint32_t saves);
+void past_heard(const struct rank_state *r, const struct hth_local_event *e); /* of r->save */
+void past_judge(struct machine *x); /* all that its engine remembers */
 
 /* world_options.c */
 void options_open(struct world *w);

@@ -299,6 +299,7 @@ static void send_begin(struct rank_state *r)
     snprintf(packet.m.name, sizeof(packet.m.name), "__%u__0_src%u.distcp", r->rank, r->rank);
     packet.m.head.length += (uint32_t)some_put(r, packet.runs);
     r->begun = r->request;
+    r->asked_ms = r->world->now_ms;
     r->writing = 0;
     rank_send(r, &packet, packet.m.head.length, NULL, 0);
 }
@@ -493,6 +494,7 @@ static void do_write(struct rank_state *r, const struct hth_local_lent *lent)
         slot->base[HTH_BLOCK + w->trick_dice % len] ^= 1u << w->trick_dice % 8;
     r->token = lent->head.token;
     r->save = hth_local_save_to(lent->save);
+    past_begun(r);
     r->step = R_WAIT;
     r->follows = 0;
     rank_send(r, &seal, sizeof(seal), NULL, 0);
@@ -604,6 +606,7 @@ static void hear_event(struct rank_state *r, const struct hth_local_event *e)
     if (r->step != R_WAIT || (e->head.token != r->token && !r->follows) ||
             !look_same(hth_local_save_to(e->save), r->save))
         return;
+    past_heard(r, e);
     if (e->code) {
         w->count[WORLD_FAILED]++;
         some_failed(r, e->text);

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The record of saves and recoveries (engine/state/history.h): what comes into it, the line that
+ * each save and each recovery leaves in the log, and the answer to HISTORY, as JSON.
+ */
+#include "why.h"
+
+#include "engine/state/answer.h"
+#include "engine/state/history.h"
+#include "engine/state/node_state.h"
+#include "engine/state/quoted.h"
+#include "engine/state/reply.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A part of a save or of a recovery, in milliseconds since that began. */
+struct phase {
+    const char *name;
+    uint32_t from_ms, to_ms;
+};
+#define PHASES 6u
+
+static const struct {
+    const char *name;
+    enum hth_moment from, to;
+} save_phase[PHASES] = {
+    { "write", HTH_MOMENT_BEGUN, HTH_MOMENT_COMMITTED },
+    { "seal", HTH_MOMENT_COMMITTED, HTH_MOMENT_SEALED },
+    { "copy", HTH_MOMENT_OFFERED, HTH_MOMENT_COPIED },
+    { "manifest", HTH_MOMENT_SEALED, HTH_MOMENT_HELD },
+    { "promise", HTH_MOMENT_HELD, HTH_MOMENT_PROMISED },
+    { "decision", HTH_MOMENT_PROMISED, HTH_MOMENT_ENDED },
+};
+
+static const char *const report_words[HISTORY_REPORTS] = { [HISTORY_COPIED] = "copied",
+    [HISTORY_DONE] = "sealed",
+    [HISTORY_HELD] = "held",
+    [HISTORY_PROMISED] = "promised" };
+
+static uint32_t why_save_phases(const struct history_save *s, struct phase out[PHASES])
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < PHASES; i++) {
+        uint32_t ms = history_between(s, save_phase[i].from, save_phase[i].to);
+
+        if (ms != HISTORY_NOT)
+            out[n++] = (struct phase){ save_phase[i].name, s->at_ms[save_phase[i].from],
+                s->at_ms[save_phase[i].from] + ms };
+    }
+    return n;
+}
+
+/* Joining came before the recovery's first news; pulls and verification run side by side. */
+static uint32_t why_recovery_phases(const struct history_recovery *r, struct phase out[PHASES])
+{
+    const struct hearth_recovery *i = &r->info;
+    uint32_t plan = i->join_ms + i->inventory_ms, pull = plan + i->plan_ms;
+    uint32_t vote = pull + (i->pull_ms > i->verify_ms ? i->pull_ms : i->verify_ms);
+
+    if (r->ms == HISTORY_NOT || r->code)
+        return 0;
+    out[0] = (struct phase){ "join", 0, i->join_ms };
+    out[1] = (struct phase){ "inventory", i->join_ms, plan };
+    out[2] = (struct phase){ "plan", plan, pull };
+    out[3] = (struct phase){ "pull", pull, pull + i->pull_ms };
+    out[4] = (struct phase){ "verify", pull, pull + i->verify_ms };
+    out[5] = (struct phase){ "vote", vote, vote + i->vote_ms };
+    return PHASES;
+}
+
+/* ---- The log --------------------------------------------------------------------------------- */
+
+static const char *why_state(const struct history_save *s)
+{
+    if (s->at_ms[HTH_MOMENT_ENDED] == HISTORY_NOT)
+        return "undecided";
+    if (s->code)
+        return s->code == HEARTH_EUNKNOWN ? "unknown" : "failed";
+    return s->degraded ? "degraded" : "protected";
+}
+
+static size_t why_say_phases(char *out, size_t len, const struct phase *phase, uint32_t phases)
+{
+    size_t n = 0;
+
+    out[0] = '\0';
+    for (uint32_t i = 0; i < phases && n < len; i++)
+        n += (size_t)snprintf(out + n, len - n, "%s%s %" PRIu32, i ? ", " : "; ms: ", phase[i].name,
+                phase[i].to_ms - phase[i].from_ms);
+    return n;
+}
+
+static void why_say_slowest(char *out, size_t len, const struct history_save *s)
+{
+    const struct history_node *copied = &s->reports[HISTORY_COPIED].last;
+    uint32_t lag_ms, which = history_slowest(s, &lag_ms);
+
+    out[0] = '\0';
+    if (which < HISTORY_REPORTS)
+        snprintf(out, len, "; slowest: node %s, %s %" PRIu32 " ms after the median",
+                s->reports[which].last.name, report_words[which], lag_ms);
+    else if (copied->name[0])
+        snprintf(out, len, "; last copy: node %s, at %" PRIu32 " ms", copied->name, copied->ms);
+}
+
+/* A save of which this node knows the end only leaves no line. */
+static void why_log_save(const struct hth_node *n, const struct history_save *s)
+{
+    char phases[200], slowest[200];
+    struct phase phase[PHASES];
+
+    if (s->latest_ms == 0 && s->at_ms[HTH_MOMENT_BEGUN] == HISTORY_NOT &&
+            s->at_ms[HTH_MOMENT_HELD] == HISTORY_NOT)
+        return;
+    why_say_phases(phases, sizeof(phases), phase, why_save_phases(s, phase));
+    why_say_slowest(slowest, sizeof(slowest), s);
+    hth_say(&n->ctx.log, HEARTH_LOG_INFO, "save",
+            "%s " HTH_SAVE "%s after %" PRIu32 " ms, %" PRIu64 " bytes of this node%s%s",
+            s->code ? why_state(s) : "protected", HTH_SAVE_ARGS(s->id),
+            !s->code && s->degraded ? " (degraded)" : "", s->at_ms[HTH_MOMENT_ENDED], s->bytes,
+            phases, slowest);
+}
+
+static void why_log_recovery(const struct hth_node *n, const struct history_recovery *r)
+{
+    const struct history_reports *late = r->vote.count ? &r->vote : &r->inventory;
+    char phases[200], slowest[160] = "";
+    struct phase phase[PHASES];
+
+    why_say_phases(phases, sizeof(phases), phase, why_recovery_phases(r, phase));
+    if (late->median_ms != HISTORY_NOT && late->last.ms > late->median_ms)
+        snprintf(slowest, sizeof(slowest),
+                "; slowest: node %s, its %s %" PRIu32 " ms after the median", late->last.name,
+                late == &r->vote ? "vote" : "inventory", late->last.ms - late->median_ms);
+    hth_say(&n->ctx.log, HEARTH_LOG_INFO, "recovery",
+            "%s after %" PRIu32 " ms, %" PRIu64 " bytes pulled%s%s",
+            r->code ? r->why : r->info.text, r->ms, r->info.pulled_bytes, phases, slowest);
+}
+
+/* ---- What is noted --------------------------------------------------------------------------- */
+
+static uint64_t why_now_ms(const struct hth_node *n)
+{
+    return hth_now_ms(&n->ctx.clock);
+}
+
+static uint64_t why_wall_ms(const struct hth_node *n)
+{
+    return n->ctx.clock.wall_ms(n->ctx.clock.self);
+}
+
+static const char *why_node(const struct hth_node *n, uint32_t node)
+{
+    return node < n->epoch.nodes ? n->epoch.member[node].node : "";
+}
+
+void why_moment(struct hth_node *n, struct hth_save_id save, const struct hth_happened *happened)
+{
+    int report = happened->what == HTH_MOMENT_COPIED || happened->what > HTH_MOMENT_ENDED;
+    const struct history_save *s = history_moment(n->history, save, happened,
+            report ? why_node(n, happened->node) : NULL, why_now_ms(n), why_wall_ms(n));
+
+    if (s)
+        why_log_save(n, s);
+}
+
+void why_over(struct hth_node *n, const char *why)
+{
+    history_over(n->history, why, why_now_ms(n));
+}
+
+void why_recovery_begin(struct hth_node *n)
+{
+    history_recovery_begin(n->history, why_now_ms(n), why_wall_ms(n));
+}
+
+void why_recovery_report(struct hth_node *n, int vote, uint32_t node, uint32_t count, uint32_t due)
+{
+    why_recovery_begin(n);
+    history_recovery_report(n->history, vote, why_node(n, node), count, due, why_now_ms(n));
+}
+
+void why_recovery_end(struct hth_node *n, int code, const char *text, struct hth_save_id save)
+{
+    why_recovery_begin(n);
+    why_log_recovery(
+            n, history_recovery_end(n->history, code, text, save, &n->info, why_now_ms(n)));
+}
+
+/* ---- HISTORY --------------------------------------------------------------------------------- */
+
+static void why_put_node(FILE *to, const char *key, const struct history_node *node)
+{
+    char name[QUOTED(sizeof(node->name))];
+
+    quoted(node->name, name);
+    if (node->name[0])
+        fprintf(to, ", \"%s\": {\"node\": \"%s\", \"ms\": %" PRIu32 "}", key, name, node->ms);
+}
+
+static void why_put_reports(FILE *to, const char *key, const struct history_reports *r)
+{
+    if (!r->count)
+        return;
+    fprintf(to, ", \"%s\": {\"count\": %" PRIu32, key, r->count);
+    if (r->due)
+        fprintf(to, ", \"due\": %" PRIu32, r->due);
+    if (r->median_ms != HISTORY_NOT)
+        fprintf(to, ", \"median_ms\": %" PRIu32, r->median_ms);
+    why_put_node(to, "last", &r->last);
+    why_put_node(to, "before", &r->before);
+    fputs("}", to);
+}
+
+static void why_put_phases(FILE *to, const struct phase *phase, uint32_t phases)
+{
+    fputs(", \"phases\": [", to);
+    for (uint32_t i = 0; i < phases; i++)
+        fprintf(to, "%s{\"phase\": \"%s\", \"from_ms\": %" PRIu32 ", \"to_ms\": %" PRIu32 "}",
+                i ? ", " : "", phase[i].name, phase[i].from_ms, phase[i].to_ms);
+    fputs("]", to);
+}
+
+static void why_put_save(FILE *to, const struct history_save *s)
+{
+    char id[HTH_SAVE_TEXT], why[QUOTED(sizeof(s->why))];
+    struct phase phase[PHASES];
+
+    hth_save_text(s->id, id);
+    quoted(s->why, why);
+    fprintf(to, "{\"save\": \"%s\", \"since_ms\": %" PRIu64 ", \"state\": \"%s\"", id, s->wall_ms,
+            why_state(s));
+    if (s->at_ms[HTH_MOMENT_ENDED] != HISTORY_NOT)
+        fprintf(to, ", \"ms\": %" PRIu32, s->at_ms[HTH_MOMENT_ENDED]);
+    if (s->at_ms[HTH_MOMENT_SEALED] != HISTORY_NOT)
+        fprintf(to, ", \"bytes\": %" PRIu64, s->bytes);
+    if (s->code)
+        fprintf(to, ", \"error\": %d, \"reason\": \"%s\"", s->code, why);
+    why_put_phases(to, phase, why_save_phases(s, phase));
+    for (uint32_t i = 0; i < HISTORY_REPORTS; i++)
+        why_put_reports(to, report_words[i], &s->reports[i]);
+    fputs("}", to);
+}
+
+static void why_put_recovery(FILE *to, const struct history_recovery *r)
+{
+    char id[HTH_SAVE_TEXT] = "", text[QUOTED(sizeof(r->why))];
+    struct phase phase[PHASES];
+
+    if (!hth_save_none(r->save))
+        hth_save_text(r->save, id);
+    quoted(r->code ? r->why : r->info.text, text);
+    fprintf(to, "{\"since_ms\": %" PRIu64 ", \"state\": \"%s\", \"save\": \"%s\"", r->wall_ms,
+            r->ms == HISTORY_NOT ? "running"
+            : r->code            ? "failed"
+                                 : "done",
+            id);
+    if (r->ms != HISTORY_NOT)
+        fprintf(to, ", \"ms\": %" PRIu32 ", \"%s\": \"%s\"", r->ms, r->code ? "reason" : "text",
+                text);
+    if (r->code)
+        fprintf(to, ", \"error\": %d", r->code);
+    fprintf(to, ", \"pulled_bytes\": %" PRIu64, r->info.pulled_bytes);
+    why_put_phases(to, phase, why_recovery_phases(r, phase));
+    why_put_reports(to, "inventory", &r->inventory);
+    why_put_reports(to, "vote", &r->vote);
+    fputs("}", to);
+}
+
+static void why_put_peers(FILE *to, const struct hth_node *n)
+{
+    uint32_t count;
+    const struct hth_tally_node *peer = hth_transfer_peers(&n->ctx, &count);
+    char name[QUOTED(HTH_NAME_MAX + 1)];
+    const char *between = "";
+
+    fputs(", \"peers\": [", to);
+    for (uint32_t i = 0; i < count && i < HTH_HISTORY_PAGE; i++, between = ", ") {
+        quoted(why_node(n, peer[i].node), name);
+        fprintf(to,
+                "%s{\"node\": \"%s\", \"pulled_bytes\": %" PRIu64 ", \"pulls\": %" PRIu64
+                ", \"retries\": %" PRIu64 ", \"bad\": %" PRIu64 ", \"given\": %" PRIu64
+                ", \"given_bytes\": %" PRIu64 "}",
+                between, name, peer[i].bytes, peer[i].pulls, peer[i].retries, peer[i].bad,
+                peer[i].given, peer[i].given_bytes);
+    }
+    fputs("]", to);
+}
+
+static void why_put_page(FILE *to, const struct hth_node *n, const struct hth_local_history *m)
+{
+    int saves = m->what == HTH_HISTORY_SAVES;
+    char name[QUOTED(HTH_NAME_MAX + 1)];
+
+    quoted(n->env.node, name);
+    fprintf(to, "{\"node\": \"%s\"", name);
+    quoted(why_node(n, 0), name);
+    fprintf(to, ", \"coordinator\": \"%s\"", name);
+    why_put_peers(to, n);
+    fprintf(to, ", \"%s\": [", saves ? "saves" : "recoveries");
+    for (uint32_t i = 0; i < HTH_HISTORY_PAGE && i <= UINT32_MAX - m->skip; i++) {
+        const struct history_save *s = saves ? history_save_at(n->history, m->skip + i) : NULL;
+        const struct history_recovery *r =
+                saves ? NULL : history_recovery_at(n->history, m->skip + i);
+
+        if (!s && !r)
+            break;
+        fputs(i ? ", " : "", to);
+        if (s)
+            why_put_save(to, s);
+        else
+            why_put_recovery(to, r);
+    }
+    fputs("]}", to);
+}
+
+static void why_let_go(struct hth_node *n, void *text)
+{
+    (void)n;
+    free(text);
+}
+
+void why_ask(struct hth_node *n, uint32_t client, const struct hth_local_history *m)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *to;
+
+    if (m->what > HTH_HISTORY_RECOVERIES) {
+        reply_refusal(n, client, m->head.request, HEARTH_EPROTO,
+                "a history of an unknown kind: use one version of Hearth");
+        return;
+    }
+    to = open_memstream(&text, &len);
+    if (to)
+        why_put_page(to, n, m);
+    if (!to || fclose(to)) {
+        free(text);
+        reply_refusal(n, client, m->head.request, HEARTH_ENOMEM, "no memory for a history");
+        return;
+    }
+    answer_bytes_to(n, client, m->head.request,
+            &(struct answer_bytes){ .at = text, .len = len, .let_go = why_let_go, .what = text });
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* HISTORY: an engine in virtual time is asked what it remembers, before any attach. */
+#include "reader.h"
+
+#include <jansson.h>
+
+static json_t *page; /* of the last answer */
+
+static void hear_page(struct world *world, const struct letter *l)
+{
+    hear(world, l);
+    if (l->client == OURS && l->attached)
+        page = json_loadb((const char *)l->bytes + l->len, l->attached, 0, NULL);
+}
+
+static void ask_history(uint32_t at, uint32_t what, uint32_t skip, enum hth_local_type answer)
+{
+    struct hth_local_history m = { .what = what, .skip = skip };
+
+    json_decref(page);
+    page = NULL;
+    node = at;
+    w.stranger = hear_page;
+    ask(&m, sizeof(m), HTH_LOCAL_HISTORY, answer);
+}
+
+static const json_t *row(const char *list, size_t at)
+{
+    return json_array_get(json_object_get(page, list), at);
+}
+
+static const char *word(const json_t *of, const char *key)
+{
+    const char *text = json_string_value(json_object_get(of, key));
+
+    return text ? text : "";
+}
+
+static json_int_t count(const json_t *of, const char *key)
+{
+    return json_integer_value(json_object_get(json_object_get(of, key), "count"));
+}
+
+static void end_why(void)
+{
+    json_decref(page);
+    end();
+}
+
+TestSuite(why, .init = start, .fini = end_why);
+
+Test(why, the_coordinator_knows_when_each_node_reported)
+{
+    const json_t *s;
+
+    ask_history(0, HTH_HISTORY_SAVES, 0, HTH_LOCAL_BYTES);
+    s = row("saves", 0);
+    cr_assert(zero(int, strcmp(word(s, "state"), "protected")));
+    cr_expect(eq(i64, count(s, "sealed"), 3));
+    cr_expect(eq(i64, count(s, "held"), 3));
+    cr_expect(eq(i64, count(s, "copied"), 1));
+    cr_expect(gt(i64, json_integer_value(json_object_get(s, "bytes")), 0));
+    cr_expect(eq(sz, json_array_size(json_object_get(s, "phases")), 6));
+    cr_expect(eq(sz, json_array_size(json_object_get(page, "peers")), 2));
+}
+
+Test(why, a_member_knows_its_own_part_and_names_the_coordinator)
+{
+    ask_history(1, HTH_HISTORY_SAVES, 0, HTH_LOCAL_BYTES);
+    cr_assert(zero(int, strcmp(word(row("saves", 0), "state"), "protected")));
+    cr_expect(zero(i64, count(row("saves", 0), "sealed")));
+    cr_expect(zero(int, strcmp(word(page, "coordinator"), "m0")));
+    cr_expect(zero(int, strcmp(word(page, "node"), "m1")));
+}
+
+Test(why, a_page_begins_behind_what_is_skipped)
+{
+    ask_history(0, HTH_HISTORY_SAVES, 1000, HTH_LOCAL_BYTES);
+    cr_expect(zero(sz, json_array_size(json_object_get(page, "saves"))));
+    ask_history(0, HTH_HISTORY_SAVES, UINT32_MAX, HTH_LOCAL_BYTES);
+    cr_expect(zero(sz, json_array_size(json_object_get(page, "saves"))));
+}
+
+Test(why, the_recovery_has_its_votes)
+{
+    ask_history(0, HTH_HISTORY_RECOVERIES, 0, HTH_LOCAL_BYTES);
+    cr_assert(zero(int, strcmp(word(row("recoveries", 0), "state"), "done")));
+    cr_expect(eq(i64, count(row("recoveries", 0), "vote"), 3));
+    cr_expect(eq(i64, count(row("recoveries", 0), "inventory"), 3));
+}
+
+Test(why, an_unknown_kind_is_refused)
+{
+    ask_history(0, 7, 0, HTH_LOCAL_ERROR);
+    cr_expect(eq(int, heard.error.code, HEARTH_EPROTO));
+}
