@@ -21,6 +21,7 @@ enum status {
 struct args {
     int json;
     int env;
+    int recovery;
     const char *root; /* --root, else HEARTH_ROOT, else NULL */
     const char *offset;
     int count; /* of value */
@@ -35,6 +36,7 @@ enum status run_header(const struct args *a);
 enum status run_rm(const struct args *a);
 enum status run_clean(const struct args *a);
 enum status run_keep(const struct args *a);
+enum status run_why(const struct args *a);
 enum status run_key(const struct args *a);
 enum status run_doctor(const struct args *a);
 
@@ -215,6 +217,9 @@ int manifest_of(int job, struct hth_save_id id, struct hth_manifest *out, struct
 /* The status (JSON) that a running engine reports, within 2 s; NULL: no engine answers.
  * malloc'ed. */
 char *engine_status(int job);
+/* A page of what it remembers (core/local/local.h: HISTORY), as JSON, within 2 s; NULL: err says
+ * why. malloc'ed. */
+char *engine_history(int job, uint32_t what, uint32_t skip, struct hearth_error *err);
 /* Sends a running engine this wish about the newest kept save of `step`, and waits at most 30 s
  * until the engine has done it or refused it. */
 int engine_wish(int job, uint32_t wish, uint64_t step, struct hearth_error *err);

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TAKES_JSON = 1, TAKES_ROOT = 2, TAKES_OFFSET = 4, TAKES_ENV = 8 };
+enum { TAKES_JSON = 1, TAKES_ROOT = 2, TAKES_OFFSET = 4, TAKES_ENV = 8, TAKES_RECOVERY = 16 };
 
 static const struct command {
     const char *name;
@@ -47,6 +47,17 @@ static const struct command {
             "released. A bad save is chosen all the same if no older save is whole. With the\n"
             "option bad_after, the coordinator counts the jobs in a row that recovered a save and\n"
             "had no save decided since, the running job too; good sets the count to 0.\n" },
+    { "why", run_why, TAKES_JSON | TAKES_ROOT | TAKES_RECOVERY, 1, 2,
+            "why [--root DIR] [--json] JOB [STEP] | why [--root DIR] [--json] --recovery JOB",
+            "show why a save failed, or where the time of a save or recovery went",
+            "  hearth why --root /mnt/hearth train7              the newest save\n"
+            "  hearth why --root /mnt/hearth train7 4000         the newest save of step 4000\n"
+            "  hearth why --root /mnt/hearth --recovery train7   the newest recovery\n\n"
+            "The engine of this node is asked. It remembers its last 256 saves and 16 recoveries\n"
+            "since it started. A bar stands for each phase, beside the median of the saves\n"
+            "that were protected before. Of all nodes, the coordinator's engine alone knows which\n"
+            "was slowest; any other engine knows its own part, and the coordinator's node is\n"
+            "named. Exit status 3: no engine answers, or it knows of no such save or recovery.\n" },
     { "inspect", run_inspect, TAKES_JSON, 1, 1, "inspect OBJECT [--json]",
             "print the items of an object, and check its checksums",
             "Offsets count from byte 4096 of the file, as .metadata counts them. A foreign\n"
@@ -123,6 +134,7 @@ static const struct {
     { TAKES_ROOT, "--root DIR", "the tmpfs that is Hearth's (default: HEARTH_ROOT)" },
     { TAKES_JSON, "--json", "output for programs" },
     { TAKES_OFFSET, "--offset N", "of the item, as hearth inspect shows it" },
+    { TAKES_RECOVERY, "--recovery", "the newest recovery instead of a save" },
     { TAKES_ENV, "--env", "variables that programs read; with --json all options and flags" },
     { 0, "--help", "this text" },
 };
@@ -147,11 +159,13 @@ static int command_parse(
 {
     static const struct option options[] = { { "json", no_argument, NULL, 'j' },
         { "root", required_argument, NULL, 'r' }, { "offset", required_argument, NULL, 'o' },
-        { "env", no_argument, NULL, 'e' }, { "help", no_argument, NULL, 'h' },
-        { NULL, 0, NULL, 0 } };
-    int bits[128] = {
-        ['j'] = TAKES_JSON, ['r'] = TAKES_ROOT, ['o'] = TAKES_OFFSET, ['e'] = TAKES_ENV
-    };
+        { "env", no_argument, NULL, 'e' }, { "recovery", no_argument, NULL, 'c' },
+        { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 } };
+    int bits[128] = { ['j'] = TAKES_JSON,
+        ['r'] = TAKES_ROOT,
+        ['o'] = TAKES_OFFSET,
+        ['e'] = TAKES_ENV,
+        ['c'] = TAKES_RECOVERY };
     int o;
 
     opterr = 0;
@@ -166,6 +180,7 @@ static int command_parse(
             return command_refuse(c, "there is no such option");
         a->json |= o == 'j';
         a->env |= o == 'e';
+        a->recovery |= o == 'c';
         a->root = o == 'r' ? optarg : a->root;
         a->offset = o == 'o' ? optarg : a->offset;
     }

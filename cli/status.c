@@ -31,18 +31,22 @@ static int status_dial(int job)
     return fd;
 }
 
-/* The answer's descriptor; -1: none. */
-static int status_ask(int sock)
+/* The answer's descriptor; -1: none, and *err is the engine's own sentence where that is why. */
+static int status_ask(int sock, const void *request, size_t request_len, struct hearth_error *err)
 {
-    struct hth_local_head head = { .length = sizeof(head), .type = HTH_LOCAL_STATUS, .request = 1 };
-    unsigned char packet[HTH_LOCAL_MAX];
+    _Alignas(8) unsigned char packet[HTH_LOCAL_MAX];
+    const struct hth_local_error *e = (const void *)packet;
     struct pollfd p = { .fd = sock, .events = POLLIN };
     size_t len;
     int fd = -1;
 
-    if (hth_packet_put(sock, &head, sizeof(head), -1) || poll(&p, 1, WAIT_MS) <= 0)
+    hth_fail(err, HEARTH_EENGINE, 0, "the engine does not answer");
+    if (hth_packet_put(sock, request, request_len, -1) || poll(&p, 1, WAIT_MS) <= 0 ||
+            hth_packet_receive(sock, packet, &len, &fd) != HTH_PACKET_GOT)
         return -1;
-    return hth_packet_receive(sock, packet, &len, &fd) == HTH_PACKET_GOT ? fd : -1;
+    if (fd < 0 && e->head.type == HTH_LOCAL_ERROR && len >= sizeof(*e))
+        hth_fail(err, e->code, 0, "%.*s", (int)sizeof(e->text) - 1, e->text);
+    return fd;
 }
 
 static char *status_text(int fd)
@@ -59,16 +63,37 @@ static char *status_text(int fd)
     return text;
 }
 
-char *engine_status(int job)
+static char *engine_bytes(int job, const void *request, size_t len, struct hearth_error *err)
 {
-    int sock = status_dial(job), fd = sock < 0 ? -1 : status_ask(sock);
-    char *text = fd < 0 ? NULL : status_text(fd);
+    int sock = status_dial(job), fd;
+    char *text;
 
+    if (sock < 0) {
+        hth_fail(err, HEARTH_ENOENT, 0, "no engine runs on this job");
+        return NULL;
+    }
+    fd = status_ask(sock, request, len, err);
+    text = fd < 0 ? NULL : status_text(fd);
     if (fd >= 0)
         close(fd);
-    if (sock >= 0)
-        close(sock);
+    close(sock);
     return text;
+}
+
+char *engine_status(int job)
+{
+    struct hth_local_head m = { .length = sizeof(m), .type = HTH_LOCAL_STATUS, .request = 1 };
+
+    return engine_bytes(job, &m, sizeof(m), NULL);
+}
+
+char *engine_history(int job, uint32_t what, uint32_t skip, struct hearth_error *err)
+{
+    struct hth_local_history m = {
+        .head = { sizeof(m), HTH_LOCAL_HISTORY, 1, 0 }, .what = what, .skip = skip
+    };
+
+    return engine_bytes(job, &m, sizeof(m), err);
 }
 
 /* OK, or the engine's own sentence. */

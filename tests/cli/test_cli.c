@@ -623,6 +623,10 @@ static void must_answer(const char *at, const char *log)
     must_say(text_of(json_object_get(got, "status"), "log"), log);
     json_decref(got);
     cr_assert(zero(int, hearth("keep", "--root", at, JOB)), "%s", err_text);
+    cr_assert(eq(int, hearth("why", "--root", at, JOB), 3), "%s", err_text);
+    cr_assert(eq(int, has(err_text, "remembers no such save"), 1), "%s", err_text);
+    cr_assert(eq(int, hearth("why", "--root", at, "--recovery", JOB), 3), "%s", err_text);
+    cr_assert(eq(int, has(err_text, "remembers no such recovery"), 1), "%s", err_text);
     cr_assert(zero(int, hearth("ls", "--root", at, JOB)));
     cr_assert(eq(int, has(out, ".hearth/log"), 1), "%s", out);
     kill(pid, SIGTERM);
@@ -735,7 +739,7 @@ Test(cli, bad_input_is_one_sentence_and_the_documented_status)
 Test(cli, help_teaches_and_names_each_command)
 {
     static const char *const commands[] = { "ls", "inspect", "cat", "verify", "header", "rm",
-        "clean", "key", "doctor" };
+        "clean", "key", "doctor", "keep", "why" };
 
     cr_assert(zero(int, hearth("--help")));
     cr_assert(eq(int, has(out, "exit status"), 1));

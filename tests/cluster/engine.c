@@ -177,6 +177,36 @@ int node_remove(struct world *w, uint32_t k, uint64_t step, int *out_status)
     return 0;
 }
 
+int node_why(struct world *w, uint32_t k, uint64_t step, char *out, size_t len)
+{
+    char program[400], path[300], number[24];
+    int status = -1, fd;
+    ssize_t n;
+    pid_t pid;
+
+    snprintf(program, sizeof(program), "%s/hearth", w->bin);
+    snprintf(path, sizeof(path), "%s/why", w->dir);
+    snprintf(number, sizeof(number), "%lu", (unsigned long)step);
+    fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    pid = fd < 0 ? -1 : node_fork(w, k);
+    if (pid == 0) {
+        dup2(fd, 1);
+        dup2(fileno(w->log), 2);
+        execl(program, program, "why", "--root", w->node[k].root, "job", number, NULL);
+        _exit(127);
+    }
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    n = fd < 0 ? -1 : pread(fd, out, len - 1, 0);
+    out[n > 0 ? n : 0] = '\0';
+    if (fd >= 0)
+        close(fd);
+    note(w, "hearth why on %s: %s", w->node[k].name, out);
+    if (pid < 0 || n <= 0 || !WIFEXITED(status) || WEXITSTATUS(status))
+        return lost(w, "hearth why has no answer on %s", w->node[k].name);
+    return 0;
+}
+
 int node_stopped(const struct world *w, uint32_t k)
 {
     char path[300];

@@ -93,6 +93,39 @@ static int stopped_engine(struct world *w, const char *arg)
     return world_save(w, 3);
 }
 
+/* The engine of machine 2 stands still for a while in a save. The save is PROTECTED all the same;
+ * `hearth why` names that node as the last on the coordinator's machine, and the coordinator's node
+ * on another one. */
+static int slow_node_is_named(struct world *w, const char *arg)
+{
+    char text[4000], part[96];
+    const char *line;
+
+    (void)arg;
+    TRY(world_begin(w, 3, 1, 2));
+    TRY(world_save_begin(w, 3));
+    TRY(world_answers(w, 15000));
+    TRY(world_save_end(w, 3));
+    TRY(node_engine_signal(w, 2, SIGSTOP));
+    for (uint32_t r = 0; r < 2; r++)
+        TRY(rank_post(w, r, "save 4 200"));
+    for (uint32_t r = 0; r < 2; r++)
+        TRY(rank_answer(w, r, 15000));
+    nap_ms(1000);
+    TRY(node_engine_signal(w, 2, SIGCONT));
+    TRY(rank_post(w, 2, "save 4 200"));
+    TRY(rank_answer(w, 2, 15000));
+    TRY(world_save_end(w, 4));
+    TRY(node_why(w, 0, 4, text, sizeof(text)));
+    snprintf(part, sizeof(part), "last: %s at", w->node[2].name);
+    line = strstr(text, "\nsealed ");
+    if (!line || !(line = strstr(line, "last: ")) || strncmp(line, part, strlen(part)) != 0)
+        return lost(w, "the node that was stopped is not named: %s", text);
+    TRY(node_why(w, 1, 4, text, sizeof(text)));
+    snprintf(part, sizeof(part), "ask on node %s.", w->node[0].name);
+    return strstr(text, part) ? 0 : lost(w, "the coordinator is not named: %s", text);
+}
+
 /* A child that the rank forked holds its socket; the engine knows by the process itself. */
 static int forked_child(struct world *w, const char *arg)
 {
@@ -250,6 +283,7 @@ const struct scenario scenarios_life[] = { { "read-at-once", read_at_once, "100"
     { "save-a-step-twice", step_twice, NULL }, { "restart-alters-nothing", restart_twice, NULL },
     { "stale-machine-comes-back", stale_machine, NULL },
     { "stopped-engine-is-named", stopped_engine, NULL },
+    { "slow-node-is-named", slow_node_is_named, NULL },
     { "forked-child-lives-on", forked_child, NULL },
     { "ranks-killed-in-mid-replication", ranks_killed, NULL },
     { "engine-killed-half-way", killed_half_way, NULL }, { "drop-ends-everything", dropped, NULL },
