@@ -156,8 +156,10 @@ uint32_t options_tolerance(const struct world *w)
 uint32_t options_keep(const struct machine *x)
 {
     const struct world *w = x->world;
+    const struct world_options *past = options_past(w, x);
+    uint32_t keep = most(w->older_keep, w->opts.keep);
 
     if (x->index == w->stale_machine) /* it goes on with the options of its own launch */
         return w->largest.keep;
-    return most(w->older_keep, w->opts.keep);
+    return past ? most(past->keep, keep) : keep;
 }
