@@ -70,7 +70,7 @@ static int add_follow(
 {
     const struct hth_driver *d = gpu->driver;
     void *event;
-    int rc;
+    int rc, entered;
 
     if ((rc = add_mark_stream(of, stream, &event, err)))
         return rc;
@@ -78,10 +78,10 @@ static int add_follow(
         rc = d->after(gpu->stream, event, err);
         d->leave();
     }
-    if (!d->enter(&of->at, NULL)) {
-        d->event_close(event);
+    entered = !d->enter(&of->at, NULL);
+    d->event_close(event);
+    if (entered)
         d->leave();
-    }
     return rc;
 }
 

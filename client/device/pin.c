@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_READ  22
 #define MADV_POPULATE_WRITE 23
 #endif
 
@@ -31,6 +32,7 @@ struct hth_pin {
     uint64_t bytes, part; /* part: bytes of each but the first and the last */
     unsigned parts;       /* registered; the thread's */
     atomic_int pinned;
+    int reads, read_only;
     int tried, closed;
 };
 
@@ -125,11 +127,12 @@ static int pin_one(struct hth_pin *pin, uint64_t *out_ms, struct hearth_error *e
     uint64_t bytes = pin_end(pin, pin->parts) - pin_begin(pin, pin->parts), since;
     int rc;
 
-    madvise(from, bytes, MADV_POPULATE_WRITE); /* one thread makes pages slowly within the call */
+    /* One thread makes pages slowly within the call. */
+    madvise(from, bytes, pin->reads ? MADV_POPULATE_READ : MADV_POPULATE_WRITE);
     since = hth_mono_ms();
     if ((rc = pin->driver->enter(&pin->at, err)))
         return rc;
-    rc = pin->driver->pin(from, bytes, 0, err);
+    rc = pin->driver->pin(from, bytes, pin->read_only, err);
     pin->driver->leave();
     *out_ms = hth_mono_ms() - since;
     return rc;
@@ -148,20 +151,20 @@ static void pin_say(struct hth_pin *pin, int rc, uint64_t ms, const struct heart
 
     pthread_mutex_lock(&here.lock);
     of = pin->of;
-    if (of)
+    if (of && !pin->reads)
         atomic_store(&of->slots_pinned, rc ? 0 : (unsigned)(each < MS_MOST ? each : MS_MOST) + 1);
-    if (of && !atomic_exchange(&of->said, 1)) {
+    if (of && !atomic_exchange(pin->reads ? &of->said_reads : &of->said, 1)) {
         if (rc)
             hth_line_add(of->lines, HEARTH_LOG_WARN, "pin",
-                    "a slot of %" PRIu64 " bytes is not pinned, so GPU memory is copied through "
+                    "%s of %" PRIu64 " bytes is not pinned, so GPU memory is copied through "
                     "two pinned buffers of 16 MiB: %s",
-                    pin->bytes, err->text);
+                    pin->reads ? "an object" : "a slot", pin->bytes, err->text);
         else
             hth_line_add(of->lines, HEARTH_LOG_INFO, "pin",
-                    "slots are pinned for %s: the first one, %" PRIu64 " bytes, in %u parts and "
+                    "%s are pinned for %s: the first one, %" PRIu64 " bytes, in %u parts and "
                     "%" PRIu64 " ms (%" PRIu64 ".%03u s/GiB)",
-                    pin->driver->name, pin->bytes, pin->parts, ms, each / 1000,
-                    (unsigned)(each % 1000));
+                    pin->reads ? "objects that are loaded" : "slots", pin->driver->name, pin->bytes,
+                    pin->parts, ms, each / 1000, (unsigned)(each % 1000));
     }
     pthread_mutex_unlock(&here.lock);
 }
@@ -253,19 +256,22 @@ static int pins_start_locked(void)
 
 /* ---- for those above ------------------------------------------------------------------------ */
 
-struct hth_pin *hth_pin_open(struct hth_device *of, void *base, uint64_t bytes)
+struct hth_pin *hth_pin_open(struct hth_device *of, void *base, uint64_t bytes, int reads)
 {
     uint64_t most = of->driver->pin_most < PART_MOST ? of->driver->pin_most : PART_MOST;
     struct hth_pin *pin;
 
     pthread_once(&here.once, pins_init);
-    if (most < HTH_BLOCK + HTH_CHUNK || !(pin = calloc(1, sizeof(*pin))))
+    if (most < HTH_BLOCK + HTH_CHUNK || (reads && !of->pin_reads) ||
+            !(pin = calloc(1, sizeof(*pin))))
         return NULL;
     pin->of = of;
     pin->driver = of->driver;
     pin->at = of->at;
     pin->base = base;
     pin->bytes = bytes;
+    pin->reads = reads;
+    pin->read_only = reads && of->read_only;
     pin->part = (most - HTH_BLOCK) / HTH_CHUNK * HTH_CHUNK;
     pthread_mutex_lock(&here.lock);
     pin->next = here.all;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Slots of this process, registered with the GPU's driver ("pinned"), so that the copy engine
- * writes into them at the link's rate. A thread of its own makes all driver calls for that: one may
- * hold locks of the driver for a second and more, and every process of the machine waits for them.
+ * Slots of this process and objects that it reads, registered with the GPU's driver ("pinned"), so
+ * that the copy engine uses them at the link's rate. A thread of its own makes all driver calls for
+ * that: one may hold locks of the driver for a second and more, and every process of the machine
+ * waits for them.
  *
  *     hth_pin_open ─► queued ─► parts of at most 1 GiB, with pauses ─► pinned
  *                                   │ refused at part n                │ hth_pin_close
@@ -18,9 +19,10 @@
 struct hth_device;
 struct hth_pin;
 
-/* Queues a mapping of a slot, whose data begins at byte HTH_BLOCK. The mapping is the pin's from
- * here on. NULL: no memory, or the driver pins nothing; the mapping is the caller's then. */
-struct hth_pin *hth_pin_open(struct hth_device *of, void *base, uint64_t bytes);
+/* Queues a mapping of a slot, whose data begins at byte HTH_BLOCK; reads: one that is only read.
+ * The mapping is the pin's from here on. NULL: no memory, or the driver pins no such mapping; the
+ * mapping is the caller's then. */
+struct hth_pin *hth_pin_open(struct hth_device *of, void *base, uint64_t bytes, int reads);
 
 /* Bytes from `at` on to the end of the registration that `at` lies in: no copy may go beyond. 0:
  * the mapping is not pinned (yet), and copies go through the ring. NULL is fine. */

@@ -37,6 +37,7 @@ static void member_device_close(struct hearth *h)
         return;
     if (hth_pins_closed(hth_until_ms(DEVICE_MS)))
         hth_works_leave(hth_until_ms(DEVICE_MS));
+    hth_pins_forget(h->device); /* of a view that is still open */
     free(h->device);
 }
 

@@ -192,7 +192,7 @@ void hth_slot_pin(struct hearth *h, struct hth_slot_map *slot)
 {
     pthread_mutex_lock(&h->lock);
     if (h->device && h->device->pin && !slot->pin)
-        slot->pin = hth_pin_open(h->device, slot->base, slot->bytes);
+        slot->pin = hth_pin_open(h->device, slot->base, slot->bytes, 0);
     pthread_mutex_unlock(&h->lock);
 }
 

@@ -19,7 +19,10 @@ struct hth_to_held {
     uint64_t step;
     int returned; /* the call has, without an error */
     uint32_t count;
-    struct hth_shared *shared[]; /* [sources of the checkpoint] */
+    struct hth_to_source {
+        struct hth_shared *shared;
+        const struct hth_pin *pin; /* NULL: none */
+    } of[];                        /* [sources of the checkpoint] */
 };
 
 void hth_to_begin(struct hth_to *to, struct hearth_checkpoint *c)
@@ -43,7 +46,7 @@ static void to_done(void *arg, const struct hearth_error *err)
     struct hth_to_held *held = arg;
 
     for (uint32_t i = 0; i < held->count; i++)
-        hth_shared_put(held->shared[i]);
+        hth_shared_put(held->of[i].shared);
     if (err && held->returned)
         hth_line_add(&held->h->lines, HEARTH_LOG_WARN, "load",
                 "load from step %" PRIu64 ": a copy failed after the call had returned: %s",
@@ -61,7 +64,7 @@ static int to_open(struct hth_to *to, struct hearth_error *err)
 
     if (to->work)
         return HEARTH_OK;
-    if (!(held = calloc(1, sizeof(*held) + to->c->sources * sizeof(held->shared[0]))))
+    if (!(held = calloc(1, sizeof(*held) + to->c->sources * sizeof(held->of[0]))))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory for copies of GPU memory");
     held->h = to->c->h;
     held->step = to->c->save.step;
@@ -74,30 +77,39 @@ static int to_open(struct hth_to *to, struct hearth_error *err)
     return HEARTH_OK;
 }
 
-static void to_hold(struct hth_to_held *held, struct hth_shared *s)
+/* Another program's file is not pinned: its pages may go at any time. */
+static const struct hth_pin *to_hold(struct hth_to_held *held, const struct hth_source *s)
 {
     uint32_t i = held->count;
 
-    while (i && held->shared[i - 1] != s) /* mostly the last one */
+    while (i && held->of[i - 1].shared != s->shared) /* mostly the last one */
         i--;
-    if (i)
-        return;
-    hth_shared_hold(s);
-    held->shared[held->count++] = s;
+    if (!i) {
+        hth_shared_hold(s->shared);
+        held->of[held->count].shared = s->shared;
+        held->of[held->count].pin = s->theirs ? NULL : hth_shared_pin(s->shared);
+        i = ++held->count;
+    }
+    return held->of[i - 1].pin;
 }
 
 int hth_to_note(struct hth_to *to, const struct hth_source *s, const struct hth_memory *m,
         struct hth_gpu *gpu, const void *src, const int64_t *src_strides, struct hearth_error *err)
 {
+    const struct hth_pin *pin = NULL;
+    size_t first = to->noted.count;
     int rc = to_open(to, err);
 
     if (rc)
         return rc;
     if (s->shared)
-        to_hold(to->held, s->shared);
+        pin = to_hold(to->held, s);
     else
         to->far = 1;
-    return hth_device_note(&to->noted, m, gpu, src, src_strides, err);
+    rc = hth_device_note(&to->noted, m, gpu, src, src_strides, err);
+    for (size_t i = first; pin && i < to->noted.count; i++)
+        to->noted.piece[i].pin = pin;
+    return rc;
 }
 
 static uint64_t to_until(const struct hth_to *to)

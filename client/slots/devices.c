@@ -96,6 +96,7 @@ int hth_devices_at(const struct hth_devices *d, const struct hth_memory *m,
 static int devices_enter(const struct hth_devices *d, struct hearth *h,
         const struct hth_device_at *at, struct hearth_error *err)
 {
+    struct hth_device_facts facts = { 0 };
     struct hth_device *made;
     int rc;
 
@@ -110,6 +111,10 @@ static int devices_enter(const struct hth_devices *d, struct hearth *h,
     made->at = *at;
     made->lines = &h->lines;
     made->pin = h->opts.pin != HEARTH_PIN_NO;
+    if (!d->driver->facts(at->device, &facts, NULL)) {
+        made->pin_reads = facts.pin_read_only || facts.host_pages;
+        made->read_only = facts.pin_read_only;
+    }
     if ((rc = hth_works_enter(err))) {
         free(made);
         return rc;

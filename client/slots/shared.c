@@ -14,6 +14,8 @@
  */
 #include "shared.h"
 
+#include "client/device/device.h"
+#include "client/device/pin.h"
 #include "client/link/leases.h"
 #include "core/base/map.h"
 #include "lease.h"
@@ -91,7 +93,9 @@ static void shared_free(struct hth_shared *s)
     if (s->fd >= 0)
         close(s->fd);
     pthread_mutex_unlock(&here.lock);
-    if (s->map)
+    if (s->pin)
+        hth_pin_close(s->pin); /* the driver is told before it is unmapped */
+    else if (s->map)
         munmap((void *)(uintptr_t)s->map, s->bytes);
     free(s);
 }
@@ -175,6 +179,17 @@ static int shared_count_view(struct hth_shared *s, uint64_t stay, uint64_t more)
         if (atomic_compare_exchange_weak(&s->views, &views, views + more))
             return 1;
     return 0;
+}
+
+const struct hth_pin *hth_shared_pin(struct hth_shared *s)
+{
+    struct hearth *h = s->h;
+
+    pthread_mutex_lock(&h->lock);
+    if (h->device && h->device->pin && !s->pin)
+        s->pin = hth_pin_open(h->device, (void *)(uintptr_t)s->map, s->bytes, 1);
+    pthread_mutex_unlock(&h->lock);
+    return s->pin;
 }
 
 void hth_shared_hold(struct hth_shared *s)

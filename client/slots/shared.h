@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 struct hth_lease;
+struct hth_pin;
 
 struct hth_shared {
     const unsigned char *map; /* [bytes] the file from 0 on, to read */
@@ -17,6 +18,7 @@ struct hth_shared {
     struct hth_shared *next, **at; /* of all of the process */
     struct hearth *h;              /* NULL: it was closed while this is used */
     struct hth_lease *lease;       /* under h->lock */
+    struct hth_pin *pin;           /* likewise, once; NULL: never asked for, or not to be had */
     struct hth_save_id save;
     uint64_t object;
     dev_t dev;
@@ -29,6 +31,9 @@ struct hth_shared {
  * when it fails. hth_shared_put() */
 int hth_shared_get(struct hearth *h, struct hth_lease *lease, int fd, uint64_t bytes,
         struct hth_shared **out, struct hearth_error *err);
+/* Its registration with the GPU's driver, which is queued by the first call if this rank uses GPU
+ * memory (h->device) and the option `pin` allows it. NULL: there will be none. */
+const struct hth_pin *hth_shared_pin(struct hth_shared *s);
 /* One more user of what the caller uses. hth_shared_put() */
 void hth_shared_hold(struct hth_shared *s);
 /* The same, and until the last of these, a child of a fork inherits the

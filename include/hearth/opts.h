@@ -21,8 +21,10 @@ enum hearth_start {
 };
 
 enum hearth_pin {
-    HEARTH_PIN_AUTO = 0, /* slots that GPU memory is saved into are registered with its driver */
-    HEARTH_PIN_NO = 10,  /* never: copies go through two pinned buffers of 16 MiB for each GPU */
+    /* Slots that GPU memory is saved into, and objects that are loaded into it, are registered with
+     * its driver. */
+    HEARTH_PIN_AUTO = 0,
+    HEARTH_PIN_NO = 10, /* never: copies go through two pinned buffers of 16 MiB for each GPU */
 };
 
 enum hearth_network {

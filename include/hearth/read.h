@@ -79,8 +79,9 @@ HEARTH_API int hearth_checkpoint_id(
  * returns when all bytes have arrived. The default stream as a stream is CU_STREAM_LEGACY (1), that
  * of a thread CU_STREAM_PER_THREAD (2).
  *
- * Waits    This call for nothing. Those that load until the last bytes are in the two buffers of
- *          16 MiB of their GPU, or with NULL until they have arrived, at most opts.save_ms.
+ * Waits    This call for nothing. Those that load until the last bytes that are not pinned are in
+ *          the two buffers of 16 MiB of their GPU, or with NULL until all have arrived, at most
+ *          opts.save_ms.
  * Errors   of the calls that load:
  *          HEARTH_ETIMEOUT      the copies were not that far in opts.save_ms
  *          HEARTH_EUNSUPPORTED  `stream` is being captured into a graph

@@ -61,6 +61,20 @@ static inline int is_hip(void)
     return strcmp(fakegpu_profile(), "hip") == 0;
 }
 
+/* Objects that are only read are registered. */
+static inline int pins_reads(void)
+{
+    return !is_hip() && strcmp(fakegpu_profile(), "12.0") != 0;
+}
+
+static inline void await_registered(uint64_t count)
+{
+    for (int ms = 0; ms < 3000 && fakegpu()->registered != count; ms++)
+        pause_ms(1);
+    cr_assert(eq(u64, fakegpu()->registered, count));
+    pause_ms(5); /* until the thread has noted it */
+}
+
 static inline uint64_t device_new(int device, size_t bytes)
 {
     return fakegpu_alloc(fakegpu_context(device), bytes, FAKEGPU_PLAIN);

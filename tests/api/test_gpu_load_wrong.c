@@ -109,7 +109,10 @@ static void plant(const char *call, struct hearth_checkpoint *ckpt)
     struct hearth_piece p[3] = { target("x", at[0]), rank_piece("y", host, 1, all),
         target("y", at[1]) };
 
-    for (unsigned after = 0; after < 8; after++) {
+    /* An event is not given back where the context cannot be entered: a leak of the stand-in. */
+    unsigned most = strcmp(call, "cuCtxPushCurrent_v2") ? 8 : 1;
+
+    for (unsigned after = 0; after < most; after++) {
         int rc;
 
         clear();

@@ -26,6 +26,7 @@ static struct {
         uint64_t bytes;
     } now[16];
     unsigned registered, ever, undone, refuse_at; /* refuse_at: 0: none */
+    int read_only;                                /* calls with it */
     unsigned char *last_undone;
     uint64_t at_ms[16];
     pthread_t thread;
@@ -45,7 +46,7 @@ static int note_pin(void *base, uint64_t bytes, int read_only, struct hearth_err
     int rc = 0;
 
     pthread_mutex_lock(&noted.lock);
-    cr_expect(zero(int, read_only));
+    noted.read_only += read_only;
     cr_expect(le(u64, bytes, MOST));
     noted.thread = pthread_self();
     noted.at_ms[noted.ever] = hth_mono_ms();
@@ -120,7 +121,7 @@ static void await(unsigned calls)
 
 Test(parts, a_slot_is_pinned_in_parts_that_end_where_chunks_do)
 {
-    struct hth_pin *pin = hth_pin_open(&device, base, MAPPED);
+    struct hth_pin *pin = hth_pin_open(&device, base, MAPPED, 0);
     uint64_t at = 0;
 
     cr_assert(ne(ptr, pin, NULL));
@@ -140,13 +141,35 @@ Test(parts, a_slot_is_pinned_in_parts_that_end_where_chunks_do)
     hth_pin_close(pin);
 }
 
+Test(parts, a_mapping_that_is_only_read_is_pinned_as_such_where_the_device_can)
+{
+    struct hth_pin *pin = hth_pin_open(&device, base, MAPPED, 1);
+
+    cr_expect(eq(ptr, pin, NULL));
+    device.pin_reads = device.read_only = 1;
+    must(mprotect(base, MAPPED, PROT_READ));
+    pin = hth_pin_open(&device, base, MAPPED, 1);
+    await(4);
+    cr_expect(eq(u32, noted.registered, 4));
+    cr_expect(eq(int, noted.read_only, 4));
+    cr_expect(eq(u64, hth_pin_reach(pin, base), MOST));
+    hth_pin_close(pin);
+    cr_assert(hth_pins_closed(hth_until_ms(5000)));
+    device.read_only = 0; /* it uses the processor's page tables */
+    base = mmap(NULL, MAPPED, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    pin = hth_pin_open(&device, base, MAPPED, 1);
+    await(8);
+    cr_expect(eq(int, noted.read_only, 4));
+    hth_pin_close(pin);
+}
+
 Test(parts, a_part_that_is_refused_leaves_nothing_registered)
 {
     char text[1000];
     struct hth_pin *pin;
 
     noted.refuse_at = 3;
-    pin = hth_pin_open(&device, base, MAPPED);
+    pin = hth_pin_open(&device, base, MAPPED, 0);
     await(3);
     cr_expect(eq(u32, noted.registered, 0));
     cr_expect(eq(u32, noted.undone, 2));
@@ -159,7 +182,7 @@ Test(parts, a_part_that_is_refused_leaves_nothing_registered)
 
 Test(parts, a_slot_that_goes_while_it_is_pinned_leaves_nothing_registered)
 {
-    struct hth_pin *pin = hth_pin_open(&device, base, MAPPED);
+    struct hth_pin *pin = hth_pin_open(&device, base, MAPPED, 0);
 
     await(1);
     hth_pin_close(pin);
@@ -175,7 +198,7 @@ Test(parts, a_slot_whose_membership_is_gone_is_not_spoken_of)
 
     *gone = device;
     noted.refuse_at = 3;
-    pin = hth_pin_open(gone, base, MAPPED);
+    pin = hth_pin_open(gone, base, MAPPED, 0);
     hth_pins_forget(gone);
     memset(gone, 0xee, sizeof(*gone));
     free(gone);
@@ -186,7 +209,7 @@ Test(parts, a_slot_whose_membership_is_gone_is_not_spoken_of)
 
 Test(parts, a_context_that_is_gone_keeps_what_is_registered_mapped)
 {
-    struct hth_pin *pin = hth_pin_open(&device, base, MAPPED);
+    struct hth_pin *pin = hth_pin_open(&device, base, MAPPED, 0);
 
     await(4);
     pthread_mutex_lock(&noted.lock);

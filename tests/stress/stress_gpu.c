@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Saves of GPU memory from many threads, over the driver of the tests, with an engine that runs in
- * this process:
+ * Saves and loads of GPU memory from many threads, over the driver of the tests, with an engine
+ * that runs in this process:
  *
  *     savers    begin, add, commit (or abort) in turn, fence, overwrite the source in their stream
+ *     loader    loads the newest save on a stream, and closes it while the copies run
  *     forker    forks; the child is refused and ends
  *     rounds    the membership is opened and closed, so slots are pinned and unpinned each time;
  *               half of them limit the rate
@@ -37,7 +38,7 @@ static char root[] = "/dev/shm/hearth-stress-XXXXXX";
 static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER; /* of steps */
 static uint64_t last_step;
 static atomic_int over;
-static atomic_uint saved, aborted;
+static atomic_uint saved, aborted, loads;
 
 __attribute__((format(printf, 1, 2))) _Noreturn static void fail(const char *fmt, ...)
 {
@@ -111,6 +112,41 @@ static void *save_many(void *arg)
     return NULL;
 }
 
+/* All bytes of a save are the same. */
+static void *load_many(void *arg)
+{
+    static unsigned char got[BYTES];
+    struct saver *s = arg;
+
+    fakegpu_current(s->context);
+    while (!over) {
+        struct hearth_checkpoint *ckpt;
+        struct hearth_error err;
+        int rc = 0;
+
+        if (hearth_checkpoint_open(h, HEARTH_STEP_NEWEST, &ckpt, &err))
+            continue; /* there is none so far */
+        if (hearth_checkpoint_stream(ckpt, loads % 3 ? s->stream : NULL, &err))
+            fail("%s", err.text);
+        for (int i = 0; i < 3 && !rc; i++)
+            rc = hearth_load(ckpt, &s->piece, 1, 0, NULL, &err);
+        hearth_checkpoint_close(ckpt);
+        fakegpu_wait(s->stream);
+        if (rc == HEARTH_ENOENT || rc == HEARTH_ELOST || rc == HEARTH_EINVAL)
+            continue; /* a newer save has freed it, as the stand-in says by the last one */
+        if (rc)
+            fail("%s", err.text);
+        fakegpu_peek(s->at, got, sizeof(got));
+        for (size_t i = 1; i < sizeof(got); i++)
+            if (got[i] != got[0])
+                fail("byte %zu is %d and not %d", i, got[i], got[0]);
+        if (got[0] == 0xee)
+            fail("what came behind the fence is in a save");
+        loads++;
+    }
+    return NULL;
+}
+
 static void *fork_many(void *arg)
 {
     const struct timespec pause = { .tv_nsec = 5000000 };
@@ -130,7 +166,7 @@ static void *fork_many(void *arg)
 
 static void one_round(struct saver *savers, const struct hearth_opts *opts, int round)
 {
-    pthread_t thread[SAVERS], forker;
+    pthread_t thread[SAVERS], forker, loader;
     struct hearth_checkpoint *ckpt = NULL;
     struct hearth_error err;
 
@@ -140,11 +176,13 @@ static void one_round(struct saver *savers, const struct hearth_opts *opts, int 
     over = 0;
     for (int i = 0; i < SAVERS; i++)
         pthread_create(&thread[i], NULL, save_many, &savers[i]);
+    pthread_create(&loader, NULL, load_many, &savers[SAVERS]);
     if (round & 1)
         pthread_create(&forker, NULL, fork_many, NULL);
     for (int i = 0; i < SAVERS; i++)
         pthread_join(thread[i], NULL);
     over = 1;
+    pthread_join(loader, NULL);
     if (round & 1)
         pthread_join(forker, NULL);
     hearth_close(h, HEARTH_KEEP);
@@ -156,7 +194,7 @@ int main(void)
 {
     static const int64_t shape[] = { BYTES };
     struct hearth_opts opts = HEARTH_OPTS_INIT;
-    struct saver savers[SAVERS] = { 0 };
+    struct saver savers[SAVERS + 1] = { 0 }; /* the last one loads */
     struct fake_engine *fake;
 
     alarm(110);
@@ -170,7 +208,7 @@ int main(void)
     opts.world = 1;
     opts.allow_degraded = 1;
     opts.start = HEARTH_START_NEVER;
-    for (int i = 0; i < SAVERS; i++) {
+    for (int i = 0; i <= SAVERS; i++) {
         struct saver *s = &savers[i];
 
         s->context = fakegpu_context(i % 2);
@@ -195,6 +233,8 @@ int main(void)
     tmp_root_remove(root);
     if (fakegpu()->sins)
         fail("%s", fakegpu()->sin);
-    printf("%u saves, %u given up\n", saved, aborted);
+    if (!loads)
+        fail("nothing was loaded");
+    printf("%u saves, %u given up, %u loads\n", saved, aborted, loads);
     return 0;
 }
