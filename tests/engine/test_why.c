@@ -64,6 +64,26 @@ Test(why, the_coordinator_knows_when_each_node_reported)
     cr_expect(eq(sz, json_array_size(json_object_get(page, "peers")), 2));
 }
 
+static json_int_t of_all_peers(const char *key)
+{
+    json_int_t sum = 0;
+
+    for (size_t i = 0; i < json_array_size(json_object_get(page, "peers")); i++)
+        sum += json_integer_value(json_object_get(row("peers", i), key));
+    return sum;
+}
+
+/* One rank a node, one copy: each node gives one object and pulls one. */
+Test(why, peers_have_what_moved_each_way)
+{
+    ask_history(1, HTH_HISTORY_SAVES, 0, HTH_LOCAL_BYTES);
+    cr_expect(eq(i64, of_all_peers("given"), 1));
+    cr_expect(eq(i64, of_all_peers("given_bytes"), (json_int_t)shard(1, 1)->object.data_len));
+    cr_expect(gt(i64, of_all_peers("pulled_bytes"), 0));
+    cr_expect(gt(i64, of_all_peers("pulls"), 0));
+    cr_expect(zero(i64, of_all_peers("bad")));
+}
+
 Test(why, a_member_knows_its_own_part_and_names_the_coordinator)
 {
     ask_history(1, HTH_HISTORY_SAVES, 0, HTH_LOCAL_BYTES);
