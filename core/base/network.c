@@ -59,7 +59,8 @@ int hth_binds_equal(const char *a, const char *b)
     while ((more = hth_bind_next(&a, one)) & (more_too = hth_bind_next(&b, other))) {
         size_t len = address_bytes(one, x);
 
-        if (len ? address_bytes(other, y) != len || memcmp(x, y, len) : strcmp(one, other))
+        if (len ? address_bytes(other, y) != len || memcmp(x, y, len) != 0
+                : strcmp(one, other) != 0)
             return 0;
     }
     return !more && !more_too;
