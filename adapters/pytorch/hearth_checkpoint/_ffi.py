@@ -171,7 +171,7 @@ class Bootstrap(Sized):
 PIECE = struct.Struct("@NPNPIIIIPPPP")
 _PIECE_DATA = 3  # which of its words is `data`
 BYTE_ITEM = struct.Struct("@NPNPN")
-BOX = struct.Struct("@NPQIIPPPP")
+BOX = struct.Struct("@NPQIIPPPPII")
 RANGE = struct.Struct("@NPQQP")
 
 _PROTOTYPES = {
@@ -393,7 +393,8 @@ def pack_boxes(boxes: Sequence) -> tuple[Packed, int]:
     texts, dims = packed.finish()
     return packed, packed.keep(BOX.pack(
         BOX.size, texts + name, box.item, dtype_number(box.dtype), len(box.shape), dims + offset,
-        dims + shape, box.dst, 0 if strides is None else dims + strides)
+        dims + shape, box.dst, 0 if strides is None else dims + strides,
+        GPU if box.gpu else HOST, 0)
         for box, (name, offset, shape, strides) in zip(boxes, rows))
 
 

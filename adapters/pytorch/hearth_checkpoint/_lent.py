@@ -58,6 +58,7 @@ class Box(NamedTuple):
     shape: Sequence[int]
     dst: int  # address
     strides: Sequence[int] | None = None  # of dst, elements; None: C order
+    gpu: bool = False  # dst is a GPU's memory
 
 
 class Origin:
@@ -450,7 +451,8 @@ class Checkpoint(Lent):
         return _item(patient(find, self._job), self._origin)
 
     def read_boxes(self, boxes: Sequence[Box]) -> None:
-        """Copy parts of items to where they are wanted, all in one call."""
+        """Copy parts of items to where they are wanted, all in one call. Into GPU memory after what
+        is in the default stream of each GPU; it returns when all bytes have arrived."""
         held, at = _ffi.pack_boxes(boxes)
         with self._use() as pointer:
             call("hearth_read_boxes", pointer, at, len(boxes))

@@ -22,6 +22,7 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
 from hearth_checkpoint import HearthError
 from hearth_checkpoint.torch import HearthReader, HearthWriter, async_save, before_step, leave
+from hearth_checkpoint.torch._rank_local import Reader
 from hearth_checkpoint.torch._whole import Saver, read
 
 COUNT = 300_000  # floats of a tensor: more than a chunk together with others
@@ -385,6 +386,45 @@ def of_a_framework(gpu, base):
         assert equal(bits(got["nested"][0]), bits(host)), step
         assert torch.equal(got["nested"][1][0]["more"], host["rows"]) and got["step"] == step
     saver.close()
+
+
+def loads(gpu, base):
+    """Into GPU memory, behind what the current streams have, by either kind of reader."""
+    gpu.own_streams()
+    saver = Saver(f"{base}1", on_error="raise")
+    for step in range(1, 6):
+        state, host = anything(gpu)
+        del state["expanded"], host["expanded"]
+        dcp.save(state, checkpoint_id=f"{base}/step-{step}_ckpt", storage_writer=HearthWriter(base))
+        saver.save(f"step-{step}", lambda: dict(state)).result(60)  # noqa: B023
+        gpu.state.delay_us = 3000
+        for load in (
+                lambda into: dcp.load(into, checkpoint_id=f"{base}/step-{step}_ckpt",  # noqa: B023
+                                      storage_reader=HearthReader()),
+                lambda into: Reader().read(f"{base}1/step-{step}", into)):  # noqa: B023
+            into = {key: gpu.tensor(value, i % 2) if isinstance(value, torch.Tensor) else 0
+                    for i, (key, value) in enumerate(host.items())}
+            for value in into.values():
+                if isinstance(value, torch.Tensor) and gpu.is_gpu(value) and value.is_contiguous():
+                    gpu.current[gpu.index(value)].fill(value, 1)
+            load(into)
+            got = {key: gpu.read(value) if isinstance(value, torch.Tensor) and value.numel()
+                   and gpu.is_gpu(value) else value for key, value in into.items()}
+            assert equal(bits(got), bits(host)), step
+            for stream in gpu.current:
+                stream.synchronize()
+            got = {key: gpu.read(value) if isinstance(value, torch.Tensor) and value.numel()
+                   and gpu.is_gpu(value) else value for key, value in into.items()}
+            assert equal(bits(got), bits(host)), "a kernel from before the load ran after it"
+        gpu.state.delay_us = 0
+    saver.close()
+    gpu.captures = True
+    try:
+        dcp.load(into, checkpoint_id=f"{base}/step-5_ckpt", storage_reader=HearthReader())
+    except dcp.api.CheckpointException as error:
+        assert "a load into GPU memory inside the capture" in str(error), error
+    else:
+        raise AssertionError("not refused")
 
 
 def the_memory_that_a_save_takes(gpu, base):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves of tensors in GPU memory, over a driver of the tests' own (fake_gpu.py), each in a process
-of its own: a stray access to GPU memory is a SIGSEGV."""
+"""Saves and loads of tensors in GPU memory, over a driver of the tests' own (fake_gpu.py). Each
+runs in a process of its own: a stray access to GPU memory is a SIGSEGV."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def driver(tmp_path_factory):
     "a_save_after_the_kernels_before_it", "parts_on_several_streams", "no_call_waits_for_a_gpu",
     "through_the_buffers", "dtensors", "tensors_that_are_dropped", "a_save_that_is_withdrawn",
     "inside_a_capture", "a_gpu_that_breaks", "into_another_process", "of_a_framework",
-    "the_memory_that_a_save_takes"])
+    "loads", "the_memory_that_a_save_takes"])
 def test_gpu_memory(base, driver, what):
     ended = subprocess.run(
         [sys.executable, f"{HERE}/gpu_work.py", what, base], timeout=300, text=True,

@@ -57,11 +57,12 @@ def copyable(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.device.type == "cpu" else tensor.cpu()
 
 
-def on_gpus(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+def on_gpus(tensors: Iterable[torch.Tensor],
+            what: str = "a save of GPU memory") -> list[torch.Tensor]:
     """Those in GPU memory. HearthError inside a graph's capture: a copy would be captured."""
     found = [tensor for tensor in tensors if tensor.numel() and _gpu.is_gpu(tensor)]
     if found:
-        _refuse_capture("a save of GPU memory")
+        _refuse_capture(what)
     return found
 
 
@@ -69,6 +70,13 @@ def _refuse_capture(what: str) -> None:
     if _gpu.is_capturing():
         raise errors.make(_UNSUPPORTED, f"{what} inside the capture of a CUDA graph: call it "
                           "before torch.cuda.graph() begins or after it has ended")
+
+
+def in_order(tensors: Iterable[torch.Tensor]) -> None:
+    """A load into these is next: it is to run after what the current streams of their GPUs have
+    now, and the library orders it after the default ones."""
+    found = on_gpus(tensors, "a load into GPU memory")
+    Source(()).follow(found)
 
 
 def _gpus(tensors: Iterable[torch.Tensor]) -> list[int]:

@@ -23,8 +23,8 @@ from torch.distributed.tensor import DTensor
 
 from ..errors import HearthCorrupt, HearthError, HearthRefused
 from ..job import Box, Checkpoint
-from . import _stage, _targets
-from ._copies import copyable
+from . import _gpu, _stage, _targets
+from ._copies import copyable, in_order
 from ._partial import Pairs, TensorRef
 from ._pickles import PickleRefused, decode_item, dtypes, encode_item
 from ._proof import Blob, short
@@ -234,20 +234,22 @@ class StoredState:
                                 f"{type(error).__name__}: {error}") from None
 
     def read(self, pairs: Pairs) -> int:
-        """Fill each tensor, on the host directly; the bytes read."""
+        """Fill each tensor, on the host and on GPUs directly; the bytes read."""
         boxes, copies = [], []
         for ref, into in pairs:
             if not ref.nbytes:
                 continue
             host = into
-            if into.device.type != "cpu" or into.is_conj() or into.is_neg():
+            is_near = into.device.type == "cpu" or _gpu.is_gpu(into)
+            if not is_near or into.is_conj() or into.is_neg():
                 host = _targets.on_host(ref.shape, ref.dtype)
                 copies.append((into, host))
             boxes.append(Box(
                 *ref.place, _stage.dtype_name(ref.dtype), (0,) * len(ref.shape),
                 tuple(ref.shape), host.data_ptr(),
-                None if host.is_contiguous() else host.stride()))
+                None if host.is_contiguous() else host.stride(), _gpu.is_gpu(host)))
         if boxes:
+            in_order(into for _, into in pairs)
             self._checkpoint.read_boxes(boxes)
         for into, host in copies:
             into.copy_(host)

@@ -34,7 +34,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 
 from ..errors import HearthError, HearthNotFound, HearthRefused
 from ..job import Box, Checkpoint, Job, refuse_in_child
-from . import _jobs, _names, _parts, _targets
+from . import _copies, _gpu, _jobs, _names, _parts, _targets
 from ._pickles import PickleRefused, decode_item, load_metadata
 from ._progress import Progress
 from ._proof import short
@@ -243,10 +243,10 @@ class HearthReader(StorageReader):
         return entry.properties.dtype
 
     def _box(self, item: ReadItem, place: Any, dst: int,
-             strides: tuple[int, ...] | None = None) -> Box:
+             strides: tuple[int, ...] | None = None, gpu: bool = False) -> Box:
         """The box of a tensor item at a place that is _is_ours()."""
         return Box(place.relative_path, place.offset, dtype_name(self._dtype(item)),
-                   item.storage_offsets, item.lengths, dst, strides)
+                   item.storage_offsets, item.lengths, dst, strides, gpu)
 
     def _is_ours(self, place: Any) -> bool:
         """Whether tensor items of this place's object are tensors with headers, and not files of
@@ -335,6 +335,7 @@ class HearthReader(StorageReader):
         def flush() -> None:
             nonlocal size
             _targets.write_to(target for _, target in done)
+            _copies.in_order(target for _, target in done)
             checkpoint.read_boxes(boxes)
             for target, temporary in after:
                 target.copy_(temporary)
@@ -350,7 +351,8 @@ class HearthReader(StorageReader):
                 near = _targets.on_host(item.lengths, dtype)
                 after.append((target, near))
             strides = None if near.is_contiguous() else near.stride()
-            boxes.append(self._box(item, place, near.data_ptr() or 1, strides))
+            boxes.append(self._box(item, place, near.data_ptr() or 1, strides,
+                                   _gpu.is_gpu(near)))
             done.append((item, target))
             size += near.nbytes
             if size >= _GROUP_BYTES:
@@ -468,8 +470,8 @@ def _say(save: tuple[int, int, str | None]) -> str:
 
 
 def _is_direct(target: torch.Tensor, dtype: torch.dtype) -> bool:
-    """The library can write into it: on the host, as stored, no bits to be carried out."""
-    return (target.device.type == "cpu" and target.dtype == dtype
+    """The library can write into it: on the host or a GPU, as stored, no bits to be carried out."""
+    return ((target.device.type == "cpu" or _gpu.is_gpu(target)) and target.dtype == dtype
             and target.layout == torch.strided and not target.is_conj() and not target.is_neg()
             and type(target) in (torch.Tensor, torch.nn.Parameter))
 
