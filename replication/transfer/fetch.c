@@ -294,10 +294,15 @@ static int fetch_set_up(struct hth_fetch *f, struct hearth_error *err)
     return rc == HEARTH_EBUSY ? HEARTH_OK : rc;
 }
 
-static void fetch_ask_all(struct hth_fetch *f)
+static void fetch_ask(struct hth_fetch *f)
 {
+    struct source *first = f->slice ? hth_source_first(f) : NULL;
+
     for (uint32_t i = 0; i < f->sources && hth_fetch_runs(f); i++)
-        hth_source_ask(f, &f->source[i]);
+        if (!first || first == &f->source[i])
+            hth_source_ask(f, &f->source[i]);
+        else
+            f->source[i].due_ms = HTH_NEVER;
 }
 
 /* In the order of their begin, so that small ranges cannot pass a large one for ever. */
@@ -312,7 +317,7 @@ void hth_fetches_room(struct hth_ctx *ctx)
             continue;
         rc = fetch_set_up_range(f, &err);
         if (!rc)
-            fetch_ask_all(f);
+            fetch_ask(f);
         else if (rc != HEARTH_EBUSY)
             hth_fetch_end(f, rc, err.text);
     }
@@ -369,7 +374,7 @@ int hth_fetch_start(struct hth_ctx *ctx, const struct hth_fetch_want *want, stru
     if (!f)
         return rc;
     if (f->base)
-        fetch_ask_all(f);
+        fetch_ask(f);
     *out = f;
     return HEARTH_OK;
 }

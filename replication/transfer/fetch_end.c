@@ -92,10 +92,15 @@ void hth_fetch_tidy(const struct hth_fetch *f)
 /* 1: another fetch pulls from that node under the same grant. */
 static int fetch_shares_grant(const struct hth_fetch *f, uint32_t node)
 {
-    for (struct hth_fetch *g = f->ctx->transfer->fetches; g; g = g->next)
-        if (g != f && hth_fetch_runs(g) && g->object.id == f->object.id &&
-                hth_save_cmp(g->save, f->save) == 0 && hth_source_find(g, node))
+    for (struct hth_fetch *g = f->ctx->transfer->fetches; g; g = g->next) {
+        const struct source *s = g != f && hth_fetch_runs(g) && g->object.id == f->object.id &&
+                                                 hth_save_cmp(g->save, f->save) == 0
+                                         ? hth_source_find(g, node)
+                                         : NULL;
+
+        if (s && s->asked)
             return 1;
+    }
     return 0;
 }
 
@@ -271,12 +276,10 @@ static void fetch_too_late(struct hth_fetch *f)
 
 static void fetch_source_tick(struct hth_fetch *f, struct source *s, uint64_t now)
 {
-    if (s->state == SOURCE_NEW || (s->state == SOURCE_AWAY && now >= s->due_ms)) {
+    if ((s->state == SOURCE_NEW || s->state == SOURCE_AWAY) && now >= s->due_ms) {
         hth_source_ask(f, s);
     } else if (s->state == SOURCE_ASKED && now >= s->due_ms) {
-        hth_fail(&f->cause, HEARTH_ETIMEOUT, 0, "node %" PRIu32 " does not answer", s->node);
-        s->strikes++;
-        hth_source_ask(f, s);
+        hth_source_late(f, s);
     } else if (s->state == SOURCE_GRANTED) {
         if (now >= s->due_ms)
             s->due_ms = HTH_NEVER;

@@ -189,6 +189,21 @@ static void piece_check_done(struct hth_work *work)
     hth_fetches_settle(ctx);
 }
 
+/* As piece_arrived(): few bytes, which this thread copies and compares. */
+void hth_piece_came(struct hth_fetch *f, struct source *s, const unsigned char *bytes, uint32_t sum)
+{
+    struct piece p = {
+        .source = (uint32_t)(s - f->source), .unit = f->chunk0, .len = f->hi - f->lo, .sum = sum
+    };
+
+    if (!f->base || f->chunk[0] != CHUNK_TODO)
+        return;
+    memcpy(f->base, bytes, p.len);
+    hth_tally_add(&f->ctx->transfer->tally, s->node, p.len);
+    hth_point(&f->ctx->points, "arrived");
+    piece_checked(f, &p, hth_crc32c(f->base, p.len) == sum);
+}
+
 static void phase_start(struct hth_fetch *f);
 
 static void phase_done(struct hth_work *work)

@@ -6,6 +6,11 @@
  *   WANT ─────► END {grant} ───┐
  *   SUM_WANT ─► SUM {CRC32C} ──┴─► GRANTED: the slice is pulled and compared
  *               SUM {chunk} ─────► the holder's copy is wrong: BAD, and another source
+ *
+ * A holder that speaks protocol 8 receives SLICES_WANT in place of SUM_WANT (batch.c), and in place
+ * of WANT too where the slice is so small that its bytes come in SLICES. One holder is asked at
+ * first, the same for all slices of a chunk, since it has compared that chunk then; the others are
+ * asked once that one does not answer in time, or fails.
  */
 #include "transfer_parts.h"
 
@@ -21,14 +26,13 @@ int hth_slice_is(const struct hth_object *o, uint64_t off, uint64_t len)
 }
 
 /* The pull begins when both grant and checksum are here. */
-static void slice_ready(struct hth_fetch *f, struct source *s)
+static void slice_ready(struct source *s)
 {
     if (!s->has_grant || !s->has_sum || s->state == SOURCE_GRANTED)
         return;
     s->state = SOURCE_GRANTED;
     s->grants++;
     s->due_ms = HTH_NEVER;
-    s->renew_ms = hth_now_ms(&f->ctx->clock) + RENEW_MS;
 }
 
 void hth_slice_granted(struct hth_fetch *f, struct source *s)
@@ -39,8 +43,8 @@ void hth_slice_granted(struct hth_fetch *f, struct source *s)
         return;
     }
     if (!s->sum_asked)
-        hth_source_ask_sum(f, s);
-    slice_ready(f, s);
+        hth_source_ask_slice(f, s);
+    slice_ready(s);
 }
 
 void hth_slice_sum(struct hth_fetch *f, struct source *s, const struct hth_wire *w)
@@ -56,5 +60,19 @@ void hth_slice_sum(struct hth_fetch *f, struct source *s, const struct hth_wire 
     }
     s->sum = w->sum;
     s->has_sum = w->chunk == UINT64_MAX;
-    slice_ready(f, s);
+    slice_ready(s);
+}
+
+void hth_slice_said(struct hth_fetch *f, struct source *s, const struct hth_slice_said *said)
+{
+    int asked = s->state == SOURCE_ASKED && said->w.off == f->lo && said->w.len == f->hi - f->lo;
+
+    if (asked && said->w.chunk == HTH_SLICE_DENIED) {
+        s->denied = 1;
+        hth_source_ask(f, s);
+    } else if (asked && said->bytes) {
+        hth_piece_came(f, s, said->bytes, said->w.sum);
+    } else {
+        hth_slice_sum(f, s, &said->w);
+    }
 }

@@ -74,7 +74,7 @@ static void source_say_want(const struct hth_fetch *f, const struct source *s)
     hth_wire_say(f->ctx, s->node, HTH_MSG_WANT, &w);
 }
 
-void hth_source_ask_sum(struct hth_fetch *f, struct source *s)
+static void source_ask_sum(struct hth_fetch *f, struct source *s)
 {
     struct hth_wire w = { .save = f->save, .id = f->object.id, .off = f->lo, .len = f->hi - f->lo };
 
@@ -82,16 +82,101 @@ void hth_source_ask_sum(struct hth_fetch *f, struct source *s)
     hth_wire_say(f->ctx, s->node, HTH_MSG_SUM_WANT, &w);
 }
 
+static int source_may_batch(const struct hth_fetch *f, const struct source *s)
+{
+    return f->slice && !s->denied &&
+           hth_session_version(f->ctx->session, s->node) >= HTH_VERSION_SLICES;
+}
+
+static int source_is_inline(const struct hth_fetch *f, const struct source *s)
+{
+    return source_may_batch(f, s) && f->hi - f->lo <= HTH_SLICE_INLINE;
+}
+
+/* Another slice of the object that has asked this node, or has its grant, which is for all fetches
+ * of this node. NULL: none, or it is time to renew the grant. */
+static const struct source *source_sharer(const struct hth_fetch *f, uint32_t node)
+{
+    uint64_t now_ms = hth_now_ms(&f->ctx->clock);
+
+    for (struct hth_fetch *g = f->ctx->transfer->fetches; g; g = g->next) {
+        const struct source *s = g != f && g->slice && hth_fetch_runs(g) &&
+                                                 g->object.id == f->object.id &&
+                                                 hth_save_cmp(g->save, f->save) == 0
+                                         ? hth_source_find(g, node)
+                                         : NULL;
+
+        if (s && s->asked && !s->strikes && now_ms < s->renew_ms &&
+                (s->state == SOURCE_ASKED || s->state == SOURCE_GRANTED))
+            return s;
+    }
+    return NULL;
+}
+
+static int source_shares(struct hth_fetch *f, struct source *s)
+{
+    const struct source *other =
+            source_may_batch(f, s) && !s->strikes ? source_sharer(f, s->node) : NULL;
+
+    if (!other)
+        return 0;
+    s->grant = other->grant;
+    s->has_grant = other->has_grant; /* 0: END comes for both */
+    s->renew_ms = other->renew_ms;
+    return 1;
+}
+
+void hth_source_ask_slice(struct hth_fetch *f, struct source *s)
+{
+    if (source_may_batch(f, s))
+        s->queued = f->ctx->transfer->slices_queued = 1;
+    else if (hth_session_version(f->ctx->session, s->node) >= HTH_VERSION_SUMS)
+        source_ask_sum(f, s); /* else its version is not known before END comes */
+}
+
 void hth_source_ask(struct hth_fetch *f, struct source *s)
 {
+    int to_pull = !source_is_inline(f, s);
+
     s->state = SOURCE_ASKED;
-    s->asked = 1;
+    s->asked |= to_pull;
     s->has_grant = s->has_sum = s->sum_asked = 0;
     s->due_ms = source_now(f) + source_backoff(f, s, f->ctx->opts.retry_ms);
-    source_say_want(f, s);
-    /* If there is no connection yet, its version is not known before END comes. */
-    if (f->slice && hth_session_version(f->ctx->session, s->node) >= HTH_VERSION_SUMS)
-        hth_source_ask_sum(f, s);
+    if (to_pull && !(f->slice && source_shares(f, s)))
+        hth_source_renew(f, s);
+    if (f->slice)
+        hth_source_ask_slice(f, s);
+}
+
+struct source *hth_source_first(struct hth_fetch *f)
+{
+    uint32_t able = 0, at;
+
+    for (uint32_t i = 0; i < f->sources; i++)
+        able += i <= f->ctx->opts.copies && source_may_batch(f, &f->source[i]);
+    if (!able)
+        return NULL;
+    at = (uint32_t)(((f->object.id >> 32) + f->object.id + f->chunk0) % able);
+    for (uint32_t i = 0; i < f->sources; i++)
+        if (source_may_batch(f, &f->source[i]) && !at--)
+            return &f->source[i];
+    return NULL;
+}
+
+/* Those that a slice has not asked yet are asked with the next tick. */
+static void source_ask_others(struct hth_fetch *f)
+{
+    for (uint32_t i = 0; i < f->sources; i++)
+        if (f->source[i].state == SOURCE_NEW)
+            f->source[i].due_ms = 0;
+}
+
+void hth_source_late(struct hth_fetch *f, struct source *s)
+{
+    hth_fail(&f->cause, HEARTH_ETIMEOUT, 0, "node %" PRIu32 " does not answer", s->node);
+    s->strikes++;
+    source_ask_others(f);
+    hth_source_ask(f, s);
 }
 
 void hth_source_renew(struct hth_fetch *f, struct source *s)
@@ -119,6 +204,7 @@ void hth_source_away(struct hth_fetch *f, struct source *s, int code)
     s->strikes++;
     if ((tally = hth_tally_of(&f->ctx->transfer->tally, s->node)))
         tally->retries++;
+    source_ask_others(f);
     hth_say(&f->ctx->log, HEARTH_LOG_DEBUG, "source-away", HTH_SAVE " object '%s': %s",
             HTH_SAVE_ARGS(f->save), f->object.name, f->cause.text);
 }
@@ -131,6 +217,7 @@ void hth_source_out(struct hth_fetch *f, struct source *s, int code, const char 
     s->state = SOURCE_OUT;
     s->gone = code == HEARTH_EPEER;
     s->due_ms = HTH_NEVER;
+    source_ask_others(f);
     hth_say(&f->ctx->log, HEARTH_LOG_DEBUG, "source-out", HTH_SAVE " object '%s': %s",
             HTH_SAVE_ARGS(f->save), f->object.name, f->cause.text);
 }
@@ -168,6 +255,7 @@ void hth_source_bad(struct hth_fetch *f, struct source *s, uint32_t unit, const 
     if (tally)
         tally->bad++;
     s->bad_unit = unit;
+    source_ask_others(f);
     snprintf(text, sizeof(text), "%s %.150s", name, what);
     hth_fail(&f->cause, HEARTH_ECORRUPT, 0, "node %" PRIu32 ": %s", s->node, text);
     hth_say(&f->ctx->log, HEARTH_LOG_WARN, "bad-chunk",

@@ -5,7 +5,8 @@
  *
  *   SUM_WANT ─► worker: 1. CRC32C of the slice
  *                       2. is each chunk of it right? by its checksum, or by its spans (spans.h)
- *            ─► SUM {CRC32C}, or SUM {the wrong chunk}
+ *            ─► SUM {CRC32C}, or SUM {the wrong chunk}; of a slice that came in SLICES_WANT the
+ *               same in SLICES, with the bytes where they are few (batch.c)
  *
  * In that order: bytes that go wrong before 2 are found there, and bytes that go wrong later do not
  * match the CRC32C at the receiver.
@@ -31,6 +32,7 @@ struct hth_sum {
     struct hth_slot *slot; /* leased */
     uint32_t node;
     int vain;                   /* its epoch is over */
+    int many;                   /* its answer goes with others, in SLICES */
     struct hth_wire said;       /* SUM */
     uint64_t data_len, crc_at;  /* of the object; where its chunks' CRC32Cs are in the file */
     uint32_t known[SUM_CHUNKS]; /* 1: the spans were there; then they are compared */
@@ -89,6 +91,16 @@ static void sum_free(struct hth_sum *s)
     free(s);
 }
 
+static void sum_say(const struct hth_sum *s)
+{
+    int with_bytes = s->said.chunk == UINT64_MAX && s->said.len <= HTH_SLICE_INLINE;
+
+    if (s->many)
+        hth_slices_say(s->ctx, s->node, &s->said, with_bytes ? s->slot->base + s->said.off : NULL);
+    else
+        hth_wire_say(s->ctx, s->node, HTH_MSG_SUM, &s->said);
+}
+
 static void sum_done(struct hth_work *work)
 {
     struct hth_sum *s = hth_owner_of(struct hth_sum, work, work);
@@ -100,20 +112,20 @@ static void sum_done(struct hth_work *work)
         if (!s->known[i])
             hth_spans_keep(h, sum_chunk_first(s) + i, s->span[i]);
     if (!s->vain && same)
-        hth_wire_say(s->ctx, s->node, HTH_MSG_SUM, &s->said);
+        sum_say(s);
     sum_free(s);
 }
 
-/* 1: the same is being made for that node already, or too many are. */
-static int sum_is_idle(struct hth_ctx *ctx, uint32_t node, const struct hth_wire *w)
+/* 1: the same is being made for that node already. */
+static int sum_is_under_way(
+        struct hth_ctx *ctx, uint32_t node, const struct hth_wire *w, uint32_t *out_count)
 {
-    uint32_t count = 0;
-
-    for (const struct hth_sum *s = ctx->transfer->sums; s; s = s->next, count++)
+    *out_count = 0;
+    for (const struct hth_sum *s = ctx->transfer->sums; s; s = s->next, ++*out_count)
         if (s->node == node && !s->vain && s->said.id == w->id && s->said.off == w->off &&
                 s->said.len == w->len && hth_save_cmp(s->said.save, w->save) == 0)
             return 1;
-    return count >= SUMS_MAX;
+    return 0;
 }
 
 static void sum_spans_take(struct hth_sum *s)
@@ -128,24 +140,29 @@ static void sum_spans_take(struct hth_sum *s)
 }
 
 /* A request that cannot be met gets no SUM: the answer to the WANT beside it has the reason. */
-void hth_sum_message(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w)
+int hth_sum_begin(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w, int many)
 {
     struct hth_held_save *save = hth_holdings_find(ctx, w->save);
     struct hth_held *h = save ? hth_held_find(save, w->id) : NULL;
     struct hth_sum *s;
+    uint32_t count;
 
     if (!h || !h->slot || h->state != HTH_HELD_SEALED || h->object.kind != HTH_OBJECT_SHARD ||
             w->off - HTH_BLOCK > h->object.data_len ||
             w->len > h->object.data_len - (w->off - HTH_BLOCK) ||
-            hth_object_file_bytes(&h->object) > h->slot->capacity || sum_is_idle(ctx, from, w) ||
-            !(s = calloc(1, sizeof(*s))))
-        return;
+            hth_object_file_bytes(&h->object) > h->slot->capacity)
+        return HEARTH_ENOENT;
+    if (sum_is_under_way(ctx, from, w, &count))
+        return HEARTH_OK;
+    if (count >= SUMS_MAX || !(s = calloc(1, sizeof(*s))))
+        return HEARTH_EBUSY;
     *s = (struct hth_sum){ .work = { .run = sum_run, .done = sum_done },
         .ctx = ctx,
         .save = save,
         .held = h,
         .slot = h->slot,
         .node = from,
+        .many = many,
         .said = *w,
         .data_len = h->object.data_len,
         .crc_at = hth_object_file_bytes(&h->object) -
@@ -158,6 +175,7 @@ void hth_sum_message(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *
     ctx->store->ops->lease(ctx->store, h->slot);
     hth_point(&ctx->points, "sum");
     ctx->workers.submit(ctx->workers.self, &s->work);
+    return HEARTH_OK;
 }
 
 void hth_sums_join(struct hth_ctx *ctx)

@@ -41,18 +41,50 @@ static void transfer_on_bad(struct hth_ctx *ctx, uint32_t from, const struct hth
         events->bad_copy(events->self, from, w->save, w->id, w->chunk);
 }
 
+static void slices_take(struct hth_ctx *ctx, uint32_t from, const struct hth_slice_said *said)
+{
+    for (struct hth_fetch *f = ctx->transfer->fetches; f; f = f->next) {
+        struct source *s = f->slice && hth_fetch_runs(f) && f->object.id == said->w.id
+                                   ? hth_source_find(f, from)
+                                   : NULL;
+
+        if (s && hth_save_cmp(f->save, said->w.save) == 0)
+            hth_slice_said(f, s, said);
+    }
+}
+
+static int slices_message(
+        struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len)
+{
+    struct hth_slices in;
+    struct hth_slice_said said;
+
+    if (hth_slices_decode(&in, type, body, len))
+        return HEARTH_EPROTO;
+    while (hth_slices_next(&in, &said)) {
+        if (type == HTH_MSG_SLICES)
+            slices_take(ctx, from, &said);
+        else if (hth_sum_begin(ctx, from, &said.w, 1)) {
+            said.w.chunk = HTH_SLICE_DENIED;
+            hth_slices_say(ctx, from, &said.w, NULL);
+        }
+    }
+    return in.bad || in.len ? HEARTH_EPROTO : HEARTH_OK;
+}
+
 /* A NAK goes to the side whose WANT or OFFER it answers. */
 int hth_transfer_message(
         struct hth_ctx *ctx, uint32_t from, uint16_t type, const unsigned char *body, size_t len)
 {
     struct hth_wire w;
+    int many = type == HTH_MSG_SLICES_WANT || type == HTH_MSG_SLICES;
 
-    if ((type < HTH_MSG_OFFER || type > HTH_MSG_BAD) && type != HTH_MSG_SUM_WANT &&
+    if (!many && (type < HTH_MSG_OFFER || type > HTH_MSG_BAD) && type != HTH_MSG_SUM_WANT &&
             type != HTH_MSG_SUM && type != HTH_MSG_WRITING)
         return 0;
     if (!ctx->epoch || from >= ctx->epoch->nodes)
         return 1;
-    if (hth_wire_decode(&w, type, body, len)) {
+    if (many ? slices_message(ctx, from, type, body, len) : hth_wire_decode(&w, type, body, len)) {
         hth_say(&ctx->log, HEARTH_LOG_DEBUG, "transfer-nonsense",
                 "node %" PRIu32 " sent a message of type %u and %zu bytes that is none", from, type,
                 len);
@@ -63,10 +95,12 @@ int hth_transfer_message(
         return 1;
     }
     if (type == HTH_MSG_SUM_WANT) {
-        hth_sum_message(ctx, from, &w);
+        (void)hth_sum_begin(ctx, from, &w, 0);
         return 1;
     }
-    if (type == HTH_MSG_WRITING)
+    if (many)
+        ; /* done above, each slice by itself */
+    else if (type == HTH_MSG_WRITING)
         hth_early_message(ctx, from, &w);
     else if (type == HTH_MSG_NAK && w.of == HTH_NAK_WRITING)
         hth_writing_unused(ctx, from, w.save, w.id);
@@ -116,6 +150,7 @@ void hth_transfer_join(struct hth_ctx *ctx)
     hth_writings_forget(ctx, NULL);
     hth_earlies_forget(ctx, NULL);
     hth_sums_join(ctx);
+    hth_slices_forget(ctx);
     hth_fetches_stop(ctx, NULL, "its epoch is over");
     for (struct hth_fetch *f = t->fetches; f; f = f->next)
         for (uint32_t i = 0; i < f->sources; i++)
@@ -156,6 +191,8 @@ void hth_transfer_tick(struct hth_ctx *ctx)
     hth_fetches_tick(ctx, now);
     hth_scratches_tick(ctx, now);
     hth_fetches_room(ctx);
+    hth_slices_ask(ctx);
+    hth_slices_send(ctx);
     hth_pump(ctx);
     hth_fetches_settle(ctx);
 }
@@ -166,6 +203,8 @@ uint64_t hth_transfer_due_ms(const struct hth_ctx *ctx)
     uint64_t regs = hth_regs_due_ms(ctx), scratches = hth_scratches_due_ms(ctx);
     uint64_t writings = hth_writings_due_ms(ctx), early = hth_earlies_due_ms(ctx);
 
+    if (ctx->transfer->slices_queued || ctx->transfer->slices_said)
+        return hth_now_ms(&ctx->clock);
     due = fetches < due ? fetches : due;
     due = scratches < due ? scratches : due;
     due = writings < due ? writings : due;
@@ -183,6 +222,7 @@ void hth_transfer_close(struct hth_ctx *ctx)
     hth_writings_close(ctx);
     hth_earlies_close(ctx);
     hth_sums_close(ctx);
+    hth_slices_forget(ctx);
     hth_fetches_close(ctx);
     hth_scratches_close(ctx);
     hth_tally_fini(&t->tally);

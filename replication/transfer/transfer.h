@@ -16,7 +16,8 @@
  * READY, END or NAK. Chunks of one object are spread over all sources that have answered, a window
  * each, so that two holders serve about half each; what is bad or late goes to the next source.
  * Of a slice (a few bytes of an object) no chunk and no table is pulled. SUM_WANT {save, object,
- * range} goes with WANT, and SUM {CRC32C, or the chunk that is wrong} comes beside END.
+ * range} goes with WANT, and SUM {CRC32C, or the chunk that is wrong} comes beside END. Many slices
+ * go in few messages: SLICES_WANT and SLICES, which has the bytes of small ones (batch.c).
  * A foreign object has no table: it is pulled from one source at a time and its digest computed at
  * the end; where that is wrong the next source gives all of it again.
  *

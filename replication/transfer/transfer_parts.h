@@ -5,6 +5,7 @@
  *   transfer.c                        the front: messages, time, joining and closing
  *   ├─ offer.c  sum.c                 holder's side
  *   │  writing.c                      of objects that ranks still write
+ *   ├─ batch.c                        slices, several in a message, of both sides
  *   ├─ take.c                         what holders say to a receiver
  *   └─ pieces.c                       what moves fetches on: pulls, and works on what has come
  *      fetch_check.c fetch_foreign.c  what has come is looked at: with a table, without one
@@ -20,6 +21,7 @@
 #ifndef REPLICATION_TRANSFER_PARTS_H
 #define REPLICATION_TRANSFER_PARTS_H
 
+#include "batch.h"
 #include "replication/held/region.h"
 #include "scratch.h"
 #include "tally.h"
@@ -59,6 +61,8 @@ struct source {
     uint64_t given;         /* bytes asked of it so far */
     int sum_asked, has_sum; /* a slice: SUM_WANT was sent; SUM has come since it was asked */
     int has_grant;          /* a slice: END has come since; GRANTED once both are here */
+    int queued;             /* a slice: it goes with the next SLICES_WANT to this node */
+    int denied;             /* a slice: not in SLICES_WANT: the answer to WANT has the reason */
     uint32_t sum;
 };
 
@@ -154,15 +158,19 @@ struct writing;
 struct early;
 struct hth_sum;
 
+struct slices_out;
+
 struct hth_transfer {
     struct hth_transfer_events events;
     struct offer *offers;
-    struct writing *writings;  /* objects that ranks of this node write */
-    struct early *early;       /* objects that ranks of other nodes write */
-    int stirred;               /* early.c: the next tick is due at once */
-    struct hth_sum *sums;      /* being made for receivers */
-    struct hth_fetch *fetches; /* oldest first */
-    uint64_t in_flight;        /* bytes being pulled */
+    struct writing *writings;       /* objects that ranks of this node write */
+    struct early *early;            /* objects that ranks of other nodes write */
+    int stirred;                    /* early.c: the next tick is due at once */
+    struct hth_sum *sums;           /* being made for receivers */
+    struct slices_out *slices_said; /* to receivers, with the next tick */
+    int slices_queued;              /* a source is asked with the next tick */
+    struct hth_fetch *fetches;      /* oldest first */
+    uint64_t in_flight;             /* bytes being pulled */
     uint64_t turn;
     int pumping, settling;
     struct hth_tally tally;
@@ -217,7 +225,9 @@ uint64_t hth_earlies_due_ms(const struct hth_ctx *ctx);
 void hth_earlies_close(struct hth_ctx *ctx);
 
 /* sum.c */
-void hth_sum_message(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *wire);
+/* 0: SUM, or if `many` an answer in SLICES, follows, or another request has it on its way already.
+ * HEARTH_ENOENT: no such slice is here. HEARTH_EBUSY. */
+int hth_sum_begin(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *wire, int many);
 void hth_sums_join(struct hth_ctx *ctx); /* none is sent to a node of the old epoch */
 void hth_sums_close(struct hth_ctx *ctx);
 
@@ -228,7 +238,10 @@ struct source *hth_source_add(struct hth_fetch *f, uint32_t node); /* or there a
  * memory, or too many sources. */
 struct source *hth_source_join(struct hth_fetch *f, uint32_t node);
 void hth_source_ask(struct hth_fetch *f, struct source *s);
-void hth_source_ask_sum(struct hth_fetch *f, struct source *s);
+/* Asks for the checksum of a slice: with the next SLICES_WANT, or at once by SUM_WANT. */
+void hth_source_ask_slice(struct hth_fetch *f, struct source *s);
+struct source *hth_source_first(struct hth_fetch *f); /* of a slice, asked alone; NULL: ask all */
+void hth_source_late(struct hth_fetch *f, struct source *s);  /* no answer in time: asked again */
 void hth_source_renew(struct hth_fetch *f, struct source *s); /* its grant is in use */
 void hth_source_away(struct hth_fetch *f, struct source *s, int code);
 void hth_source_out(struct hth_fetch *f, struct source *s, int code, const char *text);
@@ -281,7 +294,13 @@ int hth_slice_is(const struct hth_object *object, uint64_t off, uint64_t len);
 void hth_slice_granted(struct hth_fetch *f, struct source *s); /* END has come: s->grant */
 void hth_slice_sum(struct hth_fetch *f, struct source *s, const struct hth_wire *wire);
 
+/* The holder's answer in SLICES. */
+void hth_slice_said(struct hth_fetch *f, struct source *s, const struct hth_slice_said *said);
+
 /* pieces.c */
+/* The bytes of a slice have come in a message, with this checksum. */
+void hth_piece_came(
+        struct hth_fetch *f, struct source *s, const unsigned char *bytes, uint32_t sum);
 void hth_pump(struct hth_ctx *ctx); /* pull what may be pulled now */
 
 /* take.c */

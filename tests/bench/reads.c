@@ -29,6 +29,7 @@ static const struct length {
     enum order order;
 } length[] = { { 64 << 10, "slices of 64 KiB: asked / moved", 1 / 1.1, ORDER_READ },
     { 64 << 10, "1,000 of 64 KiB in a call: asked / moved", 0, ORDER_READ_CALL },
+    { 4 << 10, "1,000 of 4 KiB in a call: asked / moved", 0, ORDER_READ_CALL },
     { 1 << 20, "slices of 1 MiB: asked / moved", 1 / 1.02, ORDER_READ },
     { 8 << 20, "slices of 8 MiB: asked / moved", 0, ORDER_READ } };
 

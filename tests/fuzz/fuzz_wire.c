@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A byte for the type, then a message between owner and holder. What decodes lies within the
  * message and within its bounds, and words of a peer are printable. */
-#include "replication/transfer/wire.h"
+#include "replication/transfer/batch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +14,28 @@ static void wire_want(int good)
         abort();
 }
 
+static void wire_batch(uint16_t type, const unsigned char *body, size_t len)
+{
+    struct hth_slices in;
+    struct hth_slice_said said;
+
+    if (hth_slices_decode(&in, type, body, len))
+        return;
+    while (hth_slices_next(&in, &said)) {
+        wire_want(said.w.off >= HTH_BLOCK && said.w.len && said.w.len <= HTH_SLICE_MAX);
+        wire_want(!said.bytes || (said.bytes >= body && said.bytes + said.w.len <= body + len));
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const unsigned char *body = data + 1, *crc;
     struct hth_wire m;
 
+    if (size && (data[0] == HTH_MSG_SLICES_WANT || data[0] == HTH_MSG_SLICES)) {
+        wire_batch(data[0], body, size - 1);
+        return 0;
+    }
     if (!size || hth_wire_decode(&m, data[0], body, size - 1))
         return 0;
     wire_want((data[0] >= HTH_MSG_OFFER && data[0] <= HTH_MSG_BAD) || data[0] == HTH_MSG_SUM_WANT ||

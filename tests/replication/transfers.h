@@ -25,6 +25,7 @@ static struct {
     uint16_t type; /* of the messages it hits; 0: all */
     uint32_t messages, until;
     uint32_t wants;             /* WANT messages that were sent */
+    uint32_t sent;              /* messages of transfers, all */
     uint32_t delay_ms, pull_ms; /* of all; of pulls, more */
     uint64_t when[256];         /* of each pull */
     uint32_t count;
@@ -50,6 +51,7 @@ static inline struct hth_loop_verdict script(void *arg, enum hth_loop_kind kind,
         if (len > 8)
             memcpy(&type, (const char *)bytes + 6, 2);
         net.wants += type == HTH_MSG_WANT;
+        net.sent += type >= HTH_MSG_OFFER;
         if (net.message && type >= HTH_MSG_OFFER && (!net.type || type == net.type) &&
                 net.messages++ < net.until)
             v.fault = net.message;

@@ -230,7 +230,7 @@ Test(handshake, a_stranger_who_claims_to_be_a_member_costs_a_look_and_nothing_el
     net_run(w, 30000);
     cr_assert(eq(int, w->node[0].downs[1], 1)); /* it was up */
     raw_dial(w, r, 0);
-    raw_hello(r, 8, 9, body);
+    raw_hello(r, HTH_VERSION_HIGH + 1, HTH_VERSION_HIGH + 2, body);
     raw_run(w, r, 10000);
     cr_assert(eq(int, w->node[0].downs[1], 1));
     r->t->ops->close(r->t);

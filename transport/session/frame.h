@@ -22,9 +22,10 @@
 #define HTH_FRAME_HEAD      64u
 #define HTH_BODY_MAX        (HTH_MESSAGE_MAX - HTH_FRAME_HEAD)
 #define HTH_VERSION_LOW     6u /* protocols; 6: hellos of tcp have a mac, one fact of reach */
-#define HTH_VERSION_HIGH    8u /* 7: SUM_WANT, SUM; WRITING; 8: HTH_PROTOCOL_ADDRESSES */
+#define HTH_VERSION_HIGH    8u /* 7: SUM_WANT, SUM; WRITING; 8: HTH_PROTOCOL_ADDRESSES, SLICES */
 #define HTH_VERSION_SUMS    7u
 #define HTH_VERSION_WRITING 7u
+#define HTH_VERSION_SLICES  8u
 
 enum hth_message {
     /* 1..15: the session's own */
@@ -55,6 +56,9 @@ enum hth_message {
     HTH_MSG_SUM_WANT = 43,  /* to a holder: the checksum of a slice that is being pulled */
     HTH_MSG_SUM = 44,       /* from the holder: that checksum, or the chunk that is wrong there */
     HTH_MSG_WRITING = 45,   /* to a node that will hold a copy: chunks that may be pulled already */
+    HTH_MSG_SLICES_WANT =
+            46,          /* to a holder: slices of its objects; their bytes, if they are small */
+    HTH_MSG_SLICES = 47, /* from the holder: of each its checksum, and its bytes */
     /* 64..79: between engines in no epoch */
     HTH_MSG_TABLE_GET =
             64, /* the ranks' table of a gather, from an offset on (engine/job/fetch.c) */
