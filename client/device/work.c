@@ -273,11 +273,29 @@ static int ring_may_fill_locked(const struct hth_gpu *gpu)
            !hth_pace_wait_us(gpu, job);
 }
 
+/* While the first job waits for its time, the next one without a limit goes before it. */
+static void ring_overtake_locked(struct hth_gpu *gpu)
+{
+    struct hth_ring_job *before = gpu->first, *job;
+
+    if (!before || !hth_pace_wait_us(gpu, before))
+        return;
+    while ((job = before->next) && job->work->owner.mib_s)
+        before = job;
+    if (!job)
+        return;
+    before->next = job->next;
+    if (gpu->last == job)
+        gpu->last = before;
+    job->next = gpu->first;
+    gpu->first = job;
+}
+
 static int ring_step_locked(struct hth_gpu *gpu)
 {
     int moved = 0;
 
-    while (ring_may_fill_locked(gpu)) {
+    for (ring_overtake_locked(gpu); ring_may_fill_locked(gpu); ring_overtake_locked(gpu)) {
         moved = 1;
         if (work_is_stopped(gpu->first->work))
             ring_pop_locked(gpu);

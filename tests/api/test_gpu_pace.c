@@ -222,6 +222,36 @@ Test(gpu_pace, a_stream_waits_for_copies_at_a_limited_rate, .timeout = 60)
     }
 }
 
+/* A load has no limit: a rank that recovers waits for no save. */
+Test(gpu_pace, a_load_does_not_wait_for_a_save_at_a_limited_rate)
+{
+    struct hearth_checkpoint *ckpt;
+    struct hearth_handle *handle;
+    struct hearth_save *s;
+    struct hearth_piece p[2], target;
+    uint64_t at = fakegpu_alloc(context, 5 * MIB, FAKEGPU_PLAIN), bytes;
+
+    open_with(16, HEARTH_PIN_NO);
+    tensors(p);
+    must(hearth_save_begin(r.h, 1, hearth_save_bytes(p, 1, NULL, 0), NULL, &s, &err), err);
+    must(hearth_save_add(s, p, 1, &err), err);
+    rank_protect(rank_commit(s));
+    ckpt = rank_recover(r.h, 1);
+    bytes = fakegpu()->copied_bytes;
+    handle = save(2, p);
+    for (unsigned ms = 0; fakegpu()->copied_bytes < bytes + 16 * MIB && ms < 8000; ms++)
+        pause_ms(1);
+    target = p[0];
+    target.data = (void *)(uintptr_t)at;
+    must(hearth_load(ckpt, &target, 1, 0, NULL, &err), err);
+    cr_expect(lt(u64, fakegpu()->copied_bytes - bytes, BYTES), "before the save has ended");
+    fakegpu_peek(at, got, 5 * MIB);
+    cr_expect(zero(int, memcmp(got, was, 5 * MIB)));
+    hearth_checkpoint_close(ckpt);
+    rank_protect(handle);
+    check(2);
+}
+
 Test(gpu_pace, an_abort_leaves_out_what_is_not_due)
 {
     struct hearth_save *s;
