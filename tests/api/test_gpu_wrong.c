@@ -446,8 +446,8 @@ Test(gpu_wrong, pinning_that_is_refused_is_one_warning_with_the_number)
     int found = 0;
 
     fakegpu_refuse("cuMemHostRegister_v2", 0, 2);
-    fakegpu_refuse("cuMemHostRegister_v2", 1, 2);
-    fakegpu_refuse("cuMemHostRegister_v2", 2, 2);
+    fakegpu_refuse("cuMemHostRegister_v2", 0, 2);
+    fakegpu_refuse("cuMemHostRegister_v2", 0, 2);
     save_one(1, &p);
     pause_ms(200);
     save_one(2, &p);

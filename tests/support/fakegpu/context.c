@@ -94,11 +94,12 @@ FGPU_API void fakegpu_current(void *context)
 
 FGPU_API void fakegpu_break(int device, int code)
 {
-    fgpu_primary(device)->broken = code;
     pthread_mutex_lock(&fgpu_lock);
+    fgpu_streams_rest_locked(device);
+    fgpu_primary(device)->broken = code;
     for (struct fgpu_context *c = more; c; c = c->next)
         if (c->device == device)
             c->broken = code;
+    fgpu_streams_drop_locked();
     pthread_mutex_unlock(&fgpu_lock);
-    fgpu_wake();
 }

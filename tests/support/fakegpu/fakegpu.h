@@ -51,7 +51,8 @@ const char *fakegpu_profile(void);
 /* Of call `name` the next but `after` returns `code` and does nothing; once. With NULL all that is
  * planted is taken back. */
 void fakegpu_refuse(const char *name, unsigned after, int code);
-/* All contexts of the device are broken by this code, and stay so. */
+/* All contexts of the device are broken by this code, and stay so. Waits for the operations that
+ * run: a driver reports such an error once nothing of the context runs any more. */
 void fakegpu_break(int device, int code);
 
 /* Memory: of a device, managed, or of cuMemCreate() (without a context). */

@@ -138,7 +138,8 @@ int fgpu_event_end(void *event);
 int fgpu_event_record(void *event, void *stream);
 int fgpu_event_query(void *event);
 int fgpu_stream_after(void *stream, void *event);
-void fgpu_wake(void); /* a context was broken, or a setting changed */
+void fgpu_streams_rest_locked(int device); /* waits until none of its streams is in an operation */
+void fgpu_streams_drop_locked(void);       /* what streams of broken contexts have not begun */
 
 /* ---- copy.c ---- */
 

@@ -205,11 +205,24 @@ static void *stream_run(void *arg)
     return NULL;
 }
 
-void fgpu_wake(void)
+void fgpu_streams_rest_locked(int device)
 {
-    pthread_mutex_lock(&fgpu_lock);
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&fgpu_lock);
+    struct fgpu_stream *s = streams;
+
+    while (s)
+        if (s->doing && s->context->device == device) {
+            pthread_cond_wait(&changed, &fgpu_lock);
+            s = streams;
+        } else {
+            s = s->next;
+        }
+}
+
+void fgpu_streams_drop_locked(void)
+{
+    for (struct fgpu_stream *s = streams; s; s = s->next)
+        if (s->context->broken)
+            stream_drop_locked(s);
 }
 
 int fgpu_stream_new(struct fgpu_context *context, struct fgpu_stream **out)
