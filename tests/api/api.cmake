@@ -28,7 +28,8 @@ endforeach()
 hearth_case(api.pages unit COMMAND ${CMAKE_CURRENT_LIST_DIR}/pages.sh $<TARGET_FILE:pages>)
 
 # Saves and loads of GPU memory, over the driver of the tests.
-foreach(unit gpu gpu_wrong gpu_pace gpu_sizes gpu_load gpu_load_order gpu_load_pins gpu_load_wrong)
+foreach(unit gpu gpu_wrong gpu_pace gpu_sizes gpu_example gpu_load gpu_load_order gpu_load_pins
+        gpu_load_wrong)
   target_link_libraries(test_api_${unit} PRIVATE fakegpu)
 endforeach()
 target_link_libraries(stress_gpu PRIVATE fakegpu)
