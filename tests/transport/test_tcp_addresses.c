@@ -481,7 +481,7 @@ Test(tcp_paths, a_path_that_is_back_carries_bytes_again)
     cr_assert(ne(ptr, bulk_of(1), NULL));
     pull_all(8);
     cr_expect(gt(u64, atomic_load(&bulk_of(1)->pulled_ms), 0u));
-    cr_expect(zero(int, conn_of(&puller)->lacks));
+    cr_expect(zero(u32, conn_of(&puller)->lacks));
 }
 
 /* A peer that has ended closes all its sockets: that is no failed path. */
@@ -495,4 +495,116 @@ Test(tcp_paths, an_end_of_the_peer_is_not_said_of_its_paths)
         both_turn();
     cr_expect(eq(int, puller.downs, 1));
     cr_expect(zero(int, puller.path_lines));
+}
+
+/* ---- paths that are dead from the start ---- */
+
+static void listener_end(uint32_t i)
+{
+    close(hth_tcp_of(owner.t)->listen_fd[i]);
+    hth_tcp_of(owner.t)->listen_fd[i] = -1;
+}
+
+/* Bulk sockets of the puller on each path. */
+static void paths_have(uint32_t first, uint32_t second, uint32_t third)
+{
+    const struct hth_tcp_conn *c = conn_of(&puller);
+    uint32_t on[HTH_ADDRS] = { 0 };
+
+    for (uint32_t i = 0; i < c->bulks; i++)
+        on[c->bulk[i]->path]++;
+    cr_expect(
+            on[0] == first && on[1] == second && on[2] == third, "%u, %u, %u", on[0], on[1], on[2]);
+}
+
+static void seconds_pass(int seconds)
+{
+    for (int i = 0; i < seconds; i++) {
+        for (int k = 0; k < 10; k++)
+            both_turn();
+        puller.now_ms += 1000;
+    }
+}
+
+Test(tcp_addresses, of_three_paths_a_dead_one_leaves_the_others_their_sockets)
+{
+    sides_open("127.0.0.1,127.0.0.2,127.0.0.5", "127.0.0.3,127.0.0.4,127.0.0.6");
+    listener_end(1);
+    dial("127.0.0.1,127.0.0.2,127.0.0.5");
+    pull_all(1);
+    bulks_are(2);
+    paths_have(1, 0, 1);
+    seconds_pass(100);
+    paths_have(1, 0, 1);
+    cr_expect(eq(int, puller.path_lines, 1));
+    cr_expect(ne(ptr, strstr(puller.path_line, "127.0.0.2:"), NULL), "%s", puller.path_line);
+    shutdown(conn_of(&puller)->bulk[1]->fd, SHUT_RDWR); /* that of the third, which comes back */
+    for (int i = 0; i < 100; i++)
+        both_turn();
+    paths_have(1, 0, 0);
+    seconds_pass(61);
+    paths_have(1, 0, 1);
+    pull_all(4);
+    sides_close();
+}
+
+Test(tcp_addresses, a_path_that_is_dead_keeps_its_part_of_the_sockets)
+{
+    setenv("HEARTH_TCP_LANES", "4", 1);
+    sides_open("127.0.0.1,127.0.0.2,127.0.0.5", "127.0.0.3,127.0.0.4,127.0.0.6");
+    listener_end(1);
+    dial("127.0.0.1,127.0.0.2,127.0.0.5");
+    pull_all(1);
+    bulks_are(3);
+    paths_have(2, 0, 1);
+    hth_tcp_of(puller.t)->self.at[1] = hth_tcp_of(puller.t)->self.at[0];
+    ((struct hth_tcp_conn *)(uintptr_t)conn_of(&puller))->addrs.at[1] = owner.addr; /* it answers */
+    puller.now_ms += 1000;
+    bulks_are(4);
+    paths_have(2, 1, 1);
+    seconds_pass(100);
+    paths_have(2, 1, 1);
+    sides_close();
+}
+
+Test(tcp_addresses, an_address_of_ours_that_is_gone_is_dialled_from_again)
+{
+    union hth_addr *own, was;
+
+    sides_open("127.0.0.1,127.0.0.2", "127.0.0.3,127.0.0.4");
+    own = &hth_tcp_of(puller.t)->self.at[1];
+    was = *own;
+    cr_assert(eq(int, inet_pton(AF_INET, "192.0.2.1", &own->in.sin_addr), 1));
+    dial("127.0.0.1,127.0.0.2");
+    pull_all(1);
+    seconds_pass(10);
+    paths_have(1, 0, 0);
+    cr_expect(eq(int, puller.path_lines, 1));
+    cr_expect(ne(ptr, strstr(puller.path_line, "does not have our own address"), NULL), "%s",
+            puller.path_line);
+    *own = was;
+    seconds_pass(60);
+    paths_have(1, 1, 0);
+    pull_all(4);
+    sides_close();
+}
+
+/* Each half of a connection has a second for a path, however long the other took. */
+Test(tcp_addresses, a_peer_that_answers_late_has_time_for_both_halves)
+{
+    unsigned char blob[HTH_ADDR_MAX];
+    const struct hth_tcp_conn *c;
+
+    sides_open("127.0.0.1,127.0.0.2", "127.0.0.3,127.0.0.4");
+    listener_end(1);
+    must(puller.t->ops->connect(puller.t, blob, blob_of("127.0.0.1,127.0.0.2", blob), &conn, NULL));
+    c = conn_of(&puller);
+    puller.now_ms += 900;
+    for (int i = 0; i < 1000 && c->greeting->purpose != HTH_PURPOSE_BULK; i++)
+        both_turn();
+    puller.now_ms += 900;
+    for (int i = 0; i < 1000 && !puller.ups && !puller.downs; i++)
+        both_turn();
+    cr_expect(eq(int, puller.ups, 1), "%s", puller.down_text);
+    sides_close();
 }

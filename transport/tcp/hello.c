@@ -155,24 +155,37 @@ static void conn_dial(struct hth_tcp_conn *c, enum hth_purpose purpose, int code
     hth_tcp_conn_end(c, code, why);
 }
 
-/* A connection that stands goes on with the sockets that it has, and dials a path again later. */
+/* A bulk socket of a connection that stands does not come about. Where there is one path, and no
+ * socket of it has failed, the connection goes on with fewer. */
+static void path_lacks(struct hth_tcp_conn *c, uint32_t path, const char *why)
+{
+    char address[HTH_ADDR_LABEL];
+
+    if (c->paths == 1 && !c->lacks)
+        return;
+    hth_addr_text(&c->addrs.at[path % c->addrs.count], address);
+    if (!(c->lacks & 1u << path))
+        hth_tcp_conn_note(c, address, why);
+    c->lacks |= 1u << path;
+}
+
+static void conn_widen(struct hth_tcp_conn *c);
+
+/* A connection that stands goes on with the sockets that it has, and dials the path again later. */
 static void dialled_fails(struct hth_tcp_greeting *g, int code, const char *why)
 {
     struct hth_tcp_conn *c = g->conn;
     enum hth_purpose purpose = g->purpose;
-    char address[HTH_ADDR_LABEL];
+    uint32_t path = g->path;
 
-    hth_addr_text(&c->addrs.at[g->path % c->addrs.count], address);
-    hth_tcp_path_failed(c, g->path);
+    hth_tcp_path_failed(c, path);
     hth_tcp_greeting_end(g);
     if (c->state != HTH_TCP_UP) {
         conn_dial(c, purpose, code, why);
-    } else if (c->paths > 1 || c->lacks) {
-        if (!c->lacks)
-            hth_tcp_conn_note(c, address, why);
-        c->lacks = 1;
-        hth_tcp_redial_later(c);
+        return;
     }
+    path_lacks(c, path, why);
+    conn_widen(c);
 }
 
 static void dialled_errno(struct hth_tcp_greeting *g, int error)
@@ -229,16 +242,25 @@ static void dialled_proves(struct hth_tcp_greeting *g)
         g->stage = HTH_TCP_FINISHES;
 }
 
-/* The path with the fewest of its bulk sockets, from that of its messages on. */
+/* The path with the fewest of its bulk sockets, from that of its messages on, of those not tried in
+ * vain since the last wait. One that has none keeps a place of the connection's, and none takes
+ * more than its part. c->paths: no path is to have one more. */
 static uint32_t path_widest(const struct hth_tcp_conn *c)
 {
-    uint32_t on[HTH_ADDRS] = { 0 }, best = c->path;
+    uint32_t most = c->t->lanes > c->paths ? c->t->lanes : c->paths;
+    uint32_t on[HTH_ADDRS] = { 0 }, taken = 0, best = c->paths;
 
     for (uint32_t i = 0; i < c->bulks; i++)
         on[c->bulk[i]->path]++;
-    for (uint32_t i = 1; i < c->paths; i++)
-        if (on[(c->path + i) % c->paths] < on[best])
-            best = (c->path + i) % c->paths;
+    for (uint32_t i = 0; i < c->paths; i++)
+        taken += on[i] ? on[i] : 1;
+    for (uint32_t i = 0; i < c->paths; i++) {
+        uint32_t at = (c->path + i) % c->paths;
+        int has_room = !on[at] || (taken < most && on[at] * c->paths < most);
+
+        if (!(c->tried & 1u << at) && has_room && (best == c->paths || on[at] < on[best]))
+            best = at;
+    }
     return best;
 }
 
@@ -246,20 +268,25 @@ static uint32_t path_widest(const struct hth_tcp_conn *c)
 static void conn_widen(struct hth_tcp_conn *c)
 {
     struct hth_tcp *t = c->t;
-    uint32_t most = t->lanes > c->paths ? t->lanes : c->paths;
+    uint32_t path;
+    int rc, code;
 
-    if (c->bulks >= most || c->bulks >= HTH_TCP_BULKS || t->extras >= t->base.conns_max) {
+    while (t->extras < t->base.conns_max && (path = path_widest(c)) < c->paths) {
+        c->tried |= 1u << path;
+        conn_due(c);
+        rc = greeting_dial(c, HTH_PURPOSE_BULK, path);
+        if (!rc) {
+            c->greeting->is_extra = 1;
+            t->extras++;
+            return;
+        }
+        hth_tcp_path_failed(c, path);
+        path_lacks(c, path, hth_tcp_errno_why(rc, &code));
+    }
+    if (!c->tried)
         c->lacks = 0;
-        return;
-    }
-    if (greeting_dial(c, HTH_PURPOSE_BULK, path_widest(c))) {
-        if (c->lacks)
-            hth_tcp_redial_later(c);
-        return;
-    }
-    c->greeting->is_extra = 1;
-    t->extras++;
-    conn_due(c);
+    else if (c->lacks)
+        hth_tcp_redial_later(c);
 }
 
 /* The failure is logged here: of a peer that has ended all sockets have by now, and its connection
@@ -271,8 +298,10 @@ void hth_tcp_redial(struct hth_tcp_conn *c)
         hth_say(&c->t->log, HEARTH_LOG_WARN, "path-failed", "%s; pulls go on over %u other sockets",
                 c->detail, c->bulks);
     c->detail[0] = '\0';
-    if (c->dialled && !c->greeting)
-        conn_widen(c);
+    if (!c->dialled || c->greeting)
+        return;
+    c->tried = 0;
+    conn_widen(c);
 }
 
 void hth_tcp_widen(struct hth_tcp_conn *c)
@@ -281,6 +310,7 @@ void hth_tcp_widen(struct hth_tcp_conn *c)
     if (c->is_wide || !c->dialled)
         return;
     c->is_wide = 1;
+    c->tried = 0;
     conn_widen(c);
 }
 
@@ -309,8 +339,10 @@ static void dialled_bulk(struct hth_tcp_greeting *g, struct hth_seal *seal)
     } else if (!was_up) {
         hth_tcp_conn_up(c);
     } else if (!rc) {
-        if (c->lacks)
+        if (c->lacks & 1u << path)
             path_is_back(c->bulk[c->bulks - 1]);
+        c->lacks &= ~(1u << path);
+        c->tried &= ~(1u << path);
         hth_tcp_bulk_start(c->bulk[c->bulks - 1]);
         conn_widen(c);
     }
@@ -342,6 +374,7 @@ static void dialled_finishes(struct hth_tcp_greeting *g)
     }
     hth_tcp_sock_watch(&c->messages, EPOLLRDHUP); /* its bytes are for when the other stands */
     c->tried = 1u << c->path;
+    conn_due(c);
     rc = greeting_dial(c, HTH_PURPOSE_BULK, c->path);
     if (rc) {
         int code;

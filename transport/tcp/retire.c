@@ -46,8 +46,8 @@ void hth_tcp_bulk_retired(struct hth_tcp_bulk *b)
             hth_tcp_pull_move(&c->pull[i]);
     if (now - b->since_ms >= HTH_TCP_REDIAL_LAST)
         c->redial_wait_ms = 0;
+    c->lacks |= 1u << b->path;
     hth_tcp_bulk_free(b);
-    c->lacks = 1;
     if (c->state == HTH_TCP_UP)
         hth_tcp_redial_later(c);
 }

@@ -329,10 +329,10 @@ struct hth_tcp_conn {
     int dialled;
     int code; /* why it is doomed */
     uint64_t due_ms;
-    struct hth_addrs addrs;            /* dialled: where to */
-    uint32_t paths;                    /* dialled: as many as the node with more has addresses */
-    uint32_t path;                     /* of the message socket, as in struct hth_tcp_bulk */
-    uint32_t tried;                    /* dialled: bits of those that the half to come has tried */
+    struct hth_addrs addrs; /* dialled: where to */
+    uint32_t paths;         /* dialled: as many as the node with more has addresses */
+    uint32_t path;          /* of the message socket, as in struct hth_tcp_bulk */
+    uint32_t tried;         /* dialled: bits of those that were tried for what is to come */
     struct hth_tcp_greeting *greeting; /* dialled: the socket that is under way */
     struct hth_tcp_sock messages;
     struct hth_seal *messages_seal;
@@ -340,7 +340,7 @@ struct hth_tcp_conn {
     uint32_t bulks, running; /* all; those that a lane has */
     uint32_t retiring;       /* of these */
     int is_wide;             /* it has been given its bulk sockets, or will not be */
-    int lacks;               /* a bulk socket has failed, and is dialled again */
+    uint32_t lacks;          /* bits of paths one of whose bulk sockets has failed */
     uint64_t redial_ms;      /* HTH_NEVER: not at all */
     uint32_t redial_wait_ms; /* the last wait */
     uint64_t pulled_ms;      /* of bulk sockets that are no more */
