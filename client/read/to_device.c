@@ -11,7 +11,7 @@
 #include "window.h"
 #include <stdlib.h>
 
-#define STOP_MS 2000u /* for copies of a call that has failed to end; mappings are held beyond */
+#define STOP_MS 2000u /* for copies that are late already to end; mappings are held beyond */
 
 /* The thread that follows copies frees it. */
 struct hth_to_held {
@@ -125,8 +125,10 @@ int hth_to_run(struct hth_to *to, struct hearth_error *err)
         return HEARTH_OK;
     rc = hth_work_add(to->work, to->c->stream, to->noted.piece, to->noted.count, err);
     to->noted.count = 0;
-    if (!rc && to->far)
+    if (!rc && to->far) {
         rc = hth_work_taken(to->work, to_until(to), err);
+        to->late = rc == HEARTH_ETIMEOUT;
+    }
     to->far = 0;
     return rc;
 }
@@ -141,14 +143,16 @@ int hth_to_end(struct hth_to *to, int rc, struct hearth_error *err)
 {
     if (!rc)
         rc = hth_to_run(to, err);
-    if (!rc && to->work)
+    if (!rc && to->work) {
         rc = hth_work_fence(to->work, to->c->stream, to_until(to), err);
+        to->late = rc == HEARTH_ETIMEOUT;
+    }
     free(to->noted.piece);
     if (!to->work)
         return rc;
     to->held->returned = !rc;
-    if (rc || !to->c->stream)
-        hth_work_stop(to->work, hth_until_ms(STOP_MS));
+    if (rc || !to->c->stream) /* the targets of a call that has failed may be freed now */
+        hth_work_stop(to->work, to->late ? hth_until_ms(STOP_MS) : to_until(to));
     else
         hth_work_end(to->work, 0);
     hth_work_put(to->work);

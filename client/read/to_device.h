@@ -20,6 +20,7 @@ struct hth_to {
     struct hth_devices devices;
     struct hth_device_list noted;
     int far;                  /* some of it lies in windows */
+    int late;                 /* a GPU has not copied in time */
     struct hth_work *work;    /* NULL: nothing was enqueued so far */
     struct hth_to_held *held; /* what its copies read */
 };
@@ -39,7 +40,7 @@ int hth_to_ready(struct hth_to *to, const struct hth_source *s, uint64_t off, ui
 /* Enqueues what was noted. */
 int hth_to_run(struct hth_to *to, struct hearth_error *err);
 /* rc: of the call so far. Once it returns, bytes of sources may be given back, but those that the
- * copies hold themselves. */
+ * copies hold themselves. After an error no copy runs any more, but of a GPU that is late. */
 int hth_to_end(struct hth_to *to, int rc, struct hearth_error *err);
 
 #endif

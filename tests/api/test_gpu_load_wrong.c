@@ -269,3 +269,33 @@ Test(gpu_load_wrong, a_trainer_without_a_current_context_loads)
     holds(at[0], was);
     hearth_checkpoint_close(ckpt);
 }
+
+static void *goes_on(void *arg)
+{
+    pause_ms(2500);
+    fakegpu()->hold = 0;
+    return arg;
+}
+
+/* The first GPU has much to do before it copies, and the driver refuses the second one's copy. */
+Test(gpu_load_wrong, once_a_load_has_failed_its_targets_may_be_freed)
+{
+    struct hearth_checkpoint *ckpt = saved(0);
+    struct hearth_piece p[2] = { target("x", at[0]), target("y", at[1]) };
+    pthread_t thread;
+
+    must(hearth_load(ckpt, p, 2, 0, NULL, &err), err);
+    for (unsigned first = 0; first < 2 && !is_hip(); first++) { /* of the stream, or of none */
+        must(hearth_checkpoint_stream(ckpt, first ? fakegpu_stream() : NULL, &err), err);
+        fakegpu()->hold = 1;
+        must(pthread_create(&thread, NULL, goes_on, NULL));
+        fakegpu_refuse("cuStreamWaitEvent", 1, 999);
+        must_fail(hearth_load(ckpt, p, 2, 0, NULL, &err), HEARTH_EIO);
+        fakegpu_refuse(NULL, 0, 0);
+        clear(); /* the memory is another tensor's */
+        pthread_join(thread, NULL);
+        pause_ms(100);
+        holds(at[0], pattern);
+    }
+    hearth_checkpoint_close(ckpt);
+}
