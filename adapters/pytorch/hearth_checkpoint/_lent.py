@@ -197,9 +197,14 @@ def save_bytes(pieces: Sequence[Piece] | Pieces,
 
 
 class Save(Lent):
-    """A save being written, by one thread at a time."""
+    """A save being written, by one thread at a time.
+
+    copies  out of GPU memory, each until its wait() has returned: it holds the tensors, and so the
+            collector frees none of them before
+    """
 
     _closed = "the save is over: it was committed, given away or aborted"
+    copies: tuple[Any, ...] = ()
 
     def stage(self, pieces: Sequence[Piece] | Pieces) -> list[int]:
         """Copy tensors of the host in; the addresses where they lie now, readable and writable

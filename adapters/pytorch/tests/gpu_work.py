@@ -9,6 +9,7 @@ import gc
 import os
 import sys
 import time
+import weakref
 
 import fake_gpu
 import torch
@@ -22,7 +23,7 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
 from hearth_checkpoint import HearthError
 from hearth_checkpoint.torch import HearthReader, HearthWriter, async_save, before_step, leave
-from hearth_checkpoint.torch._rank_local import Reader
+from hearth_checkpoint.torch._rank_local import Reader, Stager
 from hearth_checkpoint.torch._whole import Saver, read
 
 COUNT = 300_000  # floats of a tensor: more than a chunk together with others
@@ -306,6 +307,33 @@ def a_save_that_is_withdrawn(gpu, base):
     until = time.monotonic() + 10
     while gpu._memory and time.monotonic() < until:
         gc.collect()
+        time.sleep(0.01)
+    assert not gpu._memory
+
+
+def a_save_that_the_collector_drops(gpu, base):
+    """It runs wherever objects are made, also where before_step() looks which saves there are."""
+    gpu.state.hold = 1
+    kept = Stager(base=base).stage(one(gpu)[0])
+    gc.disable()
+    dropped = Stager(base=base).stage(one(gpu)[0])
+    dropped["loop"] = dropped
+    del dropped
+    found = []
+
+    def collect(frame, *_):
+        if frame.f_code is weakref.WeakSet.__iter__.__code__:
+            sys.setprofile(None)
+            found.append(gc.collect())
+
+    sys.setprofile(collect)
+    before_step()
+    gc.enable()
+    assert found[0] and len(gpu._memory) == 2, "freed while it is being copied"
+    gpu.state.hold = 0
+    kept.wait()
+    until = time.monotonic() + 10
+    while gpu._memory and time.monotonic() < until:
         time.sleep(0.01)
     assert not gpu._memory
 

@@ -26,8 +26,8 @@ def driver(tmp_path_factory):
     pytest.param("a_kernel_after_staging_completion", marks=needs("experimental")),
     "a_save_after_the_kernels_before_it", "parts_on_several_streams", "no_call_waits_for_a_gpu",
     "through_the_buffers", "dtensors", "tensors_that_are_dropped", "a_save_that_is_withdrawn",
-    "inside_a_capture", "a_gpu_that_breaks", "into_another_process", "of_a_framework",
-    "loads", "the_memory_that_a_save_takes"])
+    "a_save_that_the_collector_drops", "inside_a_capture", "a_gpu_that_breaks",
+    "into_another_process", "of_a_framework", "loads", "the_memory_that_a_save_takes"])
 def test_gpu_memory(base, driver, what):
     ended = subprocess.run(
         [sys.executable, f"{HERE}/gpu_work.py", what, base], timeout=300, text=True,

@@ -123,6 +123,7 @@ class Copies:
         self.over = False
         with _lock:
             _under_way.add(self)
+            save.copies = *save.copies, self
 
     def fence(self) -> None:
         """What is enqueued in the current streams of their GPUs from here on runs after the
@@ -151,17 +152,14 @@ class Copies:
             self._error = error or self._error  # the first one names the piece
         with _lock:
             _under_way.discard(self)
+            self._save.copies = tuple(each for each in self._save.copies if each is not self)
         if self._error is not None:
             raise self._error
 
 
-    def is_of(self, save: Save) -> bool:
-        return self._save is save
-
-
 def abort(save: Save) -> None:
     """Give a save up. Does not wait: tensors that are being copied are held by a thread."""
-    copies = [each for each in _all() if each.is_of(save)]
+    copies = save.copies
     if not copies:
         save.abort()
         return
