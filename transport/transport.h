@@ -177,6 +177,7 @@ struct hth_transport_ops {
 struct hth_transport {
     const struct hth_transport_ops *ops;
     uint32_t conns_max; /* connections that may stand, of both directions; 0: as memory goes */
+    uint32_t dead_ms;   /* a session sets it: silent for so long a peer is lost; 0: not known */
 };
 
 /* The symbol `hth_transport_backend` that a backend module (hearth-tcp.so, hearth-ofi.so,
@@ -190,8 +191,8 @@ struct hth_transport_backend {
             struct hth_transport **out, struct hearth_error *err);
 };
 /* 2: reg() comes from any thread, once; 3: conns_max; 4: also; 5: key; 6: members(); 7:
- * pulled_crc(); 8: pulled_ms(); 9: struct hth_machine; 10: lanes */
-#define HTH_TRANSPORT_ABI 10u
+ * pulled_crc(); 8: pulled_ms(); 9: struct hth_machine; 10: lanes; 11: dead_ms */
+#define HTH_TRANSPORT_ABI 11u
 
 /* Loads a backend's module now, so that hth_transport_open() reads no file later. Errors:
  * HEARTH_ENOENT. */

@@ -49,7 +49,8 @@ static int nobody_is_lost(struct world *w)
     return 0;
 }
 
-/* arg: the link that is cut. By link 0 go messages, too. */
+/* arg: the link that is cut, and whether peers are lost sooner than the kernel finds that a link is
+ * dead. By link 0 go messages, too. */
 static int link_cut(struct world *w, const char *arg)
 {
     uint32_t cut = arg[0] == '1';
@@ -57,7 +58,7 @@ static int link_cut(struct world *w, const char *arg)
     int rc, said = 0;
 
     w->two_links = 1;
-    w->dead_ms = 5000; /* the default, as is stall_ms then */
+    w->dead_ms = arg[1] ? 2000 : 5000; /* 5000: the default, as is stall_ms then */
     w->kib = 8 * 1024;
     w->save_ms = 40000;
     TRY(world_begin(w, 3, 1, step));
@@ -87,4 +88,4 @@ static int link_cut(struct world *w, const char *arg)
 }
 
 const struct scenario scenarios_paths[] = { { "cut-link-0", link_cut, "0" },
-    { "cut-link-1", link_cut, "1" }, { 0 } };
+    { "cut-link-1", link_cut, "1" }, { "cut-link-0-dead-soon", link_cut, "0s" }, { 0 } };

@@ -279,6 +279,28 @@ Test(tcp_addresses, an_address_that_does_not_answer_has_a_second)
     sides_close();
 }
 
+/* Half of it may have passed before. */
+Test(tcp_addresses, an_address_that_does_not_answer_has_a_quarter_of_dead_ms)
+{
+    unsigned char blob[HTH_ADDR_MAX];
+    int dials[2], fd;
+
+    sides_open("127.0.0.1", "127.0.0.1");
+    puller.t->dead_ms = 2000;
+    fd = black_hole(dials);
+    must(puller.t->ops->connect(puller.t, blob, blob_of("127.0.0.9,127.0.0.1", blob), &conn, NULL));
+    puller.now_ms += 499;
+    both_turn();
+    cr_expect(zero(u32, conn_of(&puller)->greeting->path));
+    puller.now_ms += 1;
+    both_turn();
+    cr_expect(eq(u32, conn_of(&puller)->greeting->path, 1));
+    for (int i = 0; i < 2; i++)
+        close(dials[i]);
+    close(fd);
+    sides_close();
+}
+
 /* ---- bulk ---- */
 
 static void path_is(const struct hth_tcp_bulk *b, const char *from, const char *to)
@@ -337,6 +359,24 @@ Test(tcp_addresses, of_two_nodes_one_may_have_more_addresses)
     bulks_are(3);
     path_is(conn_of(&puller)->bulk[2], "127.0.0.3", "127.0.0.5");
     pull_all(8);
+    sides_close();
+}
+
+Test(tcp_addresses, messages_find_a_dead_path_in_half_of_dead_ms)
+{
+    static const unsigned dead_ms[] = { 0, 400, 2000, 5000 },
+                          silent_ms[] = { 2000, 500, 1000, 2000 };
+    unsigned is = 0;
+    socklen_t len = sizeof(is);
+
+    sides_open("127.0.0.1,127.0.0.2", "127.0.0.3,127.0.0.4");
+    for (size_t i = 0; i < sizeof(dead_ms) / sizeof(dead_ms[0]); i++) {
+        puller.t->dead_ms = dead_ms[i];
+        dial("127.0.0.1,127.0.0.2");
+        cr_assert(zero(int, getsockopt(conn_of(&puller)->messages.fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
+                                    &is, &len)));
+        cr_expect(eq(uint, is, silent_ms[i]));
+    }
     sides_close();
 }
 

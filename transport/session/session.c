@@ -75,6 +75,8 @@ void hth_session_times(
         s->opts.dead_ms = dead_ms;
     if (stall_ms)
         s->opts.stall_ms = stall_ms;
+    if (s->transport)
+        s->transport->dead_ms = s->opts.dead_ms;
 }
 
 void hth_session_attach(struct hth_session *s, struct hth_transport *transport)
@@ -83,6 +85,7 @@ void hth_session_attach(struct hth_session *s, struct hth_transport *transport)
     uint32_t most = transport->conns_max / 4 * 3;
 
     s->transport = transport;
+    transport->dead_ms = s->opts.dead_ms;
     s->opts.links_max = most && s->links_asked > most ? most : s->links_asked;
 }
 

@@ -42,7 +42,7 @@ void hth_tcp_conn_up(struct hth_tcp_conn *c)
     struct hth_transport_events *to = &c->t->events;
 
     c->state = HTH_TCP_UP;
-    hth_tcp_path_watch(c, c->messages.fd, HTH_TCP_SILENT_MESSAGES);
+    hth_tcp_path_watch(c, c->messages.fd, hth_tcp_silent_messages_ms(c->t));
     if (!c->dialled)
         c->path = hth_tcp_path_here(c->t, c->messages.fd);
     if (c->detail[0])

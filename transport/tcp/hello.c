@@ -121,13 +121,21 @@ static uint32_t path_next(const struct hth_tcp_conn *c)
     return best;
 }
 
-/* A path that is not the last has its part of connect_ms, and 1 s at most. */
+/* A dead path is found after half of dead_ms: the one behind it must answer in what is left. */
+static uint32_t path_ms(const struct hth_tcp *t)
+{
+    uint32_t quarter = t->base.dead_ms / 4;
+
+    return quarter && quarter < PATH_MS ? quarter : PATH_MS;
+}
+
+/* A path that is not the last has its part of connect_ms, and path_ms() at most. */
 static void conn_due(struct hth_tcp_conn *c)
 {
-    uint32_t wait = c->t->connect_ms / c->paths;
+    uint32_t wait = c->t->connect_ms / c->paths, most = path_ms(c->t);
 
-    if (c->paths > 1 && wait > PATH_MS && path_next(c) < c->paths)
-        wait = PATH_MS;
+    if (c->paths > 1 && wait > most && path_next(c) < c->paths)
+        wait = most;
     c->due_ms = hth_now_ms(&c->t->clock) + wait;
     if (c->due_ms < c->t->due_ms)
         c->t->due_ms = c->due_ms;

@@ -8,6 +8,8 @@
 #include <netinet/tcp.h>
 
 #define REDIAL_FIRST 1000u /* ms */
+#define SILENT_MOST  2000u /* ms without an acknowledgement of messages */
+#define SILENT_LEAST 500u  /* the kernel sends again after 200 */
 
 /* The only path of two nodes with one address each is no choice. */
 static int has_others(const struct hth_tcp_conn *c)
@@ -25,6 +27,13 @@ void hth_tcp_path_watch(const struct hth_tcp_conn *c, int fd, unsigned silent_ms
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &on, sizeof(on)); /* 1 s */
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &on, sizeof(on));
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+}
+
+unsigned hth_tcp_silent_messages_ms(const struct hth_tcp *t)
+{
+    unsigned half = t->base.dead_ms / 2;
+
+    return !half || half > SILENT_MOST ? SILENT_MOST : half < SILENT_LEAST ? SILENT_LEAST : half;
 }
 
 uint32_t hth_tcp_path_here(const struct hth_tcp *t, int fd)

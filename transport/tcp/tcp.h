@@ -381,9 +381,11 @@ uint32_t hth_tcp_path_here(const struct hth_tcp *t, int fd);           /* number
 void hth_tcp_path_failed(const struct hth_tcp_conn *c, uint32_t path); /* it is dialled last */
 void hth_tcp_messages_failed(const struct hth_tcp_conn *c, const char *why);
 void hth_tcp_redial_later(struct hth_tcp_conn *c);
-#define HTH_TCP_SILENT_MESSAGES 2000u  /* ms without an acknowledgement */
-#define HTH_TCP_SILENT_BULK     2500u  /* if nothing is sent, the kernel probes at 1, 2 and 3 s */
-#define HTH_TCP_REDIAL_LAST     60000u /* ms between dials of a path that has failed */
+/* Of the message socket: half of dead_ms, so that another path is up before the peer is lost, and
+ * 2 s at most. */
+unsigned hth_tcp_silent_messages_ms(const struct hth_tcp *t);
+#define HTH_TCP_SILENT_BULK 2500u  /* if nothing is sent, the kernel probes at 1, 2 and 3 s */
+#define HTH_TCP_REDIAL_LAST 60000u /* ms between dials of a path that has failed */
 
 /* ---- retire.c: bulk sockets that fail alone ---- */
 
