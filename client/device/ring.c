@@ -18,6 +18,7 @@ struct hth_ring {
     uint64_t filled, landed; /* buffers so far */
     struct hth_ring_buffer {
         void *event;
+        int unmarked; /* the event behind its copies was refused */
         struct hth_work *work;
         enum hth_device_way way;
         size_t count;
@@ -113,7 +114,7 @@ int hth_ring_take(struct hth_ring *ring, struct hth_ring_job *job, enum hth_devi
     return way == HTH_TO_DEVICE ? land(arg, way, b->part, b->count) : HEARTH_OK;
 }
 
-int hth_ring_send(struct hth_ring *ring, void *stream, int *out_sent, struct hearth_error *err)
+int hth_ring_send(struct hth_ring *ring, void *stream, struct hearth_error *err)
 {
     struct hth_ring_buffer *b = &ring->buffer[ring->filled % BUFFERS];
     size_t calls, bad;
@@ -122,9 +123,23 @@ int hth_ring_send(struct hth_ring *ring, void *stream, int *out_sent, struct hea
     rc = ring->driver->copy(stream, b->way, ring->copy, b->count, &calls, &bad, err);
     /* Where one was refused others may run, and use the buffer until the event is done. */
     recorded = ring->driver->record(b->event, stream, rc ? NULL : err);
-    *out_sent = !recorded;
-    ring->filled += (uint64_t)*out_sent;
+    b->unmarked = recorded != HEARTH_OK;
+    ring->filled++;
     return rc ? rc : recorded;
+}
+
+int hth_ring_is_unmarked(const struct hth_ring *ring)
+{
+    return ring->filled != ring->landed && ring->buffer[ring->landed % BUFFERS].unmarked;
+}
+
+int hth_ring_mark(struct hth_ring *ring, void *stream, struct hearth_error *err)
+{
+    struct hth_ring_buffer *b = &ring->buffer[ring->landed % BUFFERS];
+    int rc = ring->driver->record(b->event, stream, err);
+
+    b->unmarked = rc != HEARTH_OK;
+    return rc;
 }
 
 int hth_ring_look(
@@ -137,7 +152,7 @@ int hth_ring_look(
     if (ring->filled == ring->landed)
         return HEARTH_OK;
     *out_work = b->work;
-    return ring->driver->done(b->event, out_done, err);
+    return b->unmarked ? HEARTH_OK : ring->driver->done(b->event, out_done, err);
 }
 
 int hth_ring_land(struct hth_ring *ring, hth_land_fn *land, void *arg)

@@ -2,8 +2,8 @@
 /*
  * Two pinned buffers of 16 MiB for each device, for host memory that is not pinned: the copy engine
  * fills or empties one while threads move the contents of the other. All functions are called by
- * the thread of work.c; hth_ring_open() and hth_ring_send() between enter() and leave() of the
- * device.
+ * the thread of work.c; hth_ring_open(), hth_ring_send() and hth_ring_mark() between enter() and
+ * leave() of the device.
  *
  *     from a device    take ─► send ─► due: full    ─► land: into the slot ─► free
  *     to a device      take: out of the object ─► send ─► due: emptied ─► free
@@ -53,8 +53,11 @@ int hth_ring_has_room(const struct hth_ring *ring);
  * job is not at its end. 0 or HEARTH_ENOMEM, and the buffer is free. */
 int hth_ring_take(struct hth_ring *ring, struct hth_ring_job *job, enum hth_device_way way,
         hth_land_fn *land, void *arg);
-/* Enqueues its copies. *out_sent 1: the buffer is due some time, also where the call fails. */
-int hth_ring_send(struct hth_ring *ring, void *stream, int *out_sent, struct hearth_error *err);
+/* Enqueues its copies. The buffer is due some time, also where the call fails. */
+int hth_ring_send(struct hth_ring *ring, void *stream, struct hearth_error *err);
+/* 1: the event behind the copies of the buffer that is due was refused: mark it again. */
+int hth_ring_is_unmarked(const struct hth_ring *ring);
+int hth_ring_mark(struct hth_ring *ring, void *stream, struct hearth_error *err);
 /* *out_work: whose copies use the buffer that is due, and *out_done 1 if they are done. An error
  * that stays: they never will. No buffer is due: HEARTH_OK and NULL. */
 int hth_ring_look(

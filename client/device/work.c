@@ -197,7 +197,8 @@ static int ring_send(
 
     if (rc)
         return rc;
-    rc = hth_ring_send(gpu->ring, gpu->stream, out_sent, err);
+    rc = hth_ring_send(gpu->ring, gpu->stream, err);
+    *out_sent = 1;
     if (!rc)
         rc = gpu->driver->record(on->event, gpu->stream, err);
     gpu->driver->leave();
@@ -232,15 +233,30 @@ static void ring_fill_locked(struct hth_gpu *gpu)
         ring_pop_locked(gpu);
 }
 
+/* One more event of a buffer covers more copies than its own: it is done later at most. */
+static int ring_mark_again(struct hth_gpu *gpu, struct hearth_error *err)
+{
+    int rc = gpu->driver->enter(&gpu->at, err);
+
+    if (rc)
+        return rc;
+    rc = hth_ring_mark(gpu->ring, gpu->stream, err);
+    gpu->driver->leave();
+    return rc;
+}
+
 /* The buffer that is due, if its copies are done. The lock is dropped meanwhile. */
 static int ring_land_locked(struct hth_gpu *gpu)
 {
     struct hearth_error err = { 0 };
     struct hth_work *w;
-    int done, rc, moves, landed = HEARTH_OK;
+    int done, rc, moves, landed = HEARTH_OK, marked = HEARTH_OK;
 
     pthread_mutex_unlock(&here.lock);
+    if (hth_ring_is_unmarked(gpu->ring))
+        marked = ring_mark_again(gpu, &err);
     rc = hth_ring_look(gpu->ring, &w, &done, &err);
+    rc = marked ? marked : rc;
     pthread_mutex_lock(&here.lock);
     if (!w || (!rc && !done))
         return 0;

@@ -299,3 +299,42 @@ Test(gpu_load_wrong, once_a_load_has_failed_its_targets_may_be_freed)
     }
     hearth_checkpoint_close(ckpt);
 }
+
+static void *releases(void *arg)
+{
+    pause_ms(200);
+    fakegpu()->hold = 0;
+    return arg;
+}
+
+/* The copy of a save is under way, and the driver refuses the event behind it. */
+Test(gpu_load_wrong, a_buffer_that_a_copy_uses_is_not_taken_for_a_load)
+{
+    struct hearth_checkpoint *ckpt = saved(0);
+    struct hearth_piece x = target("x", at[0]), other = target("x", at[1]);
+    struct hearth_save *save;
+    pthread_t thread;
+
+    other.data = (void *)(uintptr_t)device_new(0, sizeof(pattern));
+    fakegpu_poke((uint64_t)(uintptr_t)other.from, pattern, sizeof(pattern));
+    hearth_checkpoint_close(ckpt);
+    hearth_close(r.h, HEARTH_KEEP);
+    r.opts.pin = HEARTH_PIN_NO;
+    must(hearth_open(&r.opts, &r.h, &err), err);
+    ckpt = rank_recover(r.h, 1);
+    for (unsigned after = 0; after < 4 && !is_hip(); after++) {
+        clear();
+        fakegpu()->hold = 1;
+        save = rank_begin(r.h, 2 + after, hearth_save_bytes(&other, 1, NULL, 0));
+        fakegpu_refuse("cuEventRecord", after, 999);
+        hearth_save_add(save, &other, 1, NULL);
+        pause_ms(50);
+        fakegpu_refuse(NULL, 0, 0);
+        hearth_save_abort(save);
+        must(pthread_create(&thread, NULL, releases, NULL));
+        must(hearth_load(ckpt, &x, 1, 0, NULL, &err), err);
+        pthread_join(thread, NULL);
+        holds(at[0], was);
+    }
+    hearth_checkpoint_close(ckpt);
+}
