@@ -53,7 +53,7 @@ static int differs(const struct hearth *h, const char *name, const char *asked, 
     char how[96];
 
     return hth_fail(err, HEARTH_EINVAL, 0,
-            "%s is '%.64s', but the engine that runs on this node (%s) was started with '%.64s': "
+            "%s is '%.192s', but the engine that runs on this node (%s) was started with '%.192s': "
             "%s, or open with what it has",
             name, asked, h->engine, has[0] ? has : "none", remedy(h, how, sizeof(how)));
 }

@@ -174,6 +174,9 @@ static const char *far_of(const struct hth_network *n, char *out, size_t len)
         snprintf(out, len,
                 "libfabric's provider %.40s goes by no IP address, so that it is on no loopback",
                 n->provider);
+    else if (hth_address_reach(n->bind) == HTH_REACH_NONE)
+        snprintf(out, len, "'%.80s' is no address, and no list of them all on or all off loopback",
+                n->bind);
     else
         snprintf(out, len, "%.*s is no loopback address", (int)strcspn(n->bind, ","), n->bind);
     return out;

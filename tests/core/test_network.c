@@ -177,3 +177,15 @@ Test(network, a_long_name_of_a_provider_is_cut)
     for (unsigned k = 0; k < 3; k++)
         cr_assert(lt(sz, strlen(text[k]), HTH_LEFT_OUT_TEXT - 1), "%s", text[k]);
 }
+
+Test(network, a_list_that_is_none_is_refused_as_such)
+{
+    const struct hth_network n = {
+        .bind = "127.0.0.1,10.0.0.1", .transport = "tcp", .provider = ""
+    };
+    struct hearth_error err = { 0 };
+
+    must_fail(hth_network_check(&n, &err), HEARTH_EINVAL);
+    cr_expect(
+            ne(ptr, strstr(err.text, "'127.0.0.1,10.0.0.1' is no address"), NULL), "%s", err.text);
+}
