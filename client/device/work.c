@@ -289,14 +289,14 @@ static int ring_may_fill_locked(const struct hth_gpu *gpu)
            !hth_pace_wait_us(gpu, job);
 }
 
-/* While the first job waits for its time, the next one without a limit goes before it. */
+/* While the first job waits for its time, the next one that waits for none goes before it. */
 static void ring_overtake_locked(struct hth_gpu *gpu)
 {
     struct hth_ring_job *before = gpu->first, *job;
 
     if (!before || !hth_pace_wait_us(gpu, before))
         return;
-    while ((job = before->next) && job->work->owner.mib_s)
+    while ((job = before->next) && job->work->owner.mib_s && !work_is_stopped(job->work))
         before = job;
     if (!job)
         return;
