@@ -40,6 +40,7 @@ static void lost_beyond(struct world *w)
     world_say(w, "step %llu is lost beyond redundancy", (unsigned long long)w->newest.id.step);
     w->newest = (struct known_save){ 0 };
     w->beyond = 1;
+    past_lost(w);
 }
 
 /* A decision counts from the moment it is on record, whether or not a rank has received it.
@@ -168,6 +169,7 @@ void check_gone(struct world *w, struct known_save before)
             (unsigned long long)w->newest.id.step, (unsigned long long)before.id.step);
     w->newest = before;
     w->gone = 1;
+    past_lost(w);
     check_beyond(w);
 }
 

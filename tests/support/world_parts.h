@@ -284,6 +284,7 @@ int table_heard(struct rank_state *r, const struct letter *l);
 struct world_past *past_open(void);
 void past_close(struct world_past *past);
 void past_begun(const struct rank_state *r); /* it has a slot for r->save */
+void past_lost(const struct world *w);       /* beyond redundancy: earlier decisions are given up */
 void past_decided(struct machine *x, const struct hth_save_id *keep, uint32_t saves);
 void past_heard(const struct rank_state *r, const struct hth_local_event *e); /* of r->save */
 void past_judge(struct machine *x); /* all that its engine remembers */

@@ -21,7 +21,7 @@ struct noted {
 
 struct decision { /* PROTECTED, by some coordinator's record */
     struct hth_save_id id;
-    int own; /* in the epoch that it was begun in; else a recovery had chosen it */
+    int own; /* in the epoch that it was begun in; else a recovery had chosen it, or it is lost */
 };
 
 struct world_past {
@@ -74,6 +74,12 @@ void past_decided(struct machine *x, const struct hth_save_id *keep, uint32_t sa
             abort();
         past->decided[past->decisions++] = (struct decision){ keep[i], own };
     }
+}
+
+void past_lost(const struct world *w)
+{
+    for (size_t i = 0; i < w->notes->decisions; i++)
+        w->notes->decided[i].own = 0;
 }
 
 static struct noted *past_find(
@@ -145,7 +151,8 @@ static void past_judge_reports(const struct machine *x, const struct history_sav
         past_wrong(x, s, "PROTECTED, and not that all nodes were done");
 }
 
-/* An engine that is left behind in an epoch may cancel there what a recovery has chosen. */
+/* An engine that is left behind in an epoch may cancel there what a recovery has chosen. Where the
+ * user accepts a loss, a later epoch may cancel what is left of saves before it. */
 static void past_judge_end(const struct machine *x, const struct history_save *s)
 {
     const struct decision *decided = past_decision(x->world->notes, s->id);
