@@ -188,6 +188,9 @@ class Gpu:
     def contiguous(self, tensor: torch.Tensor) -> torch.Tensor:
         return self.tensor(self.read(tensor).contiguous(), self.index(tensor))
 
+    def on_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self.read(tensor)
+
     def current_stream(self, gpu: int) -> Stream:
         return self.current[gpu]
 
@@ -204,7 +207,7 @@ class Gpu:
 def start() -> Gpu:
     """Of the process, with the driver that FAKE_GPU names."""
     gpu = Gpu(os.environ["FAKE_GPU"])
-    for name in ("is_gpu", "index", "contiguous", "current_stream", "default_stream", "new_stream",
-                 "is_capturing"):
+    for name in ("is_gpu", "index", "contiguous", "on_host", "current_stream", "default_stream",
+                 "new_stream", "is_capturing"):
         setattr(_gpu, name, getattr(gpu, name))
     return gpu

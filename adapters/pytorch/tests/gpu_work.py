@@ -416,6 +416,21 @@ def of_a_framework(gpu, base):
     saver.close()
 
 
+def a_job_that_is_off(gpu, base):
+    """What is staged can be read, though nothing of it is saved."""
+    host = torch.arange(1000.0)
+    stager = Stager(base=base, off=True)
+    for _ in range(2):
+        staged = stager.stage({"w": gpu.tensor(host), "h": host.clone()})
+        assert torch.equal(staged["w"], host) and torch.equal(staged["h"], host)
+        staged = None
+    stager.close()
+    writer = HearthWriter(base, off=True)
+    for _ in range(2):
+        state = writer.stage({"w": gpu.tensor(host), "h": host.clone()})
+        assert torch.equal(state["w"], host) and torch.equal(state["h"], host)
+
+
 def loads(gpu, base):
     """Into GPU memory, behind what the current streams have, by either kind of reader."""
     gpu.own_streams()

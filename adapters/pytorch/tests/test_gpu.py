@@ -27,7 +27,8 @@ def driver(tmp_path_factory):
     "a_save_after_the_kernels_before_it", "parts_on_several_streams", "no_call_waits_for_a_gpu",
     "through_the_buffers", "dtensors", "tensors_that_are_dropped", "a_save_that_is_withdrawn",
     "a_save_that_the_collector_drops", "inside_a_capture", "a_gpu_that_breaks",
-    "into_another_process", "of_a_framework", "loads", "the_memory_that_a_save_takes"])
+    "into_another_process", "of_a_framework", "a_job_that_is_off", "loads",
+    "the_memory_that_a_save_takes"])
 def test_gpu_memory(base, driver, what):
     ended = subprocess.run(
         [sys.executable, f"{HERE}/gpu_work.py", what, base], timeout=300, text=True,

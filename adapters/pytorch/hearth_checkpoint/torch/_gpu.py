@@ -22,6 +22,11 @@ def contiguous(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.contiguous()
 
 
+def on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy in host memory, made after what is in the current stream."""
+    return tensor.cpu()
+
+
 def current_stream(gpu: int) -> torch.cuda.Stream:
     return torch.cuda.current_stream(gpu)
 

@@ -361,6 +361,13 @@ Begin = Callable[[int, "list[torch.Tensor]"], Save]
 Kinds = Iterable["tuple[torch.dtype, tuple[int, ...]]"]
 
 
+def on_host(sources: Iterable[Source]) -> list[Source]:
+    """For a job that is off: the library copies nothing of GPU memory then, and the state that is
+    staged can be read all the same."""
+    return [source._replace(tensor=_gpu.on_host(source.tensor)) if _gpu.is_gpu(source.tensor)
+            else source for source in sources]
+
+
 def copy_in(save: Save, pieces: Pieces, gpu: list[torch.Tensor],
             kinds: Kinds) -> tuple[list[int], Copies | None]:
     """Copy the pieces in; the addresses of the copies.
@@ -380,17 +387,21 @@ def copy_in(save: Save, pieces: Pieces, gpu: list[torch.Tensor],
             for (offset, length), (dtype, shape) in zip(save.places()[before:], kinds)], copies
 
 
-def stage(layouts: Layouts, state: Any, *, begin: Begin, path: Path = ()) -> StagedCopy:
+def stage(layouts: Layouts, state: Any, *, begin: Begin, path: Path = (),
+          off: bool = False) -> StagedCopy:
     """Copy a state into a new object of a save. What lies in GPU memory is copied beside training.
 
     begin  makes it, of that many bytes and for these tensors in GPU memory
     path   in front of the names of what is in it
+    off    the job is: on_host()
     """
-    again = layouts.taken(state, path)
+    again = None if off else layouts.taken(state, path)
     if again is not None:
         return _stage_again(*again, begin)
     walk = _Walk(layouts.shards)
     walk.note(state, path)
+    if off:
+        walk.sources = on_host(walk.sources)
     pieces = Pieces(pieces_of(walk.sources))
     room, nbytes = _room(walk.leaves, walk.size), save_bytes(pieces)
     gpu = on_gpus(source.tensor for source in walk.sources)

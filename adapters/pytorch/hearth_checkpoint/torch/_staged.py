@@ -96,6 +96,8 @@ def stage(job: Job, state: Any, rank: int, shards: _stage.ShardOffsets, wait_s: 
     try:
         call.join(parts or (), step, ranks)
         skeleton = Skeleton(state, shards, call.part)
+        if job.off:
+            skeleton.sources = _stage.on_host(skeleton.sources)
         pieces = Pieces(_stage.pieces_of(
             source._replace(path=(*call.path, *source.path)) for source in skeleton.sources))
         kinds = [(source.tensor.dtype, source.tensor.shape) for source in skeleton.sources]

@@ -298,7 +298,7 @@ class HearthWriter(StorageWriter):
 
         with call.whole.lock:
             current.staged = _stage.stage(
-                self._layouts, state, begin=begin, path=call.path)
+                self._layouts, state, begin=begin, path=call.path, off=job.off)
             call.span = current.staged.save.data()
 
     def _call_of(self, current: DcpSave, part: str | None, step: int | None) -> _parts.PartCall:
