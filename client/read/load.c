@@ -237,15 +237,7 @@ struct load {
 static int load_where(
         struct load *l, const struct hth_laid *laid, size_t i, struct hearth_error *err)
 {
-    const struct hearth_piece *p = laid->piece;
-    struct hth_memory m = { .at = p->data,
-        .memory = p->memory,
-        .elem = hearth_dtype_bytes((enum hearth_dtype)p->dtype),
-        .ndim = p->ndim,
-        .shape = p->shape,
-        .strides = p->strides,
-        .key = p->key,
-        .key_len = p->key_len };
+    struct hth_memory m = hth_memory_of(laid->piece);
 
     return laid->payload ? hth_to_where(&l->to, &m, &l->gpu[i], err) : HEARTH_OK;
 }

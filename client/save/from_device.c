@@ -19,22 +19,10 @@ void hth_from_begin(struct hearth_save *s)
     hth_devices_find(&s->scratch.from.devices);
 }
 
-static struct hth_memory from_memory(const struct hearth_piece *p)
-{
-    return (struct hth_memory){ .at = p->from,
-        .memory = p->memory,
-        .elem = hearth_dtype_bytes((enum hearth_dtype)p->dtype),
-        .ndim = p->ndim,
-        .shape = p->shape,
-        .strides = p->strides,
-        .key = p->key,
-        .key_len = p->key_len };
-}
-
 int hth_from_where(struct hearth_save *s, const struct hth_laid *laid, struct hth_device_at *out,
         struct hearth_error *err)
 {
-    struct hth_memory m = from_memory(laid->piece);
+    struct hth_memory m = hth_memory_of(laid->piece);
 
     return laid->payload ? hth_devices_at(&s->scratch.from.devices, &m, out, err) : 0;
 }
@@ -96,7 +84,7 @@ int hth_from_note(struct hearth_save *s, const struct hth_laid *laid,
         const struct hth_device_at *at, void *dst, struct hearth_error *err)
 {
     struct hth_from_list *list = &s->scratch.from;
-    struct hth_memory m = from_memory(laid->piece);
+    struct hth_memory m = hth_memory_of(laid->piece);
     struct hth_gpu *gpu;
     int rc = hth_devices_use(&list->devices, s->h, &m, at, &gpu, err);
 

@@ -12,6 +12,18 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+struct hth_memory hth_memory_of(const struct hearth_piece *p)
+{
+    return (struct hth_memory){ .at = p->from,
+        .memory = p->memory,
+        .elem = hearth_dtype_bytes((enum hearth_dtype)p->dtype),
+        .ndim = p->ndim,
+        .shape = p->shape,
+        .strides = p->strides,
+        .key = p->key,
+        .key_len = p->key_len };
+}
+
 void hth_devices_find(struct hth_devices *out)
 {
     out->driver = NULL;

@@ -23,6 +23,8 @@ struct hth_memory {
     size_t key_len;
 };
 
+struct hth_memory hth_memory_of(const struct hearth_piece *p);
+
 /* 1: it lies in GPU memory, at *out; 0: it does not; an error names the key. */
 int hth_devices_at(const struct hth_devices *d, const struct hth_memory *m,
         struct hth_device_at *out, struct hearth_error *err);

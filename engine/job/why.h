@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What happened to the last saves and recoveries: noted, logged in a line each, and HISTORY. */
+/* The last saves and recoveries: their moments noted, logged in a line each, and HISTORY. */
 #ifndef HEARTH_ENGINE_WHY_H
 #define HEARTH_ENGINE_WHY_H
 
@@ -9,7 +9,7 @@ struct hth_happened;
 struct hth_node;
 
 void why_moment(struct hth_node *n, struct hth_save_id save, const struct hth_happened *happened);
-/* What has not ended will not: a new epoch begins, or the job was dropped. */
+/* Saves that have not ended will not: a new epoch begins, or the job was dropped. */
 void why_over(struct hth_node *n, const char *why);
 
 void why_recovery_begin(struct hth_node *n); /* a rank asks, or a node's inventory has come */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What happened to the last saves and recoveries, as this engine has seen it, in memory of a fixed
+ * The last saves and recoveries, as this engine has seen them, in memory of a fixed
  * size. The engine's end loses it. Times are milliseconds of the clock that never goes back, since
  * the engine first had news of the save; only `wall_ms` is of the wall clock.
  *
@@ -61,7 +61,7 @@ void history_close(struct history *h);
 /* Notes it; name: of the node of a report, else NULL. Returns the save when this ended it. */
 const struct history_save *history_moment(struct history *h, struct hth_save_id save,
         const struct hth_happened *happened, const char *name, uint64_t now_ms, uint64_t wall_ms);
-/* What has not ended by now will not: its outcome is unknown, for that reason. */
+/* A save that has not ended by now will not: its outcome is unknown, for that reason. */
 void history_over(struct history *h, const char *why, uint64_t now_ms);
 
 /* Changes nothing while one runs. */

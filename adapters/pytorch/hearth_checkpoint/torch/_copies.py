@@ -126,7 +126,7 @@ class Copies:
             save.copies = *save.copies, self
 
     def fence(self) -> None:
-        """What is enqueued in the current streams of their GPUs from here on runs after the
+        """Work enqueued in the current streams of their GPUs from here on runs after the
         copies. If that cannot be had the save fails, in wait(). In any thread."""
         with self._lock:  # wait() does not return meanwhile: its thread would commit
             if self.over or not self._fences:
@@ -180,7 +180,7 @@ def _all() -> list[Copies]:
 
 def before_step() -> None:
     """Call it before anything changes tensors of a save that was begun with overlap=True: the
-    optimizer's step, mostly. What is enqueued in the current streams from here on runs after the
+    optimizer's step, mostly. Work enqueued in the current streams from here on runs after the
     copies of all saves on their way, so these have the values from before.
 
     No thread waits for a GPU, except while copies go through the library's two pinned buffers: in

@@ -90,8 +90,8 @@ class DcpSave:
         return self.call is not None and self.call.is_over()
 
     def copied(self) -> None:
-        """Wait until nothing is being copied out of GPU memory any more. What went wrong there is
-        its error, for all ranks to hear of it."""
+        """Wait until nothing is being copied out of GPU memory any more. A copy that fails
+        fails the save, on all ranks."""
         copies = None if self.staged is None else self.staged.copies
         if copies is None or self.error is not None:
             return

@@ -104,8 +104,8 @@ class Stager:
             self._path_base = _jobs.resolve(whole, None, None)[0]
 
     def stage(self, state_dict: Any, **kwargs: Any) -> StagedObject:
-        """The copy. Keywords are the writer's hooks' and are ignored here. What is enqueued in the
-        current streams from here on runs after the copies out of GPU memory."""
+        """The copy. Keywords are the writer's hooks' and are ignored here. Work that is enqueued
+        in the current streams from here on runs after the copies out of GPU memory."""
         self.close()
         job = self._job or _job_of(
             None, _jobs.base_of(self._base or self._path_base), self._opts)

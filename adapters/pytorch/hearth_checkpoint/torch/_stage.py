@@ -389,7 +389,7 @@ def copy_in(save: Save, pieces: Pieces, gpu: list[torch.Tensor],
 
 def stage(layouts: Layouts, state: Any, *, begin: Begin, path: Path = (),
           off: bool = False) -> StagedCopy:
-    """Copy a state into a new object of a save. What lies in GPU memory is copied beside training.
+    """Copy a state into a new object of a save. Tensors in GPU memory are copied beside training.
 
     begin  makes it, of that many bytes and for these tensors in GPU memory
     path   in front of the names of what is in it
