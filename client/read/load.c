@@ -287,7 +287,7 @@ static int load_all(struct hearth_checkpoint *c, const struct hearth_piece *piec
     struct load l = { .c = c, .pieces = pieces, .count = count };
     int rc;
 
-    if (!(l.gpu = calloc(count + 1, sizeof(*l.gpu))))
+    if (!(l.gpu = calloc(count + 1, sizeof(struct hth_gpu *))))
         return hth_fail(err, HEARTH_ENOMEM, 0, "no memory to load");
     hth_to_begin(&l.to, c);
     rc = load_lay_all(&l, report, err);

@@ -83,10 +83,11 @@ Test(gpu_load_pins, an_object_is_pinned_once_for_all_checkpoints_of_it_until_the
 Test(gpu_load_pins,
         a_pinned_object_is_copied_without_the_buffers_and_held_until_the_copies_are_done)
 {
-    struct hearth_checkpoint *ckpt = saved(1);
+    struct hearth_checkpoint *ckpt;
 
     if (!pins_reads())
         return;
+    ckpt = saved(1);
     load(ckpt);
     holds();
     await_registered(2);
@@ -106,13 +107,14 @@ Test(gpu_load_pins,
 Test(gpu_load_pins,
         an_object_that_the_driver_does_not_pin_is_one_warning_and_goes_through_the_buffers)
 {
-    struct hearth_checkpoint *ckpt = saved(1);
+    struct hearth_checkpoint *ckpt;
     char text[1000];
     uint32_t level;
     int found = 0;
 
     if (!pins_reads())
         return;
+    ckpt = saved(1);
     fakegpu_refuse("cuMemHostRegister_v2", 0, 801);
     for (int i = 0; i < 2; i++) {
         load(ckpt);
