@@ -21,6 +21,9 @@
 static void client_gone(struct fake_engine *f, struct client *c)
 {
     close(c->fd);
+    for (int i = 0; i < LEASES; i++)
+        if (f->lease[i].client == c)
+            f->lease[i].id = 0;
     memset(c, 0, sizeof(*c));
     c->fd = -1;
     f->counts.clients--;

@@ -60,7 +60,11 @@ struct fake_engine {
     struct client *client; /* [CLIENTS] */
     struct slot slot[SLOTS];
     struct save save[SAVES];
-    uint64_t lease[LEASES];
+    struct lease {
+        uint64_t id; /* 0: free */
+        const struct client *client;
+        int slot; /* not lent again before it goes */
+    } lease[LEASES];
     uint64_t epoch, nonce, tokens, leases;
     int recovered, remote, without_sums, flip, cut, forge;
     uint32_t strong, runs;

@@ -160,6 +160,14 @@ int fake_save_of_step(struct fake_engine *f, const struct client *c, uint64_t st
     return spare;
 }
 
+static int slot_is_leased(const struct fake_engine *f, int slot)
+{
+    for (int i = 0; i < LEASES; i++)
+        if (f->lease[i].id && f->lease[i].slot == slot)
+            return 1;
+    return 0;
+}
+
 int fake_take_slot(struct fake_engine *f, uint64_t bytes)
 {
     uint64_t cap = (bytes + (2u << 20) - 1) / (2u << 20) * (2u << 20);
@@ -167,7 +175,7 @@ int fake_take_slot(struct fake_engine *f, uint64_t bytes)
     for (int i = 0; i < SLOTS; i++) {
         struct slot *s = &f->slot[i];
 
-        if (s->fd >= 0 && (s->busy || s->cap < bytes))
+        if (s->fd >= 0 && (s->busy || s->cap < bytes || slot_is_leased(f, i)))
             continue;
         if (s->fd < 0) {
             s->fd = memfd_create("fake-slot", MFD_CLOEXEC);

@@ -408,6 +408,11 @@ void fake_answer_map(struct fake_engine *f, struct client *c, const struct hth_l
     }
     a.lease = ++f->leases;
     f->counts.leases++;
+    for (int i = 0; i < LEASES; i++)
+        if (!f->lease[i].id) {
+            f->lease[i] = (struct lease){ a.lease, c, o->slot };
+            break;
+        }
     a.slot = (uint64_t)o->slot;
     a.generation = f->slot[o->slot].generation;
     a.capacity = f->slot[o->slot].cap;
@@ -558,6 +563,9 @@ void fake_answer(struct fake_engine *f, struct client *c, const void *msg, int f
         break;
     case HTH_LOCAL_UNMAP:
         f->counts.leases--;
+        for (int i = 0; i < LEASES; i++)
+            if (f->lease[i].id == ((const struct hth_local_unmap *)msg)->lease)
+                f->lease[i].id = 0;
         fake_put_ok(c, m->request);
         break;
     case HTH_LOCAL_RANGE:
