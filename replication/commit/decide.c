@@ -144,7 +144,11 @@ static int decide_protected(struct hth_commit *c, const struct tally *t, int deg
     if (id.epoch == next.epoch && id.nonce == next.nonce)
         next.decided = id;
     decide_prune(&next);
-    return head_append(c, &next, NULL) == HEARTH_OK;
+    if (head_append(c, &next, NULL))
+        return 0;
+    hth_say(&c->ctx->log, HEARTH_LOG_DEBUG, "protected", HTH_SAVE "%s", HTH_SAVE_ARGS(id),
+            degraded ? " (degraded)" : "");
+    return 1;
 }
 
 /* Makes room for one more name. No node can have promised a save without a manifest, so its name is
