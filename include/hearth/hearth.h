@@ -107,7 +107,7 @@ HEARTH_API int hearth_recover(struct hearth *h, const struct hearth_recover_opts
  *          HEARTH_EUNSUPPORTED  a graph is being captured in the stream of the copies to a GPU
  *          HEARTH_EIO, ...  a copy to a GPU has failed: key, GPU and the driver's number
  *          All keys and boxes are looked up first: where one is missing or does not match, nothing
- *          was written. What fails later, on the way from another node or to a GPU, may leave
+ *          was written. A failure after that, on the way from another node or to a GPU, may leave
  *          targets partly written.
  * GPU memory  `data` may lie there (HEARTH_CUDA, or the driver says so), with any strides. Bytes
  *          are verified before they are copied to it. The copies start after what is in the default

@@ -81,7 +81,7 @@ HEARTH_API int hearth_checkpoint_id(
  *
  * Waits    This call for nothing. Those that load until the last bytes that are not pinned are in
  *          the two buffers of 16 MiB of their GPU, or with NULL until all have arrived, at most
- *          opts.save_ms. One that fails waits for its copies that are enqueued, likewise: after any
+ *          opts.save_ms. A failed load waits for its copies that are enqueued, likewise: after any
  *          error but HEARTH_ETIMEOUT nothing is written any more.
  * Errors   of the calls that load:
  *          HEARTH_ETIMEOUT      the copies were not that far in opts.save_ms

@@ -15,7 +15,7 @@
 
 struct hth_commit;
 
-/* What has happened to a save that was undecided until then, for a record of it. NODE_...: at the
+/* A moment of a save that was undecided until then, for a record of it. NODE_...: at the
  * coordinator, which has received that fact of a node. The same may be reported again. */
 enum hth_moment {
     HTH_MOMENT_BEGUN,     /* a rank of this node has begun it */

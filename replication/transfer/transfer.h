@@ -101,7 +101,7 @@ const unsigned char *hth_fetch_bytes(struct hth_fetch *fetch);
 int hth_fetch_sum(const struct hth_fetch *fetch, uint32_t *out);
 struct hth_slot *hth_fetch_slot(struct hth_fetch *fetch);
 void hth_fetch_release(struct hth_fetch *fetch);
-/* What has moved between this node and another in this epoch. */
+/* Bytes and pulls between this node and another in this epoch. */
 struct hth_tally_node {
     uint32_t node;
     uint64_t bytes, pulls;       /* from the node, in pieces that count or were wrong */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Loads into GPU memory, over a driver of the tests' own: its device memory cannot be read by the
- * processor. What a target has to hold is computed here, from coordinates alone.
+ * processor. The expected bytes are computed here, from coordinates alone.
  */
 #include "gpu_load_rig.h"
 

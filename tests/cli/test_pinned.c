@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What of GPU memory's way into a slot is pinned, as `hearth ls` shows it of a running job. */
+/* `hearth ls` shows of a running job which memory GPUs copy into is pinned. */
 #include "command.h"
 
 #include "engines.h"

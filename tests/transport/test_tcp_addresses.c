@@ -98,7 +98,7 @@ static void pull_all(int count)
 
 /* ---- blobs ---- */
 
-/* What engines of protocol 7 write and read. */
+/* The blob that engines of protocol 7 write and read. */
 Test(tcp_addresses, one_address_is_the_blob_of_old)
 {
     static const unsigned char old[] = { 1, 4, 0x67, 0x12, 10, 0, 0, 7 };
