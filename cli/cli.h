@@ -212,7 +212,7 @@ int job_check(int job, const char *path, struct hearth_error *err);
 /* The save's, of this job. Errors: as read_small(), and the decoder's. */
 int manifest_of(int job, struct hth_save_id id, struct hth_manifest *out, struct hearth_error *err);
 
-/* ---- status.c ---- */
+/* ---- ask.c ---- */
 
 /* The status (JSON) that a running engine reports, within 2 s; NULL: no engine answers.
  * malloc'ed. */
