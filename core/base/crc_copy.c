@@ -115,8 +115,8 @@ __attribute__((target("sse4.2,pclmul"))) static uint32_t copy_steps_128(uint32_t
     for (size_t at = step; at < len; at += step) {
         const char *ahead = fetch_from(from, at, len, next);
 
-        _mm_prefetch(ahead, _MM_HINT_NTA);
-        _mm_prefetch(ahead + LINE, _MM_HINT_NTA);
+        _mm_prefetch(ahead, _MM_HINT_T0);
+        _mm_prefetch(ahead + LINE, _MM_HINT_T0);
         EACH_SUM(NEXT_128)
     }
     const __m128i sum[SUMS] = ALL_SUMS;
@@ -147,10 +147,10 @@ __attribute__((target("avx2,sse4.2,pclmul,vpclmulqdq"))) static uint32_t copy_st
     for (size_t at = step; at < len; at += step) {
         const char *ahead = fetch_from(from, at, len, next);
 
-        _mm_prefetch(ahead, _MM_HINT_NTA);
-        _mm_prefetch(ahead + LINE, _MM_HINT_NTA);
-        _mm_prefetch(ahead + 2 * LINE, _MM_HINT_NTA);
-        _mm_prefetch(ahead + 3 * LINE, _MM_HINT_NTA);
+        _mm_prefetch(ahead, _MM_HINT_T0);
+        _mm_prefetch(ahead + LINE, _MM_HINT_T0);
+        _mm_prefetch(ahead + 2 * LINE, _MM_HINT_T0);
+        _mm_prefetch(ahead + 3 * LINE, _MM_HINT_T0);
         EACH_SUM(NEXT_256)
     }
     const __m256i sum[SUMS] = ALL_SUMS;
@@ -190,7 +190,7 @@ static void put_lines(
 
     next = next ? next : from + len;
     for (size_t at = 0; at < len && at + len < AHEAD; at += LINE)
-        _mm_prefetch((const char *)next + at, _MM_HINT_NTA);
+        _mm_prefetch((const char *)next + at, _MM_HINT_T0);
     if (s->end && len) {
         n = line_put(s, from, len);
         from += n;
