@@ -5,6 +5,7 @@
  *     its root          all of Hearth's work there; no links, fifos and devices are made, nothing is run
  *     /proc, /sys       read: room in memory and cgroups, its own descriptors, cards
  *     /dev/null         in the place of a descriptor that it lacks
+ *     of --log /PATH    written: files of its folder, since the one it names may be renamed
  *
  * The engine checks the key file every 2 s, and by then it may be another file: another process
  * opens it (key_reader.c). libfabric and UCX open devices, libraries and files of others as they
@@ -17,6 +18,7 @@
 #include "core/base/auth.h"
 #include "core/base/libcrypto.h"
 #include "core/store/store_tmpfs.h"
+#include "engine/driver/log.h"
 #include "transport/transport.h"
 
 #include <errno.h>
@@ -45,14 +47,30 @@ static int confine_allow_account(int set)
     return hth_store_tmpfs_account(path) ? ruleset_allow(set, path, READ_WRITE) : 0;
 }
 
-static int confine_rules(int set, uint64_t known, const char *root)
+static int confine_allow_logs(int set, const char *to)
+{
+    char word[HTH_LOGS_PATH + 8], *end;
+
+    while (hth_logs_next(&to, word)) {
+        if (!hth_logs_path(word))
+            continue;
+        end = strrchr(word, '/');
+        end[end == word] = '\0';
+        if (ruleset_allow(set, word, LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_MAKE_REG))
+            return -1;
+    }
+    return 0;
+}
+
+static int confine_rules(int set, uint64_t known, const struct hth_config *c)
 {
     uint64_t never = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_MAKE_CHAR |
                      LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO |
                      LANDLOCK_ACCESS_FS_MAKE_SYM | RULESET_IOCTL;
 
-    if (ruleset_allow(set, root, known & ~never) || confine_allow_account(set) ||
-            ruleset_allow(set, "/proc", READ_ALL) || ruleset_allow(set, "/sys", READ_ALL))
+    if (ruleset_allow(set, c->root, known & ~never) || confine_allow_account(set) ||
+            confine_allow_logs(set, c->engine_log) || ruleset_allow(set, "/proc", READ_ALL) ||
+            ruleset_allow(set, "/sys", READ_ALL))
         return -1;
     return ruleset_allow(set, "/dev/null", READ_WRITE | (known & RULESET_TRUNCATE));
 }
@@ -91,7 +109,7 @@ static void confine_prepare(
     int by_name = c->key_file[0] && hth_key_fd(c->key_file) < 0, e;
 
     own->set = ruleset_make(version, 0);
-    if (own->set < 0 || confine_rules(own->set, ruleset_files(version), c->root)) {
+    if (own->set < 0 || confine_rules(own->set, ruleset_files(version), c)) {
         snprintf(offer->against, sizeof(offer->against), "Landlock: %s", strerrordesc_np(errno));
         return;
     }
@@ -104,9 +122,10 @@ static void confine_prepare(
     offer->confine = confine_thread;
     offer->open_key = by_name ? confine_open_key : NULL;
     snprintf(offer->to, sizeof(offer->to),
-            "nothing but its root and the account of memory in /dev/shm, and read /proc and /sys%s "
-            "(Landlock, version %d)",
-            by_name ? "; hearthd-key opens the key file" : "", version);
+            "nothing but its root and the account of memory in /dev/shm, and read /proc and "
+            "/sys%s%s (Landlock, version %d)",
+            by_name ? "; hearthd-key opens the key file" : "",
+            strchr(c->engine_log, '/') ? "; it writes its log's folder" : "", version);
 }
 
 /* Empty: nothing is known against it. */

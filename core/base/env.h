@@ -45,14 +45,32 @@ struct hth_content {
     void (*end)(struct hth_content *content); /* any thread */
 };
 
+/* What a log reports of itself. Counts are since the engine's start. */
+struct hth_log_state {
+    enum hearth_log_level level; /* lines up to it are kept; 0: not known */
+    uint64_t lost;               /* lines that a file of the log does not have */
+    uint64_t lost_now;           /* of these, since a line was written last; 0: lines are kept */
+    int why;                     /* errno of the newest of them */
+    uint64_t held_back;          /* warnings and errors above the system log's limit */
+    uint64_t unsent;             /* that the system log did not take: it is missing, or behind */
+};
+
 struct hth_log {
     hearth_log_fn *emit; /* NULL: silence */
     void *self;
+    void (*state)(void *self, struct hth_log_state *out);       /* NULL: nothing is known */
+    void (*set_level)(void *self, enum hearth_log_level level); /* NULL: it has none */
 };
 
 /* One line to the sink. */
 void hth_say(const struct hth_log *log, enum hearth_log_level level, const char *event,
         const char *fmt, ...) HTH_PRINTF(4, 5);
+
+/* Any thread. Where the log knows nothing, all is 0. */
+void hth_log_state(const struct hth_log *log, struct hth_log_state *out);
+/* "error" to "trace"; and the level of such a word, 0: there is none. */
+const char *hth_log_level_word(enum hearth_log_level level);
+enum hearth_log_level hth_log_level_of(const char *word);
 
 /* A named point in the code where a test may stop the process (`chunk`, `promise`, ...). The
  * engine hands in a function only when a test names a point; NULL: nothing happens. */

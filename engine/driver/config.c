@@ -6,6 +6,8 @@
  */
 #include "config.h"
 
+#include "log.h"
+
 #include "core/base/options.h"
 #include "core/base/sha256.h"
 #include <errno.h>
@@ -190,7 +192,11 @@ static int config_check_rest(const struct hth_config *c, struct hearth_error *er
         return hth_fail(err, HEARTH_EINVAL, 0,
                 "--dead-ms is %u: give it at least two heartbeats (--heartbeat-ms is %u)", dead,
                 heartbeat);
-    return HEARTH_OK;
+    if (c->detach && strstr(c->engine_log, "stderr"))
+        return hth_fail(err, HEARTH_EINVAL, 0,
+                "--log has stderr, which an engine in the background (--detach) does not have: use "
+                "file, syslog or a path");
+    return hth_logs_check(c->engine_log, err);
 }
 
 static int config_check(struct hth_config *c, struct hearth_error *err)

@@ -40,6 +40,8 @@ struct hth_config {
     char module_dir[HTH_PATH_MAX];     /* empty: beside this program or module */
     char fabric_library[HTH_PATH_MAX]; /* empty: the loader's */
     char ucx_library[HTH_PATH_MAX];    /* the same */
+    char engine_log[512];              /* of log.h; default: file,syslog */
+    char log_format[16];
     char log_level[16];
     uint32_t port;
     uint32_t linger_s;

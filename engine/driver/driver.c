@@ -21,6 +21,7 @@
 #include "fabrics.h"
 #include "hands.h"
 #include "key_watch.h"
+#include "log.h"
 #include "meets.h"
 #include "round.h"
 #include "server.h"
@@ -52,7 +53,7 @@ struct hth_driver {
     struct hth_points points; /* self: the driver frees it */
     struct hth_store_faults faults;
     struct hth_key_watch *key; /* lent to the node's session; NULL: there is none */
-    struct hth_log_file *log_file;
+    struct hth_logs *logs;
     struct hth_log log;
     struct hth_clock clock;
     struct hth_pool *pool;
@@ -233,19 +234,36 @@ static void driver_on_gone(void *self, uint32_t client)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static enum hearth_log_level driver_log_level(const char *name)
+static int driver_make_log(struct hth_driver *d, struct hearth_error *err)
 {
-    switch (name[0]) {
-    case 'e':
-        return HEARTH_LOG_ERROR;
-    case 'w':
-        return HEARTH_LOG_WARN;
-    case 'i':
-        return HEARTH_LOG_INFO;
-    case 'd':
-        return HEARTH_LOG_DEBUG;
-    default:
-        return HEARTH_LOG_TRACE;
+    const struct hth_config *c = &d->config;
+    struct hth_logs_opts opts = { .to = c->engine_log,
+        .level = hth_log_level_of(c->log_level),
+        .json = strcmp(c->log_format, "json") == 0,
+        .also_stderr = (int)c->foreground,
+        .job = c->job,
+        .node = c->node,
+        .clock = d->clock };
+    int rc = hth_logs_make(&d->logs, &opts, err);
+
+    if (!rc)
+        d->log = hth_logs_sink(d->logs);
+    return rc;
+}
+
+/* The file that a person is sent to: `log` beside the saves, else the first that is named. */
+static void driver_log_path(const struct hth_driver *d, char out[512])
+{
+    char word[HTH_LOGS_PATH + 8];
+
+    out[0] = '\0';
+    for (const char *at = d->config.engine_log; hth_logs_next(&at, word);) {
+        if (strcmp(word, "file") == 0) {
+            snprintf(out, 512, "%.500s/log", d->records);
+            return;
+        }
+        if (hth_logs_path(word) && !out[0])
+            snprintf(out, 512, "%s", word);
     }
 }
 
@@ -275,7 +293,7 @@ static int driver_open_log(struct hth_driver *d, struct hearth_error *err)
 
     if (d->records_fd < 0)
         rc = hth_store_records(d->config.root, d->config.job, &d->records_fd, err);
-    return rc ? rc : hth_log_file_open(d->log_file, d->records_fd, d->records, err);
+    return rc ? rc : hth_logs_open(d->logs, d->records_fd, d->records, err);
 }
 
 static int driver_open_store(struct hth_driver *d, struct hearth_error *err)
@@ -341,7 +359,7 @@ static int driver_open_node(struct hth_driver *d, struct hearth_error *err)
     memcpy(env.device, c->device, sizeof(env.device));
     env.linger_s = c->linger_s;
     env.confined = d->confined.text;
-    snprintf(env.log_path, sizeof(env.log_path), "%.500s/log", d->records);
+    driver_log_path(d, env.log_path);
     if (c->key_file[0] &&
             (rc = hth_key_watch_open(c->key_file, driver_key_opener(c, &opener), &d->key, err)))
         return rc;
@@ -422,15 +440,10 @@ int hth_driver_open(const struct hth_config *config, int stop_fd, struct hth_dri
     snprintf(d->records, sizeof(d->records), "%s/%s/" HTH_RECORDS_DIR, config->root, config->job);
     rc = hth_test_asks(config->root, d->records + strlen(config->root) + 1, &d->points,
             &d->faults.fail_at, &cause);
-    if (!rc)
-        rc = hth_log_file_make(
-                &d->log_file, driver_log_level(config->log_level), (int)config->foreground, &cause);
-    if (!rc) {
-        d->log = hth_log_file_sink(d->log_file);
-        rc = driver_open_parts(d, &cause);
-    }
+    rc = rc ? rc : driver_make_log(d, &cause);
+    rc = rc ? rc : driver_open_parts(d, &cause);
     if (rc) {
-        if (!d->store && d->log_file)
+        if (!d->store && d->logs)
             driver_open_log(d, NULL);
         /* Ranks that come at the same time start an engine each, and the lock lets one continue. */
         hth_say(&d->log, rc == HEARTH_ELOCKED ? HEARTH_LOG_DEBUG : HEARTH_LOG_ERROR,
@@ -689,7 +702,7 @@ void hth_driver_close(struct hth_driver *d)
     if (d->store)
         d->store->ops->close(d->store);
     hth_pool_close(d->pool);
-    hth_log_file_close(d->log_file);
+    hth_logs_close(d->logs);
     if (d->records_fd >= 0)
         close(d->records_fd);
     if (d->epoll_fd >= 0)

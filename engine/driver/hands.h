@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The machine's clock, random numbers, threads, log and stop points, in the form that the state
+ * The machine's clock, random numbers, threads and stop points, in the form that the state
  * machines require. Simulators have others.
  */
 #ifndef HEARTH_ENGINE_HANDS_H
@@ -33,18 +33,5 @@ struct hth_each hth_pool_each_done(struct hth_pool *pool);
  * touched */
 void hth_pool_stop(struct hth_pool *pool);
 void hth_pool_close(struct hth_pool *pool); /* NULL: nothing */
-
-/* The file `log` in a folder: a line for each event, `time level event text`, at most two files of
- * 4 MiB (log, log.1). Lines that are logged before the folder is there wait, up to 4 KiB. */
-struct hth_log_file;
-
-int hth_log_file_make(struct hth_log_file **out, enum hearth_log_level level, int also_stderr,
-        struct hearth_error *err);
-/* `dir` is borrowed until return, `path` is for error sentences. Errors: HEARTH_EIO, also if
- * something other than a file lies there; lines then continue to wait. */
-int hth_log_file_open(
-        struct hth_log_file *log, int dir, const char *path, struct hearth_error *err);
-struct hth_log hth_log_file_sink(struct hth_log_file *log); /* any thread */
-void hth_log_file_close(struct hth_log_file *log);          /* NULL: nothing */
 
 #endif

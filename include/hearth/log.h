@@ -15,6 +15,11 @@ enum hearth_log_level {
     HEARTH_LOG_TRACE = 50, /* per message */
 };
 
+enum hearth_log_format {
+    HEARTH_LOG_TEXT = 0,
+    HEARTH_LOG_JSON = 10,
+};
+
 /* event is stable ("peer-lost"); text is for people, valid during the call. May run on
  * any thread that calls Hearth, on several at once, and must not call Hearth itself. */
 typedef void hearth_log_fn(

@@ -117,6 +117,11 @@ struct hearth_opts {
     uint32_t pin; /* enum hearth_pin */
     /* MiB a second that are copied from each GPU, in parts of 16 MiB; 0: no limit */
     uint32_t copy_mib_s;
+
+    /* where the log of a started engine goes: `file` (`.hearth/log`), a path, `stderr`, `syslog`
+     * (warnings and errors), with commas between. NULL: "file,syslog" */
+    const char *engine_log;
+    uint32_t log_format; /* enum hearth_log_format, of that log */
 };
 HEARTH_SIZED(hearth_opts);
 #define HEARTH_OPTS_INIT HEARTH_INIT(hearth_opts)

@@ -37,7 +37,7 @@ static inline void setup(uint64_t mount_bytes, struct hth_store_tmpfs_opts opts)
     opts.root = root;
     opts.job = "job";
     opts.faults = &faults;
-    opts.log = (struct hth_log){ say, NULL };
+    opts.log = (struct hth_log){ .emit = say };
     must(hth_store_tmpfs_open(&opts, &s, NULL));
 }
 

@@ -41,9 +41,10 @@ static void value_of(const struct hth_option *option, char *out, size_t len)
         snprintf(out, len, "%s", option->most < 7000 ? "3" : "2500");
     else
         snprintf(out, len, "%s",
-                option->kind == HTH_OPTION_ADDRESS ? "127.0.0.3"
-                : !strcmp(option->name, "root")    ? "/tmp"
-                                                   : "some");
+                option->kind == HTH_OPTION_ADDRESS    ? "127.0.0.3"
+                : !strcmp(option->name, "root")       ? "/tmp"
+                : !strcmp(option->name, "engine_log") ? "stderr,/tmp/log"
+                                                      : "some");
 }
 
 static void is_read(const struct hth_option *option)
@@ -76,6 +77,18 @@ Test(config, each_flag_is_read_into_its_place)
             is_read(&hth_options[i]);
     for (const struct hth_option *flag = hth_flags; flag->name; flag++)
         is_read(flag);
+}
+
+Test(config, a_log_on_standard_error_is_refused_in_the_background)
+{
+    const char *argv[] = { "hearthd", "--root", "/dev/shm", "--job", "job", "--log", "file,stderr",
+        "--detach" };
+    struct hearth_error err;
+    struct hth_config c;
+
+    must(hth_config_parse(&c, 7, argv, &err));
+    must_fail(hth_config_parse(&c, 8, argv, &err), HEARTH_EINVAL);
+    cr_assert(ne(ptr, strstr(err.text, "--detach"), NULL), "%s", err.text);
 }
 
 Test(config, several_addresses_are_one_list_and_five_are_too_many)

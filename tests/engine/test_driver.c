@@ -6,6 +6,8 @@
 #include "core/local/engine_module.h"
 #include "core/store/store_tmpfs.h"
 #include "engine/driver/driver.h"
+#include "engine/driver/hands.h"
+#include "engine/driver/log.h"
 #include "engine/driver/stop_point.h"
 
 #include <arpa/inet.h>
@@ -617,19 +619,30 @@ Test(hearthd, heeds_no_test_in_its_environment)
 }
 #endif
 
+static void make_log(struct hth_logs **out)
+{
+    struct hth_logs_opts opts = { .to = "file",
+        .level = HEARTH_LOG_INFO,
+        .job = "job",
+        .node = "n0",
+        .clock = hth_system_clock() };
+
+    must(hth_logs_make(out, &opts, NULL));
+}
+
 Test(log_file, is_bounded_and_keeps_what_was_said_early, .init = make_root, .fini = remove_root)
 {
-    struct hth_log_file *file;
+    struct hth_logs *file;
     char path[128], line[1000];
     struct stat st;
     struct hth_log log;
     int dir = open(root, O_PATH | O_DIRECTORY);
 
-    must(hth_log_file_make(&file, HEARTH_LOG_INFO, 0, NULL));
-    log = hth_log_file_sink(file);
+    make_log(&file);
+    log = hth_logs_sink(file);
     hth_say(&log, HEARTH_LOG_INFO, "early", "said before\nthe folder");
     hth_say(&log, HEARTH_LOG_DEBUG, "quiet", "not at this level");
-    must(hth_log_file_open(file, dir, root, NULL));
+    must(hth_logs_open(file, dir, root, NULL));
     close(dir);
     snprintf(path, sizeof(path), "%s/log", root);
     cr_assert(ne(ptr,
@@ -647,7 +660,7 @@ Test(log_file, is_bounded_and_keeps_what_was_said_early, .init = make_root, .fin
     strcat(path, ".1");
     cr_assert(zero(int, stat(path, &st)));
     cr_assert(le(long, (long)st.st_size, 4L << 20));
-    hth_log_file_close(file);
+    hth_logs_close(file);
 }
 
 /* What lies there as `log`, and is none. */
@@ -667,7 +680,7 @@ Test(log_file, what_is_no_file_of_its_own_is_not_waited_for_nor_written_to, .ini
         .fini = remove_root)
 {
     char path[128], target[128];
-    struct hth_log_file *file;
+    struct hth_logs *file;
     struct hearth_error err;
     struct hth_log log;
     struct stat st;
@@ -676,20 +689,20 @@ Test(log_file, what_is_no_file_of_its_own_is_not_waited_for_nor_written_to, .ini
     snprintf(path, sizeof(path), "%s/log", root);
     snprintf(target, sizeof(target), "%s/precious", root);
     close(open(target, O_CREAT | O_WRONLY, 0600));
-    must(hth_log_file_make(&file, HEARTH_LOG_INFO, 0, NULL));
-    log = hth_log_file_sink(file);
+    make_log(&file);
+    log = hth_logs_sink(file);
     hth_say(&log, HEARTH_LOG_INFO, "early", "waits");
     for (int kind = 0; kind < 4; kind++) {
         make_other(path, kind, target);
-        must_fail(hth_log_file_open(file, dir, root, &err), HEARTH_EIO);
+        must_fail(hth_logs_open(file, dir, root, &err), HEARTH_EIO);
         cr_assert(ne(ptr, (void *)(uintptr_t)strstr(err.text, "remove it"), NULL), "%s", err.text);
         cr_assert(zero(int, stat(target, &st)));
         cr_assert(zero(long, (long)st.st_size));
         cr_assert(zero(int, remove(path)));
     }
-    must(hth_log_file_open(file, dir, root, NULL));
+    must(hth_logs_open(file, dir, root, NULL));
     cr_assert(ne(ptr, (void *)(uintptr_t)strstr(read_text(path), "waits"), NULL));
-    hth_log_file_close(file);
+    hth_logs_close(file);
     close(dir);
 }
 

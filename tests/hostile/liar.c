@@ -71,7 +71,7 @@ static void tap(void)
         tapped[i].send = tap_send;
         s->transport->ops = &tapped[i];
         if (i != LIAR) {
-            s->log = hth_node_ctx(n)->log = (struct hth_log){ liar_named, NULL };
+            s->log = hth_node_ctx(n)->log = (struct hth_log){ .emit = liar_named };
         }
     }
 }

@@ -127,7 +127,7 @@ void side_open(struct side *s, const struct backend *b, struct shared *shared, u
     struct hth_session_events events = {
         .self = s, .on_message = side_message, .on_peer_up = side_up, .on_peer_down = side_down
     };
-    struct hth_log log = { side_log, s };
+    struct hth_log log = { .emit = side_log, .self = s };
     struct hth_random random = { side_random, &s->dice };
 
     *s = (struct side){ .backend = b, .shared = shared, .self = self, .dice = self + 1 };

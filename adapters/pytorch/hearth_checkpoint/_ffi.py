@@ -30,7 +30,9 @@ START = {"auto": 0, "never": 10, "in_process": 20}
 NETWORK = {"hostile": 0, "trusted": 10}
 INTEGRITY = {"crc32c": 0, "strong": 10}
 PIN = {"auto": 0, "no": 10}
-WORDS = {"start": START, "network": NETWORK, "integrity": INTEGRITY, "pin": PIN}
+LOG_FORMAT = {"text": 0, "json": 10}
+WORDS = {"start": START, "network": NETWORK, "integrity": INTEGRITY, "pin": PIN,
+         "log_format": LOG_FORMAT}
 HOST, GPU = 0, 10  # enum hearth_memory
 STREAM_LEGACY = 1  # of the driver: the default stream of a GPU, where NULL means another thing
 KEEP, DROP = 0, 10
@@ -90,7 +92,7 @@ class Opts(Sized):
         ("log_level", U32), ("allow_slower", U32), ("fabric_library", STR),
         ("ucx_library", STR), ("bad_after", U32), ("integrity", U32),
         ("machine", STR), ("lanes", U32), ("pin", U32),
-        ("copy_mib_s", U32)]
+        ("copy_mib_s", U32), ("engine_log", STR), ("log_format", U32)]
 
 
 def rank_list(ranks: Iterable[int]) -> Any:
