@@ -10,12 +10,15 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define WAIT_MS    2000
+#define ELSE_MS    3000 /* longer than the engine waits for another one */
+#define AT_ONCE    16u
 #define WISH_MS    30000 /* longer than the engine waits for its coordinator */
 #define STATUS_MAX (1 << 20)
 
@@ -32,7 +35,8 @@ static int status_dial(int job)
 }
 
 /* The answer's descriptor; -1: none, and *err is the engine's own sentence where that is why. */
-static int status_ask(int sock, const void *request, size_t request_len, struct hearth_error *err)
+static int status_ask(
+        int sock, const void *request, size_t request_len, int wait_ms, struct hearth_error *err)
 {
     _Alignas(8) unsigned char packet[HTH_LOCAL_MAX];
     const struct hth_local_error *e = (const void *)packet;
@@ -41,7 +45,7 @@ static int status_ask(int sock, const void *request, size_t request_len, struct 
     int fd = -1;
 
     hth_fail(err, HEARTH_EENGINE, 0, "the engine does not answer");
-    if (hth_packet_put(sock, request, request_len, -1) || poll(&p, 1, WAIT_MS) <= 0 ||
+    if (hth_packet_put(sock, request, request_len, -1) || poll(&p, 1, wait_ms) <= 0 ||
             hth_packet_receive(sock, packet, &len, &fd) != HTH_PACKET_GOT)
         return -1;
     if (fd < 0 && e->head.type == HTH_LOCAL_ERROR && len >= sizeof(*e))
@@ -63,7 +67,8 @@ static char *status_text(int fd)
     return text;
 }
 
-static char *engine_bytes(int job, const void *request, size_t len, struct hearth_error *err)
+static char *engine_bytes(
+        int job, const void *request, size_t len, int wait_ms, struct hearth_error *err)
 {
     int sock = status_dial(job), fd;
     char *text;
@@ -72,7 +77,7 @@ static char *engine_bytes(int job, const void *request, size_t len, struct heart
         hth_fail(err, HEARTH_ENOENT, 0, "no engine runs on this job");
         return NULL;
     }
-    fd = status_ask(sock, request, len, err);
+    fd = status_ask(sock, request, len, wait_ms, err);
     text = fd < 0 ? NULL : status_text(fd);
     if (fd >= 0)
         close(fd);
@@ -84,7 +89,7 @@ char *engine_status(int job)
 {
     struct hth_local_head m = { .length = sizeof(m), .type = HTH_LOCAL_STATUS, .request = 1 };
 
-    return engine_bytes(job, &m, sizeof(m), NULL);
+    return engine_bytes(job, &m, sizeof(m), WAIT_MS, NULL);
 }
 
 char *engine_history(int job, uint32_t what, uint32_t skip, struct hearth_error *err)
@@ -93,8 +98,81 @@ char *engine_history(int job, uint32_t what, uint32_t skip, struct hearth_error 
         .head = { sizeof(m), HTH_LOCAL_HISTORY, 1, 0 }, .what = what, .skip = skip
     };
 
-    return engine_bytes(job, &m, sizeof(m), err);
+    return engine_bytes(job, &m, sizeof(m), WAIT_MS, err);
 }
+
+/* ---- Other members --------------------------------------------------------------------------- */
+
+char *engine_elsewhere(int job, uint32_t member, const char *node, uint32_t type, uint32_t what,
+        uint32_t skip, struct hearth_error *err)
+{
+    struct hth_local_elsewhere m = { .head = { sizeof(m), HTH_LOCAL_ELSEWHERE, 1, 0 },
+        .node = member,
+        .type = type,
+        .what = what,
+        .skip = skip };
+
+    snprintf(m.name, sizeof(m.name), "%.64s", node);
+    return engine_bytes(job, &m, sizeof(m), ELSE_MS, err);
+}
+
+static int everywhere_say(int sock, const struct everywhere *e, uint32_t member)
+{
+    struct hth_local_elsewhere m = { .head = { sizeof(m), HTH_LOCAL_ELSEWHERE, UINT64_C(1) + member,
+                                             0 },
+        .node = member,
+        .type = e->type,
+        .what = e->what,
+        .skip = e->skip };
+
+    return hth_packet_put(sock, &m, sizeof(m), -1);
+}
+
+/* One answer, with the number of its member; 0: none came. */
+static int everywhere_hear(int sock, const struct everywhere *e)
+{
+    _Alignas(8) unsigned char packet[HTH_LOCAL_MAX];
+    const struct hth_local_error *m = (const void *)packet;
+    struct pollfd p = { .fd = sock, .events = POLLIN };
+    struct hearth_error err;
+    char *text = NULL;
+    size_t len;
+    int fd = -1;
+
+    if (poll(&p, 1, ELSE_MS) <= 0 ||
+            hth_packet_receive(sock, packet, &len, &fd) != HTH_PACKET_GOT || len < sizeof(m->head))
+        return 0;
+    hth_fail(&err, HEARTH_EPROTO, 0, "the engine's answer cannot be read");
+    if (fd >= 0) {
+        text = status_text(fd);
+        close(fd);
+    } else if (m->head.type == HTH_LOCAL_ERROR && len >= sizeof(*m)) {
+        hth_fail(&err, m->code, 0, "%.*s", (int)sizeof(m->text) - 1, m->text);
+    }
+    if (m->head.request && m->head.request <= e->members)
+        e->heard(e->self, (uint32_t)(m->head.request - 1), text, text ? NULL : &err);
+    free(text);
+    return 1;
+}
+
+int engine_everywhere(int job, const struct everywhere *e, struct hearth_error *err)
+{
+    uint32_t said = 0, heard = 0;
+    int sock = status_dial(job), rc = HEARTH_OK;
+
+    if (sock < 0)
+        return hth_fail(err, HEARTH_ENOENT, 0, "no engine runs on this job");
+    while (!rc && heard < e->members) {
+        while (!rc && said < e->members && said - heard < AT_ONCE)
+            rc = everywhere_say(sock, e, said++);
+        rc = rc || !everywhere_hear(sock, e);
+        heard++;
+    }
+    close(sock);
+    return rc ? hth_fail(err, HEARTH_EENGINE, 0, "the engine does not answer") : HEARTH_OK;
+}
+
+/* ---- Wishes ---------------------------------------------------------------------------------- */
 
 /* OK, or the engine's own sentence. */
 static int wish_answer(int sock, struct hearth_error *err)

@@ -220,6 +220,19 @@ char *engine_status(int job);
 /* A page of what it remembers (core/local/local.h: HISTORY), as JSON, within 2 s; NULL: err says
  * why. malloc'ed. */
 char *engine_history(int job, uint32_t what, uint32_t skip, struct hearth_error *err);
+/* What the engine of another member answers to a question (core/local/local.h: ELSEWHERE), within
+ * 3 s; NULL: err says why, with the node's name. member: its index, or HTH_NODE_NONE: the member
+ * `node`; "": the coordinator. malloc'ed. */
+char *engine_elsewhere(int job, uint32_t member, const char *node, uint32_t type, uint32_t what,
+        uint32_t skip, struct hearth_error *err);
+/* The same of the members 0 to members - 1, of at most 16 at a time. heard() is called once for
+ * each, in any order; text NULL: err says why. Errors: HEARTH_ENOENT no engine, HEARTH_EENGINE. */
+struct everywhere {
+    uint32_t members, type, what, skip;
+    void (*heard)(void *self, uint32_t member, const char *text, const struct hearth_error *err);
+    void *self;
+};
+int engine_everywhere(int job, const struct everywhere *e, struct hearth_error *err);
 /* Sends a running engine this wish about the newest kept save of `step`, and waits at most 30 s
  * until the engine has done it or refused it. */
 int engine_wish(int job, uint32_t wish, uint64_t step, struct hearth_error *err);

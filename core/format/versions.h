@@ -30,7 +30,7 @@
     X(FABRIC, 1, 1, "fabric record")      \
     X(STORE, 5, 7, "store")               \
     X(GREETING, 2, 10, "rank's greeting") \
-    X(LOCAL, 13, 16, "local protocol")
+    X(LOCAL, 13, 17, "local protocol")
 
 enum hth_format {
 #define HTH_VERSIONS_ROW(row, oldest, newest, what) HTH_FORMAT_##row,

@@ -74,6 +74,7 @@ enum hth_local_type {
     HTH_LOCAL_MEET = 80,   /* come to a gather of all ranks; answered by BYTES: the packed table. */
     HTH_LOCAL_HISTORY =
             82, /* last saves or recoveries; also before ATTACH; answered by BYTES: JSON */
+    HTH_LOCAL_ELSEWHERE = 86, /* a question to another node; also before ATTACH; its BYTES */
     HTH_LOCAL_LET_GO =
             72, /* from the engine, request 0: this slot is unmapped once no save needs it */
 };
@@ -416,6 +417,15 @@ struct hth_local_history {
     struct hth_local_head head;
     uint32_t what; /* HTH_HISTORY_... */
     uint32_t skip; /* so many of the newest */
+};
+
+/* STATUS, HISTORY, ... of another member's engine. */
+struct hth_local_elsewhere {
+    struct hth_local_head head;
+    uint32_t node;       /* its index; HTH_NODE_NONE: the member `name`; "": the coordinator */
+    uint32_t type;       /* HTH_LOCAL_STATUS, ... */
+    uint32_t what, skip; /* as that type has them, or 0 */
+    char name[HTH_NAME_MAX + 8];
 };
 
 struct hth_local_unmap {

@@ -11,6 +11,7 @@
 #include "epoch.h"
 
 #include "drop.h"
+#include "elsewhere.h"
 #include "engine/saves/handover.h"
 #include "engine/saves/mend.h"
 #include "engine/saves/reserve.h"
@@ -143,6 +144,7 @@ static void epoch_switch(struct hth_node *n, struct hth_epoch *next, const struc
     rc = rc ? rc : reserve_sizes(n, table, m->world, &err);
     hth_recover_join(n->recover); /* ends what waits, still in the old epoch */
     handover_new_epoch(n);
+    elsewhere_over(n);
     hth_epoch_fini(&n->epoch);
     n->epoch = *next;
     epoch_unverify(n);

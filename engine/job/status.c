@@ -2,11 +2,9 @@
 /* STATUS: the engine's state as one JSON object. */
 #include "status.h"
 
-#include "engine/state/answer.h"
 #include "engine/state/client.h"
 #include "engine/state/node_state.h"
 #include "engine/state/quoted.h"
-#include "engine/state/reply.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -66,7 +64,7 @@ static uint32_t status_lost(const struct hth_node *n)
     return lost;
 }
 
-void status_ask(struct hth_node *n, uint32_t client, uint64_t request)
+int status_put(struct hth_node *n, FILE *to, uint32_t what, uint32_t skip, struct hearth_error *err)
 {
     char text[400], state[QUOTED(sizeof(text))], log[QUOTED(sizeof(n->env.log_path))];
     char kept[KEPT_JSON], pinned[PINNED_JSON], confined[QUOTED(HTH_CONFINED_TEXT)] = "";
@@ -104,9 +102,10 @@ void status_ask(struct hth_node *n, uint32_t client, uint64_t request)
             hth_session_connections(n->ctx.session), pulled, still, busy,
             n->epoch.nodes ? n->epoch.member[0].node : "", as_of, status_lost(n),
             (uint32_t)__builtin_popcount(n->ctx.keep.degraded), kept, pinned, state, confined, log);
-    if (len > 0 && (size_t)len < sizeof(json))
-        answer_bytes_to(
-                n, client, request, &(struct answer_bytes){ .at = json, .len = (size_t)len });
-    else
-        reply_refusal(n, client, request, HEARTH_EIO, "the status does not fit");
+    (void)what;
+    (void)skip;
+    if (len < 0 || (size_t)len >= sizeof(json))
+        return hth_fail(err, HEARTH_EIO, 0, "the status does not fit");
+    fputs(json, to);
+    return HEARTH_OK;
 }

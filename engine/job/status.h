@@ -3,10 +3,13 @@
 #ifndef HEARTH_ENGINE_STATUS_H
 #define HEARTH_ENGINE_STATUS_H
 
+#include <hearth/error.h>
 #include <stdint.h>
+#include <stdio.h>
 
 struct hth_node;
 
-void status_ask(struct hth_node *n, uint32_t client, uint64_t request);
+int status_put(
+        struct hth_node *n, FILE *to, uint32_t what, uint32_t skip, struct hearth_error *err);
 
 #endif

@@ -5,14 +5,11 @@
  */
 #include "why.h"
 
-#include "engine/state/answer.h"
 #include "engine/state/history.h"
 #include "engine/state/node_state.h"
 #include "engine/state/quoted.h"
-#include "engine/state/reply.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* A part of a save or of a recovery, in milliseconds since that began. */
@@ -290,9 +287,8 @@ static void why_put_peers(FILE *to, const struct hth_node *n)
     fputs("]", to);
 }
 
-static void why_put_page(FILE *to, const struct hth_node *n, const struct hth_local_history *m)
+static void why_put_page(FILE *to, const struct hth_node *n, int saves, uint32_t skip)
 {
-    int saves = m->what == HTH_HISTORY_SAVES;
     char name[QUOTED(HTH_NAME_MAX + 1)];
 
     quoted(n->env.node, name);
@@ -301,10 +297,9 @@ static void why_put_page(FILE *to, const struct hth_node *n, const struct hth_lo
     fprintf(to, ", \"coordinator\": \"%s\"", name);
     why_put_peers(to, n);
     fprintf(to, ", \"%s\": [", saves ? "saves" : "recoveries");
-    for (uint32_t i = 0; i < HTH_HISTORY_PAGE && i <= UINT32_MAX - m->skip; i++) {
-        const struct history_save *s = saves ? history_save_at(n->history, m->skip + i) : NULL;
-        const struct history_recovery *r =
-                saves ? NULL : history_recovery_at(n->history, m->skip + i);
+    for (uint32_t i = 0; i < HTH_HISTORY_PAGE && i <= UINT32_MAX - skip; i++) {
+        const struct history_save *s = saves ? history_save_at(n->history, skip + i) : NULL;
+        const struct history_recovery *r = saves ? NULL : history_recovery_at(n->history, skip + i);
 
         if (!s && !r)
             break;
@@ -317,31 +312,11 @@ static void why_put_page(FILE *to, const struct hth_node *n, const struct hth_lo
     fputs("]}", to);
 }
 
-static void why_let_go(struct hth_node *n, void *text)
+int why_put(struct hth_node *n, FILE *to, uint32_t what, uint32_t skip, struct hearth_error *err)
 {
-    (void)n;
-    free(text);
-}
-
-void why_ask(struct hth_node *n, uint32_t client, const struct hth_local_history *m)
-{
-    char *text = NULL;
-    size_t len = 0;
-    FILE *to;
-
-    if (m->what > HTH_HISTORY_RECOVERIES) {
-        reply_refusal(n, client, m->head.request, HEARTH_EPROTO,
-                "a history of an unknown kind: use one version of Hearth");
-        return;
-    }
-    to = open_memstream(&text, &len);
-    if (to)
-        why_put_page(to, n, m);
-    if (!to || fclose(to)) {
-        free(text);
-        reply_refusal(n, client, m->head.request, HEARTH_ENOMEM, "no memory for a history");
-        return;
-    }
-    answer_bytes_to(n, client, m->head.request,
-            &(struct answer_bytes){ .at = text, .len = len, .let_go = why_let_go, .what = text });
+    if (what > HTH_HISTORY_RECOVERIES)
+        return hth_fail(
+                err, HEARTH_EPROTO, 0, "a history of an unknown kind: use one version of Hearth");
+    why_put_page(to, n, what == HTH_HISTORY_SAVES, skip);
+    return HEARTH_OK;
 }

@@ -5,6 +5,8 @@
 
 #include "core/local/local.h"
 
+#include <stdio.h>
+
 struct hth_happened;
 struct hth_node;
 
@@ -17,6 +19,7 @@ void why_recovery_report(struct hth_node *n, int vote, uint32_t node, uint32_t c
 /* n->info has its times, where code is 0. */
 void why_recovery_end(struct hth_node *n, int code, const char *text, struct hth_save_id save);
 
-void why_ask(struct hth_node *n, uint32_t client, const struct hth_local_history *m);
+/* HISTORY; HEARTH_EPROTO. */
+int why_put(struct hth_node *n, FILE *to, uint32_t what, uint32_t skip, struct hearth_error *err);
 
 #endif

@@ -9,6 +9,7 @@
 #include "engine/state/node.h"
 
 #include "engine/job/drop.h"
+#include "engine/job/elsewhere.h"
 #include "engine/job/epoch.h"
 #include "engine/job/fabric.h"
 #include "engine/job/fetch.h"
@@ -51,7 +52,8 @@ static void node_on_message(
         fetch_message(n, from, type, body, len);
     else if (!hth_tree_message(&n->ctx, from, type, body, len) &&
              !hth_blobs_message(&n->ctx, from, type, body, len) &&
-             !hth_transfer_message(&n->ctx, from, type, body, len))
+             !hth_transfer_message(&n->ctx, from, type, body, len) &&
+             !elsewhere_message(n, from, type, body, len))
         hth_say(&n->ctx.log, HEARTH_LOG_DEBUG, "message-unknown", "type %u from node %u", type,
                 from);
 }
@@ -77,6 +79,7 @@ static void node_on_peer_down(void *self, uint32_t node, int code, const char *t
     hth_blobs_peer_down(&n->ctx, node);
     hth_recover_peer_down(n->recover, node, code, text);
     hth_commit_peer_down(n->commit, node);
+    elsewhere_peer_down(n, node, text);
 }
 
 static void node_on_pulled(void *self, uint32_t node, uint64_t len, int code)
@@ -351,7 +354,9 @@ int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct 
     n->next_id = 1;
     node_take_env(n);
     n->history = history_open();
-    rc = n->history ? drop_open(n, &cause) : hth_fail(&cause, HEARTH_ENOMEM, 0, "history");
+    n->elsewhere = elsewhere_open();
+    rc = n->history && n->elsewhere ? drop_open(n, &cause)
+                                    : hth_fail(&cause, HEARTH_ENOMEM, 0, "history");
     rc = rc ? rc : fabric_load(n, &cause);
     rc = rc ? rc : node_open_session(n, &cause);
     rc = rc ? rc : node_open_parts(n, &cause);
@@ -414,6 +419,7 @@ void hth_node_close(struct hth_node *n)
     committed_close(n);
     drop_close(n);
     history_close(n->history);
+    elsewhere_close(n->elsewhere);
     hth_epoch_fini(&n->epoch);
     free(n);
 }
@@ -462,6 +468,7 @@ void hth_node_tick(struct hth_node *n)
     keep_tick(n, hth_now_ms(&n->ctx.clock));
     fetch_tick(n, hth_now_ms(&n->ctx.clock));
     meet_tick(n);
+    elsewhere_tick(n, hth_now_ms(&n->ctx.clock));
     reserve_tick(n, hth_now_ms(&n->ctx.clock));
     progress_tick(n, hth_now_ms(&n->ctx.clock));
     n->made_ms = n->env.store->ops->work(n->env.store, node_slots(n));
@@ -493,6 +500,7 @@ uint64_t hth_node_due_ms(struct hth_node *n)
     due_ms = least_ms(due_ms, keep_due_ms(n));
     due_ms = least_ms(due_ms, fetch_due_ms(n));
     due_ms = least_ms(due_ms, meet_due_ms(n));
+    due_ms = least_ms(due_ms, elsewhere_due_ms(n));
     due_ms = least_ms(due_ms, reserve_due_ms(n));
     due_ms = least_ms(due_ms, progress_due_ms(n));
     due_ms = least_ms(due_ms, n->rest_ms);
@@ -526,6 +534,7 @@ void hth_node_client_gone(struct hth_node *n, uint32_t client)
     find_gone(n, client);
     bad_copy_gone(n, client);
     keep_gone(n, client);
+    elsewhere_gone(n, client);
     meet_gone(n, client);
     read_gone(n, client);
     answer_gone(n, client);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Requests of ranks. A packet that is not whole (request.c) is answered with an error and has no
- * other effect. Before ATTACH a client may only send STATUS or WISH. A save or loan that a request
- * names is looked for only among those of its connection.
+ * other effect. Before ATTACH a client may only send WISH and questions. A save or loan that a
+ * request names is looked for only among those of its connection.
  */
 #include "serve.h"
 
+#include "engine/job/elsewhere.h"
 #include "engine/job/epoch.h"
 #include "engine/job/fabric.h"
 #include "engine/job/meet.h"
+#include "engine/job/question.h"
 #include "engine/job/rank.h"
 #include "engine/job/recovery.h"
-#include "engine/job/status.h"
-#include "engine/job/why.h"
 #include "engine/reads/bad_copy.h"
 #include "engine/reads/find.h"
 #include "engine/reads/keep.h"
@@ -157,12 +157,12 @@ void serve_request(struct hth_node *n, uint32_t client, const void *bytes, size_
                 "version of Hearth");
         return;
     }
-    if (head->type == HTH_LOCAL_STATUS) {
-        status_ask(n, client, head->request);
+    if (question_is(head->type)) {
+        question_ask(n, client, head);
         return;
     }
-    if (head->type == HTH_LOCAL_HISTORY) {
-        why_ask(n, client, bytes);
+    if (head->type == HTH_LOCAL_ELSEWHERE) {
+        elsewhere_ask(n, client, bytes);
         return;
     }
     c = client_get(n, client);

@@ -41,6 +41,8 @@ struct hth_node {
     struct history *history;    /* why.c */
     uint64_t next_id;           /* of a loan, a lease */
 
+    struct elsewhere *elsewhere; /* elsewhere.c */
+
     /* The epoch: written by epoch.c. */
     struct hth_epoch epoch; /* ctx.epoch points here once there is one */
     struct hth_local_opts opts;

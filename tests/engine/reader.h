@@ -8,6 +8,8 @@
 
 #include "replication/held/holdings.h"
 
+static void (*adjusted)(uint32_t machine, struct hth_session_opts *session); /* NULL: all alike */
+
 /* One save is PROTECTED, and no rank begins another. */
 static inline void start_with(uint32_t data_max)
 {
@@ -17,7 +19,8 @@ static inline void start_with(uint32_t data_max)
         .copies = 1,
         .keep = 1,
         .run_ms = 600000,
-        .data_max = data_max };
+        .data_max = data_max,
+        .adjust = adjusted };
     uint32_t rest = 0;
 
     alarm(60);

@@ -22,10 +22,11 @@
 #define HTH_FRAME_HEAD      64u
 #define HTH_BODY_MAX        (HTH_MESSAGE_MAX - HTH_FRAME_HEAD)
 #define HTH_VERSION_LOW     6u /* protocols; 6: hellos of tcp have a mac, one fact of reach */
-#define HTH_VERSION_HIGH    8u /* 7: SUM_WANT, SUM; WRITING; 8: HTH_PROTOCOL_ADDRESSES, SLICES */
+#define HTH_VERSION_HIGH    9u /* 7: SUM_WANT, SUM; WRITING; 8: HTH_PROTOCOL_ADDRESSES, SLICES */
 #define HTH_VERSION_SUMS    7u
 #define HTH_VERSION_WRITING 7u
 #define HTH_VERSION_SLICES  8u
+#define HTH_VERSION_ASK     9u
 
 enum hth_message {
     /* 1..15: the session's own */
@@ -63,6 +64,9 @@ enum hth_message {
     HTH_MSG_TABLE_GET =
             64, /* the ranks' table of a gather, from an offset on (engine/job/fetch.c) */
     HTH_MSG_TABLE_PART = 65,
+    /* 80..95: between engines of an epoch, for people who look (engine/job/elsewhere.c) */
+    HTH_MSG_ASK = 80,    /* a question, or the next part of its answer */
+    HTH_MSG_ANSWER = 81, /* a part of the answer, or why there is none */
 };
 
 struct hth_frame {
