@@ -24,9 +24,28 @@ struct args {
     int recovery;
     const char *root; /* --root, else HEARTH_ROOT, else NULL */
     const char *offset;
-    int count; /* of value */
+    const char *watch; /* NULL: look once; "": every 2 s */
+    int count;         /* of value */
     char **value;
 };
+
+/* ---- watch.c ---- */
+
+/* Runs `look`; with --watch again and again, until SIGINT. Returns its last status. */
+enum status watch(enum status (*look)(const struct args *a), const struct args *a);
+
+/* ---- nearest.c ---- */
+
+/* `found`: of the words that were tried, the nearest to `word`; NULL: none is near. */
+struct nearest {
+    const char *word, *found;
+    unsigned apart;
+};
+void nearest_try(struct nearest *n, const char *known);
+
+/* ---- the commands ---- */
+
+enum status env_list(const struct args *a); /* of ls */
 
 enum status run_ls(const struct args *a);
 enum status run_inspect(const struct args *a);
@@ -52,6 +71,7 @@ enum status complain_usage(const char *fmt, ...) HTH_PRINTF(1, 2);
 /* The same for one entry of many: the command continues, and ends with STATUS_WRONG. */
 void remark(const char *fmt, ...) HTH_PRINTF(1, 2);
 unsigned remarks(void); /* so far */
+void remarks_forget(void);
 /* The same for a text that is no failure. */
 void note(const char *fmt, ...) HTH_PRINTF(1, 2);
 
@@ -62,17 +82,29 @@ json_t *json_unsigned(uint64_t n);                  /* above INT64_MAX its digit
 void human(char out[32], uint64_t bytes);           /* "64.0 MiB" */
 void human_age(char out[32], int64_t seconds);      /* "12 s", "3 min"; negative: "-" */
 
+char *printable(const char *text); /* a copy without control characters; malloc'ed */
+
 /* Print and free. */
 enum status print_json(json_t *value);
+
+/* ---- grid.c: tables ---- */
 
 /* Columns as wide as their widest cell. Cells are copied. */
 struct grid {
     size_t columns, cells, room;
+    size_t needed; /* columns behind so many are left out where the width is not enough; 0: none */
     char **cell;
 };
 void grid_add(struct grid *g, const char *fmt, ...) HTH_PRINTF(2, 3);
-void grid_print(const struct grid *g, const char *right); /* right[column]: 'r' or 'l' */
+void grid_titles(struct grid *g, const char *const *titles); /* [g->columns] */
+/* how[column]: 'r' right, 'l' left, 's' left, a state, which has a colour */
+void grid_print(const struct grid *g, const char *how);
 void grid_free(struct grid *g);
+
+/* "label  text", whose further lines begin below the text. */
+void say_field(const char *label, const char *fmt, ...) HTH_PRINTF(2, 3);
+size_t terminal_width(void);      /* 0: any: the output is no terminal, and COLUMNS is not set */
+void say_state(const char *word); /* in its colour, if standard output is a terminal */
 
 /* ---- place.c: how files are opened ---- */
 
@@ -109,6 +141,12 @@ int entry_goes(int dir, const char *name, uint64_t inode, uint32_t *patience_ms)
 /* A file by its path, open, and where it lies. A negative code: HEARTH_ENOENT, HEARTH_EINVAL,
  * HEARTH_EIO. */
 int object_file(const char *root, const char *path, struct place *out, struct hearth_error *err);
+
+struct mount_room {
+    uint64_t size, used, free; /* bytes of the file system, as df counts */
+    int full;                  /* 1: less than a hundredth is free */
+};
+int place_room(int dir, struct mount_room *out); /* 0, or -1: not known */
 
 /* Bytes of memory that the files below a directory take: free slots and what is not listed, too.
  * Links are not followed. */
@@ -198,7 +236,9 @@ struct save_row {
     const char *state; /* protected, degraded, kept, complete, unfinished, bad, foreign */
     int64_t age_s;     /* since PROTECTED; -1: not known to have been */
     int manifest;      /* 1: there is one */
-    char why[400];     /* a foreign one: why a recovery would refuse it; "": it would not */
+    int pinned;
+    int64_t tries; /* jobs in a row that recovered it and had no save decided */
+    char why[400]; /* a foreign one: why a recovery would refuse it; "": it would not */
 };
 
 /* Newest last; remark() names files of theirs that cannot be read. No save is called protected:
@@ -211,6 +251,11 @@ void saves_free(struct save_row *rows);
 int job_check(int job, const char *path, struct hearth_error *err);
 /* The save's, of this job. Errors: as read_small(), and the decoder's. */
 int manifest_of(int job, struct hth_save_id id, struct hth_manifest *out, struct hearth_error *err);
+
+/* ---- kept.c: of a row of "kept" in an engine's status ---- */
+
+const char *kept_state(const json_t *row); /* one word; NULL: the row has none */
+void kept_marks(int pinned, int64_t tries, char out[80]);
 
 /* ---- ask.c ---- */
 

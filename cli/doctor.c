@@ -102,12 +102,6 @@ static const char *number_text(int64_t v, char out[24])
     return v < 0 ? "-" : out;
 }
 
-static void doctor_titles(struct grid *g, const char *const *titles)
-{
-    for (size_t i = 0; i < g->columns; i++)
-        grid_add(g, "%s", titles[i]);
-}
-
 static void doctor_print_ports(const struct hth_machine *m)
 {
     static const char *const titles[] = { "ADAPTER", "PORT", "LINK", "RATE", "LAYER", "NUMA",
@@ -119,7 +113,7 @@ static void doctor_print_ports(const struct hth_machine *m)
         puts("RDMA adapters: none (nothing is in /sys/class/infiniband)\n");
         return;
     }
-    doctor_titles(&g, titles);
+    grid_titles(&g, titles);
     for (unsigned i = 0; i < m->ports; i++) {
         const struct hth_rdma_port *p = &m->port[i];
 
@@ -143,7 +137,7 @@ static void doctor_print_interfaces(const struct hth_machine *m)
     struct grid g = { .columns = 7 };
     char text[24];
 
-    doctor_titles(&g, titles);
+    grid_titles(&g, titles);
     for (unsigned i = 0; i < m->interfaces; i++) {
         const struct hth_interface *one = &m->interface[i];
 
@@ -176,7 +170,7 @@ static void doctor_print_library(const struct hth_library *l)
         return;
     }
     say("transport %s: %s\n", l->transport, l->offers.library);
-    doctor_titles(&g, titles);
+    grid_titles(&g, titles);
     for (unsigned i = 0; i < l->offers.count; i++) {
         const struct hth_offer *o = &l->offers.offer[i];
 
@@ -198,7 +192,7 @@ static void doctor_print_candidates(const struct hth_candidates *c)
     static const char *const titles[] = { "AUTO", "PROVIDER", "RATE", "USABLE" };
     struct grid g = { .columns = 4 };
 
-    doctor_titles(&g, titles);
+    grid_titles(&g, titles);
     for (uint32_t i = 0; i < c->count; i++) {
         const struct hth_candidate *one = &c->one[i];
 

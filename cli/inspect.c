@@ -120,8 +120,7 @@ static int inspect_show_items(
     struct item item;
     int rc;
 
-    for (size_t i = 0; i < 6; i++)
-        grid_add(&g, "%s", titles[i]);
+    grid_titles(&g, titles);
     while (!(rc = object_next(o, &item, err))) {
         if (a->json)
             json_array_append_new(items, inspect_json_item(o, &item));

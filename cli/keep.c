@@ -29,35 +29,17 @@ static int keep_step(const char *text, uint64_t *out)
     return *text < '0' || *text > '9' || *end || errno ? HEARTH_EINVAL : HEARTH_OK;
 }
 
-static void keep_marks(const json_t *row, char out[80])
-{
-    json_int_t tries = json_integer_value(json_object_get(row, "tries"));
-    const char *between = "";
-    size_t n = 0;
-
-    out[0] = '\0';
-    if (json_is_true(json_object_get(row, "pinned"))) {
-        n += (size_t)snprintf(out + n, 80 - n, "pinned");
-        between = ", ";
-    }
-    if (tries)
-        snprintf(out + n, 80 - n, "%srecovered by %" JSON_INTEGER_FORMAT " jobs without a save",
-                between, tries);
-}
-
 static void keep_print(const json_t *kept)
 {
+    static const char *const titles[] = { "SAVE", "STATE", "AGE", "MARKS" };
     struct grid g = { .columns = 4 };
     char age[32], marks[80];
 
-    grid_add(&g, "SAVE");
-    grid_add(&g, "STATE");
-    grid_add(&g, "AGE");
-    grid_add(&g, "MARKS");
+    grid_titles(&g, titles);
     for (size_t i = 0; i < json_array_size(kept); i++) {
         const json_t *row = json_array_get(kept, i);
         const char *save = json_string_value(json_object_get(row, "save"));
-        const char *state = json_string_value(json_object_get(row, "state"));
+        const char *state = kept_state(row);
         struct hth_save_id id;
 
         if (!save || !state || hth_save_parse(save, &id))
@@ -65,12 +47,13 @@ static void keep_print(const json_t *kept)
         human_age(age, json_integer_value(json_object_get(row, "age_s")));
         grid_add(&g, "step %" PRIu64 ", try %" PRIu32 "%s", id.step, hth_attempt_count(id.attempt),
                 hth_attempt_of(id.attempt));
-        grid_add(&g, "%s", json_is_true(json_object_get(row, "bad")) ? "bad" : state); /* as ls */
+        grid_add(&g, "%s", state);
         grid_add(&g, "%s", age);
-        keep_marks(row, marks);
+        kept_marks(json_is_true(json_object_get(row, "pinned")),
+                json_integer_value(json_object_get(row, "tries")), marks);
         grid_add(&g, "%s", marks);
     }
-    grid_print(&g, "llrl");
+    grid_print(&g, "lsrl");
     grid_free(&g);
 }
 
@@ -85,6 +68,9 @@ static enum status keep_show(const struct args *a, int job)
     if (!status) {
         remark("no engine of the job answers: hearth ls shows what lies here");
         rc = STATUS_NOT_FOUND;
+    } else if (!json_is_array(kept)) {
+        remark("the engine's answer cannot be read");
+        rc = STATUS_SYSTEM;
     } else if (a->json) {
         rc = print_json(json_pack("{s:O}", "kept", kept));
     } else {
@@ -94,14 +80,26 @@ static enum status keep_show(const struct args *a, int job)
     return rc;
 }
 
+static const char *keep_nearest(const char *word)
+{
+    struct nearest near = { .word = word };
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        nearest_try(&near, words[i].word);
+    return near.found;
+}
+
 static enum status keep_change(const struct args *a, int job)
 {
     struct hearth_error err = { 0 };
     uint64_t step = 0;
     size_t i = 0, count = sizeof(words) / sizeof(words[0]);
+    const char *near;
 
     while (i < count && strcmp(words[i].word, a->value[1]) != 0)
         i++;
+    if (i == count && (near = keep_nearest(a->value[1])))
+        return complain_usage("keep: there is no '%.64s'; did you mean %s?", a->value[1], near);
     if (i == count || a->count != 3)
         return complain_usage(
                 "keep: JOB, or JOB and one of pin, unpin, release, bad, good and a step");

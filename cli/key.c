@@ -34,8 +34,8 @@ struct key_text {
 
 static int key_refused(int dir, const char *path, int why, struct hearth_error *err)
 {
-    return hth_fail(err, why == ENOENT ? HEARTH_ENOENT : HEARTH_EIO, why, "key file %s: %s", path,
-            hth_full_text(dir, why));
+    return hth_fail(err, why == ENOENT || why == ENOTDIR ? HEARTH_ENOENT : HEARTH_EIO, why,
+            "key file %s: %s", path, hth_full_text(dir, why));
 }
 
 static int key_place_open(struct key_place *p, const char *path, struct hearth_error *err)

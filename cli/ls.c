@@ -3,7 +3,6 @@
 #include "named.h"
 
 #include "core/base/open.h"
-#include "core/base/options.h"
 #include "core/base/root.h"
 #include "core/store/store_tmpfs.h"
 
@@ -18,33 +17,39 @@ struct job {
     char dir[4096];
     char log[4096 + 16]; /* empty: there is none */
     struct hth_lock_holder engine;
-    uint64_t taken; /* bytes of memory, by all that lies in the directory */
-    json_t *status; /* the engine's status; NULL: none */
+    uint64_t taken;         /* bytes of memory, by all that lies in the directory */
+    struct mount_room room; /* size 0: not known */
+    json_t *status;         /* the engine's status; NULL: none */
     struct save_row *saves;
 };
 
-/* A running engine's state of a kept save is newer than the record's. A save that is marked bad
- * is shown as "bad", with an engine and without: a recovery passes over it, however many copies
- * it has. */
-static void job_take_states(const struct job *j)
+static void row_take_kept(struct save_row *row, const json_t *kept)
 {
     static const char *const words[] = { "protected", "degraded", "kept", "bad" };
+    const char *state = kept_state(kept);
+
+    for (size_t w = 0; row->age_s >= 0 && w < sizeof(words) / sizeof(words[0]); w++)
+        if (!strcmp(state, words[w]))
+            row->state = words[w];
+    row->pinned = json_is_true(json_object_get(kept, "pinned"));
+    row->tries = json_integer_value(json_object_get(kept, "tries"));
+}
+
+/* A running engine's state of a kept save is newer than the record's. */
+static void job_take_states(const struct job *j)
+{
     const json_t *kept = json_object_get(j->status, "kept");
 
     for (size_t i = 0; i < json_array_size(kept); i++) {
         const json_t *one = json_array_get(kept, i);
         const char *save = json_string_value(json_object_get(one, "save"));
-        const char *state = json_string_value(json_object_get(one, "state"));
         struct hth_save_id id;
 
-        if (!save || !state || hth_save_parse(save, &id))
+        if (!save || !kept_state(one) || hth_save_parse(save, &id))
             continue;
-        if (json_is_true(json_object_get(one, "bad")))
-            state = "bad";
         for (struct save_row *row = j->saves; row; row = row->next)
-            for (size_t w = 0; row->age_s >= 0 && w < sizeof(words) / sizeof(words[0]); w++)
-                if (!hth_save_cmp(row->id, id) && !strcmp(state, words[w]))
-                    row->state = words[w];
+            if (row->own && !hth_save_cmp(row->id, id))
+                row_take_kept(row, one);
     }
 }
 
@@ -105,6 +110,8 @@ static int job_look_into(struct job *j, int fd, const char *root, struct hearth_
     j->status = text ? json_loads(text, 0, NULL) : NULL;
     free(text);
     j->taken = place_taken(fd);
+    if (place_room(fd, &j->room))
+        j->room.size = 0;
     rc = saves_list(fd, j->dir, NULL, &j->saves, err);
     if (!rc)
         job_take_states(j);
@@ -134,6 +141,15 @@ static void job_free(struct job *j)
     json_decref(j->status);
 }
 
+/* null: it is not known. */
+static json_t *json_room(const struct mount_room *room)
+{
+    if (!room->size)
+        return json_null();
+    return json_pack("{s:I, s:I, s:I, s:b}", "size", (json_int_t)room->size, "used",
+            (json_int_t)room->used, "free", (json_int_t)room->free, "full", room->full);
+}
+
 static json_t *json_job(const struct job *j)
 {
     json_t *out = json_object(), *saves = json_array();
@@ -145,6 +161,8 @@ static json_t *json_job(const struct job *j)
                 (json_int_t)s->objects, "bytes", (json_int_t)s->bytes, "directory",
                 json_text(s->dir, strlen(s->dir)), "manifest", s->manifest);
 
+        json_object_set_new(row, "pinned", json_boolean(s->pinned));
+        json_object_set_new(row, "tries", json_integer(s->tries));
         if (s->why[0])
             json_object_set_new(row, "why", json_text(s->why, strlen(s->why)));
         if (s->own) {
@@ -161,6 +179,7 @@ static json_t *json_job(const struct job *j)
             j->engine.held && j->engine.host[0] ? json_text(j->engine.host, strlen(j->engine.host))
                                                 : json_null());
     json_object_set_new(out, "taken_bytes", json_integer((json_int_t)j->taken));
+    json_object_set_new(out, "mount", json_room(&j->room));
     json_object_set_new(out, "log", j->log[0] ? json_text(j->log, strlen(j->log)) : json_null());
     json_object_set_new(out, "status", j->status ? json_incref(j->status) : json_null());
     json_object_set_new(out, "saves", saves);
@@ -172,15 +191,14 @@ static void ls_print_heard(const json_t *status)
 {
     const json_t *as_of = json_object_get(status, "as_of_ms");
     const char *from = json_string_value(json_object_get(status, "coordinator"));
+    char ago[48] = "an unknown time";
 
     if (!from || !from[0])
         return;
     if (json_is_integer(as_of))
-        say("as of   %.1f s ago", (double)json_integer_value(as_of) / 1000.0);
-    else
-        say("as of   an unknown time");
-    say(", by the coordinator, node %s: %lld nodes lost, %lld saves degraded\n", from,
-            (long long)json_integer_value(json_object_get(status, "lost")),
+        snprintf(ago, sizeof(ago), "%.1f s ago", (double)json_integer_value(as_of) / 1000.0);
+    say_field("as of", "%s, by the coordinator, node %s: %lld nodes lost, %lld saves degraded", ago,
+            from, (long long)json_integer_value(json_object_get(status, "lost")),
             (long long)json_integer_value(json_object_get(status, "degraded")));
 }
 
@@ -216,6 +234,20 @@ static void ls_print_gpu(const json_t *status)
     }
 }
 
+/* More than jobs take: df counts all files of the file system, and removed ones that are open. */
+static void ls_print_room(const struct mount_room *room)
+{
+    char size[32], used[32], free_text[32];
+
+    if (!room->size)
+        return;
+    human(size, room->size);
+    human(used, room->used);
+    human(free_text, room->free);
+    say_field("mount", "%s%s of %s used, as df counts: by all files there; %s free",
+            room->full ? "FULL: " : "", used, size, free_text);
+}
+
 static void ls_print_engine(const struct job *j)
 {
     const char *confined = json_string_value(json_object_get(j->status, "confined"));
@@ -223,11 +255,11 @@ static void ls_print_engine(const struct job *j)
     char who[HTH_LOCK_HOLDER_TEXT], taken[32];
 
     if (!j->engine.held)
-        puts("engine  none runs");
+        say_field("engine", "none runs");
     else if (!j->status)
-        say("engine  %s, which does not answer\n", hth_lock_holder_text(&j->engine, who));
+        say_field("engine", "%s, which does not answer", hth_lock_holder_text(&j->engine, who));
     else
-        say("engine  %s, epoch %lld, %lld nodes, %lld ranks here%s%s\n",
+        say_field("engine", "%s, epoch %lld, %lld nodes, %lld ranks here%s%s",
                 hth_lock_holder_text(&j->engine, who),
                 (long long)json_integer_value(json_object_get(j->status, "epoch")),
                 (long long)json_integer_value(json_object_get(j->status, "members")),
@@ -237,39 +269,67 @@ static void ls_print_engine(const struct job *j)
         ls_print_heard(j->status);
     ls_print_gpu(j->status);
     if (confined && confined[0])
-        say("files   %s\n", confined);
+        say_field("files", "%s", confined);
     human(taken, j->taken);
-    say("takes   %s of memory: saves, copies of other nodes' and free slots\n", taken);
-    say("log     %s\n\n", j->log[0] ? j->log : "none");
+    say_field("takes", "%s of memory: this job's saves, other nodes' copies, free slots", taken);
+    ls_print_room(&j->room);
+    say_field("log", "%s", j->log[0] ? j->log : "none");
+    puts("");
 }
 
+static int ls_has_marks(const struct save_row *s)
+{
+    for (; s; s = s->next)
+        if (s->pinned || s->tries || (s->own && !s->manifest))
+            return 1;
+    return 0;
+}
+
+static void ls_add_marks(struct grid *g, const struct save_row *s)
+{
+    const char *missing = s->own && !s->manifest ? "no manifest" : "";
+    char marks[80];
+
+    kept_marks(s->pinned, s->tries, marks);
+    grid_add(g, "%s%s%s", marks, marks[0] && missing[0] ? ", " : "", missing);
+}
+
+/* The column of marks is there where a save has one. */
 static void ls_print_saves(const struct job *j)
 {
-    static const char *const titles[] = { "STEP", "EPOCH", "TRY", "STATE", "AGE", "OBJECTS", "SIZE",
+    static const char *const titles[] = { "STEP", "STATE", "AGE", "OBJECTS", "SIZE", "MARKS",
         "DIRECTORY" };
-    struct grid g = { .columns = 8 };
-    char size[32], age[32], dir[300], why[400], epoch[24], attempt[32];
+    int marks = ls_has_marks(j->saves);
+    struct grid g = { .columns = 6 + (size_t)marks };
+    char size[32], age[32], dir[300], why[400];
 
-    for (size_t i = 0; i < 8; i++)
-        grid_add(&g, "%s", titles[i]);
+    for (size_t i = 0; i < 7; i++)
+        if (marks || i != 5)
+            grid_add(&g, "%s", titles[i]);
     for (const struct save_row *s = j->saves; s; s = s->next) {
+        uint32_t tries = s->own ? hth_attempt_count(s->id.attempt) : 1;
+        const char *of = s->own ? hth_attempt_of(s->id.attempt) : "";
+
         human(size, s->bytes);
         plain(dir, sizeof(dir), s->dir, strlen(s->dir));
-        grid_add(&g, "%" PRIu64, s->step);
-        snprintf(epoch, sizeof(epoch), "%" PRIu64, s->id.epoch);
-        snprintf(attempt, sizeof(attempt), "%" PRIu32 "%s", hth_attempt_count(s->id.attempt),
-                hth_attempt_of(s->id.attempt));
-        grid_add(&g, "%s", s->own ? epoch : "-");
-        grid_add(&g, "%s", s->own ? attempt : "-");
-        grid_add(&g, "%s%s", s->state, s->own && !s->manifest ? ", no manifest" : "");
+        if (tries > 1 || of[0])
+            grid_add(&g, "%" PRIu64 ", try %" PRIu32 "%s", s->step, tries, of);
+        else
+            grid_add(&g, "%" PRIu64, s->step);
+        grid_add(&g, "%s", s->state);
         human_age(age, s->age_s);
         grid_add(&g, "%s", age);
         grid_add(&g, "%" PRIu64, s->objects);
         grid_add(&g, "%s", size);
+        if (marks)
+            ls_add_marks(&g, s);
         plain(why, sizeof(why), s->why, strlen(s->why));
         grid_add(&g, "%s%s%s", dir, why[0] ? ": " : "", why);
     }
-    grid_print(&g, "rrrlrrrl");
+    if (j->saves)
+        grid_print(&g, marks ? "rsrrrll" : "rsrrrl");
+    else
+        puts("There is no save here.");
     grid_free(&g);
 }
 
@@ -283,7 +343,7 @@ static enum status ls_job(const struct args *a)
     if (!rc && a->json) {
         status = print_json(json_job(&j));
     } else if (!rc) {
-        say("job     %s\n", j.name);
+        say_field("job", "%s", j.name);
         ls_print_engine(&j);
         ls_print_saves(&j);
     }
@@ -309,15 +369,15 @@ static void ls_grid_job(struct grid *g, const struct job *j)
     grid_add(g, "%s", j->engine.pid > 0 ? pid : j->engine.held ? j->engine.host : "-");
     grid_add(g, "%" PRIu64, count);
     if (best)
-        grid_add(g, "%" PRIu64 " %s", best->step, best->state);
+        grid_add(g, "%" PRIu64, best->step);
     else
         grid_add(g, "%s", "-");
+    grid_add(g, "%s", best ? best->state : "-");
     human_age(age, best ? best->age_s : -1);
     grid_add(g, "%s", age);
     grid_add(g, "%s", size);
     human(size, j->taken);
     grid_add(g, "%s", size);
-    grid_add(g, "%s", j->log[0] ? j->log : "-");
 }
 
 /* That another user's directory cannot be read is no failure; the caller's own should be
@@ -335,24 +395,35 @@ static void ls_say_unread(int root, const char *name, const struct hearth_error 
         remark("%s", err->text);
 }
 
+static void ls_print_jobs(const struct grid *g, int root)
+{
+    struct mount_room room;
+
+    grid_print(g, "lrrrsrrr");
+    if (place_room(root, &room))
+        return;
+    puts("");
+    ls_print_room(&room);
+}
+
 static enum status ls_names(const struct args *a, int root, char **names)
 {
-    static const char *const titles[] = { "JOB", "ENGINE", "SAVES", "NEWEST", "AGE", "SIZE",
-        "TAKES", "LOG" };
+    static const char *const titles[] = { "JOB", "ENGINE", "SAVES", "NEWEST", "STATE", "AGE",
+        "SIZE", "TAKES" };
     struct grid g = { .columns = 8 };
     struct hearth_error err = { 0 };
     json_t *jobs = json_array();
     enum status status = STATUS_OK;
-    size_t found = 0;
+    size_t found = 0, looked = 0;
 
-    for (size_t i = 0; i < 8; i++)
-        grid_add(&g, "%s", titles[i]);
+    grid_titles(&g, titles);
     for (size_t i = 0; names[i]; i++) {
         struct job j = { .status = NULL };
         int rc = hth_job_check(names[i], NULL) ? HEARTH_ENOENT
                                                : job_look(&j, a->root, names[i], &err);
 
         found += rc != HEARTH_ENOENT;
+        looked += !rc;
         if (rc && rc != HEARTH_ENOENT)
             ls_say_unread(root, names[i], &err);
         else if (!rc && a->json)
@@ -363,8 +434,8 @@ static enum status ls_names(const struct args *a, int root, char **names)
     }
     if (a->json)
         status = print_json(json_pack("{s:O}", "jobs", jobs));
-    else if (found)
-        grid_print(&g, "lrrlrrrl");
+    else if (looked)
+        ls_print_jobs(&g, root);
     json_decref(jobs);
     grid_free(&g);
     if (!status && !found) {
@@ -374,6 +445,8 @@ static enum status ls_names(const struct args *a, int root, char **names)
                 a->root);
         return complain(&err);
     }
+    if (!status && !looked)
+        return STATUS_WRONG; /* each that is there is named, and could not be read */
     return status ? status : remarks() ? STATUS_WRONG : STATUS_OK;
 }
 
@@ -393,92 +466,10 @@ static enum status ls_root(const struct args *a)
     return status;
 }
 
-static const char *const kinds[] = { [HTH_OPTION_TEXT] = "text",
-    [HTH_OPTION_ADDRESS] = "address",
-    [HTH_OPTION_LIST] = "list",
-    [HTH_OPTION_U32] = "u32",
-    [HTH_OPTION_U64] = "u64",
-    [HTH_OPTION_SWITCH] = "switch",
-    [HTH_OPTION_WORD] = "word",
-    [HTH_OPTION_COUNT] = "count",
-    [HTH_OPTION_POINTER] = "pointer" };
-
-static json_t *text_or_null(const char *text)
-{
-    return text && text[0] ? json_string(text) : json_null();
-}
-
-static json_t *json_option(const struct hth_option *o)
-{
-    char text[HTH_OPTION_WORDS];
-    json_t *out = json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:s, s:b, s:b, s:b}", "name", o->name,
-            "type", kinds[o->kind], "variable", text_or_null(o->variable), "flag",
-            text_or_null(o->flag), "value", text_or_null(o->value), "default",
-            text_or_null(hth_option_default(o, text)), "help", o->help, "needed", o->needed,
-            "engine_agrees", o->running != HTH_OPTION_NO, "ranks_agree", o->ranks != HTH_OPTION_NO);
-    int ranged = o->kind == HTH_OPTION_U32 || o->kind == HTH_OPTION_U64;
-    json_t *words = o->words ? json_object() : json_null();
-
-    for (const struct hth_word *word = o->words; word && word->name; word++)
-        json_object_set_new(words, word->name, json_integer(word->value));
-    json_object_set_new(out, "words", words);
-    json_object_set_new(out, "least", ranged ? json_integer((json_int_t)o->least) : json_null());
-    json_object_set_new(out, "most",
-            ranged && o->most <= INT64_MAX ? json_integer((json_int_t)o->most) : json_null());
-    return out;
-}
-
-/* All of the table: options in the order of struct hearth_opts, hearthd's own flags, and the
- * variables that are no options. */
-static enum status ls_env_json(void)
-{
-    json_t *options = json_array(), *flags = json_array(), *variables = json_array();
-
-    for (size_t i = 0; i < HTH_OPTIONS; i++)
-        json_array_append_new(options, json_option(&hth_options[i]));
-    for (const struct hth_option *o = hth_flags; o->name; o++)
-        json_array_append_new(flags, json_option(o));
-    for (const struct hth_variable *v = hth_variables; v->name; v++)
-        json_array_append_new(variables, json_pack("{s:s, s:s, s:s}", "name", v->name, "reader",
-                                                 v->reader, "help", v->help));
-    return print_json(json_pack(
-            "{s:o, s:o, s:o}", "options", options, "flags", flags, "variables", variables));
-}
-
-static enum status ls_env(void)
-{
-    struct grid g = { .columns = 3 };
-    char text[HTH_OPTION_WORDS];
-
-    grid_add(&g, "%s", "VARIABLE");
-    grid_add(&g, "%s", "DEFAULT");
-    grid_add(&g, "%s", "WHAT");
-    for (size_t i = 0; i < HTH_OPTIONS; i++) {
-        const struct hth_option *o = &hth_options[i];
-
-        if (!o->variable)
-            continue;
-        grid_add(&g, "%s", o->variable);
-        grid_add(&g, "%s", o->needed ? "needed" : hth_option_default(o, text));
-        grid_add(&g, "%s%s%s%s", o->kind == HTH_OPTION_SWITCH ? "1: " : "", o->help,
-                o->words ? "; " : "", hth_option_words(o, text));
-    }
-    for (const struct hth_variable *v = hth_variables; v->name; v++) {
-        if (!strcmp(v->reader, "tests"))
-            continue;
-        grid_add(&g, "%s", v->name);
-        grid_add(&g, "%s", "-");
-        grid_add(&g, "%s: %s", v->reader, v->help);
-    }
-    grid_print(&g, "lll");
-    grid_free(&g);
-    return STATUS_OK;
-}
-
 enum status run_ls(const struct args *a)
 {
     if (a->env)
-        return a->json ? ls_env_json() : ls_env();
+        return env_list(a);
     if (!a->root)
         return complain_usage("ls needs --root, or HEARTH_ROOT set: the tmpfs that is Hearth's");
     return a->count ? ls_job(a) : ls_root(a);

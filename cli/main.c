@@ -3,29 +3,24 @@
  * hearth: looks at checkpoints in memory, with or without an engine, Hearth's own and those of
  * ml-flashpoint. One table of commands; numbers and texts are in the C locale everywhere.
  */
-#include "cli.h"
+#include "command.h"
 
 #include <hearth/version.h>
 
-#include <getopt.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { TAKES_JSON = 1, TAKES_ROOT = 2, TAKES_OFFSET = 4, TAKES_ENV = 8, TAKES_RECOVERY = 16 };
+static enum status run_completion(const struct args *a);
 
-static const struct command {
-    const char *name;
-    enum status (*run)(const struct args *a);
-    int takes, least, most; /* arguments */
-    const char *usage, *what, *help;
-} commands[] = {
-    { "ls", run_ls, TAKES_JSON | TAKES_ROOT | TAKES_ENV, 0, 1,
-            "ls [--root DIR] [--json] [JOB] | ls --env [--json]",
+static const struct command commands[] = {
+    { "ls", run_ls, TAKES_JSON | TAKES_ROOT | TAKES_ENV | TAKES_WATCH, 0, 1,
+            "ls [--root DIR] [--json] [--watch [SECONDS]] [JOB] | ls --env [--json]",
             "list jobs, and the saves of a job",
             "  hearth ls --root /mnt/hearth          all jobs on this node\n"
             "  hearth ls --root /mnt/hearth train7   one job: engine, log, saves\n"
+            "  hearth ls --root /mnt/hearth --watch  the same again and again\n"
             "  hearth ls --env                       variables that programs read\n"
             "  hearth ls --env --json                all options, flags and variables\n\n"
             "States of a save: protected (the running engine knows its copies), degraded (fewer\n"
@@ -71,7 +66,8 @@ static const struct command {
             "verify [--root DIR] [--json] PATH...",
             "check every byte of an object, a save or a job",
             "  hearth verify /mnt/hearth/train7/step-40_ckpt\n"
-            "  hearth verify /mnt/hearth/train7      all its saves, manifests and the keep record\n\n"
+            "  hearth verify /mnt/hearth/train7      all its saves, manifests and the keep record\n"
+            "  hearth verify /mnt/hearth             all its jobs\n\n"
             "Exit status 0: nothing wrong (foreign objects have no checksums and are only\n"
             "read through), 1: something is wrong or cannot be read, and is named, 3: there is\n"
             "nothing to verify.\n" },
@@ -108,9 +104,18 @@ static const struct command {
             "taken. Limits are those of the shell that it is run in. Exit status 1: an engine\n"
             "would not open with these settings. The libraries are loaded in a process of their\n"
             "own, for 10 s each at most.\n" },
+    { "completion", run_completion, 0, 1, 1, "completion bash|zsh",
+            "print the script with which a shell completes hearth",
+            "  source <(hearth completion bash)      in this shell\n\n"
+            "An installed Hearth has both scripts in the folders that shells look in.\n" },
 };
 
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static enum status run_completion(const struct args *a)
+{
+    return completion_print(a->value[0], commands, COMMANDS);
+}
 
 static int command_list(FILE *to)
 {
@@ -118,7 +123,7 @@ static int command_list(FILE *to)
           "usage: hearth COMMAND [options]\n\n",
             to);
     for (size_t i = 0; i < COMMANDS; i++)
-        fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].what);
+        fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].what);
     fputs("\nhearth COMMAND --help says more; hearth --version says the version.\n"
           "HEARTH_ROOT is the default of --root. Only rm, clean, keep and key change anything.\n\n"
           "exit status: 0 done, 1 looked and found something wrong, 2 wrong command line,\n"
@@ -127,68 +132,11 @@ static int command_list(FILE *to)
     return STATUS_OK;
 }
 
-static const struct {
-    int takes; /* 0: every command */
-    const char *option, *what;
-} option_texts[] = {
-    { TAKES_ROOT, "--root DIR", "the tmpfs that is Hearth's (default: HEARTH_ROOT)" },
-    { TAKES_JSON, "--json", "output for programs" },
-    { TAKES_OFFSET, "--offset N", "of the item, as hearth inspect shows it" },
-    { TAKES_RECOVERY, "--recovery", "the newest recovery instead of a save" },
-    { TAKES_ENV, "--env", "variables that programs read; with --json all options and flags" },
-    { 0, "--help", "this text" },
-};
-
 static int command_help(const struct command *c)
 {
     printf("hearth %s: %s\n\nusage: hearth %s\n\n%s\n", c->name, c->what, c->usage, c->help);
-    for (size_t i = 0; i < sizeof(option_texts) / sizeof(option_texts[0]); i++)
-        if ((c->takes & option_texts[i].takes) == option_texts[i].takes)
-            printf("%-10s  %s\n", option_texts[i].option, option_texts[i].what);
+    arguments_help(c);
     return STATUS_OK;
-}
-
-static int command_refuse(const struct command *c, const char *what)
-{
-    return (int)complain_usage("%s: %s; usage: hearth %s", c->name, what, c->usage);
-}
-
-/* STATUS_OK, or the status to end with; *out_help: help was asked for. */
-static int command_parse(
-        const struct command *c, int argc, char **argv, struct args *a, int *out_help)
-{
-    static const struct option options[] = { { "json", no_argument, NULL, 'j' },
-        { "root", required_argument, NULL, 'r' }, { "offset", required_argument, NULL, 'o' },
-        { "env", no_argument, NULL, 'e' }, { "recovery", no_argument, NULL, 'c' },
-        { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 } };
-    int bits[128] = { ['j'] = TAKES_JSON,
-        ['r'] = TAKES_ROOT,
-        ['o'] = TAKES_OFFSET,
-        ['e'] = TAKES_ENV,
-        ['c'] = TAKES_RECOVERY };
-    int o;
-
-    opterr = 0;
-    while ((o = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-        if (o == 'h') {
-            *out_help = 1;
-            return STATUS_OK;
-        }
-        if (o == ':')
-            return command_refuse(c, "the last option needs a value");
-        if (o == '?' || !(c->takes & bits[o]))
-            return command_refuse(c, "there is no such option");
-        a->json |= o == 'j';
-        a->env |= o == 'e';
-        a->recovery |= o == 'c';
-        a->root = o == 'r' ? optarg : a->root;
-        a->offset = o == 'o' ? optarg : a->offset;
-    }
-    a->count = argc - optind;
-    a->value = argv + optind;
-    if (a->count < c->least)
-        return command_refuse(c, "an argument is missing");
-    return a->count > c->most ? command_refuse(c, "too many arguments") : STATUS_OK;
 }
 
 /* A foreign file may shrink while it is read; ours never do. */
@@ -204,19 +152,41 @@ static void command_on_bus_error(int sig)
 static int command_run(const struct command *c, int argc, char **argv)
 {
     struct args a = { .root = getenv("HEARTH_ROOT") };
-    int wants_help = 0, status;
+    int wants_help = 0;
+    enum status status;
 
     if (a.root && !a.root[0])
         a.root = NULL;
-    status = command_parse(c, argc, argv, &a, &wants_help);
+    status = arguments_read(c, argc, argv, &a, &wants_help);
     if (status)
-        return status;
-    return wants_help ? command_help(c) : (int)c->run(&a);
+        return (int)status;
+    return wants_help ? command_help(c) : (int)watch(c->run, &a);
+}
+
+static const struct command *command_find(const char *name)
+{
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (!strcmp(name, commands[i].name))
+            return &commands[i];
+    return NULL;
+}
+
+static int command_unknown(const char *name)
+{
+    struct nearest near = { .word = name };
+
+    for (size_t i = 0; i < COMMANDS; i++)
+        nearest_try(&near, commands[i].name);
+    if (near.found)
+        return (int)complain_usage(
+                "there is no command '%.64s'; did you mean '%s'?", name, near.found);
+    return (int)complain_usage("there is no command '%.64s': see hearth --help", name);
 }
 
 static int command_dispatch(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
+    const struct command *c;
 
     if (argc < 2) {
         command_list(stderr);
@@ -226,13 +196,10 @@ static int command_dispatch(int argc, char **argv)
         return command_list(stdout);
     if (!strcmp(name, "--version"))
         return puts("hearth " HEARTH_VERSION) < 0 ? STATUS_SYSTEM : STATUS_OK;
-    for (size_t i = 0; i < COMMANDS; i++) {
-        if (!strcmp(name, commands[i].name))
-            return command_run(&commands[i], argc - 1, argv + 1);
-        if (!strcmp(name, "help") && !strcmp(argv[2], commands[i].name))
-            return command_help(&commands[i]);
-    }
-    return (int)complain_usage("there is no command '%.64s': see hearth --help", name);
+    if (!strcmp(name, "help"))
+        return (c = command_find(argv[2])) ? command_help(c) : command_unknown(argv[2]);
+    c = command_find(name);
+    return c ? command_run(c, argc - 1, argv + 1) : command_unknown(name);
 }
 
 int main(int argc, char **argv)

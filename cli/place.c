@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -218,6 +219,19 @@ static uint64_t place_taken_below(int dir, int depth)
 uint64_t place_taken(int dir)
 {
     return place_taken_below(dir, 0);
+}
+
+int place_room(int dir, struct mount_room *out)
+{
+    struct statvfs v;
+
+    if (fstatvfs(dir, &v) || !v.f_blocks)
+        return -1;
+    out->size = (uint64_t)v.f_blocks * v.f_frsize;
+    out->used = (uint64_t)(v.f_blocks - v.f_bfree) * v.f_frsize;
+    out->free = (uint64_t)v.f_bavail * v.f_frsize;
+    out->full = out->free < out->size / 100;
+    return 0;
 }
 
 /* ---- small files, and lists

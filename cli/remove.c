@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rm and clean: the only commands that change anything. Both hold the job's lock meanwhile, so no
+ * rm and clean: the commands that remove. Both hold the job's lock meanwhile, so no
  * engine runs or starts on what is removed. core/store/removal.h decides what may go.
  */
 #include "cli.h"

@@ -193,6 +193,14 @@ static int64_t saves_age(const struct save_row *row, const struct hth_keep *keep
                    : 0;
 }
 
+static void saves_mark(struct save_row *row, const struct hth_keep *keep)
+{
+    int at = row->own ? hth_keep_at(keep, row->id) : -1;
+
+    row->pinned = at >= 0 && hth_keep_pinned(keep, at);
+    row->tries = row->own ? hth_keep_tries(keep, row->id) : 0;
+}
+
 static int saves_has_manifest(int records, struct hth_save_id id)
 {
     char name[HTH_SAVE_TEXT + 16], text[HTH_SAVE_TEXT];
@@ -244,6 +252,7 @@ static int saves_name(struct save_row *row, struct looking *l)
         row->step = row->id.step;
     row->state = saves_state(row, &l->keep);
     row->age_s = saves_age(row, &l->keep);
+    saves_mark(row, &l->keep);
     row->manifest = row->own && saves_has_manifest(l->records, row->id);
     if (row->own && !row->manifest && strcmp(row->state, "unfinished") != 0)
         return !entry_goes(dir, row->name, row->inode, &l->patience_ms);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Words: errors in one line, tables for people, JSON for programs. */
+/* Words: errors in one line, text for people, JSON for programs. */
 #include "cli.h"
 
 #include "core/base/utf8.h"
@@ -62,6 +62,11 @@ void note(const char *fmt, ...)
     va_end(ap);
 }
 
+void remarks_forget(void)
+{
+    said = 0;
+}
+
 unsigned remarks(void)
 {
     return said;
@@ -119,6 +124,15 @@ static void say_filter(char *text, char keeps)
     for (; *text; text += n ? n : 1)
         if (!(n = say_character((unsigned char *)text, (size_t)(end - text))) && *text != keeps)
             *text = '?';
+}
+
+char *printable(const char *text)
+{
+    char *copy = strdup(text);
+
+    if (copy)
+        say_filter(copy, '\0');
+    return copy;
 }
 
 static void say_to(FILE *to, const char *fmt, va_list ap)
@@ -239,62 +253,4 @@ enum status print_json(json_t *value)
     puts(text);
     free(text);
     return STATUS_OK;
-}
-
-void grid_add(struct grid *g, const char *fmt, ...)
-{
-    char text[512];
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
-    say_filter(text, '\0');
-    if (g->cells == g->room) {
-        size_t room = g->room ? 2 * g->room : 64;
-        char **cell = realloc(g->cell, room * sizeof(*cell));
-
-        if (!cell)
-            return;
-        g->cell = cell;
-        g->room = room;
-    }
-    g->cell[g->cells++] = strdup(text);
-}
-
-static const char *say_cell_at(const struct grid *g, size_t i)
-{
-    return i < g->cells && g->cell[i] ? g->cell[i] : "";
-}
-
-void grid_print(const struct grid *g, const char *right)
-{
-    size_t width[16] = { 0 };
-
-    for (size_t i = 0; i < g->cells; i++) {
-        size_t len = strlen(say_cell_at(g, i));
-
-        if (len > width[i % g->columns])
-            width[i % g->columns] = len;
-    }
-    for (size_t row = 0; row * g->columns < g->cells; row++) {
-        for (size_t c = 0; c < g->columns; c++) {
-            const char *text = say_cell_at(g, row * g->columns + c);
-            int last = c + 1 == g->columns, w = (int)width[c];
-
-            if (right[c] == 'r')
-                printf("%*s", w, text);
-            else
-                printf("%-*s", last ? 0 : w, text);
-            fputs(last ? "\n" : "  ", stdout);
-        }
-    }
-}
-
-void grid_free(struct grid *g)
-{
-    for (size_t i = 0; i < g->cells; i++)
-        free(g->cell[i]);
-    free(g->cell);
-    *g = (struct grid){ 0 };
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verify: an object, a container, or all of a job, each byte against its checksum. A container is
+ * verify: an object, a container, all of a job or of a root, each byte against its checksum. A container is
  * also compared with its manifest; an object that the manifest names and this node does not have is
  * no fault, because other nodes have it.
  */
@@ -445,6 +445,39 @@ static int verify_job(struct run *r, int job, const char *dir, struct hearth_err
     return HEARTH_OK;
 }
 
+/* All jobs of a root. Files beside them are not Hearth's. 1: there is a job. */
+static int verify_root(struct run *r, int root, const char *path)
+{
+    char **names = names_in(root, path, NULL), dir[4096 + 260];
+    int found = 0;
+
+    for (size_t i = 0; names && names[i]; i++) {
+        struct hearth_error err = { 0 };
+        int job = hth_job_check(names[i], NULL)
+                          ? -1
+                          : hth_open_below(root, names[i], O_PATH | O_DIRECTORY, 0);
+
+        snprintf(dir, sizeof(dir), "%.4000s/%.255s", path, names[i]);
+        if (job >= 0 && !job_check(job, dir, &err)) {
+            found = 1;
+            if (verify_job(r, job, dir, &err))
+                verify_report_failed(r, dir, &err);
+        }
+        if (job >= 0)
+            close(job);
+    }
+    names_free(names);
+    return found;
+}
+
+static int verify_nothing(const char *path, struct hearth_error *err)
+{
+    return hth_fail(err, HEARTH_ENOENT, 0,
+            "there is nothing to verify in %.300s: give an object, a container, a job's directory "
+            "or a root, as hearth ls shows them",
+            path);
+}
+
 /* Verifies a container by itself, and takes its descriptor. The job's folder is the one in which
  * the container lies, or one further up. */
 static int verify_one_container(struct run *r, int fd, const char *dir, struct hearth_error *err)
@@ -458,8 +491,13 @@ static int verify_one_container(struct run *r, int fd, const char *dir, struct h
     if (!rc) {
         for (s = rows; s && s->inode != st.st_ino;)
             s = s->next;
+        uint64_t before = r->good + r->bad + r->unread;
+
         r->meter.total += s ? s->bytes : 0;
         verify_container(r, dir, s);
+        if (!s && r->good + r->bad + r->unread == before &&
+                faccessat(fd, HTH_METADATA, F_OK, AT_SYMLINK_NOFOLLOW))
+            rc = verify_nothing(dir, err);
         job_names_free(&r->names);
         saves_free(rows);
     }
@@ -485,7 +523,7 @@ static int verify_one_file(
     return HEARTH_OK;
 }
 
-/* One object, container or job. */
+/* One object, container, job or root. */
 static int verify_one(struct run *r, const char *root, const char *name, struct hearth_error *err)
 {
     int fd = place_below(root, name, O_PATH | O_DIRECTORY, err), rc;
@@ -497,9 +535,11 @@ static int verify_one(struct run *r, const char *root, const char *name, struct 
     if (fd < 0)
         return place_failed(path, err);
     rc = job_check(fd, path, err);
-    if (rc == HEARTH_ENOENT)
+    if (rc == HEARTH_ENOENT && verify_root(r, fd, path))
+        rc = HEARTH_OK;
+    else if (rc == HEARTH_ENOENT)
         return verify_one_container(r, fd, path, err);
-    if (!rc)
+    else if (!rc)
         rc = verify_job(r, fd, path, err);
     close(fd);
     return rc;
@@ -515,10 +555,7 @@ static int verify_path(struct run *r, const char *path, struct hearth_error *err
     if (here >= 0)
         close(here);
     if (!rc && r->good + r->foreign + r->bad + r->unread == before)
-        rc = hth_fail(err, HEARTH_ENOENT, 0,
-                "there is nothing to verify in %.300s: give an object, a container or a job's "
-                "directory, as hearth ls shows them",
-                path);
+        rc = verify_nothing(path, err);
     return rc;
 }
 
@@ -530,9 +567,9 @@ static enum status verify_print(const struct run *r)
                 "unverified", (json_int_t)r->foreign, "wrong", (json_int_t)r->bad, "unread",
                 (json_int_t)r->unread, "rows", r->rows));
     grid_print(&r->grid, "lrll");
-    say("\n%" PRIu64 " verified, %" PRIu64 " without checksums, %" PRIu64 " wrong, %" PRIu64
+    say("\n%" PRIu64 " verified, %" PRIu64 " without checksums%s, %" PRIu64 " wrong, %" PRIu64
         " unread\n",
-            r->good, r->foreign, r->bad, r->unread);
+            r->good, r->foreign, r->foreign ? " (read, not verified)" : "", r->bad, r->unread);
     return STATUS_OK;
 }
 
@@ -544,8 +581,7 @@ enum status run_verify(const struct args *a)
     static const char *const titles[] = { "STATE", "SIZE", "PATH", "" };
     enum status status = STATUS_OK, printed = STATUS_OK;
 
-    for (size_t i = 0; i < 4; i++)
-        grid_add(&r.grid, "%s", titles[i]);
+    grid_titles(&r.grid, titles);
     for (int i = 0; i < a->count; i++) { /* a path that cannot be read does not end the loop */
         struct hearth_error err = { 0 };
 

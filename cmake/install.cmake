@@ -38,6 +38,20 @@ install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man3
 install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man8
   FILES_MATCHING PATTERN "*.8")
 
+# Completion by shells, printed by the command itself.
+if(NOT CMAKE_CROSSCOMPILING)
+  foreach(shell bash zsh)
+    add_custom_command(OUTPUT completion/${shell} DEPENDS hearth_cli VERBATIM
+      COMMAND ${CMAKE_COMMAND} -E make_directory completion
+      COMMAND $<TARGET_FILE:hearth_cli> completion ${shell} > completion/${shell})
+  endforeach()
+  add_custom_target(hearth_completion ALL DEPENDS completion/bash completion/zsh)
+  install(FILES ${PROJECT_BINARY_DIR}/completion/bash RENAME hearth
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(FILES ${PROJECT_BINARY_DIR}/completion/zsh RENAME _hearth
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+endif()
+
 # A page of section 3 is found by the name of each call that it describes.
 file(GLOB pages CONFIGURE_DEPENDS docs/man/*.3)
 foreach(page ${pages})

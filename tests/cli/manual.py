@@ -4,7 +4,7 @@
 
 Two ranks on two nodes, which are folders here, save three steps. Then each example of section 1 is
 typed, page by page, in a shell. Its output is compared with the page's, aside from pids, epochs,
-ages, key ids, the memory that the job takes, and the width of columns. Not typed: examples of
+ages, key ids, the memory that the job takes and the file system has, and the width of columns. Not typed: examples of
 doctor, which differ from machine to machine, those that need a jq that is not there, and those
 without '$'."""
 import os
@@ -30,7 +30,7 @@ ORDER = [("inspect", 0, None), ("verify", 0, None), ("verify", 1, None), ("heade
 # Key ids, epochs, pids, ages, and the memory that the job takes.
 UNLIKE = [(r"^[0-9a-f]{8}(?=  )", "ID"), (r"\b\d{13}\b", "EPOCH"), (r"\bpid \d+", "pid PID"),
           (r"^(train7 +)\d+", r"\1PID"), (r"\b\d+ (s|min)(?=  |$)", "AGE"),
-          (r"[\d.]+ MiB(?= of memory|  /mnt)", "SIZE")]
+          (r"[\d.]+ MiB(?= of memory|$)", "SIZE"), (r"^mount .*", "MOUNT")]
 MARK = "--- typed ---"
 
 

@@ -683,13 +683,19 @@ Test(cli, bad_input_is_one_sentence_and_the_documented_status)
         const char *says;
     } rows[] = {
         { { "frobnicate" }, 2, "frobnicate" },
+        { { "help", "frobnicate" }, 2, "frobnicate" },
+        { { "verfy" }, 2, "there is no command 'verfy'; did you mean 'verify'?" },
+        { { "help", "inpsect" }, 2, "did you mean 'inspect'?" },
+        { { "ls", "--jsn" }, 2, "there is no option --jsn; did you mean --json?" },
+        { { "ls", "--root=/", "-json" }, 2, "there is no option -json; did you mean --json?" },
+        { { "ls", "--json=1" }, 2, "takes no value" },
         { { "inspect" }, 2, "argument is missing" },
         { { "inspect", "/nonexistent" }, 3, "/nonexistent" },
         { { "inspect", "/dev/null" }, 2, "not a file" },
         { { "inspect", "/proc/self/status" }, 1, "status" },
         { { "inspect", "a", "b" }, 2, "too many" },
-        { { "inspect", "--offset", "1", "a" }, 2, "no such option" },
-        { { "inspect", "--frob", "a" }, 2, "no such option" },
+        { { "inspect", "--offset", "1", "a" }, 2, "there is no option --offset; usage" },
+        { { "inspect", "--frob", "a" }, 2, "there is no option --frob; usage" },
         { { "cat", "/nonexistent" }, 2, "--offset" },
         { { "cat", "/nonexistent", "--offset" }, 2, "needs a value" },
         { { "cat", "/nonexistent", "--offset", "-1" }, 2, "-1" },
@@ -739,7 +745,7 @@ Test(cli, bad_input_is_one_sentence_and_the_documented_status)
 Test(cli, help_teaches_and_names_each_command)
 {
     static const char *const commands[] = { "ls", "inspect", "cat", "verify", "header", "rm",
-        "clean", "key", "doctor", "keep", "why" };
+        "clean", "key", "doctor", "keep", "why", "completion" };
 
     cr_assert(zero(int, hearth("--help")));
     cr_assert(eq(int, has(out, "exit status"), 1));

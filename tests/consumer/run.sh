@@ -54,6 +54,9 @@ step "hearthd --help" "$tmp/moved/bin/hearthd" --help
 for page in man1/hearth-ls.1 man3/hearth_save_begin.3 man8/hearthd.8; do
 	[ -e "$tmp/moved/share/man/$page" ] || { echo "no manual page $page is installed"; exit 1; }
 done
+for script in bash-completion/completions/hearth zsh/site-functions/_hearth; do
+	[ -s "$tmp/moved/share/$script" ] || { echo "no $script is installed"; exit 1; }
+done
 sed -nE 's/^HEARTH_API .*\b(hearth_[a-z_0-9]+)\(.*/\1/p' "$tmp"/moved/include/hearth/*.h \
 	>"$tmp/calls"
 [ "$(wc -l <"$tmp/calls")" -gt 80 ] || { echo "the headers have too few calls"; exit 1; }
