@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verify: an object, a container, all of a job or of a root, each byte against its checksum. A container is
- * also compared with its manifest; an object that the manifest names and this node does not have is
- * no fault, because other nodes have it.
+ * verify: an object, a container, all of a job or of a root, each byte against its checksum. A
+ * container is also compared with its manifest; an object that the manifest names and this node
+ * does not have is no fault, because other nodes have it.
  */
 #include "named.h"
 

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """manual.py ROOT BUILD: the commands print what the examples of their manual pages show.
 
-Two ranks on two nodes, which are folders here, save three steps. Then each example of section 1 is
-typed, page by page, in a shell. Its output is compared with the page's, aside from pids, epochs,
-ages, key ids, the memory that the job takes and the file system has, and the width of columns. Not typed: examples of
-doctor, which differ from machine to machine, those that need a jq that is not there, and those
-without '$'."""
+Two ranks on two nodes, which are folders here, save three steps. Then each example of section 1
+is typed, page by page, in a shell. Its output is compared with the page's, aside from pids,
+epochs, ages, key ids, the memory that the job takes and the file system has, and the width of
+columns. Not typed: examples of doctor, which differ from machine to machine, those that need a jq
+that is not there, and those without '$'."""
 import os
 import re
 import shutil

@@ -684,7 +684,7 @@ Test(cli, bad_input_is_one_sentence_and_the_documented_status)
     } rows[] = {
         { { "frobnicate" }, 2, "frobnicate" },
         { { "help", "frobnicate" }, 2, "frobnicate" },
-        { { "verfy" }, 2, "there is no command 'verfy'; did you mean 'verify'?" },
+        { { "verif" }, 2, "there is no command 'verif'; did you mean 'verify'?" },
         { { "help", "inpsect" }, 2, "did you mean 'inspect'?" },
         { { "ls", "--jsn" }, 2, "there is no option --jsn; did you mean --json?" },
         { { "ls", "--root=/", "-json" }, 2, "there is no option -json; did you mean --json?" },
