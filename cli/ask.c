@@ -8,6 +8,7 @@
 #include "core/local/local.h"
 #include "core/local/packet.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -22,21 +23,20 @@
 #define WISH_MS    30000 /* longer than the engine waits for its coordinator */
 #define STATUS_MAX (1 << 20)
 
+/* A socket, or a negative errno. */
 static int status_dial(int job)
 {
-    int records = hth_open_below(job, HTH_RECORDS_DIR, O_PATH | O_DIRECTORY, 0), fd = -1;
+    int records = hth_open_below(job, HTH_RECORDS_DIR, O_PATH | O_DIRECTORY, 0), fd = -1, why;
 
     if (records < 0)
-        return -1;
-    if (hth_packet_dial(records, &fd))
-        fd = -1;
+        return -errno;
+    why = hth_packet_dial(records, &fd);
     close(records);
-    return fd;
+    return why ? -why : fd;
 }
 
 /* The answer's descriptor; -1: none, and *err is the engine's own sentence where that is why. */
-static int status_ask(
-        int sock, const void *request, size_t request_len, int wait_ms, struct hearth_error *err)
+static int status_take(int sock, int wait_ms, struct hearth_error *err)
 {
     _Alignas(8) unsigned char packet[HTH_LOCAL_MAX];
     const struct hth_local_error *e = (const void *)packet;
@@ -45,8 +45,7 @@ static int status_ask(
     int fd = -1;
 
     hth_fail(err, HEARTH_EENGINE, 0, "the engine does not answer");
-    if (hth_packet_put(sock, request, request_len, -1) || poll(&p, 1, wait_ms) <= 0 ||
-            hth_packet_receive(sock, packet, &len, &fd) != HTH_PACKET_GOT)
+    if (poll(&p, 1, wait_ms) <= 0 || hth_packet_receive(sock, packet, &len, &fd) != HTH_PACKET_GOT)
         return -1;
     if (fd < 0 && e->head.type == HTH_LOCAL_ERROR && len >= sizeof(*e))
         hth_fail(err, e->code, 0, "%.*s", (int)sizeof(e->text) - 1, e->text);
@@ -67,22 +66,29 @@ static char *status_text(int fd)
     return text;
 }
 
+static char *engine_take(int sock, int wait_ms, struct hearth_error *err)
+{
+    int fd = status_take(sock, wait_ms, err);
+    char *text = fd < 0 ? NULL : status_text(fd);
+
+    if (fd >= 0)
+        close(fd);
+    close(sock);
+    return text;
+}
+
 static char *engine_bytes(
         int job, const void *request, size_t len, int wait_ms, struct hearth_error *err)
 {
-    int sock = status_dial(job), fd;
-    char *text;
+    int sock = status_dial(job);
 
     if (sock < 0) {
         hth_fail(err, HEARTH_ENOENT, 0, "no engine runs on this job");
         return NULL;
     }
-    fd = status_ask(sock, request, len, wait_ms, err);
-    text = fd < 0 ? NULL : status_text(fd);
-    if (fd >= 0)
-        close(fd);
-    close(sock);
-    return text;
+    /* an engine that does not read gives no answer either */
+    (void)hth_packet_put(sock, request, len, -1);
+    return engine_take(sock, wait_ms, err);
 }
 
 char *engine_status(int job)
@@ -99,6 +105,21 @@ char *engine_history(int job, uint32_t what, uint32_t skip, struct hearth_error 
     };
 
     return engine_bytes(job, &m, sizeof(m), WAIT_MS, err);
+}
+
+int engine_metrics_ask(int job)
+{
+    struct hth_local_head m = { .length = sizeof(m), .type = HTH_LOCAL_METRICS, .request = 1 };
+    int sock = status_dial(job), why = sock < 0 ? 0 : hth_packet_put(sock, &m, sizeof(m), -1);
+
+    if (why)
+        close(sock);
+    return why ? -why : sock;
+}
+
+char *engine_metrics_take(int sock, int wait_ms)
+{
+    return engine_take(sock, wait_ms, NULL);
 }
 
 /* ---- Other members --------------------------------------------------------------------------- */

@@ -58,6 +58,7 @@ enum status run_keep(const struct args *a);
 enum status run_why(const struct args *a);
 enum status run_key(const struct args *a);
 enum status run_doctor(const struct args *a);
+enum status run_metrics(const struct args *a);
 
 /* ---- say.c: text for people and programs. Names that come from other programs, files and users
  * reach a terminal only through here, without control characters. ---- */
@@ -262,6 +263,13 @@ void kept_marks(int pinned, int64_t tries, char out[80]);
 /* The status (JSON) that a running engine reports, within 2 s; NULL: no engine answers.
  * malloc'ed. */
 char *engine_status(int job);
+#define METRICS_WAIT_MS 2000 /* for an answer */
+/* Sends METRICS. Returns the socket for engine_metrics_take(), or a negative errno: -ENOENT no
+ * engine runs on the job, -ECONNREFUSED its engine has ended without removing its socket, -EAGAIN
+ * it does not accept connections. */
+int engine_metrics_ask(int job);
+/* The answer (JSON), or NULL: there is none within wait_ms. Closes the socket. malloc'ed. */
+char *engine_metrics_take(int sock, int wait_ms);
 /* A page of what it remembers (core/local/local.h: HISTORY), as JSON, within 2 s; NULL: err says
  * why. malloc'ed. */
 char *engine_history(int job, uint32_t what, uint32_t skip, struct hearth_error *err);

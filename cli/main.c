@@ -53,6 +53,14 @@ static const struct command commands[] = {
             "that were protected before. Of all nodes, the coordinator's engine alone knows which\n"
             "was slowest; any other engine knows its own part, and the coordinator's node is\n"
             "named. Exit status 3: no engine answers, or it knows of no such save or recovery.\n" },
+    { "metrics", run_metrics, TAKES_ROOT, 0, 256, "metrics [--root DIR] [JOB...]",
+            "print the metrics of the jobs of this node, for Prometheus",
+            "  hearth metrics --root /mnt/hearth          all jobs with an engine\n"
+            "  hearth metrics --root /mnt/hearth train7   one job\n\n"
+            "Prometheus' text format. hearth_up is 0 where an engine should run and does not\n"
+            "answer within 2 s. For the textfile collector of node_exporter, write to a file\n"
+            "with another name, and rename it when the command has ended with status 0: the\n"
+            "collector may read a file at any time.\n" },
     { "inspect", run_inspect, TAKES_JSON, 1, 1, "inspect OBJECT [--json]",
             "print the items of an object, and check its checksums",
             "Offsets count from byte 4096 of the file, as .metadata counts them. A foreign\n"

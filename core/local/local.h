@@ -75,6 +75,7 @@ enum hth_local_type {
     HTH_LOCAL_HISTORY =
             82, /* last saves or recoveries; also before ATTACH; answered by BYTES: JSON */
     HTH_LOCAL_ELSEWHERE = 86, /* a question to another node; also before ATTACH; its BYTES */
+    HTH_LOCAL_METRICS = 90,   /* all series; also before ATTACH; answered by BYTES: JSON */
     HTH_LOCAL_LET_GO =
             72, /* from the engine, request 0: this slot is unmapped once no save needs it */
 };

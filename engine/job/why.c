@@ -103,15 +103,18 @@ static void why_say_slowest(char *out, size_t len, const struct history_save *s)
         snprintf(out, len, "; last copy: node %s, at %" PRIu32 " ms", copied->name, copied->ms);
 }
 
-/* A save of which this node knows the end only leaves no line. */
+/* 0: this node knows the end of the save only. Such a save leaves no line, and does not count. */
+static int why_has_part(const struct history_save *s)
+{
+    return s->latest_ms || s->at_ms[HTH_MOMENT_BEGUN] != HISTORY_NOT ||
+           s->at_ms[HTH_MOMENT_HELD] != HISTORY_NOT;
+}
+
 static void why_log_save(const struct hth_node *n, const struct history_save *s)
 {
     char phases[200], slowest[200];
     struct phase phase[PHASES];
 
-    if (s->latest_ms == 0 && s->at_ms[HTH_MOMENT_BEGUN] == HISTORY_NOT &&
-            s->at_ms[HTH_MOMENT_HELD] == HISTORY_NOT)
-        return;
     why_say_phases(phases, sizeof(phases), phase, why_save_phases(s, phase));
     why_say_slowest(slowest, sizeof(slowest), s);
     hth_say(&n->ctx.log, HEARTH_LOG_INFO, "save",
@@ -160,13 +163,15 @@ void why_moment(struct hth_node *n, struct hth_save_id save, const struct hth_ha
     const struct history_save *s = history_moment(n->history, save, happened,
             report ? why_node(n, happened->node) : NULL, why_now_ms(n), why_wall_ms(n));
 
-    if (s)
-        why_log_save(n, s);
+    if (!s || !why_has_part(s))
+        return;
+    why_log_save(n, s);
+    metrics_save(&n->metrics, s);
 }
 
 void why_over(struct hth_node *n, const char *why)
 {
-    history_over(n->history, why, why_now_ms(n));
+    n->metrics.saves_failed[METRICS_UNKNOWN] += history_over(n->history, why, why_now_ms(n));
 }
 
 void why_recovery_begin(struct hth_node *n)
@@ -182,9 +187,12 @@ void why_recovery_report(struct hth_node *n, int vote, uint32_t node, uint32_t c
 
 void why_recovery_end(struct hth_node *n, int code, const char *text, struct hth_save_id save)
 {
+    const struct history_recovery *r;
+
     why_recovery_begin(n);
-    why_log_recovery(
-            n, history_recovery_end(n->history, code, text, save, &n->info, why_now_ms(n)));
+    r = history_recovery_end(n->history, code, text, save, &n->info, why_now_ms(n));
+    why_log_recovery(n, r);
+    metrics_recovery(&n->metrics, r);
 }
 
 /* ---- HISTORY --------------------------------------------------------------------------------- */

@@ -317,7 +317,7 @@ static void node_take_env(struct hth_node *n)
         .clock = env->clock,
         .random = env->random,
         .workers = env->workers,
-        .log = env->log,
+        .log = metrics_log(&n->metrics, &env->log),
         .points = env->points,
         .store = env->store,
         .opts = {
@@ -336,6 +336,7 @@ static void node_take_env(struct hth_node *n)
                 .breaks = env->breaks,
         },
     };
+    n->metrics.since_wall_ms = env->clock.wall_ms(env->clock.self);
     n->opts.linger_s = env->linger_s ? env->linger_s : hth_option_none(HTH_AT_linger_s);
     memcpy(n->ctx.opts.job, env->session.job, sizeof(n->ctx.opts.job));
     n->ctx.opts.strong = env->strong != 0;

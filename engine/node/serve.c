@@ -26,6 +26,7 @@
 #include "engine/state/node_state.h"
 #include "engine/state/reply.h"
 #include "request.h"
+#include "series.h"
 
 /* Serves the requests of a rank about a save of its own. */
 static void serve_save(struct hth_node *n, struct client *c, const struct hth_local_head *head,
@@ -163,6 +164,10 @@ void serve_request(struct hth_node *n, uint32_t client, const void *bytes, size_
     }
     if (head->type == HTH_LOCAL_ELSEWHERE) {
         elsewhere_ask(n, client, bytes);
+        return;
+    }
+    if (head->type == HTH_LOCAL_METRICS) {
+        series_ask(n, client, head->request);
         return;
     }
     c = client_get(n, client);

@@ -676,6 +676,15 @@ void read_gone(struct hth_node *n, uint32_t client)
         askers_forget(&r->askers, client);
 }
 
+uint64_t read_leases(const struct hth_node *n)
+{
+    uint64_t leases = 0;
+
+    for (const struct lease *l = n->leases; l; l = l->next)
+        leases++;
+    return leases;
+}
+
 void read_close(struct hth_node *n)
 {
     while (n->leases)

@@ -18,6 +18,7 @@ void read_gone(struct hth_node *n, uint32_t client);
 /* Tries again the fetches that had to wait for a slot. */
 void read_tick(struct hth_node *n, uint64_t now_ms);
 uint64_t read_due_ms(const struct hth_node *n);
+uint64_t read_leases(const struct hth_node *n); /* objects that readers have now */
 void read_close(struct hth_node *n);
 
 #endif

@@ -12,6 +12,7 @@
 
 struct history {
     uint64_t saves, recoveries; /* how many ever; gives the next place in the ring */
+    uint64_t dropped;
     struct history_save save[HISTORY_SAVES];
     struct history_recovery recovery[HISTORY_RECOVERIES];
 };
@@ -86,7 +87,8 @@ static struct history_save *history_get(
 
     if (s)
         return s;
-    s = &h->save[h->saves++ % HISTORY_SAVES];
+    s = &h->save[h->saves % HISTORY_SAVES];
+    h->dropped += h->saves++ >= HISTORY_SAVES && s->at_ms[HTH_MOMENT_ENDED] == HISTORY_NOT;
     *s = (struct history_save){ .id = id, .first_ms = now_ms, .wall_ms = wall_ms };
     for (uint32_t i = 0; i < HTH_MOMENTS; i++)
         s->at_ms[i] = HISTORY_NOT;
@@ -183,19 +185,27 @@ const struct history_recovery *history_recovery_end(struct history *h, int code,
     return r;
 }
 
-void history_over(struct history *h, const char *why, uint64_t now_ms)
+uint32_t history_over(struct history *h, const char *why, uint64_t now_ms)
 {
+    uint32_t ended = 0;
+
     const struct hth_happened over = {
         .what = HTH_MOMENT_ENDED, .code = HEARTH_EUNKNOWN, .text = why
     };
 
     for (uint64_t i = 0; i < h->saves && i < HISTORY_SAVES; i++)
         if (h->save[i].at_ms[HTH_MOMENT_ENDED] == HISTORY_NOT)
-            (void)history_moment(h, h->save[i].id, &over, NULL, now_ms, 0);
+            ended += history_moment(h, h->save[i].id, &over, NULL, now_ms, 0) != NULL;
     (void)history_recovery_end(h, HEARTH_ECANCELED, why, (struct hth_save_id){ 0 }, NULL, now_ms);
+    return ended;
 }
 
 /* ---- Questions ------------------------------------------------------------------------------- */
+
+uint64_t history_dropped(const struct history *h)
+{
+    return h->dropped;
+}
 
 const struct history_save *history_save_at(const struct history *h, uint32_t at)
 {

@@ -55,14 +55,18 @@ struct history_recovery {
 
 struct history;
 
+/* Saves whose entry was overwritten before they ended. */
+uint64_t history_dropped(const struct history *h);
+
 struct history *history_open(void); /* NULL: no memory */
 void history_close(struct history *h);
 
 /* Notes it; name: of the node of a report, else NULL. Returns the save when this ended it. */
 const struct history_save *history_moment(struct history *h, struct hth_save_id save,
         const struct hth_happened *happened, const char *name, uint64_t now_ms, uint64_t wall_ms);
-/* A save that has not ended by now will not: its outcome is unknown, for that reason. */
-void history_over(struct history *h, const char *why, uint64_t now_ms);
+/* A save that has not ended by now will not: its outcome is unknown, for that reason. Returns the
+ * number of such saves. */
+uint32_t history_over(struct history *h, const char *why, uint64_t now_ms);
 
 /* Changes nothing while one runs. */
 void history_recovery_begin(struct history *h, uint64_t now_ms, uint64_t wall_ms);

@@ -6,6 +6,7 @@
 #include "core/base/auth.h"
 #include "core/format/table.h"
 #include "loader/recover.h"
+#include "metrics.h"
 #include "node.h"
 #include "replication/commit/commit.h"
 #include "replication/held/holdings.h"
@@ -39,6 +40,7 @@ struct hth_node {
     struct answer *answers;     /* answer.c: whose bytes the workers copy */
     struct drop *drop;          /* drop.c */
     struct history *history;    /* why.c */
+    struct metrics metrics;     /* why.c, and the log */
     uint64_t next_id;           /* of a loan, a lease */
 
     struct elsewhere *elsewhere; /* elsewhere.c */

@@ -19,3 +19,7 @@ hearth_case(cli.manual unit TIMEOUT 300
 # Ranks that save GPU memory, over the driver of the tests.
 target_link_libraries(test_cli_pinned PRIVATE fakegpu)
 add_dependencies(test_cli_pinned hearthd hearth_cli)
+
+# The metrics of a job of two nodes, against their page.
+hearth_case(cli.metrics unit TIMEOUT 120
+  COMMAND ${CMAKE_CURRENT_LIST_DIR}/metrics.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})

@@ -10,12 +10,11 @@ that is not there, and those without '$'."""
 import os
 import re
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
+
+from job import engine_pid, run_job
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lint"))
 from manual import Page, code  # noqa: E402
@@ -24,7 +23,7 @@ STEP = "train7/step-5000_ckpt"
 # (page, its block of code, what is done before)
 ORDER = [("inspect", 0, None), ("verify", 0, None), ("verify", 1, None), ("header", 0, None),
          ("key", 0, "keys"), ("key", 1, None), ("cat", 0, None), ("ls", 0, None), ("ls", 2, None),
-         ("keep", 0, None), ("keep", 1, None), ("why", 1, None),
+         ("keep", 0, None), ("keep", 1, None), ("why", 1, None), ("metrics", 0, None),
          ("rm", 0, "unmark"), ("ls", 1, None),
          ("cat", 1, "damage"), ("clean", 1, "notes")]
 # Key ids, epochs, pids, ages, and the memory that the job takes.
@@ -32,31 +31,6 @@ UNLIKE = [(r"^[0-9a-f]{8}(?=  )", "ID"), (r"\b\d{13}\b", "EPOCH"), (r"\bpid \d+"
           (r"^(train7 +)\d+", r"\1PID"), (r"\b\d+ (s|min)(?=  |$)", "AGE"),
           (r"[\d.]+ MiB(?= of memory|$)", "SIZE"), (r"^mount .*", "MOUNT")]
 MARK = "--- typed ---"
-
-
-def start_rank(build, work, rank, port):
-    root = f"{work}/n{rank}"
-    os.mkdir(root, 0o700)
-    env = {name: value for name, value in os.environ.items() if not name.startswith("HEARTH_")}
-    env.update(HEARTH_ROOT=root, HEARTH_JOB="train7", HEARTH_NODE=f"n{rank}", HEARTH_ANY_ROOT="1",
-               HEARTH_MACHINE=f"m{rank}", HEARTH_ENGINE=f"{build}/bin/hearthd", HEARTH_KEEP="3",
-               HEARTH_TRANSPORT="tcp", HEARTH_PORT=str(port), MASTER_ADDR="127.0.0.1",
-               RANK=str(rank), WORLD_SIZE="2")
-    return subprocess.Popen([f"{build}/bin/cli_manual"], env=env, text=True,
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def engine_pid(work, rank):
-    out = subprocess.run([f"{work}/bin/hearth", "ls", "--root", f"{work}/n{rank}"], text=True,
-                         capture_output=True).stdout.split("\n")
-    found = [int(line.split()[1]) for line in out if re.match(r"train7 +\d", line)]
-    return found[0] if found else 0
 
 
 def prepare(work, what):
@@ -90,9 +64,9 @@ def can_run(command):
     return "jq" not in command or shutil.which("jq")
 
 
-def typed(commands, work, folder):
+def typed(commands, job, folder):
     """What each of them prints, in one shell"""
-    pid = engine_pid(work, 0)
+    work, pid = job.work, engine_pid(job, 0)
     ended = "while hearth ls train7 | grep -q '^engine  pid'; do sleep 0.05; done"
     script = ""
     for command in commands:
@@ -115,15 +89,15 @@ def shape(text, work):
     return "\n".join(lines).strip()
 
 
-def check(root, work):
-    bad = 0
+def check(root, job):
+    work, bad = job.work, 0
     for name, number, before in ORDER:
         page = Page(os.path.join(root, f"docs/man/hearth-{name}.1"))
         prepare(work, before)
         shown = [one for one in examples(code(page.sections["EXAMPLES"])[number])
                  if can_run(one[0])]
         folder = f"{work}/n0/{STEP}" if name == "cat" else work
-        for (command, want), have in zip(shown, typed([one[0] for one in shown], work, folder)):
+        for (command, want), have in zip(shown, typed([one[0] for one in shown], job, folder)):
             want = shape("\n".join(want), work)
             if shape(have, work) != want:
                 print(f"{page.name}: $ {command}\n--- the page:\n{want}\n--- printed:\n"
@@ -132,31 +106,11 @@ def check(root, work):
     return bad
 
 
-def end(ranks, work):
-    for rank in ranks:
-        rank.stdin.close()
-        rank.wait(60)
-    for rank in range(2):
-        pid = engine_pid(work, rank)
-        if pid:
-            os.kill(pid, signal.SIGTERM)
-        while engine_pid(work, rank) == pid != 0:
-            time.sleep(0.05)
-
-
 def main(root, build):
     with tempfile.TemporaryDirectory() as work:
         os.symlink(f"{build}/bin", f"{work}/bin")
-        port = free_port()
-        ranks = [start_rank(build, work, rank, port) for rank in range(2)]
-        try:
-            said = [rank.stdout.readline().strip() for rank in ranks]
-            if said != ["saved", "saved"]:
-                print("\n".join(said))
-                return 1
-            return check(root, work)
-        finally:
-            end(ranks, work)
+        with run_job(build, work) as job:
+            return check(root, job)
 
 
 if __name__ == "__main__":

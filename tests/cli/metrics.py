@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""metrics.py ROOT BUILD: what `hearth metrics` prints of a job of two nodes.
+
+Two ranks, whose nodes are folders here, save three steps. The output has the series that
+docs/operate/metrics.md describes, with the labels that stand there, and no others. Counters have
+what the job did. `promtool check metrics` finds nothing, where it is there. A root without a job
+has no series, and an engine that is killed is said to be gone; one that ends in order is not."""
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+from job import engine_pid, run_job
+
+SAMPLE = re.compile(r'^(hearth_[a-z_]+)\{(.*)\} (\S+)$')
+LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+EVERY = {"job", "node"}
+
+bad = []
+
+
+def say(what):
+    bad.append(what)
+
+
+def parse(text):
+    """{name: [(labels, value)]} of samples, and {name: type} of families."""
+    samples, types = {}, {}
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            types[name] = kind
+        elif not line.startswith("#"):
+            name, labels, value = SAMPLE.match(line).groups()
+            samples.setdefault(name, []).append((dict(LABEL.findall(labels)), float(value)))
+    return samples, types
+
+
+def family(name, types):
+    """The family that a sample belongs to."""
+    for end in "_bucket", "_sum", "_count":
+        if name.endswith(end) and types.get(name[:-len(end)]) == "histogram":
+            return name[:-len(end)]
+    return name
+
+
+def described(page):
+    """{family: labels} of the page's tables."""
+    found = {}
+    with open(page, encoding="utf-8") as f:
+        for line in f:
+            cells = [cell.strip() for cell in line.split("|")]
+            name = re.fullmatch(r"`(hearth_[a-z_]+)`", cells[1]) if len(cells) == 5 else None
+            if name:
+                found[name[1]] = set(re.findall(r"`([a-z]+)`", cells[2]))
+    return found
+
+
+def check_page(text, page):
+    samples, types = parse(text)
+    printed = {}
+    for name, rows in samples.items():
+        labels = printed.setdefault(family(name, types), set())
+        labels.update(*(row[0] for row in rows))
+    told = described(page)
+    for name in sorted({*printed, *told}):
+        if name not in told:
+            say(f"{name} is printed, and the page does not describe it")
+        elif name not in printed:
+            say(f"{name} is on the page, and is not printed")
+        elif printed[name] - EVERY != told[name]:
+            say(f"{name} has the labels {sorted(printed[name] - EVERY)}, "
+                f"the page {sorted(told[name])}")
+
+
+def value(text, name, /, **labels):
+    rows = [v for has, v in parse(text)[0].get(name, []) if labels.items() <= has.items()]
+    return sum(rows) if rows else None
+
+
+def expect(text, want, name, /, **labels):
+    have = value(text, name, **labels)
+    if have != want:
+        say(f"{name} {labels}: {have}, expected {want}")
+
+
+def check_counts(text):
+    expect(text, 1, "hearth_up", job="train7")
+    expect(text, 0, "hearth_check", name="engine_gone")
+    expect(text, 3, "hearth_saves_total", job="train7", node="n0", level="protected")
+    expect(text, 3, "hearth_save_seconds_count", phase="protected")
+    expect(text, 3, "hearth_save_seconds_bucket", phase="written", le="+Inf")
+    expect(text, 1, "hearth_recoveries_total")
+    expect(text, 3, "hearth_copied_objects_total", peer="n1")
+    expect(text, 2, "hearth_members")
+
+
+def check_tool(text):
+    if not shutil.which("promtool"):
+        return
+    said = subprocess.run(["promtool", "check", "metrics"], input=text, text=True,
+                          capture_output=True)
+    if said.returncode or said.stdout or said.stderr:
+        say(f"promtool check metrics: {said.stdout}{said.stderr}")
+
+
+def metrics(job, *args, status=0):
+    ran = subprocess.run([f"{job.bin}/hearth", "metrics", *args], text=True, capture_output=True)
+    if ran.returncode != status:
+        say(f"hearth metrics {args}: status {ran.returncode}, expected {status}: {ran.stderr}")
+    return ran.stdout
+
+
+def check_ends(job):
+    """The engine of rank 1's node is killed; then rank 0's ends in order."""
+    os.kill(engine_pid(job, 1), signal.SIGKILL)
+    job.wait_until(lambda: not engine_pid(job, 1))
+    text = metrics(job, "--root", f"{job.work}/n1")
+    expect(text, 0, "hearth_up", job="train7")
+    expect(text, 2, "hearth_check", name="engine_gone", job="train7")
+    os.kill(engine_pid(job, 0), signal.SIGTERM)
+    job.wait_until(lambda: not engine_pid(job, 0))
+    if metrics(job, "--root", f"{job.work}/n0"):
+        say("a job whose engine ended in order has series")
+
+
+def main(root, build):
+    with tempfile.TemporaryDirectory() as work:
+        with run_job(build, work) as job:
+            text = metrics(job, "--root", f"{work}/n0")
+            check_page(text, f"{root}/docs/operate/metrics.md")
+            check_counts(text)
+            check_tool(text)
+            if metrics(job, "--root", f"{work}/n0", "train7").count("\n") != text.count("\n"):
+                say("a job that is named has other series")
+            metrics(job, "--root", f"{work}/n0", "other", status=3)
+            job.end_ranks()
+            check_ends(job)
+        os.mkdir(f"{work}/empty", 0o700)
+        if metrics(job, "--root", f"{work}/empty"):
+            say("a root without a job has series")
+    print("\n".join(bad))
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
