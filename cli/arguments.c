@@ -14,6 +14,8 @@ const struct option_row option_rows[] = {
     { TAKES_RECOVERY, "recovery", NULL, "the newest recovery instead of a save", AT(recovery) },
     { TAKES_ENV, "env", NULL, "variables that programs read; with --json all options and flags",
             AT(env) },
+    { TAKES_LISTEN, "listen", "ADDRESS", "HOST:PORT or unix:PATH (default: 127.0.0.1:9742)",
+            AT(listen) },
     { TAKES_WATCH, "watch", "[SECONDS]", "look again every 2 s, or every SECONDS, until Ctrl-C",
             AT(watch) },
     { 0, "help", NULL, "this text", 0 },

@@ -24,8 +24,9 @@ struct args {
     int recovery;
     const char *root; /* --root, else HEARTH_ROOT, else NULL */
     const char *offset;
-    const char *watch; /* NULL: look once; "": every 2 s */
-    int count;         /* of value */
+    const char *listen; /* NULL: the default */
+    const char *watch;  /* NULL: look once; "": every 2 s */
+    int count;          /* of value */
     char **value;
 };
 
@@ -59,6 +60,7 @@ enum status run_why(const struct args *a);
 enum status run_key(const struct args *a);
 enum status run_doctor(const struct args *a);
 enum status run_metrics(const struct args *a);
+enum status run_exporter(const struct args *a);
 
 /* ---- say.c: text for people and programs. Names that come from other programs, files and users
  * reach a terminal only through here, without control characters. ---- */

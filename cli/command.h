@@ -14,6 +14,7 @@ enum takes {
     TAKES_ENV = 8,
     TAKES_RECOVERY = 16,
     TAKES_WATCH = 32,
+    TAKES_LISTEN = 4096,
 };
 
 struct command {

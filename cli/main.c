@@ -61,6 +61,17 @@ static const struct command commands[] = {
             "answer within 2 s. For the textfile collector of node_exporter, write to a file\n"
             "with another name, and rename it when the command has ended with status 0: the\n"
             "collector may read a file at any time.\n" },
+    { "exporter", run_exporter, TAKES_ROOT | TAKES_LISTEN, 0, 0,
+            "exporter [--root DIR] [--listen ADDRESS]",
+            "serve the metrics of the jobs of this node over HTTP",
+            "  hearth exporter --root /mnt/hearth                        127.0.0.1:9742\n"
+            "  hearth exporter --root /mnt/hearth --listen 10.0.0.7:9742\n"
+            "  hearth exporter --root /mnt/hearth --listen unix:/run/hearth/metrics.sock\n\n"
+            "/metrics is what hearth metrics prints, or the same as OpenMetrics where the client\n"
+            "accepts that; /healthz answers as long as the exporter runs. It runs in the\n"
+            "foreground, with one thread and at most 16 connections, prints where it listens\n"
+            "once it does, and ends on SIGTERM. There is no encryption and no password: a process\n"
+            "that reaches the address can read names of jobs and nodes, and numbers.\n" },
     { "inspect", run_inspect, TAKES_JSON, 1, 1, "inspect OBJECT [--json]",
             "print the items of an object, and check its checksums",
             "Offsets count from byte 4096 of the file, as .metadata counts them. A foreign\n"

@@ -5,11 +5,15 @@
 Two ranks, whose nodes are folders here, save three steps. The output has the series that
 docs/operate/metrics.md describes, with the labels that stand there, and no others. Counters have
 what the job did. `promtool check metrics` finds nothing, where it is there. A root without a job
-has no series, and an engine that is killed is said to be gone; one that ends in order is not."""
+has no series. `hearth exporter` serves the same, on a port and on a unix socket, from one thread; a
+socket that is left is replaced, and a file is not. An engine that is killed is said to be gone; one
+that ends in order is not."""
+import http.client
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -115,6 +119,92 @@ def metrics(job, *args, status=0):
     return ran.stdout
 
 
+class Exporter:
+    """hearth exporter, and the connection that `connect` makes to where it listens."""
+
+    def __init__(self, job, root, listen):
+        self.run = subprocess.Popen([f"{job.bin}/hearth", "exporter", "--root", root, "--listen",
+                                     listen], text=True, stdout=subprocess.PIPE)
+        self.at = self.run.stdout.readline().strip().removeprefix("listening on ")
+
+    def connect(self):
+        if not self.at.startswith("unix:"):
+            return http.client.HTTPConnection(self.at, timeout=20)
+        to = http.client.HTTPConnection("localhost", timeout=20)
+        to.sock = socket.socket(socket.AF_UNIX)
+        to.sock.connect(self.at.removeprefix("unix:"))
+        return to
+
+    def get(self, path, method="GET", **headers):
+        to = self.connect()
+        to.request(method, path, headers=headers)
+        answer = to.getresponse()
+        text = answer.read().decode()
+        to.close()
+        return answer.status, answer.headers["Content-Type"] or "", text
+
+    def end(self):
+        self.run.terminate()
+        return self.run.wait(10)
+
+
+def expect_status(exporter, want, *args, **headers):
+    have = exporter.get(*args, **headers)[0]
+    if have != want:
+        say(f"{exporter.at} {args}: status {have}, expected {want}")
+
+
+def check_left(job, root, at):
+    if not at.startswith("unix:"):
+        return
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(at[5:])
+    again = Exporter(job, root, at)
+    expect_status(again, 200, "/healthz")
+    again.end()
+    with open(at[5:], "w", encoding="utf-8") as f:
+        f.write("precious")
+    again = Exporter(job, root, at)
+    if again.run.wait(10) != 5 or os.path.getsize(at[5:]) != 8:
+        say("an exporter takes the place of a file")
+    os.unlink(at[5:])
+
+
+def check_exporter(job, listen, text):
+    root = f"{job.work}/n0"
+    exporter = Exporter(job, root, listen)
+    if "built without" in exporter.at or not exporter.at:
+        return
+    _, kind, served = exporter.get("/metrics")
+    if sorted(parse(served)[0]) != sorted(parse(text)[0]) or "0.0.4" not in kind:
+        say(f"{listen}: other series than hearth metrics prints, as {kind}")
+    _, kind, served = exporter.get("/metrics", Accept="application/openmetrics-text")
+    if not served.endswith("# EOF\n") or "# TYPE hearth_saves counter" not in served:
+        say(f"{listen}: no OpenMetrics, as {kind}")
+    expect_status(exporter, 200, "/healthz")
+    expect_status(exporter, 404, "/other")
+    expect_status(exporter, 405, "/metrics", "POST")
+    idle = [exporter.connect() for _ in range(20)]
+    for one in idle:
+        if one.sock is None:
+            one.connect()
+    threads = len(os.listdir(f"/proc/{exporter.run.pid}/task"))
+    if threads != 1:
+        say(f"the exporter has {threads} threads with 20 connections")
+    for one in idle:
+        one.close()
+    expect_status(exporter, 200, "/healthz")
+    second = subprocess.run([f"{job.bin}/hearth", "exporter", "--root", root, "--listen",
+                             exporter.at], text=True, capture_output=True, timeout=20)
+    if second.returncode != 5 or second.stdout:
+        say(f"a second exporter on {exporter.at}: {second.returncode} {second.stdout}")
+    if exporter.end():
+        say(f"the exporter on {listen} does not end well on SIGTERM")
+    check_left(job, root, exporter.at)
+    if exporter.at.startswith("unix:") and os.path.exists(exporter.at[5:]):
+        say(f"{exporter.at} is left")
+
+
 def check_ends(job):
     """The engine of rank 1's node is killed; then rank 0's ends in order."""
     os.kill(engine_pid(job, 1), signal.SIGKILL)
@@ -138,6 +228,8 @@ def main(root, build):
             if metrics(job, "--root", f"{work}/n0", "train7").count("\n") != text.count("\n"):
                 say("a job that is named has other series")
             metrics(job, "--root", f"{work}/n0", "other", status=3)
+            check_exporter(job, "127.0.0.1:0", text)
+            check_exporter(job, f"unix:{work}/metrics.sock", text)
             job.end_ranks()
             check_ends(job)
         os.mkdir(f"{work}/empty", 0o700)
