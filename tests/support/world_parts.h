@@ -283,6 +283,7 @@ int table_heard(struct rank_state *r, const struct letter *l);
 /* world_past.c: what engines remember of saves, beside what happened */
 struct world_past *past_open(void);
 void past_close(struct world_past *past);
+void past_asked(struct rank_state *r);       /* it sends BEGIN of r->next */
 void past_begun(const struct rank_state *r); /* it has a slot for r->save */
 void past_lost(const struct world *w);       /* beyond redundancy: earlier decisions are given up */
 void past_decided(struct machine *x, const struct hth_save_id *keep, uint32_t saves);

@@ -10,13 +10,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MACHINES 512u /* in a larger world nothing is noted of what ranks do */
+#define ASKED_MS 3000u /* that a rank waits for the answer to BEGIN */
+#define MACHINES 512u  /* in a larger world nothing is noted of what ranks do */
 
 struct noted {
     struct hth_save_id id;
     uint32_t machine;  /* whose rank it was */
-    uint64_t asked_ms; /* its first rank sent BEGIN */
+    uint64_t asked_ms; /* the first rank that has a slot for it sent BEGIN */
     uint64_t heard_ms; /* a rank heard its end; 0: none did */
+};
+
+struct begin_sent { /* a rank sent BEGIN; it may never have had an answer */
+    uint64_t step, ms;
+    uint32_t machine;
 };
 
 struct decision { /* PROTECTED, by some coordinator's record */
@@ -27,7 +33,8 @@ struct decision { /* PROTECTED, by some coordinator's record */
 struct world_past {
     struct decision *decided;
     struct noted *noted;
-    size_t decisions, notes;
+    struct begin_sent *asked;
+    size_t decisions, notes, asks;
 };
 
 struct world_past *past_open(void)
@@ -43,6 +50,7 @@ void past_close(struct world_past *past)
 {
     free(past->decided);
     free(past->noted);
+    free(past->asked);
     free(past);
 }
 
@@ -91,6 +99,19 @@ static struct noted *past_find(
     return NULL;
 }
 
+void past_asked(struct rank_state *r)
+{
+    struct world_past *past = r->world->notes;
+
+    r->asked_ms = r->world->now_ms;
+    if (r->world->machines > MACHINES)
+        return;
+    past->asked = realloc(past->asked, (past->asks + 1) * sizeof(past->asked[0]));
+    if (!past->asked)
+        abort();
+    past->asked[past->asks++] = (struct begin_sent){ r->next, r->asked_ms, r->machine };
+}
+
 void past_begun(const struct rank_state *r)
 {
     struct world_past *past = r->world->notes;
@@ -106,6 +127,22 @@ void past_begun(const struct rank_state *r)
     if (!past->noted)
         abort();
     past->noted[past->notes++] = (struct noted){ r->save, r->machine, r->asked_ms, 0 };
+}
+
+/* When the machine's first rank may have begun it: a rank whose BEGIN had no answer may have been
+ * that, no longer ago than a rank waits for one. */
+static uint64_t past_asked_ms(const struct world_past *past, const struct noted *n)
+{
+    uint64_t first = n->asked_ms;
+
+    for (size_t i = 0; i < past->asks; i++) {
+        const struct begin_sent *a = &past->asked[i];
+
+        if (a->machine == n->machine && a->step == n->id.step && a->ms < first &&
+                a->ms + ASKED_MS >= n->asked_ms)
+            first = a->ms;
+    }
+    return first;
 }
 
 /* ---- What is remembered ---------------------------------------------------------------------- */
@@ -175,7 +212,7 @@ static void past_judge_time(const struct machine *x, const struct history_save *
     uint32_t ms = history_between(s, HTH_MOMENT_BEGUN, HTH_MOMENT_ENDED);
 
     if (n && n->heard_ms && ms != HISTORY_NOT && !x->world->hits[WORLD_KIND_BLOCK] &&
-            ms > (n->heard_ms - n->asked_ms + 2) * x->rate / 1000 + 1)
+            ms > (n->heard_ms - past_asked_ms(x->world->notes, n) + 2) * x->rate / 1000 + 1)
         past_wrong(x, s, "a longer time than it took");
 }
 

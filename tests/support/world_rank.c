@@ -299,7 +299,7 @@ static void send_begin(struct rank_state *r)
     snprintf(packet.m.name, sizeof(packet.m.name), "__%u__0_src%u.distcp", r->rank, r->rank);
     packet.m.head.length += (uint32_t)some_put(r, packet.runs);
     r->begun = r->request;
-    r->asked_ms = r->world->now_ms;
+    past_asked(r);
     r->writing = 0;
     rank_send(r, &packet, packet.m.head.length, NULL, 0);
 }
