@@ -74,6 +74,7 @@ enum hth_local_type {
     HTH_LOCAL_MEET = 80,   /* come to a gather of all ranks; answered by BYTES: the packed table. */
     HTH_LOCAL_HISTORY =
             82, /* last saves or recoveries; also before ATTACH; answered by BYTES: JSON */
+    HTH_LOCAL_NODES = 84, /* members of the epoch; also before ATTACH; answered by BYTES: JSON */
     HTH_LOCAL_ELSEWHERE = 86, /* a question to another node; also before ATTACH; its BYTES */
     HTH_LOCAL_METRICS = 90,   /* all series; also before ATTACH; answered by BYTES: JSON */
     HTH_LOCAL_LET_GO =
@@ -427,6 +428,14 @@ struct hth_local_elsewhere {
     uint32_t type;       /* HTH_LOCAL_STATUS, ... */
     uint32_t what, skip; /* as that type has them, or 0 */
     char name[HTH_NAME_MAX + 8];
+};
+
+#define HTH_NODES_PAGE 256u /* members of an answer, at most */
+
+struct hth_local_nodes { /* fields as those of HISTORY */
+    struct hth_local_head head;
+    uint32_t zero;
+    uint32_t skip; /* members from the first on */
 };
 
 struct hth_local_unmap {

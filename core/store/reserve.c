@@ -88,6 +88,38 @@ int hth_pool_promise(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct
     return reserve_fits(t, bytes, freed, 1, err);
 }
 
+static uint64_t reserve_less(uint64_t bytes, uint64_t less)
+{
+    return bytes > less ? bytes - less : 0;
+}
+
+int hth_pool_room(struct hth_store *s, struct hth_store_room *out)
+{
+    struct hth_tmpfs *t = hth_tmpfs_of(s);
+    uint64_t promised = hth_back_missing(t) + hth_raw_missing(t), least;
+    struct hth_room room;
+
+    if (hth_room_look(t->job_fd, t->opts.proc, &room, NULL))
+        return HEARTH_EIO;
+    *out = (struct hth_store_room){ .max = t->opts.limit_bytes ? t->opts.limit_bytes : UINT64_MAX,
+        .size = room.size,
+        .left = room.mount,
+        .cgroup_max = room.cgroup_max,
+        .cgroup_used = room.cgroup_used };
+    for (const struct tmpfs_slot *slot = t->slots; slot; slot = slot->next) {
+        out->slots += slot->foreign ? 0 : slot->pub.capacity;
+        out->free += !slot->foreign && slot->state == TMPFS_FREE ? slot->pub.capacity : 0;
+    }
+    room.taken = reserve_taken(t, &room, reserve_margin(t, &room));
+    reserve_charge(t, &room);
+    hth_account_others(t, &room);
+    least = hth_room_least(&room, reserve_margin(t, &room));
+    out->spare = least == HTH_ROOM_NONE ? least : reserve_less(least, promised);
+    if (out->spare > reserve_less(out->max, out->slots))
+        out->spare = reserve_less(out->max, out->slots);
+    return HEARTH_OK;
+}
+
 static int bytes_descending(const void *a, const void *b)
 {
     uint64_t x, y;

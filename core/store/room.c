@@ -104,10 +104,15 @@ static uint64_t cgroup_limit(const struct version *v, const char *path, size_t l
     return high < max ? high : max;
 }
 
+/* A cgroup's limit, and what counts against it; no limit: HTH_ROOM_NONE. */
+struct headroom {
+    uint64_t left, limit, used;
+};
+
 /* Least headroom of `path` and the directories above it, down to its first `top` bytes. */
-static uint64_t cgroup_headroom(const struct version *v, const char *path, size_t top)
+static struct headroom cgroup_headroom(const struct version *v, const char *path, size_t top)
 {
-    uint64_t least = HTH_ROOM_NONE;
+    struct headroom least = { HTH_ROOM_NONE, HTH_ROOM_NONE, HTH_ROOM_NONE };
     size_t len = strlen(path);
 
     while (len >= top && len > 0) {
@@ -121,8 +126,8 @@ static uint64_t cgroup_headroom(const struct version *v, const char *path, size_
 
             used -= cache < used ? cache : used;
             left = used < limit ? limit - used : 0;
-            if (left < least)
-                least = left;
+            if (left < least.left)
+                least = (struct headroom){ left, limit, used };
         }
         if (len == top)
             break;
@@ -179,13 +184,14 @@ static int mount_line(
 }
 
 /* *out_seen: 1 if this version is mounted. *out_charged: bytes of tmpfs of the widest cgroup. */
-static uint64_t cgroup_room(const char *cgroups, const char *mounts, const struct version *v,
+static struct headroom cgroup_room(const char *cgroups, const char *mounts, const struct version *v,
         int *out_seen, uint64_t *out_charged)
 {
+    const struct headroom none = { HTH_ROOM_NONE, HTH_ROOM_NONE, HTH_ROOM_NONE };
     char ours[PATH_BYTES], root[PATH_BYTES], mount[PATH_BYTES], path[2 * PATH_BYTES];
 
     if (!path_in(cgroups, v, ours))
-        return HTH_ROOM_NONE;
+        return none;
     for (const char *line = mounts; line && *line; line = strchr(line, '\n')) {
         size_t root_len;
 
@@ -204,7 +210,7 @@ static uint64_t cgroup_room(const char *cgroups, const char *mounts, const struc
         *out_charged = room_number_at(mount, strlen(mount), "memory.stat", v->tmpfs, HTH_ROOM_NONE);
         return cgroup_headroom(v, path, strlen(mount));
     }
-    return HTH_ROOM_NONE;
+    return none;
 }
 
 /* The first cgroup namespace of a machine has this number. */
@@ -224,10 +230,12 @@ static int in_namespace(const char *proc)
     return is;
 }
 
-static uint64_t least_cgroup(const char *proc, const char **out_unseen, uint64_t *out_charged)
+static struct headroom least_cgroup(
+        const char *proc, const char **out_unseen, uint64_t *out_charged)
 {
     char path[PATH_BYTES];
-    uint64_t least = HTH_ROOM_NONE, charged = HTH_ROOM_NONE;
+    struct headroom least = { HTH_ROOM_NONE, HTH_ROOM_NONE, HTH_ROOM_NONE };
+    uint64_t charged = HTH_ROOM_NONE;
     char *cgroups, *mounts;
     int seen = 0;
 
@@ -236,15 +244,16 @@ static uint64_t least_cgroup(const char *proc, const char **out_unseen, uint64_t
     snprintf(path, sizeof(path), "%s/self/mountinfo", proc);
     mounts = room_text_of(path);
     for (size_t i = 0; cgroups && mounts && i < sizeof(versions) / sizeof(versions[0]); i++) {
-        uint64_t room = cgroup_room(cgroups, mounts, &versions[i], &seen, &charged);
-        if (room < least) {
+        struct headroom room = cgroup_room(cgroups, mounts, &versions[i], &seen, &charged);
+
+        if (room.left < least.left) {
             least = room;
             *out_charged = in_namespace(proc) ? charged : HTH_ROOM_NONE;
         }
     }
     if (!seen)
         *out_unseen = "no cgroups are mounted here (/sys/fs/cgroup)";
-    else if (least == HTH_ROOM_NONE && in_namespace(proc))
+    else if (least.left == HTH_ROOM_NONE && in_namespace(proc))
         *out_unseen =
                 "this container's own cgroup has none, and those above it cannot be seen from here";
     free(cgroups);
@@ -254,6 +263,7 @@ static uint64_t least_cgroup(const char *proc, const char **out_unseen, uint64_t
 
 int hth_room_look(int dir_fd, const char *proc, struct hth_room *out, struct hearth_error *err)
 {
+    struct headroom cgroup;
     struct statfs fs;
     uint64_t kib;
 
@@ -265,13 +275,17 @@ int hth_room_look(int dir_fd, const char *proc, struct hth_room *out, struct hea
     out->size = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize;
     out->mount = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
     out->cgroup = out->memory = out->charged = HTH_ROOM_NONE;
+    out->cgroup_max = out->cgroup_used = HTH_ROOM_NONE;
     out->taken = out->others = 0;
     out->unseen = out->whose = NULL;
     if (!out->tmpfs)
         return 0;
     if (!out->size) /* mounted with size=0: no limit */
         out->size = out->mount = HTH_ROOM_NONE;
-    out->cgroup = least_cgroup(proc, &out->unseen, &out->charged);
+    cgroup = least_cgroup(proc, &out->unseen, &out->charged);
+    out->cgroup = cgroup.left;
+    out->cgroup_max = cgroup.limit;
+    out->cgroup_used = cgroup.used;
     kib = room_number_at(proc, strlen(proc), "meminfo", "MemAvailable:", HTH_ROOM_NONE);
     if (kib != HTH_ROOM_NONE)
         out->memory = kib * 1024;

@@ -10,9 +10,10 @@
 #define HTH_ROOM_NONE UINT64_MAX /* no limit of this kind, or none that can be read */
 
 struct hth_room {
-    uint64_t mount;     /* bytes free in the file system */
-    uint64_t size;      /* of the file system */
-    uint64_t cgroup;    /* least headroom to memory.max or memory.high of a cgroup above */
+    uint64_t mount;  /* bytes free in the file system */
+    uint64_t size;   /* of the file system */
+    uint64_t cgroup; /* least headroom to memory.max or memory.high of a cgroup above */
+    uint64_t cgroup_max, cgroup_used; /* of that cgroup: its limit, and what counts against it */
     const char *unseen; /* why a cgroup's limit may hold that was not seen, a clause; NULL */
     /* Bytes of tmpfs charged to the widest cgroup that can be seen, if cgroups above it cannot be
      * seen: memory of this job beyond that is charged above. NONE: all cgroups can be seen */

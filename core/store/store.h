@@ -41,6 +41,16 @@ struct hth_raw {
 
 struct hth_store;
 
+/* How the memory of a store is used. UINT64_MAX: there is no such limit, or it is not known. */
+struct hth_store_room {
+    uint64_t slots, free; /* bytes of all slots, and of those that are free */
+    uint64_t spare;       /* of slots that could be made beside them now */
+    uint64_t max;         /* that all slots may have together */
+    uint64_t size, left;  /* of the file system; free there */
+    uint64_t cgroup_max;  /* of the cgroup that leaves least room, its limit ... */
+    uint64_t cgroup_used; /* ... and what is charged to it, without page cache that can go */
+};
+
 /* What scan() reports. */
 struct hth_store_found {
     struct hth_save_id save; /* of the block for objects; of the name for directories */
@@ -78,6 +88,9 @@ struct hth_store_ops {
      * they always would. */
     int (*enough)(
             struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
+
+    /* Errors: HEARTH_EIO. NULL: it is not known. */
+    int (*room)(struct hth_store *s, struct hth_store_room *out);
 
     /* Ensures free slots of these sizes beside those in use, for what is about to be taken; the
      * store makes what is missing in the background. Where reserve() was never called and room is

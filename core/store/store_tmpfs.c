@@ -121,6 +121,7 @@ static const struct hth_store_ops tmpfs_ops = {
     .reserve = hth_pool_reserve,
     .foresee = hth_pool_foresee,
     .enough = hth_pool_enough,
+    .room = hth_pool_room,
     .want = hth_pool_want,
     .keep_only = hth_pool_keep_only,
     .rest = hth_pool_rest,

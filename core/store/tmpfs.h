@@ -235,6 +235,7 @@ int hth_pool_promise(struct hth_tmpfs *t, uint64_t bytes, uint64_t freed, struct
 uint64_t hth_pool_made(const struct hth_tmpfs *t); /* bytes behind our slots */
 
 /* Free slots beside those that are in use. */
+int hth_pool_room(struct hth_store *s, struct hth_store_room *out);
 int hth_pool_want(struct hth_store *s, const uint64_t *bytes, size_t count, enum hth_want how,
         struct hearth_error *err);
 

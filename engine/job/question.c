@@ -4,6 +4,7 @@
 
 #include "engine/state/answer.h"
 #include "engine/state/reply.h"
+#include "members.h"
 #include "status.h"
 #include "why.h"
 
@@ -18,6 +19,7 @@ static const struct {
 } questions[] = {
     { HTH_LOCAL_STATUS, status_put },
     { HTH_LOCAL_HISTORY, why_put },
+    { HTH_LOCAL_NODES, members_put },
 };
 #define QUESTIONS (sizeof(questions) / sizeof(questions[0]))
 

@@ -5,24 +5,47 @@
 #include "engine/state/client.h"
 #include "engine/state/node_state.h"
 #include "engine/state/quoted.h"
+#include "fabric.h"
+#include "health.h"
+#include "members.h"
+#include "replication/commit/known.h"
 
+#include <hearth/version.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* Saves on the keep list, with their present state; out[KEPT_JSON]. */
-#define KEPT_JSON (HTH_KEEP_MAX * (HTH_SAVE_TEXT + 136) + 4)
-static void status_kept_json(const struct hth_node *n, char *out)
+/* A pair, with the comma before it. */
+static void status_put_text(FILE *to, const char *key, const char *text)
+{
+    char *out = malloc(QUOTED(strlen(text) + 1));
+
+    if (out)
+        quoted(text, out);
+    fprintf(to, ", \"%s\": \"%s\"", key, out ? out : "");
+    free(out);
+}
+
+static void status_put_bytes(FILE *to, const char *key, uint64_t bytes)
+{
+    if (bytes == UINT64_MAX)
+        fprintf(to, ", \"%s\": null", key);
+    else
+        fprintf(to, ", \"%s\": %" PRIu64, key, bytes);
+}
+
+/* Saves on the keep list, with their present state. */
+static void status_put_kept(FILE *to, const struct hth_node *n)
 {
     static const char *const words[] = { [HTH_KEPT_UNSURE] = "kept",
         [HTH_KEPT_DEGRADED] = "degraded",
         [HTH_KEPT_PROTECTED] = "protected" };
     char save[HTH_SAVE_TEXT];
-    size_t len = 0;
 
-    out[len++] = '[';
+    fputs(", \"kept\": [", to);
     for (uint32_t i = 0; i < n->ctx.keep.saves; i++) {
         hth_save_text(n->ctx.keep.save[i], save);
-        len += (size_t)snprintf(out + len, KEPT_JSON - len,
+        fprintf(to,
                 "%s{\"save\": \"%s\", \"state\": \"%s\", \"pinned\": %s, \"bad\": %s, \"tries\": %" PRIu32
                 ", \"age_s\": %" PRIu64 "}",
                 i ? ", " : "", save, words[hth_commit_kept(n->commit, i)],
@@ -30,28 +53,25 @@ static void status_kept_json(const struct hth_node *n, char *out)
                 hth_keep_is_bad(&n->ctx.keep, n->ctx.keep.save[i]) ? "true" : "false",
                 hth_keep_tries(&n->ctx.keep, n->ctx.keep.save[i]), hth_commit_kept_s(n->commit, i));
     }
-    memcpy(out + len, "]", 2);
+    fputs("]", to);
 }
 
-/* How bytes of GPUs come into the slots of ranks here; out[PINNED_JSON]. Ranks beyond those that a
- * machine has GPUs for are left out. */
+/* How bytes of GPUs come into the slots of ranks here. Ranks beyond those that a machine has GPUs
+ * for are left out. */
 #define PINNED_MOST 64
-#define PINNED_JSON (PINNED_MOST * 72 + 4)
-static void status_pinned_json(const struct hth_node *n, char *out)
+static void status_put_pinned(FILE *to, const struct hth_node *n)
 {
     static const char *const words[] = { "", "slots", "buffers", "nothing" };
     unsigned count = 0;
-    size_t len = 0;
 
-    out[len++] = '[';
+    fputs(", \"gpu\": [", to);
     for (const struct client *c = n->clients; c && count < PINNED_MOST; c = c->next) {
         if (!(c->pinned & 3))
             continue;
-        len += (size_t)snprintf(out + len, PINNED_JSON - len,
-                "%s{\"rank\": %" PRIu32 ", \"pinned\": \"%s\", \"ms_per_gib\": %" PRIu32 "}",
+        fprintf(to, "%s{\"rank\": %" PRIu32 ", \"pinned\": \"%s\", \"ms_per_gib\": %" PRIu32 "}",
                 count++ ? ", " : "", c->rank, words[c->pinned & 3], c->pinned >> 2);
     }
-    memcpy(out + len, "]", 2);
+    fputs("]", to);
 }
 
 /* Members that the newest map known here calls lost. */
@@ -64,48 +84,177 @@ static uint32_t status_lost(const struct hth_node *n)
     return lost;
 }
 
-int status_put(struct hth_node *n, FILE *to, uint32_t what, uint32_t skip, struct hearth_error *err)
+static void status_put_epoch(FILE *to, struct hth_node *n)
 {
-    char text[400], state[QUOTED(sizeof(text))], log[QUOTED(sizeof(n->env.log_path))];
-    char kept[KEPT_JSON], pinned[PINNED_JSON], confined[QUOTED(HTH_CONFINED_TEXT)] = "";
-    char json[1600 + sizeof(kept) + sizeof(pinned) + sizeof(state) + sizeof(log) +
-              sizeof(confined)];
-    char as_of[24] = "null";
     uint64_t pulled = 0, ago_ms;
     uint32_t saves = 0, still, busy;
-    int len;
 
-    hth_commit_text(n->commit, text, sizeof(text));
-    quoted(text, state);
-    quoted(n->env.log_path, log);
-    if (n->env.confined)
-        quoted(n->env.confined, confined);
-    status_kept_json(n, kept);
-    status_pinned_json(n, pinned);
-    if (hth_commit_as_of(n->commit, &ago_ms) || ago_ms)
-        snprintf(as_of, sizeof(as_of), "%" PRIu64, ago_ms);
     hth_transfer_pulled(&n->ctx, &pulled, NULL);
     hth_session_late(n->ctx.session, &still, &busy);
     for (struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next)
         saves += !s->removed;
-    len = snprintf(json, sizeof(json),
-            "{\"job\": \"%s\", \"node\": \"%s\", \"epoch\": %" PRIu64 ", \"member\": %" PRIu32
-            ", \"members\": %" PRIu32 ", \"ranks_attached\": %" PRIu32 ", \"recovered\": %s"
-            ", \"saves\": %" PRIu32 ", \"connections\": %" PRIu32 ", \"pulled_bytes\": %" PRIu64
-            ", \"rearmed\": %" PRIu32 ", \"late\": %" PRIu32
-            ", \"coordinator\": \"%s\", \"as_of_ms\": %s, \"lost\": %" PRIu32
-            ", \"degraded\": %" PRIu32
-            ", \"kept\": %s, \"gpu\": %s, \"state\": \"%s\", \"confined\": \"%s\""
-            ", \"log\": \"%s\"}",
-            n->ctx.opts.job, n->env.node, n->epoch.epoch, n->epoch.self, n->epoch.nodes,
-            client_count(n), n->recovered ? "true" : "false", saves,
-            hth_session_connections(n->ctx.session), pulled, still, busy,
-            n->epoch.nodes ? n->epoch.member[0].node : "", as_of, status_lost(n),
-            (uint32_t)__builtin_popcount(n->ctx.keep.degraded), kept, pinned, state, confined, log);
-    (void)what;
-    (void)skip;
-    if (len < 0 || (size_t)len >= sizeof(json))
-        return hth_fail(err, HEARTH_EIO, 0, "the status does not fit");
-    fputs(json, to);
+    fprintf(to,
+            ", \"epoch\": %" PRIu64 ", \"member\": %" PRIu32 ", \"members\": %" PRIu32
+            ", \"ranks_attached\": %" PRIu32 ", \"recovered\": %s, \"saves\": %" PRIu32
+            ", \"connections\": %" PRIu32 ", \"pulled_bytes\": %" PRIu64 ", \"rearmed\": %" PRIu32
+            ", \"late\": %" PRIu32,
+            n->epoch.epoch, n->epoch.self, n->epoch.nodes, client_count(n),
+            n->recovered ? "true" : "false", saves, hth_session_connections(n->ctx.session), pulled,
+            still, busy);
+    status_put_text(to, "coordinator", n->epoch.nodes ? n->epoch.member[0].node : "");
+    if (!hth_commit_as_of(n->commit, &ago_ms) && !ago_ms)
+        ago_ms = UINT64_MAX;
+    status_put_bytes(to, "as_of_ms", ago_ms);
+    fprintf(to, ", \"lost\": %" PRIu32 ", \"degraded\": %" PRIu32, status_lost(n),
+            (uint32_t)__builtin_popcount(n->ctx.keep.degraded));
+}
+
+/* ---- Health ---------------------------------------------------------------------------------- */
+
+static void status_put_health(FILE *to, struct hth_node *n)
+{
+    struct health *h = calloc(1, sizeof(*h));
+
+    fputs(", \"health\": ", to);
+    if (h) {
+        health_look(n, h);
+        health_put(to, h);
+    } else {
+        fputs("null", to);
+    }
+    free(h);
+}
+
+/* Numbers with three digits behind the point, in any locale. */
+static void status_put_thousandths(FILE *to, const char *key, uint64_t thousandths)
+{
+    fprintf(to, ", \"%s\": %" PRIu64 ".%03u", key, thousandths / 1000,
+            (unsigned)(thousandths % 1000));
+}
+
+static void status_put_newest(FILE *to, const struct hth_node *n)
+{
+    struct health_newest newest = health_newest(n);
+
+    if (newest.is) {
+        fprintf(to, ", \"newest_protected\": {\"step\": %" PRIu64 ", \"state\": \"%s\"",
+                newest.step, newest.state);
+        status_put_thousandths(to, "age_s", newest.age_ms);
+        if (newest.every_ms)
+            status_put_thousandths(to, "intervals", 1000 * newest.age_ms / newest.every_ms);
+        else
+            fputs(", \"intervals\": null", to);
+        fputs("}", to);
+    } else {
+        fputs(", \"newest_protected\": null", to);
+    }
+    if (newest.every_ms)
+        status_put_thousandths(to, "interval_s", newest.every_ms);
+    else
+        fputs(", \"interval_s\": null", to);
+}
+
+static void status_put_copies(FILE *to, const struct hth_node *n)
+{
+    uint64_t oldest_ms;
+    uint32_t saves = hth_commit_behind(n->commit, &oldest_ms);
+
+    fprintf(to,
+            ", \"copies\": {\"asked\": %" PRIu32 ", \"below\": %" PRIu32 ", \"no_domain\": %" PRIu32
+            "}, \"behind\": {\"saves\": %" PRIu32 ", \"oldest_s\": %" PRIu64 ", \"bytes\": %" PRIu64
+            "}",
+            n->epoch.nodes ? n->ctx.opts.copies : 0,
+            (uint32_t)__builtin_popcount(n->ctx.keep.degraded), hth_commit_crowded(n->commit),
+            saves, oldest_ms / 1000, hth_transfer_behind(&n->ctx));
+}
+
+/* ---- Room ------------------------------------------------------------------------------------ */
+
+/* Slots of saves, by what is in them. */
+struct used {
+    uint64_t kept, undecided, copies;
+};
+
+static struct used status_used(struct hth_node *n)
+{
+    struct used u = { 0 };
+
+    for (struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next)
+        for (const struct hth_held *h = s->held; h; h = h->next) {
+            uint64_t bytes = h->slot && !h->theirs ? h->slot->capacity : 0;
+            int own = n->epoch.nodes && h->object.owner < n->epoch.world &&
+                      n->epoch.rank_node[h->object.owner] == n->epoch.self;
+
+            if (!own)
+                u.copies += bytes;
+            else if (hth_keep_has(&n->ctx.keep, s->id))
+                u.kept += bytes;
+            else
+                u.undecided += bytes;
+        }
+    return u;
+}
+
+static void status_put_room(FILE *to, struct hth_node *n)
+{
+    struct hth_store *store = n->env.store;
+    struct hth_store_room room;
+    struct used u = status_used(n);
+
+    if (!store->ops->room || store->ops->room(store, &room)) {
+        fputs(", \"room\": null", to);
+        return;
+    }
+    fprintf(to, ", \"room\": {\"kept\": %" PRIu64 ", \"undecided\": %" PRIu64, u.kept, u.undecided);
+    status_put_bytes(to, "copies", u.copies);
+    status_put_bytes(to, "free", room.free);
+    status_put_bytes(to, "reserved", room.slots);
+    status_put_bytes(to, "spare", room.spare);
+    status_put_bytes(to, "max", room.max);
+    status_put_bytes(to, "tmpfs_size", room.size);
+    status_put_bytes(to, "tmpfs_free", room.left);
+    status_put_bytes(to, "cgroup_max", room.cgroup_max);
+    status_put_bytes(to, "cgroup_used", room.cgroup_used);
+    fputs("}", to);
+}
+
+/* ---- All of it ------------------------------------------------------------------------------- */
+
+static void status_put_node(FILE *to, const struct hth_node *n)
+{
+    char fabric[64];
+    const char *provider = fabric_provider(n);
+
+    snprintf(fabric, sizeof(fabric), "%s%s%s", n->transport->ops->name, provider[0] ? " " : "",
+            provider);
+    status_put_text(to, "version", HEARTH_VERSION);
+    status_put_text(to, "fabric", fabric);
+    fputs(", \"domains\": ", to);
+    if (n->epoch.nodes)
+        members_put_domains(to, n, n->epoch.self);
+    else
+        fputs("null", to);
+}
+
+int status_put(struct hth_node *n, FILE *to, uint32_t what, uint32_t skip, struct hearth_error *err)
+{
+    char text[400];
+
+    (void)what, (void)skip, (void)err;
+    hth_commit_text(n->commit, text, sizeof(text));
+    fprintf(to, "{\"job\": \"%s\"", n->ctx.opts.job);
+    status_put_text(to, "node", n->env.node);
+    status_put_epoch(to, n);
+    status_put_kept(to, n);
+    status_put_pinned(to, n);
+    status_put_text(to, "state", text);
+    status_put_text(to, "confined", n->env.confined ? n->env.confined : "");
+    status_put_text(to, "log", n->env.log_path);
+    status_put_node(to, n);
+    status_put_health(to, n);
+    status_put_newest(to, n);
+    status_put_copies(to, n);
+    status_put_room(to, n);
+    fputs("}", to);
     return HEARTH_OK;
 }

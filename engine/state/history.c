@@ -244,3 +244,45 @@ uint32_t history_slowest(const struct history_save *s, uint32_t *out_lag_ms)
     }
     return slowest;
 }
+
+static int history_saw(const struct history_save *s, uint64_t *out_ms)
+{
+    *out_ms = s->first_ms + s->at_ms[HTH_MOMENT_ENDED];
+    return s->at_ms[HTH_MOMENT_ENDED] != HISTORY_NOT && !s->code &&
+           s->at_ms[HTH_MOMENT_BEGUN] != HISTORY_NOT;
+}
+
+int history_protected_ms(const struct history *h, struct hth_save_id save, uint64_t *out_ms)
+{
+    const struct history_save *s;
+
+    for (uint32_t i = 0; (s = history_save_at(h, i)); i++)
+        if (hth_save_cmp(s->id, save) == 0)
+            return history_saw(s, out_ms);
+    return 0;
+}
+
+static int history_ms_cmp(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+uint64_t history_interval_ms(const struct history *h)
+{
+    const struct history_save *s, *next = NULL;
+    uint64_t ms[HISTORY_INTERVALS], at_ms, next_ms = 0;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; count < HISTORY_INTERVALS && (s = history_save_at(h, i)); i++) {
+        if (!history_saw(s, &at_ms))
+            continue;
+        if (next && next->id.epoch == s->id.epoch && next->id.nonce == s->id.nonce)
+            ms[count++] = next_ms > at_ms ? next_ms - at_ms : 0;
+        next = s;
+        next_ms = at_ms;
+    }
+    qsort(ms, count, sizeof(ms[0]), history_ms_cmp);
+    return count ? ms[count / 2] : 0;
+}

@@ -38,6 +38,7 @@
  *      room.c                      copies of kept saves go first; a copy that has no room
  *      unreachable.c               nodes that this node cannot reach
  *      release.c                   saves and copies that leave this node
+ *   known.c                        what a node knows of members and copies, for operators
  *   heartbeat.c                    as of when a node knows the state of the job
  *   head.c                         the newest head that is known here, on record; the log grows
  *   tallies.c  tracks.c  places.c  kept.c     what members have sent of saves; saves under way and
@@ -85,12 +86,16 @@ struct track {
     uint64_t send_ms;   /* from then on facts are sent again */
     uint32_t sends;     /* repeats of the last fact */
     int done_sent, held, promised;
-    int copies_unknown;      /* COMPLETE before this engine: holders told the one before */
-    int lost;                /* an object was lost here, and the save was not promised since */
-    uint64_t promised_map;   /* the position of the map under which it was promised */
-    uint32_t repairs;        /* tries begun so far under this map */
-    uint32_t tried, vain;    /* of these, with the manifest here; at which a copy had no slot */
-    int no_slot;             /* at the last of them a copy had NO_SLOT, or SLOT_SOON */
+    int copies_unknown;    /* COMPLETE before this engine: holders told the one before */
+    int lost;              /* an object was lost here, and the save was not promised since */
+    uint64_t promised_map; /* the position of the map under which it was promised */
+    uint32_t repairs;      /* tries begun so far under this map */
+    uint32_t tried, vain;  /* of these, with the manifest here; at which a copy had no slot */
+    int no_slot;           /* at the last of them a copy had NO_SLOT, or SLOT_SOON */
+    /* kept: an object that this node has to hold, and no node that it could ask has: its rank + 1,
+     * since when. 0: there is none, as far as it has asked */
+    uint32_t gone;
+    uint64_t gone_ms;
     struct hth_draft *draft; /* the manifest has come, and a worker reads it */
     uint8_t *rank;           /* [local ranks] RANK_ bits */
     uint32_t objects;        /* how many the local ranks that are done have handed over */
@@ -200,6 +205,7 @@ struct unreachable {
     uint32_t tests;         /* tests in a row without a result */
     uint64_t send_ms;       /* it is reported, tested or taken back then; HTH_NEVER */
     uint32_t sends;
+    uint64_t since_ms; /* something has been against it since then */
 };
 #define UNREACHABLES_MAX 64u /* the newest are kept */
 
@@ -233,6 +239,8 @@ struct hth_commit {
     struct hth_places map;             /* the head's */
     struct hth_head awaited;           /* a head that came without its map; position 0: none */
     struct hth_placement base;         /* as the epoch began */
+    /* [nodes] since when this engine has known whether the node is lost: s of its clock */
+    uint32_t *since_s;
     struct coord coord;
     struct outcome outcome[OUTCOMES];
     uint32_t outcomes; /* how many ever; gives the next place in the ring */

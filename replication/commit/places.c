@@ -6,7 +6,7 @@
  */
 #include "commit_state.h"
 
-#include <string.h>
+#include <stdlib.h>
 
 int places_make(struct hth_commit *c, struct hearth_error *err)
 {
@@ -16,6 +16,11 @@ int places_make(struct hth_commit *c, struct hearth_error *err)
     int rc;
 
     places_fini(c);
+    c->since_s = malloc(e->nodes * sizeof(*c->since_s));
+    if (!c->since_s)
+        return hth_fail(err, HEARTH_ENOMEM, 0, "%" PRIu32 " members", e->nodes);
+    for (uint32_t i = 0; i < e->nodes; i++)
+        c->since_s[i] = (uint32_t)(hth_now_ms(&c->ctx->clock) / 1000);
     rc = hth_placement_make(&c->base, e, o->copies, o->min_copies, (int)o->allow_degraded, err);
     if (rc)
         return rc;
@@ -28,6 +33,8 @@ void places_fini(struct hth_commit *c)
 {
     hth_placement_fini(&c->base);
     hth_places_fini(&c->map);
+    free(c->since_s);
+    c->since_s = NULL;
     c->ctx->pair = NULL;
     c->ctx->pairs = 0;
 }
@@ -43,10 +50,17 @@ void places_take(struct hth_commit *c, struct hth_places *map)
     }
     c->ctx->pair = c->map.pair;
     c->ctx->pairs = c->map.pairs;
-    memset(c->ctx->lost, 0, e->nodes * sizeof(*c->ctx->lost));
-    for (uint32_t i = 0; i < c->map.notes; i++)
-        if (c->map.note[i].lost && c->map.note[i].node < e->nodes && c->map.note[i].node != e->self)
-            c->ctx->lost[c->map.note[i].node] = 1;
+    for (uint32_t i = 0, at = 0; i < e->nodes; i++) { /* notes are in order of nodes */
+        uint32_t lost;
+
+        while (at < c->map.notes && c->map.note[at].node < i)
+            at++;
+        lost = at < c->map.notes && c->map.note[at].node == i && c->map.note[at].lost &&
+               i != e->self;
+        if (lost != c->ctx->lost[i])
+            c->since_s[i] = (uint32_t)(hth_now_ms(&c->ctx->clock) / 1000);
+        c->ctx->lost[i] = lost;
+    }
 }
 
 uint32_t places_domains(const struct hth_commit *c, const uint32_t *node, uint32_t nodes)

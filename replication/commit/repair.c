@@ -9,12 +9,26 @@
 
 /* ---- Missing copies ------------------------------------------------------------------------ */
 
+static void repair_gone(const struct hth_commit *c, struct track *t, uint32_t rank)
+{
+    if (!t->gone)
+        t->gone_ms = hth_now_ms(&c->ctx->clock);
+    t->gone = rank + 1;
+}
+
 static void repair_fetched(
         void *self, struct hth_fetch *fetch, int code, const struct hearth_error *err)
 {
     struct hth_commit *c = self;
+    struct hth_save_id save;
+    const struct hth_object *o = hth_fetch_object(fetch, &save);
+    struct track *of = track_find(c, save);
 
-    (void)fetch;
+    if (of && !code && of->gone == o->owner + 1)
+        of->gone = 0;
+    if (of && code == HEARTH_ELOST && !hth_fetch_unreached(fetch) &&
+            head_fate(c, save) == FATE_KEPT)
+        repair_gone(c, of, o->owner);
     if (code)
         hth_say(&c->ctx->log, HEARTH_LOG_WARN, "repair-failed", "%s", err->text);
     for (struct track *t = c->tracks, *next; t; t = next) {
@@ -81,6 +95,8 @@ static void repair_verified(void *self, struct hth_held_save *save, struct hth_h
 
     if (held->dropped)
         return; /* the object has no place here any more */
+    if (code == HEARTH_ECORRUPT)
+        hth_found_wrong(c->ctx, save->id, &held->object, "the copy", NULL);
     if (code)
         hth_commit_copy_lost(c, save->id, held->object.id, err->text);
     t = track_find(c, save->id);

@@ -45,7 +45,9 @@ static struct unreachable *unreachable_get(struct hth_commit *c, uint32_t node)
         memmove(c->unreachable, c->unreachable + 1, --c->unreachables * sizeof(c->unreachable[0]));
     }
     a = &c->unreachable[c->unreachables++];
-    *a = (struct unreachable){ .node = node, .send_ms = HTH_NEVER };
+    *a = (struct unreachable){
+        .node = node, .send_ms = HTH_NEVER, .since_ms = hth_now_ms(&c->ctx->clock)
+    };
     return a;
 }
 

@@ -71,6 +71,13 @@ struct hth_ctx_opts {
     uint64_t breaks;         /* enum hth_break */
 };
 
+/* Wrong bytes that this engine has found: in what this node has, or in what came from a node. */
+struct hth_wrong {
+    uint64_t count, last_ms;
+    struct hth_save_id save; /* of the last ... */
+    char text[160];          /* ... which, and where, a clause */
+};
+
 struct hth_holdings;
 struct hth_job;
 struct hth_reg;
@@ -101,6 +108,7 @@ struct hth_ctx {
     uint32_t *lost; /* [epoch->nodes] 1: that member is lost, by the newest map known here */
     const struct hth_pair_note *pair; /* [pairs] by the newest map known here, which has them */
     uint32_t pairs;
+    struct hth_wrong wrong;
     uint64_t life;  /* starts of an engine on this store, this one included */
     uint64_t facts; /* how many this engine has sent, in all its epochs */
 };

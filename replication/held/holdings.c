@@ -8,6 +8,7 @@
 #include "region.h"
 #include "spans.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -205,9 +206,23 @@ void hth_held_drop(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_h
     held_unlink(ctx, save, held);
 }
 
+void hth_found_wrong(struct hth_ctx *ctx, struct hth_save_id save, const struct hth_object *object,
+        const char *what, const char *node)
+{
+    struct hth_wrong *w = &ctx->wrong;
+
+    w->count++;
+    w->last_ms = hth_now_ms(&ctx->clock);
+    w->save = save;
+    snprintf(w->text, sizeof(w->text), "%s of object '%.50s'%s%.64s", what, object->name,
+            node ? ", as it came from node " : " on this node", node ? node : "");
+}
+
 void hth_held_condemn(
         struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held, const char *why)
 {
+    if (strcmp(why, "cut") != 0)
+        hth_found_wrong(ctx, save->id, &held->object, "the copy", NULL);
     if (held->slot && !held->theirs)
         hth_slot_condemn(ctx, held->slot, why);
     held_unlink(ctx, save, held);

@@ -96,6 +96,9 @@ void hth_held_drop(struct hth_ctx *ctx, struct hth_held_save *save, struct hth_h
 /* The same for a copy with wrong bytes: its slot is put aside as evidence. */
 void hth_held_condemn(
         struct hth_ctx *ctx, struct hth_held_save *save, struct hth_held *held, const char *why);
+/* Notes it in ctx.wrong; node: NULL: this one. */
+void hth_found_wrong(struct hth_ctx *ctx, struct hth_save_id save, const struct hth_object *object,
+        const char *what, const char *node);
 void hth_slot_condemn(struct hth_ctx *ctx, struct hth_slot *slot, const char *why);
 
 /* Slots whose files another program has removed or cut short are condemned, with a line in the log,

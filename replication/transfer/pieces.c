@@ -388,6 +388,12 @@ static void fetch_check_lost(struct hth_fetch *f)
     hth_fetch_end(f, HEARTH_ELOST, text);
 }
 
+const struct hth_object *hth_fetch_object(const struct hth_fetch *f, struct hth_save_id *out_save)
+{
+    *out_save = f->save;
+    return &f->object;
+}
+
 int hth_fetch_unreached(const struct hth_fetch *f)
 {
     for (uint32_t i = 0; i < f->sources; i++)

@@ -255,6 +255,8 @@ void hth_source_bad(struct hth_fetch *f, struct source *s, uint32_t unit, const 
     if (tally)
         tally->bad++;
     s->bad_unit = unit;
+    hth_found_wrong(f->ctx, f->save, &f->object, name,
+            s->node < f->ctx->epoch->nodes ? f->ctx->epoch->member[s->node].node : "?");
     source_ask_others(f);
     snprintf(text, sizeof(text), "%s %.150s", name, what);
     hth_fail(&f->cause, HEARTH_ECORRUPT, 0, "node %" PRIu32 ": %s", s->node, text);

@@ -27,6 +27,19 @@ void hth_transfer_pulled(struct hth_ctx *ctx, uint64_t *out_total, uint64_t *out
         hth_tally_read(tally, out_per_node, ctx->epoch->nodes);
 }
 
+uint64_t hth_transfer_behind(const struct hth_ctx *ctx)
+{
+    uint64_t bytes = 0;
+
+    for (const struct hth_fetch *f = ctx->transfer->fetches; f; f = f->next) {
+        uint64_t left = f->left * HTH_CHUNK;
+
+        if (f->whole && hth_fetch_runs(f))
+            bytes += left < f->object.data_len ? left : f->object.data_len;
+    }
+    return bytes;
+}
+
 const struct hth_tally_node *hth_transfer_peers(const struct hth_ctx *ctx, uint32_t *out_count)
 {
     *out_count = ctx->transfer->tally.nodes;

@@ -95,6 +95,8 @@ void hth_fetch_cancel(struct hth_fetch *fetch);
 /* For a call within done, after HEARTH_ELOST. 1: a source was out of reach, and may have the
  * object. */
 int hth_fetch_unreached(const struct hth_fetch *fetch);
+const struct hth_object *hth_fetch_object(
+        const struct hth_fetch *fetch, struct hth_save_id *out_save);
 /* After done with 0 of a range: the bytes at `off`, until hth_fetch_release() (also in done). */
 const unsigned char *hth_fetch_bytes(struct hth_fetch *fetch);
 /* Likewise. 1: it was a slice, and *out is the CRC32C that the holder sent. */
@@ -112,6 +114,9 @@ struct hth_tally_node {
 const struct hth_tally_node *hth_transfer_peers(const struct hth_ctx *ctx, uint32_t *out_count);
 /* Bytes pulled so far, and in this epoch from each node: out[epoch->nodes]. For tests, reports. */
 void hth_transfer_pulled(struct hth_ctx *ctx, uint64_t *out_total, uint64_t *out_per_node);
+
+/* Bytes of whole objects that are being pulled, and have not come yet, in whole chunks. */
+uint64_t hth_transfer_behind(const struct hth_ctx *ctx);
 
 /* A rank of this node writes the object into the slot, and its first `chunks` chunks are complete:
  * the node, which will hold a copy, may pull them. object: data_len is the bytes of the file that

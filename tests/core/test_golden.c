@@ -334,7 +334,7 @@ static size_t local_make(unsigned char *out)
         sizeof(struct hth_local_wish), sizeof(struct hth_local_kept_list),
         sizeof(struct hth_local_let_go), sizeof(struct hth_local_meet),
         sizeof(struct hth_local_written_chunks), sizeof(struct hth_local_history),
-        sizeof(struct hth_local_elsewhere) };
+        sizeof(struct hth_local_elsewhere), sizeof(struct hth_local_nodes) };
     struct hth_writer w = { .at = out, .cap = 8192 };
 
     hth_write32(&w, hth_version_written(HTH_FORMAT_LOCAL));
@@ -396,7 +396,7 @@ static const struct golden {
     [HTH_FORMAT_STORE] = { store_make, 7, "b096cf0d4087535e" },
     [HTH_FORMAT_GREETING] = { greeting_make, 10, "fb91f590d0d54e04" },
     [HTH_FORMAT_HANDED] = { handed_make, 3, "f14ad633155e69d7" },
-    [HTH_FORMAT_LOCAL] = { local_make, 17, "92ac5d70f4754d02" },
+    [HTH_FORMAT_LOCAL] = { local_make, 17, "98d8ce7cadc02f83" },
     [HTH_FORMAT_FABRIC] = { fabric_make, 1, "fceda6fa145ad7c3" },
 };
 

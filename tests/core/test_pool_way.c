@@ -191,3 +191,30 @@ Test(pool_way, names_the_job_that_takes_the_room_of_a_common_object_and_of_a_new
     last->ops->close(last);
     teardown();
 }
+
+/* What is said to fit fits, to the last slot, and no more does. */
+Test(pool_way, room_is_what_may_still_be_made)
+{
+    uint64_t sizes[100];
+    struct hth_store_room room;
+    struct hth_slot *slot;
+
+    tight((struct hth_store_tmpfs_opts){ .limit_bytes = 150 * MIB });
+    for (uint32_t i = 0; i < 100; i++)
+        sizes[i] = 4 * MIB;
+    must(s->ops->reserve(s, sizes, 3, NULL));
+    work_all();
+    slot = take(4 * MIB);
+    must(s->ops->room(s, &room));
+    cr_expect(eq(u64, room.slots, 3 * slot->capacity));
+    cr_expect(eq(u64, room.free, 2 * slot->capacity));
+    cr_expect(eq(u64, room.max, 150 * MIB));
+    cr_expect(eq(u64, room.size, 200 * MIB));
+    cr_expect(le(u64, room.left, 200 * MIB - room.slots));
+    cr_expect(eq(u64, room.spare, 150 * MIB - room.slots));
+    /* reserve() counts the slots that there are among those that it ensures */
+    must(s->ops->enough(s, sizes, 3 + room.spare / slot->capacity, NULL));
+    must_fail(s->ops->enough(s, sizes, 4 + room.spare / slot->capacity, NULL), HEARTH_ENOSPC);
+    s->ops->give(s, slot);
+    teardown();
+}

@@ -79,6 +79,7 @@ Test(room, mount_and_memory_are_read)
     cr_assert(eq(u64, room.size, 64 * MIB));
     cr_assert(eq(u64, room.memory, 1024 * MIB));
     cr_assert(eq(u64, room.cgroup, HTH_ROOM_NONE));
+    cr_expect(eq(u64, room.cgroup_max, HTH_ROOM_NONE));
     cr_assert(eq(u64, hth_room_least(&room, 4 * MIB), 60 * MIB));
 }
 
@@ -94,6 +95,8 @@ Test(room, limit_of_a_parent_cgroup_counts)
     put("cg/job/memory.stat", "anon 5\nactive_file 4194304\ninactive_file 6291456\nshmem 9\n");
     must(hth_room_look(dir_fd, top, &room, NULL));
     cr_assert(eq(u64, room.cgroup, 30 * MIB));
+    cr_expect(eq(u64, room.cgroup_max, 100 * MIB));
+    cr_expect(eq(u64, room.cgroup_used, 70 * MIB));
     cr_assert(eq(u64, hth_room_least(&room, 0), 30 * MIB));
 }
 

@@ -169,3 +169,38 @@ Test(history, a_recovery_that_a_new_epoch_ends_is_not_the_next_one)
     cr_expect(zero(u32, history_recovery_at(h, 0)->inventory.count));
     cr_expect(eq(int, history_recovery_at(h, 1)->code, HEARTH_ECANCELED));
 }
+
+static void saves_at(uint64_t step, uint64_t begun_ms, uint64_t ended_ms, int code)
+{
+    moment(step, HTH_MOMENT_BEGUN, begun_ms);
+    (void)ends(step, code, code ? "no" : "", ended_ms);
+}
+
+Test(history, the_interval_is_the_median_of_distances_between_protected_saves)
+{
+    cr_expect(zero(u64, history_interval_ms(h)));
+    saves_at(1, 0, 100, 0);
+    cr_expect(zero(u64, history_interval_ms(h)));
+    saves_at(2, 900, 1100, 0);
+    cr_expect(eq(u64, history_interval_ms(h), 1000));
+    saves_at(3, 1500, 1600, HEARTH_EFAILED); /* counts for nothing */
+    saves_at(4, 2000, 2200, 0);
+    saves_at(5, 9000, 9200, 0);
+    cr_expect(eq(u64, history_interval_ms(h), 1100)); /* of 1000, 1100 and 7000 */
+    (void)ends(6, 0, "", 9201);                       /* begun under an engine before */
+    cr_expect(eq(u64, history_interval_ms(h), 1100));
+}
+
+Test(history, when_a_save_was_protected_is_known_if_it_was_seen_from_its_begin)
+{
+    uint64_t ms;
+
+    saves_at(1, 10, 100, 0);
+    (void)ends(2, 0, "", 200);
+    saves_at(3, 210, 300, HEARTH_EFAILED);
+    cr_assert(eq(int, history_protected_ms(h, save_of(1), &ms), 1));
+    cr_expect(eq(u64, ms, 100));
+    cr_expect(zero(int, history_protected_ms(h, save_of(2), &ms)));
+    cr_expect(zero(int, history_protected_ms(h, save_of(3), &ms)));
+    cr_expect(zero(int, history_protected_ms(h, save_of(4), &ms)));
+}

@@ -672,6 +672,7 @@ static const struct hth_store_ops mem_ops = {
     .reserve = mem_reserve,
     .foresee = mem_foresee,
     .enough = mem_enough,
+    .room = mem_room,
     .want = mem_want,
     .keep_only = mem_keep_only,
     .surplus = mem_surplus,

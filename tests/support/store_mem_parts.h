@@ -103,6 +103,7 @@ void mem_file_end(struct mem *m, struct file *f);
 /* store_mem_room.c */
 int mem_reserve(struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
 int mem_enough(struct hth_store *s, const uint64_t *bytes, size_t count, struct hearth_error *err);
+int mem_room(struct hth_store *s, struct hth_store_room *out);
 int mem_want(struct hth_store *s, const uint64_t *bytes, size_t count, enum hth_want how,
         struct hearth_error *err);
 

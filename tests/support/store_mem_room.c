@@ -11,6 +11,24 @@ static uint64_t room_left(const struct mem *m)
     return m->limit > m->used ? m->limit - m->used : 0;
 }
 
+int mem_room(struct hth_store *s, struct hth_store_room *out)
+{
+    const struct mem *m = mem_of(s);
+    uint64_t none = UINT64_MAX;
+
+    *out = (struct hth_store_room){ .spare = m->limit ? room_left(m) : none,
+        .max = none,
+        .size = m->limit ? m->limit : none,
+        .left = m->limit ? room_left(m) : none,
+        .cgroup_max = none,
+        .cgroup_used = none };
+    for (const struct slot *slot = m->slots; slot; slot = slot->next) {
+        out->slots += slot->pub.capacity;
+        out->free += slot->state == FREE ? slot->pub.capacity : 0;
+    }
+    return 0;
+}
+
 static int descending(const void *a, const void *b)
 {
     uint64_t x, y;
