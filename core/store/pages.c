@@ -33,8 +33,7 @@ static int mount_has(const char *mount, const char *root)
 }
 
 /* The last of the longest wins: a mount may lie over another. */
-static void mount_find(
-        const char *under, const char *root, struct hth_pages *out, char options[512])
+static void mount_find(const char *under, const char *root, struct hth_pages *out)
 {
     char path[PATH_MAX], line[1024], mount[256], kind[32], words[512];
     FILE *f;
@@ -47,7 +46,7 @@ static void mount_find(
             continue;
         memcpy(out->mount, mount, sizeof(mount));
         memcpy(out->kind, kind, sizeof(kind));
-        memcpy(options, words, sizeof(words));
+        memcpy(out->options, words, sizeof(words));
     }
     if (f)
         fclose(f);
@@ -164,7 +163,7 @@ static void pages_say(const char *under, const char *root, int tries, struct hth
 
 void hth_pages_look(const char *under, const char *root, int tries, struct hth_pages *out)
 {
-    char options[512] = "", real[PATH_MAX];
+    char real[PATH_MAX];
 
     memset(out, 0, sizeof(*out));
     if (!root) {
@@ -172,11 +171,11 @@ void hth_pages_look(const char *under, const char *root, int tries, struct hth_p
                 "no root is named: give --root or HEARTH_ROOT to see its mount");
         return;
     }
-    mount_find(under, !under[0] && realpath(root, real) ? real : root, out, options);
+    mount_find(under, !under[0] && realpath(root, real) ? real : root, out);
     if (!out->mount[0]) {
         snprintf(out->text, sizeof(out->text), "the mount of %.300s is not found", root);
         return;
     }
-    huge_of_options(options, out->huge, sizeof(out->huge));
+    huge_of_options(out->options, out->huge, sizeof(out->huge));
     pages_say(under, root, tries, out);
 }

@@ -4,12 +4,13 @@
 #define HEARTH_CORE_STORE_PAGES_H
 
 struct hth_pages {
-    char mount[256]; /* empty: no root was named */
-    char kind[32];   /* "tmpfs" */
-    char huge[32];   /* "within_size"; "never" where nothing says another thing */
-    int are_huge;    /* those of slots */
-    int collapses;   /* not by the mount: the kernel makes them so when told; -1: not known */
-    int advised;     /* not by the mount: of memory that asks for it */
+    char mount[256];   /* empty: no root was named */
+    char kind[32];     /* "tmpfs" */
+    char options[512]; /* of the mount: "rw,huge=within_size,size=9g" */
+    char huge[32];     /* "within_size"; "never" where nothing says another thing */
+    int are_huge;      /* those of slots */
+    int collapses;     /* not by the mount: the kernel makes them so when told; -1: not known */
+    int advised;       /* not by the mount: of memory that asks for it */
     char text[1024];
 };
 

@@ -96,38 +96,45 @@ static const struct version versions[] = {
             "total_active_file ", "total_shmem " },
 };
 
-static uint64_t cgroup_limit(const struct version *v, const char *path, size_t len)
+/* *out_file: the file that has it. */
+static uint64_t cgroup_limit(
+        const struct version *v, const char *path, size_t len, const char **out_file)
 {
     uint64_t max = room_number_at(path, len, v->limit, "", HTH_ROOM_NONE);
     uint64_t high = v->high ? room_number_at(path, len, v->high, "", HTH_ROOM_NONE) : HTH_ROOM_NONE;
 
+    *out_file = high < max ? v->high : v->limit;
     return high < max ? high : max;
 }
 
-/* A cgroup's limit, and what counts against it; no limit: HTH_ROOM_NONE. */
-struct headroom {
-    uint64_t left, limit, used;
-};
-
-/* Least headroom of `path` and the directories above it, down to its first `top` bytes. */
-static struct headroom cgroup_headroom(const struct version *v, const char *path, size_t top)
+/* Bytes that count against a limit of the cgroup: page cache makes way for others. */
+static uint64_t cgroup_used(const struct version *v, const char *path, size_t len)
 {
-    struct headroom least = { HTH_ROOM_NONE, HTH_ROOM_NONE, HTH_ROOM_NONE };
+    uint64_t used = room_number_at(path, len, v->usage, "", 0);
+    uint64_t cache = room_number_at(path, len, "memory.stat", v->inactive, 0) +
+                     room_number_at(path, len, "memory.stat", v->active, 0);
+
+    return used - (cache < used ? cache : used);
+}
+
+/* The limit with the least room, of `path` and the directories above it, down to its first `top`
+ * bytes. */
+static void cgroup_least(
+        const struct version *v, const char *path, size_t top, struct hth_limit *least)
+{
     size_t len = strlen(path);
 
     while (len >= top && len > 0) {
-        uint64_t limit = cgroup_limit(v, path, len);
+        const char *file;
+        uint64_t limit = cgroup_limit(v, path, len, &file);
+        uint64_t used = limit < UNLIMITED ? cgroup_used(v, path, len) : 0;
+        uint64_t left = limit >= UNLIMITED ? HTH_ROOM_NONE : used < limit ? limit - used : 0;
 
-        if (limit < UNLIMITED) {
-            uint64_t used = room_number_at(path, len, v->usage, "", 0);
-            uint64_t cache = room_number_at(path, len, "memory.stat", v->inactive, 0) +
-                             room_number_at(path, len, "memory.stat", v->active, 0);
-            uint64_t left;
-
-            used -= cache < used ? cache : used;
-            left = used < limit ? limit - used : 0;
-            if (left < least.left)
-                least = (struct headroom){ left, limit, used };
+        if (left < least->room) {
+            least->room = left;
+            least->bytes = limit;
+            least->used = used;
+            snprintf(least->file, sizeof(least->file), "%.*s/%s", (int)len, path, file);
         }
         if (len == top)
             break;
@@ -135,7 +142,6 @@ static struct headroom cgroup_headroom(const struct version *v, const char *path
             len--;
         while (len > top && path[len] != '/');
     }
-    return least;
 }
 
 /* Our path in the hierarchy of this version: `0::/a/b`, or `4:memory:/a/b`. */
@@ -183,17 +189,18 @@ static int mount_line(
     return v == &versions[0] || strstr(options, "memory") != NULL;
 }
 
-/* *out_seen: 1 if this version is mounted. *out_charged: bytes of tmpfs of the widest cgroup. */
-static struct headroom cgroup_room(const char *cgroups, const char *mounts, const struct version *v,
-        int *out_seen, uint64_t *out_charged)
+/* *out_seen: 1 if this version is mounted. *out_charged: bytes of tmpfs of the widest cgroup, if a
+ * limit of this version is the least. */
+static void cgroup_look(const char *cgroups, const char *mounts, const struct version *v,
+        struct hth_limit *least, int *out_seen, uint64_t *out_charged)
 {
-    const struct headroom none = { HTH_ROOM_NONE, HTH_ROOM_NONE, HTH_ROOM_NONE };
     char ours[PATH_BYTES], root[PATH_BYTES], mount[PATH_BYTES], path[2 * PATH_BYTES];
 
     if (!path_in(cgroups, v, ours))
-        return none;
+        return;
     for (const char *line = mounts; line && *line; line = strchr(line, '\n')) {
         size_t root_len;
+        uint64_t was;
 
         line += *line == '\n';
         if (!mount_line(line, v, root, mount))
@@ -207,10 +214,13 @@ static struct headroom cgroup_room(const char *cgroups, const char *mounts, cons
             snprintf(path, sizeof(path), "%s", mount);
         while (path[0] && path[strlen(path) - 1] == '/')
             path[strlen(path) - 1] = '\0';
-        *out_charged = room_number_at(mount, strlen(mount), "memory.stat", v->tmpfs, HTH_ROOM_NONE);
-        return cgroup_headroom(v, path, strlen(mount));
+        was = least->room;
+        cgroup_least(v, path, strlen(mount), least);
+        if (least->room < was)
+            *out_charged =
+                    room_number_at(mount, strlen(mount), "memory.stat", v->tmpfs, HTH_ROOM_NONE);
+        return;
     }
-    return none;
 }
 
 /* The first cgroup namespace of a machine has this number. */
@@ -230,40 +240,48 @@ static int in_namespace(const char *proc)
     return is;
 }
 
-static struct headroom least_cgroup(
-        const char *proc, const char **out_unseen, uint64_t *out_charged)
+static char *room_proc_text(const char *proc, const char *who, const char *file)
 {
     char path[PATH_BYTES];
-    struct headroom least = { HTH_ROOM_NONE, HTH_ROOM_NONE, HTH_ROOM_NONE };
+
+    snprintf(path, sizeof(path), "%s/%s/%s", proc, who, file);
+    return room_text_of(path);
+}
+
+static const char *least_cgroup(
+        const char *proc, const char *who, struct hth_limit *least, uint64_t *out_charged)
+{
+    char *cgroups = room_proc_text(proc, who, "cgroup");
+    char *mounts = room_proc_text(proc, "self", "mountinfo");
     uint64_t charged = HTH_ROOM_NONE;
-    char *cgroups, *mounts;
-    int seen = 0;
+    int seen = 0, within = in_namespace(proc);
 
-    snprintf(path, sizeof(path), "%s/self/cgroup", proc);
-    cgroups = room_text_of(path);
-    snprintf(path, sizeof(path), "%s/self/mountinfo", proc);
-    mounts = room_text_of(path);
-    for (size_t i = 0; cgroups && mounts && i < sizeof(versions) / sizeof(versions[0]); i++) {
-        struct headroom room = cgroup_room(cgroups, mounts, &versions[i], &seen, &charged);
-
-        if (room.left < least.left) {
-            least = room;
-            *out_charged = in_namespace(proc) ? charged : HTH_ROOM_NONE;
-        }
-    }
-    if (!seen)
-        *out_unseen = "no cgroups are mounted here (/sys/fs/cgroup)";
-    else if (least.left == HTH_ROOM_NONE && in_namespace(proc))
-        *out_unseen =
-                "this container's own cgroup has none, and those above it cannot be seen from here";
+    *least = (struct hth_limit){
+        .room = HTH_ROOM_NONE, .bytes = HTH_ROOM_NONE, .used = HTH_ROOM_NONE
+    };
+    for (size_t i = 0; cgroups && mounts && i < sizeof(versions) / sizeof(versions[0]); i++)
+        cgroup_look(cgroups, mounts, &versions[i], least, &seen, &charged);
+    *out_charged = within ? charged : HTH_ROOM_NONE;
     free(cgroups);
     free(mounts);
-    return least;
+    if (!seen)
+        return "no cgroups are mounted here (/sys/fs/cgroup)";
+    return least->room == HTH_ROOM_NONE && within
+                   ? "this container's own cgroup has none, and those above it cannot be seen from "
+                     "here"
+                   : NULL;
+}
+
+const char *hth_room_limit(const char *proc, const char *who, struct hth_limit *out)
+{
+    uint64_t charged;
+
+    return least_cgroup(proc ? proc : "/proc", who, out, &charged);
 }
 
 int hth_room_look(int dir_fd, const char *proc, struct hth_room *out, struct hearth_error *err)
 {
-    struct headroom cgroup;
+    struct hth_limit limit;
     struct statfs fs;
     uint64_t kib;
 
@@ -282,10 +300,10 @@ int hth_room_look(int dir_fd, const char *proc, struct hth_room *out, struct hea
         return 0;
     if (!out->size) /* mounted with size=0: no limit */
         out->size = out->mount = HTH_ROOM_NONE;
-    cgroup = least_cgroup(proc, &out->unseen, &out->charged);
-    out->cgroup = cgroup.left;
-    out->cgroup_max = cgroup.limit;
-    out->cgroup_used = cgroup.used;
+    out->unseen = least_cgroup(proc, "self", &limit, &out->charged);
+    out->cgroup = limit.room;
+    out->cgroup_max = limit.bytes;
+    out->cgroup_used = limit.used;
     kib = room_number_at(proc, strlen(proc), "meminfo", "MemAvailable:", HTH_ROOM_NONE);
     if (kib != HTH_ROOM_NONE)
         out->memory = kib * 1024;

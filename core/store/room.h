@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How much memory a file on a tmpfs may still take: three limits, none of which knows the
  * others. */
-/* For this folder alone. */
 #ifndef HEARTH_CORE_STORE_ROOM_H
 #define HEARTH_CORE_STORE_ROOM_H
 
@@ -31,6 +30,17 @@ struct hth_room {
  * what is mounted; page cache that can be dropped counts as room, as the kernel does it.
  * Errors: HEARTH_EIO when the file system does not answer. */
 int hth_room_look(int dir_fd, const char *proc, struct hth_room *out, struct hearth_error *err);
+
+/* The memory limit that leaves a process the least: of its cgroup, or of one above. */
+struct hth_limit {
+    uint64_t room;   /* bytes left below it, which also pages of a tmpfs take; NONE: no limit */
+    uint64_t bytes;  /* the limit */
+    uint64_t used;   /* what counts against it */
+    char file[1024]; /* that has it: "/sys/fs/cgroup/a/memory.max" */
+};
+/* Of the process `who`: "self", or a pid. proc as above. Returns NULL, or why a limit may hold that
+ * was not seen, a clause. */
+const char *hth_room_limit(const char *proc, const char *who, struct hth_limit *out);
 
 /* The least of the three, less `margin`. */
 uint64_t hth_room_least(const struct hth_room *room, uint64_t margin);
