@@ -9,20 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST_MEMLOCK (64u << 20) /* not even the queues of an adapter fit below it */
-
-#define LIBRARIES     3u /* ofi, ucx, and our own sockets, which need none */
-
-struct doctor {
-    struct hth_machine machine;
-    struct hth_library library[LIBRARIES];
-    struct hth_pages pages;
-    struct hearth_opts opts;
-    struct choice choice;
-};
-
-/* The folder in place of "/": only a build for tests uses it. */
-static const char *doctor_root(void)
+const char *doctor_root(void)
 {
 #ifdef HEARTH_POINTS
     const char *root = getenv("HEARTH_DOCTOR_ROOT");
@@ -78,20 +65,16 @@ static void doctor_ask_open(struct doctor *d)
     snprintf(d->choice.refused, sizeof(d->choice.refused), "%s", err.text);
 }
 
-static enum status doctor_look(struct doctor *d, const char *root)
+void doctor_look(struct doctor *d, const char *root, struct hearth_error *err)
 {
-    struct hearth_error err = { 0 };
-
     d->opts = (struct hearth_opts)HEARTH_OPTS_INIT;
-    if (hearth_opts_from_env(&d->opts, &err))
-        remark("%s", err.text);
+    *err = (struct hearth_error){ 0 };
+    (void)hearth_opts_from_env(&d->opts, err);
     d->opts.root = root;
     hth_machine_look(doctor_root(), &d->machine);
-    hth_pages_look(doctor_root(), root, 1, &d->pages);
     doctor_ask(d);
     choice_make(&d->opts, &d->machine, d->library, LIBRARIES, &d->choice);
     doctor_ask_open(d);
-    return remarks() || d->choice.refused[0] ? STATUS_WRONG : STATUS_OK;
 }
 
 /* ---- for people ------------------------------------------------------------------------------ */
@@ -376,17 +359,19 @@ static json_t *json_doctor(const struct doctor *d)
             "choice", json_choice(&d->choice));
 }
 
-enum status run_doctor(const struct args *a)
+enum status doctor_net(const struct args *a)
 {
-    struct doctor *d;
-    enum status status, printed = STATUS_OK;
+    struct doctor *d = calloc(1, sizeof(*d));
+    struct hearth_error err;
+    enum status printed = STATUS_OK, status;
 
-    if (strcmp(a->value[0], "net") != 0)
-        return complain_usage("doctor: there is no '%.64s' to look at; there is: net", a->value[0]);
-    d = calloc(1, sizeof(*d));
     if (!d)
         return complain(&(struct hearth_error){ HEARTH_ENOMEM, 0, "no memory to look" });
-    status = doctor_look(d, a->root);
+    doctor_look(d, a->root, &err);
+    if (err.code)
+        remark("%s", err.text);
+    hth_pages_look(doctor_root(), a->root, 1, &d->pages);
+    status = remarks() || d->choice.refused[0] ? STATUS_WRONG : STATUS_OK;
     if (a->json)
         printed = print_json(json_doctor(d));
     else

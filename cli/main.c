@@ -113,16 +113,19 @@ static const struct command commands[] = {
             "rotate and drop, give the file to all nodes, and wait for key-changed in the logs of\n"
             "their engines. Saves continue meanwhile. The file is replaced whole; new never\n"
             "overwrites one. No key is ever printed: an id stands for it.\n" },
-    { "doctor", run_doctor, TAKES_JSON | TAKES_ROOT, 1, 1, "doctor net [--root DIR] [--json]",
-            "show this node's networks, and what an engine takes of them",
-            "  hearth doctor net --root /mnt/hearth\n\n"
-            "Adapters and interfaces, what libfabric and UCX of this node offer, the limit on\n"
-            "locked memory, the pages of the root's mount, TCP's congestion control. Then what an\n"
-            "engine takes with the HEARTH_ variables that are set here, what hearth_open() would\n"
-            "refuse of them (and of the root, if one is named), and why no better provider is\n"
-            "taken. Limits are those of the shell that it is run in. Exit status 1: an engine\n"
-            "would not open with these settings. The libraries are loaded in a process of their\n"
-            "own, for 10 s each at most.\n" },
+    { "doctor", run_doctor, TAKES_JSON | TAKES_ROOT, 0, 1, "doctor [--root DIR] [--json] [JOB|net]",
+            "look at this node: memory, limits, network, jobs, and what to do",
+            "  hearth doctor --root /mnt/hearth             this node and all its jobs\n"
+            "  hearth doctor --root /mnt/hearth train7      the node with this job alone\n"
+            "  hearth doctor net --root /mnt/hearth         networks, as an engine takes them\n\n"
+            "Run it as the job's user, with its environment and limits. The worst stands\n"
+            "first: broken (an engine does not start, or saves fail), at risk, not known (it\n"
+            "cannot be seen from here), ok. Nothing is changed. Exit status 1: something is\n"
+            "broken or at risk.\n\n"
+            "net shows adapters, interfaces, what libfabric and UCX offer, what an engine\n"
+            "takes with the HEARTH_ variables that are set here, and why no better provider\n"
+            "is taken. The libraries are loaded in a process of their own, for 10 s each at\n"
+            "most. Exit status 1: an engine would not open.\n" },
     { "completion", run_completion, 0, 1, 1, "completion bash|zsh",
             "print the script with which a shell completes hearth",
             "  source <(hearth completion bash)      in this shell\n\n"

@@ -27,8 +27,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FILES_LEAST 64
-
 /* The launcher may have pinned the rank that started us, and our threads serve all of the node. The
  * kernel itself removes CPUs that it does not allow (a smaller cpuset). */
 static void daemon_all_cpus(void)
@@ -53,17 +51,16 @@ static void daemon_limits(void)
     }
 }
 
-/* With fewer files an engine of one rank does not reach its first save, and could fail anywhere. */
 static int daemon_check_files(struct hearth_error *err)
 {
     struct rlimit files;
 
-    if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur >= FILES_LEAST)
+    if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur >= HTH_FILES_LEAST)
         return HEARTH_OK;
     return hth_fail(err, HEARTH_EINVAL, EMFILE,
             "this engine may open %llu files, and needs at least %d, and more for each rank and "
             "peer: raise the limit of open files (ulimit -n)",
-            (unsigned long long)files.rlim_cur, FILES_LEAST);
+            (unsigned long long)files.rlim_cur, HTH_FILES_LEAST);
 }
 
 /* Descriptors 0 to 2 are open, so that no file of the store becomes standard error. */

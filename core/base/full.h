@@ -6,6 +6,9 @@
 
 struct hearth_error;
 
+/* With fewer files an engine of one rank does not reach its first save, and could fail anywhere. */
+#define HTH_FILES_LEAST 64
+
 /* 1: the file system of `fd` has no inode left. It may have free bytes. */
 int hth_full_of_files(int fd);
 

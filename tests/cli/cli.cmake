@@ -23,3 +23,9 @@ add_dependencies(test_cli_pinned hearthd hearth_cli)
 # The metrics of a job of two nodes, against their page.
 hearth_case(cli.metrics unit TIMEOUT 120
   COMMAND ${CMAKE_CURRENT_LIST_DIR}/metrics.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+
+# The state of the clock, for tests of `hearth doctor`.
+add_library(fake_clock MODULE ${CMAKE_CURRENT_LIST_DIR}/fake_clock.c)
+target_link_libraries(fake_clock PRIVATE hearth_build)
+set_target_properties(fake_clock PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib/made-up)
+add_dependencies(test_cli_checkup fake_clock hearthd hearth_cli)

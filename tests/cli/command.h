@@ -32,7 +32,7 @@ static void make_root(void)
     out = malloc(OUT_MAX);
 }
 
-static void remove_root(void)
+static inline void remove_root(void)
 {
     char command[256];
 

@@ -454,13 +454,6 @@ Test(doctor, json_has_the_same)
     json_decref(j);
 }
 
-Test(doctor, net_is_what_there_is_to_look_at)
-{
-    cr_assert(eq(int, hearth("doctor", "gpu"), 2));
-    cr_assert(eq(int, has(err_text, "there is: net"), 1), "%s", err_text);
-    cr_assert(eq(int, hearth("doctor"), 2));
-}
-
 Test(doctor, this_machine_is_looked_at_without_harm)
 {
     unsetenv("HEARTH_DOCTOR_ROOT");

@@ -57,6 +57,8 @@ rule() {
     core/base/auth.c) other='sodium sodium.h' ;;
     transport/ofi/*) other='rdma' ;;
     transport/ucx/*) other='ucm ucp ucs uct' ;;
+    cli/sockets.c) system="$world linux/inet_diag linux/netlink linux/rtnetlink linux/sock_diag" ;;
+    cli/see_limits.c) system="$world sys/timex" other='jansson.h jansson_config.h' ;;
     cli/*) other='jansson.h jansson_config.h' ;;
     esac
 }
