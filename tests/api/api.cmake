@@ -28,12 +28,13 @@ endforeach()
 hearth_case(api.pages unit COMMAND ${CMAKE_CURRENT_LIST_DIR}/pages.sh $<TARGET_FILE:pages>)
 
 # Saves and loads of GPU memory, over the driver of the tests.
-foreach(unit gpu gpu_wrong gpu_pace gpu_sizes gpu_example gpu_load gpu_load_order gpu_load_pins
-        gpu_load_wrong)
+set(gpu_units gpu gpu_wrong gpu_pace gpu_sizes gpu_example gpu_load gpu_load_order gpu_load_pins
+  gpu_load_wrong gpu_load_large)
+foreach(unit ${gpu_units})
   target_link_libraries(test_api_${unit} PRIVATE fakegpu)
 endforeach()
 target_link_libraries(stress_gpu PRIVATE fakegpu)
-foreach(unit gpu gpu_sizes gpu_load gpu_load_order gpu_load_pins)
+foreach(unit gpu gpu_sizes gpu_load gpu_load_order gpu_load_pins gpu_load_wrong)
   add_executable(test_api_${unit}_hip ${CMAKE_CURRENT_LIST_DIR}/test_${unit}.c)
   target_link_libraries(test_api_${unit}_hip PRIVATE
     support hearth_build criteria ${JANSSON_LIBRARIES} fakehip)
@@ -42,10 +43,22 @@ foreach(unit gpu gpu_sizes gpu_load gpu_load_order gpu_load_pins)
   endif()
   if(NOT HEARTH_SANITIZE STREQUAL "thread")
     hearth_case(api.${unit}_hip unit COMMAND test_api_${unit}_hip)
-    foreach(profile 12.8 12.0 r580 kernel-6.12 gh200)
+  endif()
+endforeach()
+set(profiles_gpu_load_wrong 12.0 r580) # one that pins no object, and one that limits registrations
+set(profiles_gpu_load_large r580 kernel-6.12 gh200)
+foreach(unit gpu gpu_sizes gpu_load gpu_load_order gpu_load_pins)
+  set(profiles_${unit} 12.8 12.0 r580 kernel-6.12 gh200)
+endforeach()
+foreach(unit gpu_wrong gpu_pace gpu_example)
+  set(profiles_${unit} r580)
+endforeach()
+if(NOT HEARTH_SANITIZE STREQUAL "thread")
+  foreach(unit ${gpu_units})
+    foreach(profile ${profiles_${unit}})
       hearth_case(api.${unit}_${profile} unit
         COMMAND ${CMAKE_COMMAND} -E env FAKEGPU_PROFILE=${profile}
           $<TARGET_FILE:test_api_${unit}>)
     endforeach()
-  endif()
-endforeach()
+  endforeach()
+endif()
