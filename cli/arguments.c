@@ -18,6 +18,8 @@ const struct option_row option_rows[] = {
             AT(listen) },
     { TAKES_WATCH, "watch", "[SECONDS]", "look again every 2 s, or every SECONDS, until Ctrl-C",
             AT(watch) },
+    { TAKES_WORST, "worst", "N", "the N pairs of nodes, and of domains, whose loss hurts most",
+            AT(worst) },
     { 0, "help", NULL, "this text", 0 },
 };
 const size_t option_count = sizeof(option_rows) / sizeof(option_rows[0]);

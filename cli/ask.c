@@ -122,6 +122,13 @@ char *engine_metrics_take(int sock, int wait_ms)
     return engine_take(sock, wait_ms, NULL);
 }
 
+char *engine_places(int job, uint32_t skip, struct hearth_error *err)
+{
+    struct hth_local_history m = { .head = { sizeof(m), HTH_LOCAL_PLACES, 1, 0 }, .skip = skip };
+
+    return engine_bytes(job, &m, sizeof(m), WAIT_MS, err);
+}
+
 /* ---- Other members --------------------------------------------------------------------------- */
 
 char *engine_elsewhere(int job, uint32_t member, const char *node, uint32_t type, uint32_t what,

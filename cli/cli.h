@@ -26,7 +26,8 @@ struct args {
     const char *offset;
     const char *listen; /* NULL: the default */
     const char *watch;  /* NULL: look once; "": every 2 s */
-    int count;          /* of value */
+    const char *worst;
+    int count; /* of value */
     char **value;
 };
 
@@ -57,6 +58,7 @@ enum status run_rm(const struct args *a);
 enum status run_clean(const struct args *a);
 enum status run_keep(const struct args *a);
 enum status run_why(const struct args *a);
+enum status run_what_if(const struct args *a);
 enum status run_key(const struct args *a);
 enum status run_doctor(const struct args *a);
 enum status run_metrics(const struct args *a);
@@ -275,6 +277,8 @@ char *engine_metrics_take(int sock, int wait_ms);
 /* A page of what it remembers (core/local/local.h: HISTORY), as JSON, within 2 s; NULL: err says
  * why. malloc'ed. */
 char *engine_history(int job, uint32_t what, uint32_t skip, struct hearth_error *err);
+/* A page of the placement that it knows (core/local/local.h: PLACES), likewise. */
+char *engine_places(int job, uint32_t skip, struct hearth_error *err);
 /* What the engine of another member answers to a question (core/local/local.h: ELSEWHERE), within
  * 3 s; NULL: err says why, with the node's name. member: its index, or HTH_NODE_NONE: the member
  * `node`; "": the coordinator. malloc'ed. */

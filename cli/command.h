@@ -15,6 +15,7 @@ enum takes {
     TAKES_RECOVERY = 16,
     TAKES_WATCH = 32,
     TAKES_LISTEN = 4096,
+    TAKES_WORST = 64,
 };
 
 struct command {

@@ -53,6 +53,21 @@ static const struct command commands[] = {
             "that were protected before. Of all nodes, the coordinator's engine alone knows which\n"
             "was slowest; any other engine knows its own part, and the coordinator's node is\n"
             "named. Exit status 3: no engine answers, or it knows of no such save or recovery.\n" },
+    { "what-if", run_what_if, TAKES_JSON | TAKES_ROOT | TAKES_WORST, 1, 1024,
+            "what-if [--root DIR] [--json] [--worst N] JOB [NODE|domain=NAME]...",
+            "show what a loss of nodes would mean for the saves of a running job",
+            "  hearth what-if --root /mnt/hearth train7 n3 n9       if these two are lost\n"
+            "  hearth what-if --root /mnt/hearth train7 domain=r1   all nodes of a domain\n"
+            "  hearth what-if --root /mnt/hearth train7             no further loss\n"
+            "  hearth what-if --root /mnt/hearth --worst 5 train7   the worst pairs\n\n"
+            "For each kept save: does it survive, and if not, the objects of which ranks would\n"
+            "have no copy. Then the step that a recovery would resume from, the bytes that it\n"
+            "would pull, and about how long that takes at the rate of the last recoveries or\n"
+            "copies. The engine of this node is asked; while copies are being moved (the map is\n"
+            "not settled) the coordinator's, which alone knows which nodes have them. What is not\n"
+            "known is not promised. A domain is named as the job's option domains names it. Exit\n"
+            "status 0: each kept save survives, 1: one is lost, or that is not known, or no save\n"
+            "is kept.\n" },
     { "metrics", run_metrics, TAKES_ROOT, 0, 256, "metrics [--root DIR] [JOB...]",
             "print the metrics of the jobs of this node, for Prometheus",
             "  hearth metrics --root /mnt/hearth          all jobs with an engine\n"

@@ -36,16 +36,6 @@ _Static_assert(HTH_OBJECTS_MAX == HTH_SIZES_OBJECTS, "of one save of a rank");
 /* Of one joining: each takes a fabric from a node's list, or is the last. */
 #define MEETINGS      64u
 
-static uint64_t join_name_hash(const char *name)
-{
-    unsigned char digest[HTH_DIGEST];
-    uint64_t v;
-
-    hth_digest(digest, name, strlen(name));
-    memcpy(&v, digest, sizeof(v));
-    return v ? v : 1;
-}
-
 static uint64_t join_wall_ms(void)
 {
     struct timespec t;
@@ -133,8 +123,8 @@ static void join_own_row(struct hearth *h, unsigned char out[HTH_GATHER])
     memcpy(g.transport, a->transport, sizeof(g.transport));
     memcpy(g.provider, a->provider, sizeof(g.provider));
     for (size_t i = 0; i < h->opts.domain_count; i++)
-        g.domain[i] = join_name_hash(h->opts.domains[i]);
-    g.machine = h->opts.machine ? join_name_hash(h->opts.machine) : 0;
+        g.domain[i] = hth_domain_hash(h->opts.domains[i]);
+    g.machine = h->opts.machine ? hth_domain_hash(h->opts.machine) : 0;
     g.loopback = join_loopback(h, a);
     join_sizes(h, &g.objects);
     if (h->joining->rounds) { /* the facts that attach returned are of the round before */

@@ -95,6 +95,9 @@ int hth_gather_decode(
 /* `objects` of a row that hth_epoch_make() has taken. */
 void hth_gather_objects(const unsigned char row[HTH_GATHER], struct hth_sizes *out);
 
+/* Of a failure domain's or machine's name, as rows and members have it; never 0. */
+uint64_t hth_domain_hash(const char *name);
+
 /* The purpose of the key (hth_subkey) that rows are proved with, and the rendezvous itself. */
 #define HTH_GATHER_PURPOSE "hearth rendezvous 1"
 void hth_gather_prove(unsigned char row[HTH_GATHER], const unsigned char key[HTH_KEY]);

@@ -203,6 +203,16 @@ int hth_gather_decode(
     return hth_gather_decode_as(hth_versions_of(HTH_FORMAT_GREETING), out, in, err);
 }
 
+uint64_t hth_domain_hash(const char *name)
+{
+    unsigned char digest[HTH_DIGEST];
+    uint64_t v;
+
+    hth_digest(digest, name, strlen(name));
+    memcpy(&v, digest, sizeof(v));
+    return v ? v : 1;
+}
+
 void hth_gather_objects(const unsigned char row[HTH_GATHER], struct hth_sizes *out)
 {
     struct hth_reader r = { .at = row, .len = HTH_GATHER, .pos = SIZES_AT };

@@ -77,6 +77,7 @@ enum hth_local_type {
     HTH_LOCAL_NODES = 84, /* members of the epoch; also before ATTACH; answered by BYTES: JSON */
     HTH_LOCAL_ELSEWHERE = 86, /* a question to another node; also before ATTACH; its BYTES */
     HTH_LOCAL_METRICS = 90,   /* all series; also before ATTACH; answered by BYTES: JSON */
+    HTH_LOCAL_PLACES = 92,    /* which nodes hold what; as HISTORY, what 0 */
     HTH_LOCAL_LET_GO =
             72, /* from the engine, request 0: this slot is unmapped once no save needs it */
 };
@@ -418,8 +419,10 @@ enum { HTH_HISTORY_SAVES, HTH_HISTORY_RECOVERIES };
 struct hth_local_history {
     struct hth_local_head head;
     uint32_t what; /* HTH_HISTORY_... */
-    uint32_t skip; /* so many of the newest */
+    uint32_t skip; /* so many of the newest; PLACES: of the nodes, and of the ranks */
 };
+
+#define HTH_PLACES_PAGE 256u /* nodes, and ranks, of an answer, at most; fewer: there are no more */
 
 /* STATUS, HISTORY, ... of another member's engine. */
 struct hth_local_elsewhere {

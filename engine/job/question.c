@@ -6,6 +6,7 @@
 #include "engine/state/reply.h"
 #include "members.h"
 #include "status.h"
+#include "where.h"
 #include "why.h"
 
 #include <stdio.h>
@@ -20,6 +21,7 @@ static const struct {
     { HTH_LOCAL_STATUS, status_put },
     { HTH_LOCAL_HISTORY, why_put },
     { HTH_LOCAL_NODES, members_put },
+    { HTH_LOCAL_PLACES, where_put },
 };
 #define QUESTIONS (sizeof(questions) / sizeof(questions[0]))
 

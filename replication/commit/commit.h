@@ -178,6 +178,14 @@ int hth_commit_as_of(const struct hth_commit *c, uint64_t *out_ms);
 /* 1: all copies of kept saves are where the newest map places them. *out_mapped: the position of
  * that map. */
 int hth_commit_settled(const struct hth_commit *c, uint64_t *out_mapped);
+/* 1: this node knows the coordinator's state, and has missed no decision since. */
+int hth_commit_current(const struct hth_commit *c);
+uint64_t hth_commit_position(const struct hth_commit *c); /* of the newest head known here */
+/* Whether `node` has all that it should have of save `at` of the keep record: it is not lost, and
+ * has promised the save under the newest map. Engines other than the coordinator's know that of all
+ * nodes or of none. */
+enum hth_has { HTH_HAS_NOT, HTH_HAS, HTH_HAS_UNKNOWN };
+enum hth_has hth_commit_has(struct hth_commit *c, uint32_t at, uint32_t node);
 uint64_t hth_commit_kept_s(const struct hth_commit *c, uint32_t at); /* seconds since PROTECTED */
 
 /* 1: *out_save is the newest save of this epoch (step NULL: of any step) that all ranks of this
@@ -203,6 +211,16 @@ uint32_t hth_commit_holders(struct hth_commit *c, uint32_t rank, uint32_t *out);
  * the copy is repaired. */
 void hth_commit_copy_lost(
         struct hth_commit *c, struct hth_save_id save, uint64_t object, const char *why);
+
+/* A place of a rank's objects, by the newest map. HTH_NODE_NONE: there is no such node. */
+struct hth_place {
+    uint32_t home; /* its node as the epoch began */
+    uint32_t now;  /* its node by the newest map */
+    uint32_t was;  /* its node when a map was settled last, if that is another one */
+};
+/* out[HTH_COPIES_MAX + 1]: the copies' places, then the owner's; returns how many. */
+uint32_t hth_commit_rank_places(
+        const struct hth_commit *c, uint32_t rank, struct hth_place out[HTH_COPIES_MAX + 1]);
 
 void hth_commit_deliver(struct hth_commit *c, uint32_t origin, uint16_t kind,
         const unsigned char *bytes, size_t len);

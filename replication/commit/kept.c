@@ -87,6 +87,19 @@ int hth_commit_settled(const struct hth_commit *c, uint64_t *out_mapped)
     return c->running && c->head.settled;
 }
 
+int hth_commit_current(const struct hth_commit *c)
+{
+    uint64_t ago_ms;
+
+    return c->running && hth_commit_as_of(c, &ago_ms) && !c->unsure &&
+           c->awaited.position <= c->head.position;
+}
+
+uint64_t hth_commit_position(const struct hth_commit *c)
+{
+    return c->head.position;
+}
+
 uint64_t hth_commit_kept_s(const struct hth_commit *c, uint32_t at)
 {
     uint64_t now_ms = commit_wall_ms(c);

@@ -117,6 +117,25 @@ uint32_t hth_commit_holders(struct hth_commit *c, uint32_t rank, uint32_t *out)
     return n;
 }
 
+uint32_t hth_commit_rank_places(
+        const struct hth_commit *c, uint32_t rank, struct hth_place out[HTH_COPIES_MAX + 1])
+{
+    const struct hth_epoch *e = c->ctx->epoch;
+
+    for (uint32_t i = 0; i <= c->base.copies; i++) {
+        const struct hth_move *m = hth_places_move(&c->map, rank, i);
+        uint32_t now = places_node(c, rank, i);
+
+        out[i] = (struct hth_place){
+            .home = i < c->base.copies ? c->base.holder[rank * c->base.copies + i]
+                                       : e->rank_node[rank],
+            .now = now,
+            .was = m && m->was < e->nodes && m->was != now ? m->was : HTH_NODE_NONE,
+        };
+    }
+    return c->base.copies + 1;
+}
+
 uint32_t places_of(const struct hth_commit *c, uint32_t rank, uint32_t *out)
 {
     out[0] = places_keeper(c, rank);

@@ -99,3 +99,21 @@ uint32_t tally_promised(const struct hth_commit *c, const struct tally *t, uint3
     *out_domains = places_domains(c, holder, have);
     return have;
 }
+
+enum hth_has hth_commit_has(struct hth_commit *c, uint32_t at, uint32_t node)
+{
+    const struct tally *t;
+
+    if (node_is_lost(c, node))
+        return HTH_HAS_NOT;
+    if (!hth_commit_current(c))
+        return HTH_HAS_UNKNOWN;
+    if (hth_is_coordinator(c->ctx) && c->coord.live[node].lost)
+        return HTH_HAS_NOT;
+    if (c->head.settled)
+        return HTH_HAS;
+    if (!hth_is_coordinator(c->ctx))
+        return HTH_HAS_UNKNOWN;
+    t = tally_find(c, c->ctx->keep.save[at]);
+    return t && t->node[node].promised ? HTH_HAS : HTH_HAS_NOT;
+}

@@ -9,6 +9,8 @@ foreach(transport ofi ucx tcp)
   add_dependencies(test_cli_doctor made_up_${transport})
 endforeach()
 
+target_sources(test_cli_what_if PRIVATE ${PROJECT_SOURCE_DIR}/cli/losses.c)
+
 # The examples of the manual's section 1, typed on a job of two nodes.
 add_executable(cli_manual ${CMAKE_CURRENT_LIST_DIR}/manual_job.c)
 target_link_libraries(cli_manual PRIVATE hearth hearth_build)

@@ -182,7 +182,7 @@ def check_command(hearth, name, what, page, statuses):
 
 def check_commands(hearth, pages):
     text = run(hearth, "--help")
-    commands = re.findall(r"^  ([a-z]+) +(.*)$", text, re.M)
+    commands = re.findall(r"^  ([a-z-]+) +(.*)$", text, re.M)
     main = pages["hearth.1"]
     want = [(f"hearth-{name}(1)", what) for name, what in commands]
     if main.entries("COMMANDS") != want:
