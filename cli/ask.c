@@ -68,9 +68,12 @@ static char *status_text(int fd)
 
 static char *engine_take(int sock, int wait_ms, struct hearth_error *err)
 {
-    int fd = status_take(sock, wait_ms, err);
+    struct hearth_error cause;
+    int fd = status_take(sock, wait_ms, &cause);
     char *text = fd < 0 ? NULL : status_text(fd);
 
+    if (!text && err)
+        *err = cause;
     if (fd >= 0)
         close(fd);
     close(sock);

@@ -31,7 +31,8 @@ static const struct {
     { "decision", HTH_MOMENT_PROMISED, HTH_MOMENT_ENDED },
 };
 
-static const char *const report_words[HISTORY_REPORTS] = { [HISTORY_COPIED] = "copied",
+static const char *const report_words[HISTORY_REPORTS] = { [HISTORY_WRITTEN] = "written",
+    [HISTORY_COPIED] = "copied",
     [HISTORY_DONE] = "sealed",
     [HISTORY_HELD] = "held",
     [HISTORY_PROMISED] = "promised" };
@@ -160,13 +161,33 @@ static const char *why_node(const struct hth_node *n, uint32_t node)
 void why_moment(struct hth_node *n, struct hth_save_id save, const struct hth_happened *happened)
 {
     int report = happened->what == HTH_MOMENT_COPIED || happened->what > HTH_MOMENT_ENDED;
-    const struct history_save *s = history_moment(n->history, save, happened,
-            report ? why_node(n, happened->node) : NULL, why_now_ms(n), why_wall_ms(n));
+    const char *name = report ? why_node(n, happened->node) : NULL;
+    const struct history_save *s;
+    char rank[12];
+
+    if (happened->what == HTH_MOMENT_RANK) {
+        snprintf(rank, sizeof(rank), "%" PRIu32, happened->node);
+        name = rank;
+    }
+    s = history_moment(n->history, save, happened, name, why_now_ms(n), why_wall_ms(n));
 
     if (!s || !why_has_part(s))
         return;
     why_log_save(n, s);
     metrics_save(&n->metrics, s);
+}
+
+void why_pull_begin(struct hth_node *n, struct hth_save_id save, uint64_t object, uint32_t from)
+{
+    history_pull_begin(n->history, save, object, why_node(n, from), why_now_ms(n));
+}
+
+void why_pull_end(struct hth_node *n, struct hth_save_id save, uint64_t object)
+{
+    struct hth_held_save *s = hth_holdings_find(&n->ctx, save);
+    const struct hth_held *held = s ? hth_held_find(s, object) : NULL;
+
+    history_pull_end(n->history, save, object, held ? held->object.data_len : 0, why_now_ms(n));
 }
 
 void why_over(struct hth_node *n, const char *why)
@@ -176,7 +197,7 @@ void why_over(struct hth_node *n, const char *why)
 
 void why_recovery_begin(struct hth_node *n)
 {
-    history_recovery_begin(n->history, why_now_ms(n), why_wall_ms(n));
+    history_recovery_begin(n->history, n->epoch.epoch, why_now_ms(n), why_wall_ms(n));
 }
 
 void why_recovery_report(struct hth_node *n, int vote, uint32_t node, uint32_t count, uint32_t due)
@@ -197,17 +218,21 @@ void why_recovery_end(struct hth_node *n, int code, const char *text, struct hth
 
 /* ---- HISTORY --------------------------------------------------------------------------------- */
 
-static void why_put_node(FILE *to, const char *key, const struct history_node *node)
+/* ranks: the name is a rank's number. */
+static void why_put_node(FILE *to, const char *key, const struct history_node *node, int ranks)
 {
     char name[QUOTED(sizeof(node->name))];
 
     quoted(node->name, name);
     if (node->name[0])
-        fprintf(to, ", \"%s\": {\"node\": \"%s\", \"ms\": %" PRIu32 "}", key, name, node->ms);
+        fprintf(to, ", \"%s\": {\"%s\": %s%s%s, \"ms\": %" PRIu32 "}", key, ranks ? "rank" : "node",
+                ranks ? "" : "\"", name, ranks ? "" : "\"", node->ms);
 }
 
 static void why_put_reports(FILE *to, const char *key, const struct history_reports *r)
 {
+    int ranks = key == report_words[HISTORY_WRITTEN];
+
     if (!r->count)
         return;
     fprintf(to, ", \"%s\": {\"count\": %" PRIu32, key, r->count);
@@ -215,8 +240,8 @@ static void why_put_reports(FILE *to, const char *key, const struct history_repo
         fprintf(to, ", \"due\": %" PRIu32, r->due);
     if (r->median_ms != HISTORY_NOT)
         fprintf(to, ", \"median_ms\": %" PRIu32, r->median_ms);
-    why_put_node(to, "last", &r->last);
-    why_put_node(to, "before", &r->before);
+    why_put_node(to, "last", &r->last, ranks);
+    why_put_node(to, "before", &r->before, ranks);
     fputs("}", to);
 }
 
@@ -227,6 +252,26 @@ static void why_put_phases(FILE *to, const struct phase *phase, uint32_t phases)
         fprintf(to, "%s{\"phase\": \"%s\", \"from_ms\": %" PRIu32 ", \"to_ms\": %" PRIu32 "}",
                 i ? ", " : "", phase[i].name, phase[i].from_ms, phase[i].to_ms);
     fputs("]", to);
+}
+
+/* At the coordinator: which kind of report came last of all, behind its median, and whose it was.
+ * On the node itself: which copy took longest to come. */
+static void why_put_slowest(FILE *to, const struct history_save *s)
+{
+    char name[QUOTED(HTH_NAME_MAX + 1)];
+    uint32_t lag_ms, which = history_slowest(s, &lag_ms);
+
+    if (which < HISTORY_REPORTS) {
+        quoted(s->reports[which].last.name, name);
+        fprintf(to,
+                ", \"slowest\": {\"node\": \"%s\", \"report\": \"%s\", \"lag_ms\": %" PRIu32 "}",
+                name, report_words[which], lag_ms);
+    }
+    if (!s->pull.from.name[0])
+        return;
+    quoted(s->pull.from.name, name);
+    fprintf(to, ", \"pull\": {\"node\": \"%s\", \"bytes\": %" PRIu64 ", \"ms\": %" PRIu32 "}", name,
+            s->pull.bytes, s->pull.from.ms);
 }
 
 static void why_put_save(FILE *to, const struct history_save *s)
@@ -247,6 +292,7 @@ static void why_put_save(FILE *to, const struct history_save *s)
     why_put_phases(to, phase, why_save_phases(s, phase));
     for (uint32_t i = 0; i < HISTORY_REPORTS; i++)
         why_put_reports(to, report_words[i], &s->reports[i]);
+    why_put_slowest(to, s);
     fputs("}", to);
 }
 
@@ -258,7 +304,10 @@ static void why_put_recovery(FILE *to, const struct history_recovery *r)
     if (!hth_save_none(r->save))
         hth_save_text(r->save, id);
     quoted(r->code ? r->why : r->info.text, text);
-    fprintf(to, "{\"since_ms\": %" PRIu64 ", \"state\": \"%s\", \"save\": \"%s\"", r->wall_ms,
+    fprintf(to,
+            "{\"epoch\": %" PRIu64 ", \"since_ms\": %" PRIu64
+            ", \"state\": \"%s\", \"save\": \"%s\"",
+            r->epoch, r->wall_ms,
             r->ms == HISTORY_NOT ? "running"
             : r->code            ? "failed"
                                  : "done",

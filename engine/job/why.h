@@ -11,6 +11,9 @@ struct hth_happened;
 struct hth_node;
 
 void why_moment(struct hth_node *n, struct hth_save_id save, const struct hth_happened *happened);
+/* A copy that this node has to hold is offered by `from`, and is here. */
+void why_pull_begin(struct hth_node *n, struct hth_save_id save, uint64_t object, uint32_t from);
+void why_pull_end(struct hth_node *n, struct hth_save_id save, uint64_t object);
 /* Saves that have not ended will not: a new epoch begins, or the job was dropped. */
 void why_over(struct hth_node *n, const char *why);
 

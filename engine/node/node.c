@@ -188,9 +188,12 @@ static int node_offer_wanted(
         void *self, uint32_t from, struct hth_save_id save, const struct hth_object *object)
 {
     struct hth_node *n = self;
+    int rc = drop_is_done(n) ? HEARTH_EDENIED
+                             : hth_commit_offer_wanted(n->commit, from, save, object);
 
-    return drop_is_done(n) ? HEARTH_EDENIED
-                           : hth_commit_offer_wanted(n->commit, from, save, object);
+    if (!rc)
+        why_pull_begin(n, save, object->id, from);
+    return rc;
 }
 
 static int node_early_wanted(
@@ -212,6 +215,7 @@ static void node_on_replica(void *self, struct hth_save_id save, uint64_t object
     struct hth_node *n = self;
 
     reserve_ahead(n, save);
+    why_pull_end(n, save, object);
     hth_commit_replica(n->commit, save, object);
 }
 

@@ -10,7 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct pulling {
+    struct hth_save_id save; /* epoch 0: unused */
+    uint64_t object, since_ms;
+    char from[HTH_NAME_MAX + 1];
+};
+
 struct history {
+    struct pulling pulling[HISTORY_PULLING];
+    uint32_t pulls;             /* how many ever; gives the next place */
     uint64_t saves, recoveries; /* how many ever; gives the next place in the ring */
     uint64_t dropped;
     struct history_save save[HISTORY_SAVES];
@@ -117,7 +125,8 @@ const struct history_save *history_moment(struct history *h, struct hth_save_id 
     static const uint32_t kind[] = { [HTH_MOMENT_COPIED] = HISTORY_COPIED,
         [HTH_MOMENT_NODE_DONE] = HISTORY_DONE,
         [HTH_MOMENT_NODE_HELD] = HISTORY_HELD,
-        [HTH_MOMENT_NODE_PROMISED] = HISTORY_PROMISED };
+        [HTH_MOMENT_NODE_PROMISED] = HISTORY_PROMISED,
+        [HTH_MOMENT_RANK] = HISTORY_WRITTEN };
     struct history_save *s = history_get(h, save, now_ms, wall_ms);
     uint32_t ms = history_later(&s->latest_ms, history_since(s->first_ms, now_ms));
 
@@ -136,6 +145,43 @@ const struct history_save *history_moment(struct history *h, struct hth_save_id 
     return NULL;
 }
 
+static struct pulling *pulling_find(struct history *h, struct hth_save_id save, uint64_t object)
+{
+    for (struct pulling *p = h->pulling; p < h->pulling + HISTORY_PULLING; p++)
+        if (p->save.epoch && p->object == object && hth_save_cmp(p->save, save) == 0)
+            return p;
+    return NULL;
+}
+
+void history_pull_begin(struct history *h, struct hth_save_id save, uint64_t object,
+        const char *from, uint64_t now_ms)
+{
+    struct pulling *p = pulling_find(h, save, object);
+
+    if (p)
+        return; /* another holder offers it, or the same one again */
+    p = &h->pulling[h->pulls++ % HISTORY_PULLING];
+    *p = (struct pulling){ .save = save, .object = object, .since_ms = now_ms };
+    snprintf(p->from, sizeof(p->from), "%.*s", HTH_NAME_MAX, from);
+}
+
+void history_pull_end(struct history *h, struct hth_save_id save, uint64_t object, uint64_t bytes,
+        uint64_t now_ms)
+{
+    struct pulling *p = pulling_find(h, save, object);
+    struct history_save *s = p ? history_find(h, save) : NULL;
+    uint32_t ms = p ? history_since(p->since_ms, now_ms) : 0;
+
+    if (s && s->at_ms[HTH_MOMENT_ENDED] == HISTORY_NOT &&
+            (!s->pull.from.name[0] || ms > s->pull.from.ms)) {
+        memcpy(s->pull.from.name, p->from, sizeof(p->from));
+        s->pull.from.ms = ms;
+        s->pull.bytes = bytes;
+    }
+    if (p)
+        *p = (struct pulling){ 0 };
+}
+
 /* ---- Recoveries ------------------------------------------------------------------------------ */
 
 static struct history_recovery *history_recovering(struct history *h)
@@ -145,14 +191,16 @@ static struct history_recovery *history_recovering(struct history *h)
     return h->recoveries && r->ms == HISTORY_NOT ? r : NULL;
 }
 
-void history_recovery_begin(struct history *h, uint64_t now_ms, uint64_t wall_ms)
+void history_recovery_begin(struct history *h, uint64_t epoch, uint64_t now_ms, uint64_t wall_ms)
 {
     struct history_recovery *r = history_recovering(h);
 
     if (r)
         return;
     r = &h->recovery[h->recoveries++ % HISTORY_RECOVERIES];
-    *r = (struct history_recovery){ .first_ms = now_ms, .wall_ms = wall_ms, .ms = HISTORY_NOT };
+    *r = (struct history_recovery){
+        .epoch = epoch, .first_ms = now_ms, .wall_ms = wall_ms, .ms = HISTORY_NOT
+    };
     reports_begin(&r->inventory);
     reports_begin(&r->vote);
 }

@@ -28,7 +28,24 @@ struct history_reports {
     struct history_node last, before;
 };
 
-enum { HISTORY_COPIED, HISTORY_DONE, HISTORY_HELD, HISTORY_PROMISED, HISTORY_REPORTS };
+/* WRITTEN: of ranks of this node, by their numbers; COPIED: of holders; then, at the coordinator,
+ * of nodes. */
+enum {
+    HISTORY_WRITTEN,
+    HISTORY_COPIED,
+    HISTORY_DONE,
+    HISTORY_HELD,
+    HISTORY_PROMISED,
+    HISTORY_REPORTS
+};
+
+#define HISTORY_PULLING 64u /* of copies that come here at once, so many are timed */
+
+/* The copy that took longest to come to this node. */
+struct history_pull {
+    struct history_node from; /* "": none has come; ms: from the holder's offer until it is here */
+    uint64_t bytes;
+};
 
 struct history_save {
     struct hth_save_id id;
@@ -37,12 +54,14 @@ struct history_save {
     uint64_t bytes;             /* of this node's objects, once they are sealed */
     uint32_t at_ms[HTH_MOMENTS];
     struct history_reports reports[HISTORY_REPORTS];
+    struct history_pull pull;
     enum hearth_level level; /* from here on: once it has ended; degraded: at that time */
     int degraded, code;
     char why[200]; /* with a code */
 };
 
 struct history_recovery {
+    uint64_t epoch;
     uint64_t first_ms, wall_ms; /* of the first news of it */
     uint32_t latest_ms;
     uint32_t ms;             /* until it ended; HISTORY_NOT: it has not */
@@ -61,15 +80,20 @@ uint64_t history_dropped(const struct history *h);
 struct history *history_open(void); /* NULL: no memory */
 void history_close(struct history *h);
 
-/* Notes it; name: of the node of a report, else NULL. Returns the save when this ended it. */
+/* Notes it; name: of a report's node or rank, else NULL. Returns the save when this ended it. */
 const struct history_save *history_moment(struct history *h, struct hth_save_id save,
         const struct hth_happened *happened, const char *name, uint64_t now_ms, uint64_t wall_ms);
+/* An object of that save is offered to this node by a node of that name, and is here. */
+void history_pull_begin(struct history *h, struct hth_save_id save, uint64_t object,
+        const char *from, uint64_t now_ms);
+void history_pull_end(struct history *h, struct hth_save_id save, uint64_t object, uint64_t bytes,
+        uint64_t now_ms);
 /* A save that has not ended by now will not: its outcome is unknown, for that reason. Returns the
  * number of such saves. */
 uint32_t history_over(struct history *h, const char *why, uint64_t now_ms);
 
 /* Changes nothing while one runs. */
-void history_recovery_begin(struct history *h, uint64_t now_ms, uint64_t wall_ms);
+void history_recovery_begin(struct history *h, uint64_t epoch, uint64_t now_ms, uint64_t wall_ms);
 /* A node's inventory or vote has come to this node, the coordinator. */
 void history_recovery_report(struct history *h, int vote, const char *name, uint32_t count,
         uint32_t due, uint64_t now_ms);

@@ -31,12 +31,13 @@ enum hth_moment {
     HTH_MOMENT_NODE_DONE = HTH_MOMENTS,
     HTH_MOMENT_NODE_HELD,
     HTH_MOMENT_NODE_PROMISED,
+    HTH_MOMENT_RANK, /* a rank of this node has handed over all objects */
 };
 
 struct hth_happened {
     enum hth_moment what;
-    uint32_t node;           /* COPIED, NODE_... */
-    uint32_t count, due;     /* NODE_...: nodes that have sent the fact, and that have to */
+    uint32_t node;           /* COPIED, NODE_...; RANK: the rank */
+    uint32_t count, due;     /* NODE_..., RANK: nodes, or ranks, that have, and that have to */
     uint64_t bytes;          /* SEALED: of this node's objects */
     enum hearth_level level; /* ENDED, as are the next three */
     int degraded, code;

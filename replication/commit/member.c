@@ -246,18 +246,34 @@ void hth_commit_common(struct hth_commit *c, struct hth_held_save *save, struct 
     member_copied(c, t, held->object.owner);
 }
 
+/* Ranks of this node that take part, and those of them that have handed over all objects. */
+static void member_note_rank(const struct hth_commit *c, const struct track *t, uint32_t rank)
+{
+    struct hth_happened happened = { .what = HTH_MOMENT_RANK, .node = rank };
+
+    for (uint32_t i = 0; i < c->locals; i++) {
+        happened.due += track_has(c, t, i) != 0;
+        happened.count += track_has(c, t, i) && t->rank[i] & RANK_DONE;
+    }
+    track_note(c, t->id, &happened);
+}
+
 void hth_commit_rank_done(
         struct hth_commit *c, struct hth_save_id save, uint32_t rank, uint32_t objects)
 {
     struct track *t =
             outcome_find(c, save) || head_fate(c, save) != FATE_OPEN ? NULL : track_get(c, save);
     struct local_rank *l = local_find(c, rank);
+    int first;
 
     if (!t || !l)
         return;
-    if (!(t->rank[l - c->local] & RANK_DONE))
+    first = !(t->rank[l - c->local] & RANK_DONE);
+    if (first)
         t->objects += objects;
     t->rank[l - c->local] |= RANK_BEGUN | RANK_DONE;
+    if (first)
+        member_note_rank(c, t, rank);
     if (member_all_committed(c, t))
         member_note(c, t->id, HTH_MOMENT_COMMITTED);
     member_done(c, t);

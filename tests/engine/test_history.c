@@ -72,7 +72,7 @@ Test(history, the_17th_recovery_pushes_the_first_out)
     struct hearth_recovery info = { .struct_size = sizeof(info) };
 
     for (uint64_t i = 1; i <= HISTORY_RECOVERIES + 1; i++) {
-        history_recovery_begin(h, i, 1000 + i);
+        history_recovery_begin(h, 7, i, 1000 + i);
         (void)history_recovery_end(h, 0, "", save_of(i), &info, i + 5);
     }
     cr_expect(eq(u64, history_recovery_at(h, HISTORY_RECOVERIES - 1)->save.step, 2));
@@ -160,10 +160,10 @@ Test(history, a_recovery_that_a_new_epoch_ends_is_not_the_next_one)
 {
     struct hearth_recovery info = { .struct_size = sizeof(info) };
 
-    history_recovery_begin(h, 10, 1000);
+    history_recovery_begin(h, 7, 10, 1000);
     history_recovery_report(h, 0, "a", 1, 2, 15);
     history_over(h, "a new epoch", 20);
-    history_recovery_begin(h, 30, 1020);
+    history_recovery_begin(h, 7, 30, 1020);
     (void)history_recovery_end(h, 0, "", save_of(3), &info, 45);
     cr_expect(eq(u32, history_recovery_at(h, 0)->ms, 15));
     cr_expect(zero(u32, history_recovery_at(h, 0)->inventory.count));

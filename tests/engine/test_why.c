@@ -109,6 +109,67 @@ Test(why, the_recovery_has_its_votes)
     cr_expect(eq(i64, count(row("recoveries", 0), "inventory"), 3));
 }
 
+static const json_t *part(const json_t *of, const char *first, const char *second)
+{
+    return json_object_get(json_object_get(of, first), second);
+}
+
+Test(why, a_node_knows_its_last_rank_and_the_copy_that_took_longest)
+{
+    const json_t *s;
+
+    ask_history(1, HTH_HISTORY_SAVES, 0, HTH_LOCAL_BYTES);
+    s = row("saves", 0);
+    cr_expect(eq(i64, count(s, "written"), 1));
+    cr_expect(eq(i64, json_integer_value(part(json_object_get(s, "written"), "last", "rank")), 1));
+    cr_expect(eq(i64, json_integer_value(part(s, "pull", "bytes")),
+            (json_int_t)shard(1, 0)->object.data_len));
+    cr_expect(zero(int, strcmp(json_string_value(part(s, "pull", "node")), "m0")));
+}
+
+/* A pull from the second machine to the third takes 400 ms. */
+static struct hth_loop_verdict slow_pair(void *arg, enum hth_loop_kind kind, uint32_t from,
+        uint32_t to, const void *bytes, size_t len)
+{
+    struct hth_loop_verdict v = { HTH_LOOP_NONE, 0, 0 };
+
+    (void)arg, (void)bytes, (void)len;
+    if (kind == HTH_LOOP_PULL && ((from == 2 && to == 3) || (from == 3 && to == 2)))
+        v.delay_ms = 400;
+    return v;
+}
+
+/* The newest that is protected. */
+static const json_t *protected_row(void)
+{
+    size_t at = 0;
+
+    while (row("saves", at) && strcmp(word(row("saves", at), "state"), "protected") != 0)
+        at++;
+    return row("saves", at);
+}
+
+Test(why, the_pair_of_a_slow_copy_is_known)
+{
+    uint64_t before = w.newest.id.step;
+    const json_t *s;
+
+    hth_loop_net_script(w.net, slow_pair, NULL);
+    for (uint32_t r = 0; r < w.ranks; r++)
+        rank_due(&w.rank[r], w.now_ms + 1);
+    while (!w.why[0] && w.newest.id.step < before + 3)
+        world_advance(&w, w.now_ms + 1);
+    ask_history(0, HTH_HISTORY_SAVES, 0, HTH_LOCAL_BYTES);
+    s = json_object_get(protected_row(), "slowest");
+    cr_assert(zero(int, strcmp(word(s, "node"), "m2")), "%s", json_dumps(s, 0));
+    cr_expect(zero(int, strcmp(word(s, "report"), "promised")));
+    cr_expect(ge(i64, json_integer_value(json_object_get(s, "lag_ms")), 400));
+    ask_history(2, HTH_HISTORY_SAVES, 0, HTH_LOCAL_BYTES);
+    s = json_object_get(protected_row(), "pull");
+    cr_expect(zero(int, strcmp(word(s, "node"), "m1")));
+    cr_expect(ge(i64, json_integer_value(json_object_get(s, "ms")), 400));
+}
+
 Test(why, an_unknown_kind_is_refused)
 {
     ask_history(0, 7, 0, HTH_LOCAL_ERROR);
