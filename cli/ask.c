@@ -132,6 +132,14 @@ char *engine_places(int job, uint32_t skip, struct hearth_error *err)
     return engine_bytes(job, &m, sizeof(m), WAIT_MS, err);
 }
 
+char *engine_log_level(int job, uint32_t level, struct hearth_error *err)
+{
+    struct hth_local_log_level m = { .head = { sizeof(m), HTH_LOCAL_LOG_LEVEL, 1, 0 },
+        .level = level };
+
+    return engine_bytes(job, &m, sizeof(m), WAIT_MS, err);
+}
+
 /* ---- Other members --------------------------------------------------------------------------- */
 
 char *engine_elsewhere(int job, uint32_t member, const char *node, uint32_t type, uint32_t what,

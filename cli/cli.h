@@ -59,6 +59,7 @@ enum status run_clean(const struct args *a);
 enum status run_keep(const struct args *a);
 enum status run_why(const struct args *a);
 enum status run_what_if(const struct args *a);
+enum status run_log(const struct args *a);
 enum status run_key(const struct args *a);
 enum status run_doctor(const struct args *a);
 enum status run_metrics(const struct args *a);
@@ -292,6 +293,9 @@ struct everywhere {
     void *self;
 };
 int engine_everywhere(int job, const struct everywhere *e, struct hearth_error *err);
+/* Changes the level of its log (0: asks alone); what the log reports of itself, as JSON,
+ * likewise. */
+char *engine_log_level(int job, uint32_t level, struct hearth_error *err);
 /* Sends a running engine this wish about the newest kept save of `step`, and waits at most 30 s
  * until the engine has done it or refused it. */
 int engine_wish(int job, uint32_t wish, uint64_t step, struct hearth_error *err);

@@ -87,6 +87,15 @@ static const struct command commands[] = {
             "foreground, with one thread and at most 16 connections, prints where it listens\n"
             "once it does, and ends on SIGTERM. There is no encryption and no password: a process\n"
             "that reaches the address can read names of jobs and nodes, and numbers.\n" },
+    { "log", run_log, TAKES_JSON | TAKES_ROOT, 1, 2,
+            "log [--root DIR] [--json] JOB [error|warn|info|debug|trace]",
+            "show the level of an engine's log and what was lost of it, and change the level",
+            "  hearth log --root /mnt/hearth train7         level, file, lines lost\n"
+            "  hearth log --root /mnt/hearth train7 trace   each message, too\n"
+            "  hearth log --root /mnt/hearth train7 debug   as an engine begins\n\n"
+            "A level holds for the engine of this node, until it ends. The system log has\n"
+            "warnings and errors, whatever the level is but error.\n"
+            "Exit status 1: lines are lost at present. 3: no engine answers.\n" },
     { "inspect", run_inspect, TAKES_JSON, 1, 1, "inspect OBJECT [--json]",
             "print the items of an object, and check its checksums",
             "Offsets count from byte 4096 of the file, as .metadata counts them. A foreign\n"
@@ -162,7 +171,8 @@ static int command_list(FILE *to)
     for (size_t i = 0; i < COMMANDS; i++)
         fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].what);
     fputs("\nhearth COMMAND --help says more; hearth --version says the version.\n"
-          "HEARTH_ROOT is the default of --root. Only rm, clean, keep and key change anything.\n\n"
+          "HEARTH_ROOT is the default of --root. Only rm, clean, keep, log and key change\n"
+          "anything.\n\n"
           "exit status: 0 done, 1 looked and found something wrong, 2 wrong command line,\n"
           "3 not found, 4 an engine runs on the job, 5 the system refused\n",
             to);

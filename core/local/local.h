@@ -78,6 +78,7 @@ enum hth_local_type {
     HTH_LOCAL_ELSEWHERE = 86, /* a question to another node; also before ATTACH; its BYTES */
     HTH_LOCAL_METRICS = 90,   /* all series; also before ATTACH; answered by BYTES: JSON */
     HTH_LOCAL_PLACES = 92,    /* which nodes hold what; as HISTORY, what 0 */
+    HTH_LOCAL_LOG_LEVEL = 94, /* also before ATTACH; answered by BYTES: JSON */
     HTH_LOCAL_LET_GO =
             72, /* from the engine, request 0: this slot is unmapped once no save needs it */
 };
@@ -439,6 +440,12 @@ struct hth_local_nodes { /* fields as those of HISTORY */
     struct hth_local_head head;
     uint32_t zero;
     uint32_t skip; /* members from the first on */
+};
+
+struct hth_local_log_level {
+    struct hth_local_head head;
+    uint32_t level; /* enum hearth_log_level, until the engine ends; 0: it stays */
+    uint32_t zero;
 };
 
 struct hth_local_unmap {

@@ -9,6 +9,7 @@
 #include "engine/job/elsewhere.h"
 #include "engine/job/epoch.h"
 #include "engine/job/fabric.h"
+#include "engine/job/log_level.h"
 #include "engine/job/meet.h"
 #include "engine/job/question.h"
 #include "engine/job/rank.h"
@@ -168,6 +169,10 @@ void serve_request(struct hth_node *n, uint32_t client, const void *bytes, size_
     }
     if (head->type == HTH_LOCAL_METRICS) {
         series_ask(n, client, head->request);
+        return;
+    }
+    if (head->type == HTH_LOCAL_LOG_LEVEL) {
+        log_level_ask(n, client, bytes);
         return;
     }
     c = client_get(n, client);

@@ -17,6 +17,8 @@ target_link_libraries(cli_manual PRIVATE hearth hearth_build)
 add_dependencies(cli_manual hearthd hearth_cli)
 hearth_case(cli.manual unit TIMEOUT 300
   COMMAND ${CMAKE_CURRENT_LIST_DIR}/manual.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+hearth_case(cli.quiet unit TIMEOUT 300
+  COMMAND ${CMAKE_CURRENT_LIST_DIR}/quiet.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 
 # Ranks that save GPU memory, over the driver of the tests.
 target_link_libraries(test_cli_pinned PRIVATE fakegpu)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of two ranks (manual_job.c) on two nodes, which are folders of `work`: it saves three
-steps, and its engines run until the ranks end."""
+"""A job of two ranks (manual_job.c) on two nodes, which are folders of `work`: it saves
+`steps` steps, and its engines run until the ranks end."""
 import contextlib
 import os
 import re
@@ -25,8 +25,8 @@ def engine_pid(job, rank):
 
 
 class Job:
-    def __init__(self, build, work, **options):
-        self.bin, self.work = f"{build}/bin", work
+    def __init__(self, build, work, steps, **options):
+        self.bin, self.work, self.steps = f"{build}/bin", work, steps
         port = free_port()
         self.ranks = [self._start(rank, port, options) for rank in range(2)]
 
@@ -39,7 +39,7 @@ class Job:
                    HEARTH_ENGINE=f"{self.bin}/hearthd", HEARTH_TRANSPORT="tcp",
                    HEARTH_PORT=str(port), MASTER_ADDR="127.0.0.1", RANK=str(rank), WORLD_SIZE="2",
                    **options)
-        return subprocess.Popen([f"{self.bin}/cli_manual"], env=env, text=True,
+        return subprocess.Popen([f"{self.bin}/cli_manual", str(self.steps)], env=env, text=True,
                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def wait_until(self, true, seconds=20):
@@ -65,8 +65,8 @@ class Job:
 
 
 @contextlib.contextmanager
-def run_job(build, work, **options):
-    job = Job(build, work, **options)
+def run_job(build, work, steps=3, **options):
+    job = Job(build, work, steps, **options)
     try:
         said = [rank.stdout.readline().strip() for rank in job.ranks]
         if said != ["saved", "saved"]:

@@ -25,13 +25,15 @@ ORDER = [("inspect", 0, None), ("verify", 0, None), ("verify", 1, None), ("heade
          ("key", 0, "keys"), ("key", 1, None), ("cat", 0, None), ("ls", 0, None), ("ls", 2, None),
          ("what-if", 0, None), ("what-if", 1, None), ("what-if", 2, None),
          ("keep", 0, None), ("keep", 1, None), ("why", 1, None), ("metrics", 0, None),
+         ("log", 0, None),
          ("rm", 0, "unmark"), ("ls", 1, None),
          ("cat", 1, "damage"), ("clean", 1, "notes")]
 # Key ids, epochs, pids, ages, and the memory that the job takes.
 UNLIKE = [(r"^[0-9a-f]{8}(?=  )", "ID"), (r"\b\d{13}\b", "EPOCH"), (r"\bpid \d+", "pid PID"),
           (r"^(train7 +)\d+", r"\1PID"), (r"\b\d+\.\d s\b", "TIME"),
           (r"\b\d+ (s|min)(?=  |$)", "AGE"), (r"[\d.]+ [KMG]iB/s", "RATE"),
-          (r"[\d.]+ MiB(?= of memory|$)", "SIZE"), (r"^mount .*", "MOUNT")]
+          (r"[\d.]+ MiB(?= of memory|$)", "SIZE"), (r"\d+ not taken", "N not taken"),
+          (r"^mount .*", "MOUNT")]
 MARK = "--- typed ---"
 
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One of the two ranks of the job that the examples of the manual's section 1 look at. It saves
- * three steps: two tensors and a byte string at rank 0, one tensor at rank 1. Then it prints
+ * three steps, or as many as its argument says: two tensors and a byte string at rank 0, one tensor
+ * at rank 1. Then it prints
  * "saved" and waits until its standard input ends. Options come from the environment.
  */
 #include <hearth/hearth.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static float weight[1000 * 1000], bias[2000];
@@ -54,8 +56,9 @@ static int save_step(struct hearth *h, uint32_t rank, uint64_t step, struct hear
     return rc;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    uint64_t steps = argc > 1 ? strtoull(argv[1], NULL, 10) : 3;
     struct hearth_opts opts = HEARTH_OPTS_INIT;
     struct hearth_bootstrap *bootstrap = NULL;
     struct hearth_checkpoint *ckpt = NULL;
@@ -67,7 +70,7 @@ int main(void)
     rc = rc ? rc : hearth_opts_from_env(&opts, &err);
     rc = rc ? rc : hearth_open(&opts, &h, &err);
     rc = rc ? rc : hearth_recover(h, NULL, &ckpt, &err);
-    for (uint64_t step = 3000; step <= 5000 && !rc; step += 1000)
+    for (uint64_t step = 3000; step < 3000 + steps * 1000 && !rc; step += 1000)
         rc = save_step(h, opts.rank, step, &err);
     puts(rc ? err.text : "saved");
     fflush(stdout);

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""quiet.py ROOT BUILD: in a job without a fault an operator reads of each save one line, and
+`hearth log` changes the level.
+
+Two ranks on two nodes, which are folders here, save 20 steps. From the first save on, the logs of
+both engines have at info and above one line a save, `save`, and nothing else. Each line is one JSON
+object with job and node. Then the level is changed to info: the log has no line at debug."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from job import run_job
+
+SAVES = 20
+KEYS = ["time", "level", "event", "job", "node", "text"]
+READY = {"not-tmpfs", "confined", "unconfined", "engine-ready", "placement", "joined", "peer-up",
+         "chosen", "recovery"}
+
+
+def lines(work, rank):
+    with open(f"{work}/n{rank}/train7/.hearth/log", encoding="utf-8") as f:
+        return [json.loads(line) for line in f]
+
+
+def check_saves(work, rank):
+    bad = 0
+    told = [line for line in lines(work, rank) if line["level"] in ("error", "warn", "info")]
+    for line in told:
+        if list(line) != KEYS or (line["job"], line["node"]) != ("train7", f"n{rank}"):
+            print(f"node n{rank}: {line}")
+            bad = 1
+    first = next((at for at, line in enumerate(told) if line["event"] == "save"), len(told))
+    for line in told[:first]:
+        if line["event"] not in READY:
+            print(f"node n{rank}, before the first save: {line}")
+            bad = 1
+    for line in told[first:]:
+        if line["event"] != "save" or not line["text"].startswith("protected step "):
+            print(f"node n{rank}, beside the saves: {line}")
+            bad = 1
+    count = len(told[first:])
+    if count != SAVES:
+        print(f"node n{rank}: {count} lines of {SAVES} saves")
+        bad = 1
+    return bad
+
+
+def hearth(work, *args):
+    done = subprocess.run([f"{work}/bin/hearth", *args], text=True, capture_output=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def check_level(work):
+    bad = 0
+    root = ["--root", f"{work}/n0"]
+    status, text = hearth(work, "log", *root, "--json", "train7", "info")
+    told = json.loads(text) if not status else {}
+    if (told.get("was"), told.get("level"), told.get("lost")) != ("debug", "info", 0):
+        print(f"hearth log train7 info: status {status}: {text}")
+        bad = 1
+    seen = len(lines(work, 0))
+    hearth(work, "keep", *root, "train7", "pin", "3000")  # a line at debug, or none
+    status, text = hearth(work, "log", *root, "train7", "warn")
+    if status or "level   warn, before: info" not in text:
+        print(f"hearth log train7 warn: status {status}: {text}")
+        bad = 1
+    late = lines(work, 0)[seen:]
+    if [(line["event"], line["text"]) for line in late] != [
+            ("log-level", "lines up to warn are kept from here on, not info")]:
+        print(f"after the level was info: {late}")
+        bad = 1
+    if hearth(work, "log", *root, "train7", "loud")[0] != 2:
+        print("the level 'loud' is not refused")
+        bad = 1
+    return bad
+
+
+def main(_, build):
+    with tempfile.TemporaryDirectory() as work:
+        os.symlink(f"{build}/bin", f"{work}/bin")
+        with run_job(build, work, SAVES, HEARTH_LOG_FORMAT="json"):
+            return check_saves(work, 0) | check_saves(work, 1) | check_level(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
