@@ -9,6 +9,7 @@
 #include "health.h"
 #include "members.h"
 #include "replication/commit/known.h"
+#include "room.h"
 
 #include <hearth/version.h>
 #include <stdio.h>
@@ -168,53 +169,17 @@ static void status_put_copies(FILE *to, const struct hth_node *n)
             saves, oldest_ms / 1000, hth_transfer_behind(&n->ctx));
 }
 
-/* ---- Room ------------------------------------------------------------------------------------ */
-
-/* Slots of saves, by what is in them. */
-struct used {
-    uint64_t kept, undecided, copies;
-};
-
-static struct used status_used(struct hth_node *n)
-{
-    struct used u = { 0 };
-
-    for (struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next)
-        for (const struct hth_held *h = s->held; h; h = h->next) {
-            uint64_t bytes = h->slot && !h->theirs ? h->slot->capacity : 0;
-            int own = n->epoch.nodes && h->object.owner < n->epoch.world &&
-                      n->epoch.rank_node[h->object.owner] == n->epoch.self;
-
-            if (!own)
-                u.copies += bytes;
-            else if (hth_keep_has(&n->ctx.keep, s->id))
-                u.kept += bytes;
-            else
-                u.undecided += bytes;
-        }
-    return u;
-}
-
 static void status_put_room(FILE *to, struct hth_node *n)
 {
-    struct hth_store *store = n->env.store;
-    struct hth_store_room room;
-    struct used u = status_used(n);
+    struct room_kind kind[ROOM_KINDS];
 
-    if (!store->ops->room || store->ops->room(store, &room)) {
+    if (!room_look(n, kind)) {
         fputs(", \"room\": null", to);
         return;
     }
-    fprintf(to, ", \"room\": {\"kept\": %" PRIu64 ", \"undecided\": %" PRIu64, u.kept, u.undecided);
-    status_put_bytes(to, "copies", u.copies);
-    status_put_bytes(to, "free", room.free);
-    status_put_bytes(to, "reserved", room.slots);
-    status_put_bytes(to, "spare", room.spare);
-    status_put_bytes(to, "max", room.max);
-    status_put_bytes(to, "tmpfs_size", room.size);
-    status_put_bytes(to, "tmpfs_free", room.left);
-    status_put_bytes(to, "cgroup_max", room.cgroup_max);
-    status_put_bytes(to, "cgroup_used", room.cgroup_used);
+    fprintf(to, ", \"room\": {\"%s\": %" PRIu64, kind[0].name, kind[0].bytes);
+    for (uint32_t i = 1; i < ROOM_KINDS; i++)
+        status_put_bytes(to, kind[i].name, kind[i].bytes);
     fputs("}", to);
 }
 

@@ -7,6 +7,9 @@
  */
 #include "series.h"
 
+#include "engine/job/fabric.h"
+#include "engine/job/health.h"
+#include "engine/job/room.h"
 #include "engine/reads/read.h"
 #include "engine/saves/loan.h"
 #include "engine/state/answer.h"
@@ -14,6 +17,7 @@
 #include "engine/state/node_state.h"
 #include "engine/state/quoted.h"
 #include "engine/state/reply.h"
+#include "replication/commit/known.h"
 
 #include <hearth/version.h>
 #include <stdio.h>
@@ -90,18 +94,98 @@ static void series_histogram(struct series *s, const char *phase, const struct m
 
 static void series_engine(struct series *s, const struct hth_node *n)
 {
-    series_family(s, "hearth_engine_info", "gauge", "The engine that runs: its version.");
-    series_add(s, "version", HEARTH_VERSION, 1);
+    char fabric[QUOTED(64)], text[64];
+    const char *provider = fabric_provider(n);
+
+    snprintf(text, sizeof(text), "%s%s%s", n->transport->ops->name, provider[0] ? " " : "",
+            provider);
+    quoted(text, fabric);
+    series_family(s, "hearth_engine_info", "gauge",
+            "The engine that runs: its version, its epoch, its fabric.");
+    series_labels(s, "", "version", HEARTH_VERSION);
+    fprintf(s->to, ", \"epoch\": \"%" PRIu64 "\", \"fabric\": \"%s\"}, 1]", n->epoch.epoch, fabric);
     series_family(s, "hearth_engine_start_time_seconds", "gauge",
             "When this engine started, since 1970. Its counters begin at 0 there.");
     series_add_ms(s, "", NULL, "", n->metrics.since_wall_ms);
-    series_one(s, "hearth_epoch", "gauge", "The epoch that this engine has joined; 0: none.",
-            n->epoch.epoch);
     series_one(s, "hearth_members", "gauge", "Nodes of the epoch.", n->epoch.nodes);
     series_one(s, "hearth_ranks", "gauge", "Processes of ranks that are attached to this engine.",
             client_count(n));
     series_one(s, "hearth_connections", "gauge", "Connections to engines of other nodes.",
             hth_session_connections(n->ctx.session));
+}
+
+/* A process that asks in vain raises engine_gone, so an engine has no series of it. */
+static void series_checks(struct series *s, struct hth_node *n)
+{
+    struct health *h = calloc(1, sizeof(*h));
+    uint64_t worst = 0;
+
+    if (!h)
+        return;
+    health_look(n, h);
+    series_family(
+            s, "hearth_check", "gauge", "State of a named check: 0 well, 1 at risk, 2 broken.");
+    for (uint32_t i = 0; i < HEALTH_ROWS; i++) {
+        uint64_t level = h->raised >> i & 1 ? (uint64_t)health_names[i].level : 0;
+
+        worst = level > worst ? level : worst;
+        if (i != HEALTH_engine_gone)
+            series_add(s, "name", health_names[i].name, level);
+    }
+    free(h);
+    series_one(s, "hearth_health", "gauge",
+            "The worst of all checks, as this engine knows the job: 0 well, 1 at risk, 2 broken.",
+            worst);
+}
+
+static void series_members(struct series *s, const struct hth_node *n)
+{
+    static const char *const words[] = { [HTH_MEMBER_UNKNOWN] = "unknown",
+        [HTH_MEMBER_OK] = "ok",
+        [HTH_MEMBER_SILENT] = "silent",
+        [HTH_MEMBER_UNREACHABLE] = "unreachable",
+        [HTH_MEMBER_LOST] = "lost" };
+    uint64_t count[HTH_MEMBER_LOST + 1] = { 0 }, ms;
+
+    for (uint32_t i = 0; i < n->epoch.nodes; i++)
+        count[hth_commit_member(n->commit, i, &ms)]++;
+    series_family(s, "hearth_nodes", "gauge", "Nodes of the epoch by state, as this engine knows.");
+    for (uint32_t i = 0; i <= HTH_MEMBER_LOST; i++)
+        series_add(s, "state", words[i], count[i]);
+    if (hth_commit_as_of(n->commit, &ms) || ms) {
+        series_family(s, "hearth_coordinator_age_seconds", "gauge",
+                "Time since the last news of the coordinator, in which this engine's knowledge of "
+                "other nodes is from.");
+        series_add_ms(s, "", NULL, "", ms);
+    }
+}
+
+static void series_protection(struct series *s, const struct hth_node *n)
+{
+    struct health_newest newest = health_newest(n);
+    uint64_t oldest_ms;
+    uint32_t behind = hth_commit_behind(n->commit, &oldest_ms);
+
+    if (newest.is) {
+        series_one(s, "hearth_protected_step", "gauge", "Step of the newest protected save.",
+                newest.step);
+        series_family(
+                s, "hearth_protected_age_seconds", "gauge", "Time since that save was protected.");
+        series_add_ms(s, "", NULL, "", newest.age_ms);
+    }
+    if (newest.every_ms) {
+        series_family(s, "hearth_save_interval_seconds", "gauge",
+                "Median time between the last protected saves.");
+        series_add_ms(s, "", NULL, "", newest.every_ms);
+    }
+    series_one(s, "hearth_copies_asked", "gauge", "Copies of each object that the job asks for.",
+            n->epoch.nodes ? n->ctx.opts.copies : 0);
+    series_one(s, "hearth_copies_below", "gauge", "Kept saves that have fewer copies.",
+            (uint64_t)__builtin_popcount(n->ctx.keep.degraded));
+    series_one(s, "hearth_behind_saves", "gauge",
+            "Saves of which this node does not have all copies that it has to hold.", behind);
+    series_one(s, "hearth_behind_bytes", "gauge", "Bytes that this node still has to pull.",
+            hth_transfer_behind(&n->ctx));
 }
 
 static void series_saves(struct series *s, const struct hth_node *n)
@@ -241,7 +325,20 @@ static void series_memory(struct series *s, const struct hth_node *n)
             read_leases(n));
 }
 
-static void series_put_all(FILE *to, const struct hth_node *n)
+static void series_room(struct series *s, struct hth_node *n)
+{
+    struct room_kind kind[ROOM_KINDS];
+
+    if (!room_look(n, kind))
+        return;
+    series_family(s, "hearth_room_bytes", "gauge",
+            "Memory of this node, by kind; a limit that does not exist has no series.");
+    for (uint32_t i = 0; i < ROOM_KINDS; i++)
+        if (kind[i].bytes != UINT64_MAX)
+            series_add(s, "kind", kind[i].name, kind[i].bytes);
+}
+
+static void series_put_all(FILE *to, struct hth_node *n)
 {
     struct series s = { .to = to };
     char node[QUOTED(HTH_NAME_MAX + 1)];
@@ -249,11 +346,15 @@ static void series_put_all(FILE *to, const struct hth_node *n)
     quoted(n->env.node, node);
     fprintf(to, "{\"job\": \"%s\", \"node\": \"%s\", \"families\": [", n->ctx.opts.job, node);
     series_engine(&s, n);
+    series_checks(&s, n);
+    series_members(&s, n);
+    series_protection(&s, n);
     series_saves(&s, n);
     series_recoveries(&s, n);
     series_peers(&s, n);
     series_lines(&s, n);
     series_memory(&s, n);
+    series_room(&s, n);
     fputs("]}]}", to);
 }
 

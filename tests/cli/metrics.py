@@ -4,10 +4,11 @@
 
 Two ranks, whose nodes are folders here, save three steps. The output has the series that
 docs/operate/metrics.md describes, with the labels that stand there, and no others. Counters have
-what the job did. `promtool check metrics` finds nothing, where it is there. A root without a job
-has no series. `hearth exporter` serves the same, on a port and on a unix socket, from one thread; a
-socket that is left is replaced, and a file is not. An engine that is killed is said to be gone; one
-that ends in order is not."""
+what the job did. The rules and the board of deploy/monitoring ask for series and checks that are
+printed, and for each check there is an alert. `promtool check metrics` finds nothing, where it is
+there. A root without a job has no series. `hearth exporter` serves the same, on a port and on a
+unix socket, from one thread; a socket that is left is replaced, and a file is not. An engine that
+is killed is said to be gone; one that ends in order is not."""
 import http.client
 import os
 import re
@@ -101,6 +102,21 @@ def check_counts(text):
     expect(text, 1, "hearth_recoveries_total")
     expect(text, 3, "hearth_copied_objects_total", peer="n1")
     expect(text, 2, "hearth_members")
+
+
+def check_queries(text, folder):
+    """Rules and board name series that are printed."""
+    samples = parse(text)[0]
+    for name in "alerts.yml", "board.json":
+        with open(f"{folder}/{name}", encoding="utf-8") as f:
+            for series in sorted(set(re.findall(r"hearth_[a-z_]+", f.read()))):
+                if series not in samples:
+                    say(f"{name} asks for {series}, which is not printed")
+    with open(f"{folder}/alerts.yml", encoding="utf-8") as f:
+        asked = set(re.findall(r'name="([a-z_]+)"|#([a-z_]+)$', f.read(), re.M))
+    checks = {labels["name"] for labels, _ in samples["hearth_check"]}
+    for check in sorted({one or other for one, other in asked} ^ checks):
+        say(f"alerts.yml and hearth_check: only one of them has {check}")
 
 
 def check_tool(text):
@@ -224,6 +240,7 @@ def main(root, build):
             text = metrics(job, "--root", f"{work}/n0")
             check_page(text, f"{root}/docs/operate/metrics.md")
             check_counts(text)
+            check_queries(text, f"{root}/deploy/monitoring")
             check_tool(text)
             if metrics(job, "--root", f"{work}/n0", "train7").count("\n") != text.count("\n"):
                 say("a job that is named has other series")
