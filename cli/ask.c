@@ -140,6 +140,13 @@ char *engine_log_level(int job, uint32_t level, struct hearth_error *err)
     return engine_bytes(job, &m, sizeof(m), WAIT_MS, err);
 }
 
+char *engine_nodes(int job, uint32_t skip, struct hearth_error *err)
+{
+    struct hth_local_nodes m = { .head = { sizeof(m), HTH_LOCAL_NODES, 1, 0 }, .skip = skip };
+
+    return engine_bytes(job, &m, sizeof(m), WAIT_MS, err);
+}
+
 /* ---- Other members --------------------------------------------------------------------------- */
 
 char *engine_elsewhere(int job, uint32_t member, const char *node, uint32_t type, uint32_t what,

@@ -60,6 +60,9 @@ enum status run_keep(const struct args *a);
 enum status run_why(const struct args *a);
 enum status run_what_if(const struct args *a);
 enum status run_log(const struct args *a);
+enum status run_status(const struct args *a);
+enum status run_nodes(const struct args *a);
+enum status run_saves(const struct args *a);
 enum status run_key(const struct args *a);
 enum status run_doctor(const struct args *a);
 enum status run_metrics(const struct args *a);
@@ -280,6 +283,8 @@ char *engine_metrics_take(int sock, int wait_ms);
 char *engine_history(int job, uint32_t what, uint32_t skip, struct hearth_error *err);
 /* A page of the placement that it knows (core/local/local.h: PLACES), likewise. */
 char *engine_places(int job, uint32_t skip, struct hearth_error *err);
+/* A page of its members (NODES), as JSON, within 2 s; NULL: err says why. malloc'ed. */
+char *engine_nodes(int job, uint32_t skip, struct hearth_error *err);
 /* What the engine of another member answers to a question (core/local/local.h: ELSEWHERE), within
  * 3 s; NULL: err says why, with the node's name. member: its index, or HTH_NODE_NONE: the member
  * `node`; "": the coordinator. malloc'ed. */

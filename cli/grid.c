@@ -129,16 +129,20 @@ static void grid_put_words(const char **text, size_t width)
     *text = end + strspn(end, " ");
 }
 
-/* The last cell of a row, which begins at column `at` of the line. */
-static void grid_put_last(const char *text, size_t at, size_t width)
+/* A text that begins at column `at` of the line, behind `gap` blanks. */
+static void grid_put_last(const char *text, size_t at, size_t width, size_t gap)
 {
     size_t indent = at;
+    int fits = !width || at + grid_length(text) <= width;
+    int below = !fits && (at + 24 > width || !strchr(text, ' ')); /* its words do not fit there */
 
-    if (!width || at + grid_length(text) <= width) {
+    if (*text && at && !below)
+        grid_pad(gap);
+    if (fits) {
         fputs(text, stdout);
         return;
     }
-    if (at + 24 > width || !strchr(text, ' ')) { /* words do not fit there, or it is one */
+    if (below) {
         indent = 4;
         fputc('\n', stdout);
         grid_pad(indent);
@@ -161,7 +165,7 @@ void say_field(const char *label, const char *fmt, ...)
     va_end(ap);
     shown = printable(text);
     printf("%-8s", label);
-    grid_put_last(shown ? shown : "", 8, terminal_width());
+    grid_put_last(shown ? shown : "", 8, terminal_width(), 0);
     fputc('\n', stdout);
     free(shown);
 }
@@ -178,7 +182,18 @@ static void grid_put_cell(const char *text, size_t width, char how)
         fputs(text, stdout);
     if (how != 'r')
         grid_pad(pad);
-    grid_pad(GAP);
+}
+
+/* The last cell that is shown, which begins at column `at` of the line. */
+static void grid_end_row(const char *text, size_t wide, char how, size_t at, size_t width)
+{
+    if (how == 'l') {
+        grid_put_last(text, at, width, GAP);
+    } else {
+        grid_pad(at ? GAP : 0);
+        grid_put_cell(text, how == 'r' ? wide : 0, how);
+    }
+    fputc('\n', stdout);
 }
 
 /* Columns that fit; width 0: any. */
@@ -207,15 +222,11 @@ void grid_print(const struct grid *g, const char *how)
     for (size_t row = 0; row * g->columns < g->cells; row++) {
         size_t at = 0;
 
-        for (size_t c = 0; c + 1 < shown; at += wide[c] + GAP, c++)
+        for (size_t c = 0; c + 1 < shown; at += wide[c] + GAP, c++) {
+            grid_pad(c ? GAP : 0);
             grid_put_cell(grid_cell(g, row, c), wide[c], how[c]);
-        if (how[shown - 1] == 'r')
-            grid_pad(wide[shown - 1] - grid_length(grid_cell(g, row, shown - 1)));
-        if (how[shown - 1] == 's')
-            say_state(grid_cell(g, row, shown - 1));
-        else
-            grid_put_last(grid_cell(g, row, shown - 1), at, width);
-        fputc('\n', stdout);
+        }
+        grid_end_row(grid_cell(g, row, shown - 1), wide[shown - 1], how[shown - 1], at, width);
     }
 }
 

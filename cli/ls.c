@@ -244,7 +244,7 @@ static void ls_print_room(const struct mount_room *room)
     human(size, room->size);
     human(used, room->used);
     human(free_text, room->free);
-    say_field("mount", "%s%s of %s used, as df counts: by all files there; %s free",
+    say_field("mount", "%s%s of %s used, %s free, as df counts: by all files there",
             room->full ? "FULL: " : "", used, size, free_text);
 }
 

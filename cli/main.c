@@ -15,6 +15,34 @@
 static enum status run_completion(const struct args *a);
 
 static const struct command commands[] = {
+    { "status", run_status, TAKES_JSON | TAKES_ROOT | TAKES_WATCH, 0, 1,
+            "status [--root DIR] [--json] [--watch [SECONDS]] [JOB]",
+            "show whether all is well with running jobs, and what is not",
+            "  hearth status --root /mnt/hearth           all jobs that run on this node\n"
+            "  hearth status --root /mnt/hearth train7    one job, from any of its nodes\n"
+            "  hearth status --root /mnt/hearth --watch   again and again\n\n"
+            "The engine of this node judges; a line for each reason, the worst first. Then the\n"
+            "newest protected save, copies, nodes that are lost or cannot be reached, what this\n"
+            "node has yet to pull, and room. What the engine does not know is said to be not\n"
+            "known. Exit status 0: well; 1: at risk, or not known; 2: broken (as with a wrong\n"
+            "command line); 3: no such job, or none that runs.\n" },
+    { "nodes", run_nodes, TAKES_JSON | TAKES_ROOT | TAKES_WATCH, 1, 1,
+            "nodes [--root DIR] [--json] [--watch [SECONDS]] JOB",
+            "list the nodes of a running job, and how they are",
+            "  hearth nodes --root /mnt/hearth train7\n\n"
+            "The worst first. STATE and SINCE, RANKS, HOLDS (objects of other nodes' ranks that\n"
+            "are placed there, in one save) and OWES (copies of this node's undecided saves that\n"
+            "it has not reported) are what this node's engine knows. Each node's engine is asked\n"
+            "for the rest: ROOM for new slots, FABRIC, VERSION; '-': it has not answered. A wide\n"
+            "terminal also has DOMAINS and ADDRESS. Exit status 1: a node is not well.\n" },
+    { "saves", run_saves, TAKES_JSON | TAKES_ROOT | TAKES_WATCH, 1, 1,
+            "saves [--root DIR] [--json] [--watch [SECONDS]] JOB",
+            "list the saves of a running job, kept, under way and past",
+            "  hearth saves --root /mnt/hearth train7\n\n"
+            "Newest first: those that the job keeps, and the last ones that this node's engine\n"
+            "remembers. STATE is as in hearth ls, for a save that is not kept: undecided, failed,\n"
+            "or freed (it was protected). TOOK is the time from its begin until it was protected,\n"
+            "HERE its bytes on this node. Behind MARKS stands why a save has failed.\n" },
     { "ls", run_ls, TAKES_JSON | TAKES_ROOT | TAKES_ENV | TAKES_WATCH, 0, 1,
             "ls [--root DIR] [--json] [--watch [SECONDS]] [JOB] | ls --env [--json]",
             "list jobs, and the saves of a job",
@@ -169,12 +197,13 @@ static int command_list(FILE *to)
           "usage: hearth COMMAND [options]\n\n",
             to);
     for (size_t i = 0; i < COMMANDS; i++)
-        fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].what);
+        fprintf(to, "  %-11s %s\n", commands[i].name, commands[i].what);
     fputs("\nhearth COMMAND --help says more; hearth --version says the version.\n"
           "HEARTH_ROOT is the default of --root. Only rm, clean, keep, log and key change\n"
           "anything.\n\n"
           "exit status: 0 done, 1 looked and found something wrong, 2 wrong command line,\n"
-          "3 not found, 4 an engine runs on the job, 5 the system refused\n",
+          "3 not found, 4 an engine runs on the job, 5 the system refused; of hearth status:\n"
+          "0 well, 1 at risk, 2 broken\n",
             to);
     return STATUS_OK;
 }

@@ -24,16 +24,20 @@ STEP = "train7/step-5000_ckpt"
 ORDER = [("inspect", 0, None), ("verify", 0, None), ("verify", 1, None), ("header", 0, None),
          ("key", 0, "keys"), ("key", 1, None), ("cat", 0, None), ("ls", 0, None), ("ls", 2, None),
          ("what-if", 0, None), ("what-if", 1, None), ("what-if", 2, None),
+         ("status", 0, "old"), ("nodes", 0, None), ("saves", 0, None),
          ("keep", 0, None), ("keep", 1, None), ("why", 1, None), ("metrics", 0, None),
          ("log", 0, None),
          ("rm", 0, "unmark"), ("ls", 1, None),
          ("cat", 1, "damage"), ("clean", 1, "notes")]
 # Key ids, epochs, pids, ages, and the memory that the job takes.
-UNLIKE = [(r"^[0-9a-f]{8}(?=  )", "ID"), (r"\b\d{13}\b", "EPOCH"), (r"\bpid \d+", "pid PID"),
-          (r"^(train7 +)\d+", r"\1PID"), (r"\b\d+\.\d s\b", "TIME"),
+UNLIKE = [(r"\b\d+\.\d+ (s|min)\b", r"0 \1"), (r"^[0-9a-f]{8}(?=  )", "ID"),
+          (r"\b\d{13}\b", "EPOCH"), (r"\bpid \d+", "pid PID"), (r"^(train7 +)\d+", r"\1PID"),
           (r"\b\d+ (s|min)(?=  |$)", "AGE"), (r"[\d.]+ [KMG]iB/s", "RATE"),
-          (r"[\d.]+ MiB(?= of memory|$)", "SIZE"), (r"\d+ not taken", "N not taken"),
-          (r"^mount .*", "MOUNT")]
+          (r"[\d.]+ MiB(?= of memory|$)", "SIZE"), (r"^mount .*", "MOUNT"),
+          (r"\d+ not taken", "N not taken"),
+          (r"^(newest|room) .*", r"\1"), (r"is \d+ \w+ old: .* every .*", "is OLD"),
+          (r"\d+ s ago", "AGO"), (r"\d+ ms\b", "MS"), (r"(5000 +)[\d.]+ (s|min)\b", r"\1AGE"),
+          (r"(ok +)\d+ s\b", r"\1AGE"), (r"[\d.]+ [MGT]iB  tcp", "SIZE tcp")]
 MARK = "--- typed ---"
 
 
@@ -46,6 +50,13 @@ def prepare(work, what):
         for word, step in ("unpin", "4000"), ("good", "5000"):
             subprocess.run([f"{work}/bin/hearth", "keep", "--root", f"{work}/n0", "train7", word,
                             step], check=True)
+    elif what == "old":  # the job saves no more, and its engine notices
+        for _ in range(600):
+            out = subprocess.run([f"{work}/bin/hearth", "status", "--root", f"{work}/n0", "train7"],
+                                 text=True, capture_output=True).stdout
+            if "protection_old" in out:
+                break
+            time.sleep(0.1)
     elif what == "notes":
         open(f"{work}/n0/train7/notes.txt", "w").close()
     elif what == "keys":

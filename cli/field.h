@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fields of what an engine answers. What is not there, or of another kind, is 0 or "". */
+/* For this folder alone. */
+#ifndef HEARTH_CLI_FIELD_H
+#define HEARTH_CLI_FIELD_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+static inline json_int_t field_int(const json_t *of, const char *key)
+{
+    return json_integer_value(json_object_get(of, key));
+}
+
+static inline const char *field_text(const json_t *of, const char *key)
+{
+    const char *text = json_string_value(json_object_get(of, key));
+
+    return text ? text : "";
+}
+
+/* 1: a number of bytes, in *out. */
+static inline int field_bytes(const json_t *of, const char *key, uint64_t *out)
+{
+    const json_t *v = json_object_get(of, key);
+
+    if (!json_is_integer(v) || json_integer_value(v) < 0)
+        return 0;
+    *out = (uint64_t)json_integer_value(v);
+    return 1;
+}
+
+#endif
