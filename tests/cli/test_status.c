@@ -10,8 +10,8 @@ TestSuite(status, .init = make_root, .fini = remove_root);
 #define RISK                                                                                       \
     "\"health\": {\"state\": \"at risk\", \"checks\": [{\"name\": \"node_lost\", \"level\": 1, "   \
     "\"text\": \"Node n2 is lost, which this engine has known for 14 s: its copies move to other " \
-    "nodes\"}, {\"name\": \"copies_below\", \"level\": 1, \"text\": \"Step 5000 has "
-"fewer copies\"}]}"
+    "nodes\"}, {\"name\": \"copies_below\", \"level\": 1, \"text\": \"Step 5000 has "              \
+    "fewer copies\"}]}"
 #define BROKEN                                                                             \
     "\"health\": {\"state\": \"broken\", \"checks\": [{\"name\": \"coordinator_silent\", " \
     "\"level\": 2, \"text\": \"Nothing has come from the coordinator, node n0, for 40 s\"}]}"
@@ -32,8 +32,7 @@ TestSuite(status, .init = make_root, .fini = remove_root);
     "{\"node\": \"n1\", \"skip\": 0, \"members\": 3, \"as_of_ms\": 250, \"nodes\": [" NODE( \
             "n0", "0", "\"ok\"") ", " NODE("n1", "1", "\"ok\"") ", " NODE("n2", "2", third) "]}"
 
-        static pid_t
-        answer(const char *status, const char *nodes)
+static pid_t answer(const char *status, const char *nodes)
 {
     return answering_begin((const struct answering[]){
             { HTH_LOCAL_STATUS, status }, { HTH_LOCAL_NODES, nodes }, { 0, NULL } });
