@@ -88,7 +88,7 @@ static void health_of_epoch(const struct hth_node *n, struct health *h)
     else if (n->failure.code)
         health_raise(h, HEALTH_epoch_failed, "Epoch %" PRIu64 " has failed: %.380s", n->epoch.epoch,
                 n->failure.text);
-    else if (!n->epoch.nodes)
+    else if (!n->ctx.epoch)
         health_raise(h, HEALTH_not_running,
                 "The engine of this node has joined no epoch of the job since it began: no save is "
                 "protected here until the ranks join and recover");
@@ -104,7 +104,7 @@ static int health_of_coordinator(const struct hth_node *n, struct health *h)
 {
     uint64_t ago_ms;
 
-    if (!n->epoch.nodes || !n->recovered)
+    if (!n->ctx.epoch || !n->recovered)
         return 0;
     if (hth_commit_as_of(n->commit, &ago_ms))
         return 1;
@@ -240,7 +240,7 @@ struct health_newest health_newest(const struct hth_node *n)
         return out;
     out.is = 1;
     out.step = n->ctx.keep.save[0].step;
-    out.state = words[n->epoch.nodes ? hth_commit_kept(n->commit, 0) : HTH_KEPT_UNSURE];
+    out.state = words[n->ctx.epoch ? hth_commit_kept(n->commit, 0) : HTH_KEPT_UNSURE];
     out.age_ms = 1000 * hth_commit_kept_s(n->commit, 0);
     if (history_protected_ms(n->history, n->ctx.keep.save[0], &ended_ms))
         out.age_ms = now_ms > ended_ms ? now_ms - ended_ms : 0;
@@ -316,10 +316,13 @@ static void health_of_bytes(const struct hth_node *n, struct health *h)
 
 static void health_of_log(const struct hth_node *n, struct health *h)
 {
-    if (n->env.log_lost && *n->env.log_lost)
+    struct hth_log_state log;
+
+    hth_log_state(&n->ctx.log, &log);
+    if (log.lost_now)
         health_raise(h, HEALTH_log_lost,
-                "%" PRIu64 " lines of this engine's log could not be written since it began",
-                *n->env.log_lost);
+                "The last %" PRIu64 " lines of this engine's log could not be written: %s",
+                log.lost_now, strerrordesc_np(log.why) ? strerrordesc_np(log.why) : "no reason");
 }
 
 void health_look(struct hth_node *n, struct health *h)
@@ -334,7 +337,7 @@ void health_look(struct hth_node *n, struct health *h)
         health_of_copies(n, h);
         health_of_objects(n, h);
     }
-    if (n->epoch.nodes && n->recovered) {
+    if (n->ctx.epoch && n->recovered) {
         health_of_age(n, h);
         health_of_last(n, h);
         health_of_room(n, h);

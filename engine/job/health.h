@@ -36,7 +36,7 @@
  *                      last save failed
  *   checksum_error     this node has found wrong bytes within the last hour: in a copy of its own,
  *                      or in bytes that came from a node
- *   log_lost           lines of this engine's log could not be written since it began
+ *   log_lost           the last lines of this engine's log could not be written
  */
 #ifndef HEARTH_ENGINE_HEALTH_H
 #define HEARTH_ENGINE_HEALTH_H

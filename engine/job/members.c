@@ -101,6 +101,8 @@ static void members_put_one(FILE *to, const struct hth_node *n, const struct pag
 int members_put(
         struct hth_node *n, FILE *to, uint32_t what, uint32_t skip, struct hearth_error *err)
 {
+    /* an epoch on record that this engine has not joined has no members yet */
+    uint32_t nodes = n->ctx.epoch ? n->epoch.nodes : 0;
     struct page p = { .first = skip };
     char name[QUOTED(HTH_NAME_MAX + 1)];
     uint64_t ago_ms;
@@ -110,14 +112,14 @@ int members_put(
     fprintf(to,
             "{\"node\": \"%s\", \"epoch\": %" PRIu64 ", \"skip\": %" PRIu32
             ", \"members\": %" PRIu32,
-            name, n->epoch.epoch, skip, n->epoch.nodes);
+            name, n->epoch.epoch, skip, nodes);
     if (hth_commit_as_of(n->commit, &ago_ms) || ago_ms)
         fprintf(to, ", \"as_of_ms\": %" PRIu64, ago_ms);
     else
         fputs(", \"as_of_ms\": null", to);
     fputs(", \"nodes\": [", to);
-    if (skip < n->epoch.nodes)
-        p.count = n->epoch.nodes - skip < HTH_NODES_PAGE ? n->epoch.nodes - skip : HTH_NODES_PAGE;
+    if (skip < nodes)
+        p.count = nodes - skip < HTH_NODES_PAGE ? nodes - skip : HTH_NODES_PAGE;
     if (p.count)
         members_count(n, &p);
     for (uint32_t i = 0; i < p.count; i++) {

@@ -164,7 +164,7 @@ static void status_put_copies(FILE *to, const struct hth_node *n)
             ", \"copies\": {\"asked\": %" PRIu32 ", \"below\": %" PRIu32 ", \"no_domain\": %" PRIu32
             "}, \"behind\": {\"saves\": %" PRIu32 ", \"oldest_s\": %" PRIu64 ", \"bytes\": %" PRIu64
             "}",
-            n->epoch.nodes ? n->ctx.opts.copies : 0,
+            n->ctx.epoch ? n->ctx.opts.copies : 0,
             (uint32_t)__builtin_popcount(n->ctx.keep.degraded), hth_commit_crowded(n->commit),
             saves, oldest_ms / 1000, hth_transfer_behind(&n->ctx));
 }
@@ -195,7 +195,7 @@ static void status_put_node(FILE *to, const struct hth_node *n)
     status_put_text(to, "version", HEARTH_VERSION);
     status_put_text(to, "fabric", fabric);
     fputs(", \"domains\": ", to);
-    if (n->epoch.nodes)
+    if (n->ctx.epoch)
         members_put_domains(to, n, n->epoch.self);
     else
         fputs("null", to);

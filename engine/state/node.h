@@ -69,9 +69,7 @@ struct hth_node_env {
     char node[HTH_NAME_MAX + 1]; /* this node's id */
     /* a sentence, which may change, whether the process is confined; borrowed; NULL: none */
     const char *confined;
-    const uint64_t *log_lost; /* lines of the log that could not be written; borrowed; NULL: not
-                               * counted */
-    char log_path[512];       /* sent to clients, as are the next three */
+    char log_path[512]; /* sent to clients, as are the next three */
     char provider[32];
     char bind[HTH_BINDS_TEXT]; /* one address or several */
     char device[32];

@@ -236,3 +236,43 @@ Test(status, wrong_bytes_are_reported_by_their_finder)
                       NULL),
             "%s", check("checksum_error"));
 }
+
+static void start_recovering(void)
+{
+    struct world_opts o = { .seed = 1,
+        .nodes = 3,
+        .ranks_per_node = 1,
+        .copies = 1,
+        .keep = 1,
+        .run_ms = 600000,
+        .data_max = 100 };
+
+    alarm(60);
+    world_open(&w, &o);
+    while (!w.why[0] && w.rank[1].step != R_RECOVER)
+        world_advance(&w, w.now_ms + 1);
+}
+
+TestSuite(status_early, .init = start_recovering, .fini = end_status);
+
+Test(status_early, an_engine_that_has_not_recovered_says_so)
+{
+    ask_status(1);
+    is_state("at risk");
+    cr_expect(ne(ptr, strstr_of(check("not_running"), "have not recovered in epoch"), NULL));
+}
+
+/* The record of its epoch is there, and its ranks have to join again. */
+Test(status_early, an_engine_that_was_started_again_lists_no_members_before_its_ranks_join)
+{
+    world_crash(&w, w.member[1]);
+    cr_assert(eq(ptr, world_node(&w, 1), NULL));
+    machine_start(&w, w.member[1]);
+    ask_nodes(1, 0);
+    cr_expect(zero(i64, json_integer_value(json_object_get(said, "members"))));
+    cr_expect(zero(sz, json_array_size(json_object_get(said, "nodes"))));
+    ask_status(1);
+    is_state("at risk");
+    cr_expect(ne(ptr, strstr_of(check("not_running"), "has joined no epoch"), NULL));
+    cr_expect(json_is_null(json_object_get(said, "domains")));
+}
