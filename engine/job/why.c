@@ -326,20 +326,23 @@ static void why_put_recovery(FILE *to, const struct history_recovery *r)
 
 static void why_put_peers(FILE *to, const struct hth_node *n)
 {
+    uint64_t since_ms = hth_transfer_since_ms(&n->ctx), now_ms = why_now_ms(n);
     uint32_t count;
     const struct hth_tally_node *peer = hth_transfer_peers(&n->ctx, &count);
     char name[QUOTED(HTH_NAME_MAX + 1)];
     const char *between = "";
 
+    if (since_ms)
+        fprintf(to, ", \"peers_ms\": %" PRIu64, now_ms - since_ms);
     fputs(", \"peers\": [", to);
     for (uint32_t i = 0; i < count && i < HTH_HISTORY_PAGE; i++, between = ", ") {
         quoted(why_node(n, peer[i].node), name);
         fprintf(to,
                 "%s{\"node\": \"%s\", \"pulled_bytes\": %" PRIu64 ", \"pulls\": %" PRIu64
                 ", \"retries\": %" PRIu64 ", \"bad\": %" PRIu64 ", \"given\": %" PRIu64
-                ", \"given_bytes\": %" PRIu64 "}",
+                ", \"given_bytes\": %" PRIu64 ", \"pull_ms\": %" PRIu64 "}",
                 between, name, peer[i].bytes, peer[i].pulls, peer[i].retries, peer[i].bad,
-                peer[i].given, peer[i].given_bytes);
+                peer[i].given, peer[i].given_bytes, hth_tally_pull_ms(&peer[i], now_ms));
     }
     fputs("]", to);
 }

@@ -131,6 +131,7 @@ static void early_pull_done(struct hth_session_pull *pull, int code)
     struct early_pull *p = hth_owner_of(struct early_pull, pull, pull);
     struct early *e = p->early;
 
+    hth_tally_end(&e->ctx->transfer->tally, e->node, hth_now_ms(&e->ctx->clock));
     e->ctx->transfer->in_flight -= HTH_CHUNK;
     if (code) { /* the rest is pulled once the object is offered */
         e->chunks = 0;
@@ -162,6 +163,7 @@ static int early_pull(struct early *e, struct early_pull *p)
     p->busy = 1;
     e->busy++;
     e->cursor++;
+    hth_tally_begin(&e->ctx->transfer->tally, e->node, hth_now_ms(&e->ctx->clock));
     e->ctx->transfer->in_flight += HTH_CHUNK;
     return 1;
 }

@@ -280,6 +280,7 @@ static void piece_pull_done(struct hth_session_pull *pull, int code)
     struct hth_ctx *ctx = f->ctx;
     int kept = 0;
 
+    hth_tally_end(&ctx->transfer->tally, s->node, hth_now_ms(&ctx->clock));
     ctx->transfer->in_flight -= p->len;
     s->in_flight--;
     f->busy--;
@@ -336,6 +337,7 @@ static int piece_pull(struct hth_fetch *f, struct source *s, uint32_t unit, uint
     }
     if (unit < UNIT_TABLE)
         f->chunk[unit - f->chunk0] = CHUNK_BUSY;
+    hth_tally_begin(&t->tally, s->node, hth_now_ms(&f->ctx->clock));
     t->in_flight += p->len;
     s->in_flight++;
     s->given += p->len;

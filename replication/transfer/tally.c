@@ -36,6 +36,28 @@ void hth_tally_add(struct hth_tally *t, uint32_t node, uint64_t bytes)
     n->pulls++;
 }
 
+void hth_tally_begin(struct hth_tally *t, uint32_t node, uint64_t now_ms)
+{
+    struct hth_tally_node *n = hth_tally_of(t, node);
+
+    if (n && !n->under_way++)
+        n->under_way_since_ms = now_ms;
+}
+
+/* A pull of the epoch before has no row any more. */
+void hth_tally_end(struct hth_tally *t, uint32_t node, uint64_t now_ms)
+{
+    struct hth_tally_node *n = hth_tally_of(t, node);
+
+    if (n && n->under_way && !--n->under_way)
+        n->pull_ms += now_ms - n->under_way_since_ms;
+}
+
+uint64_t hth_tally_pull_ms(const struct hth_tally_node *n, uint64_t now_ms)
+{
+    return n->pull_ms + (n->under_way ? now_ms - n->under_way_since_ms : 0);
+}
+
 void hth_tally_read(const struct hth_tally *t, uint64_t *out_bytes, uint32_t nodes)
 {
     memset(out_bytes, 0, nodes * sizeof(*out_bytes));
@@ -44,8 +66,9 @@ void hth_tally_read(const struct hth_tally *t, uint64_t *out_bytes, uint32_t nod
             out_bytes[t->node[i].node] = t->node[i].bytes;
 }
 
-void hth_tally_reset(struct hth_tally *t)
+void hth_tally_reset(struct hth_tally *t, uint64_t now_ms)
 {
+    t->since_ms = now_ms;
     t->total = 0;
     t->nodes = 0;
 }

@@ -46,6 +46,11 @@ const struct hth_tally_node *hth_transfer_peers(const struct hth_ctx *ctx, uint3
     return ctx->transfer->tally.node;
 }
 
+uint64_t hth_transfer_since_ms(const struct hth_ctx *ctx)
+{
+    return ctx->transfer->tally.since_ms;
+}
+
 static void transfer_on_bad(struct hth_ctx *ctx, uint32_t from, const struct hth_wire *w)
 {
     const struct hth_transfer_events *events = &ctx->transfer->events;
@@ -168,7 +173,7 @@ void hth_transfer_join(struct hth_ctx *ctx)
     for (struct hth_fetch *f = t->fetches; f; f = f->next)
         for (uint32_t i = 0; i < f->sources; i++)
             f->source[i].asked = 0; /* in the new epoch the node numbers mean other nodes */
-    hth_tally_reset(&t->tally);
+    hth_tally_reset(&t->tally, hth_now_ms(&ctx->clock));
 }
 
 void hth_transfer_forget(struct hth_ctx *ctx, struct hth_save_id save)

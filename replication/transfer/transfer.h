@@ -109,9 +109,15 @@ struct hth_tally_node {
     uint64_t bytes, pulls;       /* from the node, in pieces that count or were wrong */
     uint64_t retries, bad;       /* times that it was left alone for a while; wrong pieces */
     uint64_t given, given_bytes; /* objects that it has reported whole, offered by this node */
+    uint64_t pull_ms;            /* in which any pull from it was under way, but for ... */
+    uint64_t under_way_since_ms; /* ... those that are now, */
+    uint32_t under_way;          /* so many */
 };
+uint64_t hth_tally_pull_ms(const struct hth_tally_node *node, uint64_t now_ms);
 /* Rows of the nodes that have any; borrowed until the next event. */
 const struct hth_tally_node *hth_transfer_peers(const struct hth_ctx *ctx, uint32_t *out_count);
+/* They count from then, by the engine's clock; 0: no epoch has begun. */
+uint64_t hth_transfer_since_ms(const struct hth_ctx *ctx);
 /* Bytes pulled so far, and in this epoch from each node: out[epoch->nodes]. For tests, reports. */
 void hth_transfer_pulled(struct hth_ctx *ctx, uint64_t *out_total, uint64_t *out_per_node);
 

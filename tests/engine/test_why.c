@@ -81,6 +81,9 @@ Test(why, peers_have_what_moved_each_way)
     cr_expect(eq(i64, of_all_peers("given_bytes"), (json_int_t)shard(1, 1)->object.data_len));
     cr_expect(gt(i64, of_all_peers("pulled_bytes"), 0));
     cr_expect(gt(i64, of_all_peers("pulls"), 0));
+    cr_expect(eq(int, json_is_integer(json_object_get(row("peers", 0), "pull_ms")), 1));
+    cr_expect(ge(
+            i64, json_integer_value(json_object_get(page, "peers_ms")), of_all_peers("pull_ms")));
     cr_expect(zero(i64, of_all_peers("bad")));
 }
 

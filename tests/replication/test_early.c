@@ -105,6 +105,21 @@ Test(early, an_offer_that_comes_while_chunks_are_pulled_waits_for_them)
     cr_assert(lt(u64, pulled(), hth_object_file_bytes(&held->object) + 1));
 }
 
+Test(early, the_time_of_its_pulls_counts)
+{
+    const struct hth_tally_node *row;
+    uint32_t count;
+
+    net.pull_ms = 80;
+    written();
+    writing(3);
+    pair_run(p, 1000);
+    row = hth_transfer_peers(&p->node[0].ctx, &count);
+    cr_assert(eq(u32, count, 1));
+    cr_expect(ge(u64, hth_tally_pull_ms(row, p->now_ms), 80));
+    cr_expect(le(u64, hth_tally_pull_ms(row, p->now_ms), 3 * 100));
+}
+
 /* As a rank would that fills places which were offered too early. */
 Test(early, a_chunk_that_is_written_again_after_it_was_pulled_is_pulled_again)
 {

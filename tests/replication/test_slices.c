@@ -125,7 +125,7 @@ Test(slices, bytes_that_go_wrong_after_their_chunk_was_compared_are_found)
     slice_is_read(1, 1, 2 * HTH_CHUNK, 64 * KIB);
     slice_is_read(1, 1, HTH_CHUNK, 64 * KIB);
     out.ended = 0;
-    hth_tally_reset(&p->node[0].ctx.transfer->tally);
+    hth_tally_reset(&p->node[0].ctx.transfer->tally, 0);
     tipped(2 * HTH_CHUNK + 11);
 }
 
@@ -351,7 +351,7 @@ static void ten(void)
     two(2 * HTH_CHUNK);
     slice_is_read(1, 2, 13, 4 * KIB);
     net.sent = net.pulls[1] = net.pulls[2] = 0;
-    hth_tally_reset(&p->node[0].ctx.transfer->tally);
+    hth_tally_reset(&p->node[0].ctx.transfer->tally, 0);
     for (uint32_t i = 0; i < OBJECTS; i++) {
         pair_seal(p, 1, save, 100 + i, 2 * HTH_CHUNK, i);
         pair_seal(p, 2, save, 100 + i, 2 * HTH_CHUNK, i);

@@ -4,6 +4,7 @@
 #include "transfers.h"
 
 #include "replication/commit/release.h"
+#include "replication/transfer/tally.h"
 
 TestSuite(transfer, .init = begin, .fini = end);
 
@@ -667,4 +668,56 @@ Test(transfer, two_runs_of_one_script_are_the_same_in_every_pull)
     cr_assert(eq(u32, pulls[0][0], pulls[1][0]));
     cr_assert(eq(u32, pulls[0][1], pulls[1][1]));
     cr_assert(eq(u64, ended[0], ended[1]));
+}
+
+/* Of all pulls from node 1 to node 0. */
+static uint64_t time_pulled(void)
+{
+    uint32_t count;
+    const struct hth_tally_node *row = hth_transfer_peers(&p->node[0].ctx, &count);
+
+    cr_assert(eq(u32, count, 1));
+    cr_assert(eq(u32, row->node, 1));
+    return hth_tally_pull_ms(row, p->now_ms);
+}
+
+Test(transfer, the_time_of_pulls_counts_once_while_several_are_under_way)
+{
+    struct hth_held *held = two(8 * HTH_CHUNK);
+    struct hth_fetch_want want = want_of(held, 1);
+    uint64_t began = p->now_ms, one_by_one, ended;
+
+    net.pull_ms = 50;
+    p->node[0].ctx.opts.inflight_bytes = HTH_CHUNK;
+    must(fetch(&want));
+    arrived_whole(0);
+    one_by_one = time_pulled();
+    ended = p->now_ms;
+    cr_expect(ge(u64, one_by_one, 8 * 50));
+    cr_expect(le(u64, one_by_one, ended - began));
+    pair_run(p, 1000);
+    cr_expect(eq(u64, time_pulled(), one_by_one), "no pull is under way");
+    pair_close(p);
+    begin();
+    held = two(8 * HTH_CHUNK);
+    want = want_of(held, 1);
+    net.pull_ms = 50;
+    out.ended = 0;
+    must(fetch(&want));
+    arrived_whole(0);
+    cr_expect(ge(u64, time_pulled(), 50));
+    cr_expect(lt(u64, time_pulled(), one_by_one / 2));
+}
+
+Test(transfer, pulls_under_way_count_and_those_of_the_epoch_before_do_not)
+{
+    struct hth_tally t = { 0 };
+
+    hth_tally_reset(&t, 1000);
+    hth_tally_begin(&t, 3, 1000);
+    cr_expect(eq(u64, hth_tally_pull_ms(&t.node[0], 1040), 40));
+    hth_tally_reset(&t, 2000);
+    hth_tally_end(&t, 3, 2010);
+    cr_expect(zero(u64, hth_tally_pull_ms(&t.node[0], 2020)));
+    hth_tally_fini(&t);
 }
