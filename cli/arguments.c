@@ -16,6 +16,8 @@ const struct option_row option_rows[] = {
             AT(env) },
     { TAKES_LISTEN, "listen", "ADDRESS", "HOST:PORT or unix:PATH (default: 127.0.0.1:9742)",
             AT(listen) },
+    { TAKES_PAIRS, "pairs", NULL, "how fast each peer of a running job gives its bytes",
+            AT(pairs) },
     { TAKES_WATCH, "watch", "[SECONDS]", "look again every 2 s, or every SECONDS, until Ctrl-C",
             AT(watch) },
     { TAKES_WORST, "worst", "N", "the N pairs of nodes, and of domains, whose loss hurts most",

@@ -211,6 +211,8 @@ static enum status doctor_node(const struct args *a)
 
 enum status run_doctor(const struct args *a)
 {
+    if (a->pairs)
+        return doctor_pairs(a);
     if (a->count && !strcmp(a->value[0], "net"))
         return doctor_net(a);
     return doctor_node(a);

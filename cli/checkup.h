@@ -96,4 +96,7 @@ void see_versions(struct checkup *c);
 void see_logs(struct checkup *c);
 void see_mtu(struct checkup *c);
 
+/* ---- pairs.c: doctor --pairs ---- */
+enum status doctor_pairs(const struct args *a);
+
 #endif

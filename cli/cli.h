@@ -22,6 +22,7 @@ struct args {
     int json;
     int env;
     int recovery;
+    int pairs;
     const char *root; /* --root, else HEARTH_ROOT, else NULL */
     const char *offset;
     const char *listen; /* NULL: the default */

@@ -16,6 +16,7 @@ enum takes {
     TAKES_WATCH = 32,
     TAKES_LISTEN = 4096,
     TAKES_WORST = 64,
+    TAKES_PAIRS = 8192,
 };
 
 struct command {

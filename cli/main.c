@@ -165,11 +165,13 @@ static const struct command commands[] = {
             "rotate and drop, give the file to all nodes, and wait for key-changed in the logs of\n"
             "their engines. Saves continue meanwhile. The file is replaced whole; new never\n"
             "overwrites one. No key is ever printed: an id stands for it.\n" },
-    { "doctor", run_doctor, TAKES_JSON | TAKES_ROOT, 0, 1, "doctor [--root DIR] [--json] [JOB|net]",
+    { "doctor", run_doctor, TAKES_JSON | TAKES_ROOT | TAKES_PAIRS, 0, 1,
+            "doctor [--root DIR] [--json] [JOB|net] | doctor --pairs [--root DIR] [--json] JOB",
             "look at this node: memory, limits, network, jobs, and what to do",
             "  hearth doctor --root /mnt/hearth             this node and all its jobs\n"
             "  hearth doctor --root /mnt/hearth train7      the node with this job alone\n"
-            "  hearth doctor net --root /mnt/hearth         networks, as an engine takes them\n\n"
+            "  hearth doctor net --root /mnt/hearth         networks, as an engine takes them\n"
+            "  hearth doctor --root /mnt/hearth --pairs train7   how fast each peer is\n\n"
             "Run it as the job's user, with its environment and limits. The worst stands\n"
             "first: broken (an engine does not start, or saves fail), at risk, not known (it\n"
             "cannot be seen from here), ok. Nothing is changed. Exit status 1: something is\n"
@@ -177,7 +179,10 @@ static const struct command commands[] = {
             "net shows adapters, interfaces, what libfabric and UCX offer, what an engine\n"
             "takes with the HEARTH_ variables that are set here, and why no better provider\n"
             "is taken. The libraries are loaded in a process of their own, for 10 s each at\n"
-            "most. Exit status 1: an engine would not open.\n" },
+            "most. Exit status 1: an engine would not open.\n\n"
+            "--pairs asks the engine of this node how fast it has pulled from each peer in\n"
+            "its epoch, and sends nothing for it. Exit status 1: a peer has less than half of\n"
+            "the median.\n" },
     { "completion", run_completion, 0, 1, 1, "completion bash|zsh",
             "print the script with which a shell completes hearth",
             "  source <(hearth completion bash)      in this shell\n\n"

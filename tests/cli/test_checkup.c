@@ -426,3 +426,71 @@ Test(checkup, the_worst_is_first_and_lines_fit_a_terminal)
         if (!has(line, "  do:  "))
             cr_expect(le(sz, strlen(line), 80), "%s", line);
 }
+
+/* ---- --pairs --------------------------------------------------------------------------------- */
+
+#define PEER(node, mib, ms)                                                    \
+    "{\"node\": \"" node "\", \"pulled_bytes\": " mib "000000, \"pulls\": 9, " \
+    "\"retries\": 2, \"bad\": 0, \"pull_ms\": " ms "}"
+#define PEERS(list)                                                                       \
+    "{\"node\": \"n0\", \"coordinator\": \"n0\", \"peers_ms\": 600000, \"peers\": [" list \
+    "], \"saves\": []}"
+
+static int pairs(const char *answer)
+{
+    plant_answer("train", answer);
+    return hearth("doctor", "--root", root, "--pairs", "train");
+}
+
+Test(checkup, the_slow_peer_is_named)
+{
+    plant_root(64 * MIB, GOOD);
+    cr_assert(eq(int,
+                      pairs(PEERS(PEER("n1", "4000", "4000") ", " PEER(
+                              "n2", "4000", "40000") ", " PEER("n3", "4000", "4100"))),
+                      1),
+            "%s%s", out, err_text);
+    cr_expect(
+            eq(int, has(out, "node n0, pulls from each peer since its epoch began, 10 min ago"), 1),
+            "%s", out);
+    cr_expect(eq(int, has(out, "n2    3.7 GiB  40.0 s   95.4 MiB/s        2    0  slow"), 1), "%s",
+            out);
+    cr_expect(eq(int, has(out, "at risk: pulls from n2 have less than half of the median"), 1),
+            "%s", out);
+    cr_expect(eq(int, has(out, "do:  on n2: hearth doctor"), 1), "%s", out);
+    cr_expect(zero(int, has(out, "pulls from n1")), "%s", out);
+}
+
+Test(checkup, peers_that_are_alike_are_no_finding)
+{
+    plant_root(64 * MIB, GOOD);
+    cr_assert(zero(int, pairs(PEERS(PEER("n1", "4000", "4000") ", " PEER("n2", "4000", "7000")))),
+            "%s%s", out, err_text);
+    cr_expect(eq(int, has(out, "ok: no peer has less than half of the median"), 1), "%s", out);
+}
+
+Test(checkup, of_two_peers_the_faster_one_is_the_measure)
+{
+    plant_root(64 * MIB, GOOD);
+    cr_assert(eq(int, pairs(PEERS(PEER("n1", "4000", "4000") ", " PEER("n2", "4000", "9000"))), 1));
+    cr_expect(eq(int, has(out, "pulls from n2 have less"), 1), "%s", out);
+}
+
+Test(checkup, what_was_not_measured_is_not_known)
+{
+    plant_root(64 * MIB, GOOD);
+    cr_assert(zero(int, pairs(PEERS(PEER("n1", "4000", "4000") ", " PEER("n2", "4000", "3")))),
+            "%s", out);
+    cr_expect(eq(int, has(out, "not known: fewer than two peers have given enough"), 1), "%s", out);
+    cr_assert(zero(int, pairs(PEERS(""))), "%s", out);
+    cr_expect(eq(int, has(out, "not known: nothing was pulled in this epoch"), 1), "%s", out);
+}
+
+Test(checkup, pairs_of_a_job_without_an_engine_are_status_3)
+{
+    plant_root(64 * MIB, GOOD);
+    must(hth_store_close_made(make_store()));
+    cr_assert(eq(int, hearth("doctor", "--root", root, "--pairs", "train"), 3), "%s", err_text);
+    cr_assert(eq(int, hearth("doctor", "--root", root, "--pairs", "other"), 3), "%s", err_text);
+    cr_assert(eq(int, hearth("doctor", "--root", root, "--pairs"), 2), "%s", err_text);
+}
