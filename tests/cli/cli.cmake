@@ -20,6 +20,10 @@ hearth_case(cli.manual unit TIMEOUT 300
 hearth_case(cli.quiet unit TIMEOUT 300
   COMMAND ${CMAKE_CURRENT_LIST_DIR}/quiet.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 
+# Two nodes, of which one stands still, is back, and is killed: what status, nodes and saves answer.
+hearth_case(cli.night unit TIMEOUT 300
+  COMMAND ${CMAKE_CURRENT_LIST_DIR}/night.py ${PROJECT_BINARY_DIR})
+
 # Ranks that save GPU memory, over the driver of the tests.
 target_link_libraries(test_cli_pinned PRIVATE fakegpu)
 add_dependencies(test_cli_pinned hearthd hearth_cli)

@@ -92,6 +92,19 @@ Test(status, what_the_engine_does_not_say_is_not_known)
     answering_end(pid);
 }
 
+/* What the coordinator said long ago is no news. */
+Test(status, old_news_is_in_the_past_tense)
+{
+    char old[3000] = REST(BROKEN), *at = strstr(old, "\"as_of_ms\": 250");
+    pid_t pid;
+
+    memcpy(at, "\"as_of_ms\":9250", 15);
+    pid = answer(old, NODES("null"));
+    cr_expect(eq(int, hearth("status", "--root", root, JOB), 2), "%s", err_text);
+    cr_expect(eq(int, has(out, "2 asked for; 1 saves had fewer 9 s ago"), 1), "%s", out);
+    answering_end(pid);
+}
+
 Test(status, an_engine_that_died_is_broken_and_one_that_ended_is_not_found)
 {
     pid_t pid = answer(REST(WELL), NODES("\"ok\""));
