@@ -37,6 +37,7 @@ static void page_fill(void)
     page.pin_ms = fgpu_setting("FAKEGPU_PIN_MS", 0);
     page.global = fgpu_setting("FAKEGPU_GLOBAL", 0);
     page.scale = fgpu_setting("FAKEGPU_SCALE", 1);
+    page.light = fgpu_setting("FAKEGPU_LIGHT", 0);
     page.forgive = fgpu_setting("FAKEGPU_FORGIVE", 0);
 }
 

@@ -21,6 +21,8 @@ struct fakegpu {
     _Atomic uint64_t hold;       /* 1: no stream begins anything */
     _Atomic uint64_t pin_ms;     /* a registration holds the driver's lock so long */
     _Atomic uint64_t scale;      /* the profile's limits of a registration are divided by it */
+    _Atomic uint64_t light;      /* 1: destinations keep what they have until the copy is done, so
+                                    that a call costs the same for all sizes; 2: for ever */
     _Atomic uint64_t partial;    /* 1: of a call that is refused, the copies before are done */
     _Atomic uint64_t global;  /* 1: captures are global, so that calls of other threads end them */
     _Atomic uint64_t forgive; /* 1: sins are counted, and do not end the process */

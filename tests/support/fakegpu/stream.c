@@ -116,7 +116,7 @@ static void op_do(struct fgpu_stream *s, const struct op *op)
     if (op->pattern)
         boxes_pattern(op->boxes, op->count);
     sleep_us(rate ? op->bytes * 1000000 / (rate << 20) : 0);
-    for (size_t i = 0; i < op->count; i++)
+    for (size_t i = 0; i < op->count && page->light < 2; i++)
         box_copy(&op->boxes[(first + i) % op->count]);
     page->copies += op->count;
     page->copied_bytes += op->bytes;
@@ -409,6 +409,7 @@ int fgpu_stream_copy(struct fgpu_stream *s, struct fgpu_box *boxes, size_t count
 
     if (!op)
         return CU_OUT_OF_MEMORY;
+    pattern = pattern && !fakegpu()->light;
     op->kind = OP_COPY;
     op->boxes = boxes;
     op->count = count;
