@@ -28,6 +28,10 @@ struct args {
     const char *listen; /* NULL: the default */
     const char *watch;  /* NULL: look once; "": every 2 s */
     const char *worst;
+    struct { /* plan */
+        const char *ranks, *nodes, *bytes, *model, *optimizer, *parameter_bytes;
+        const char *copies, *keep, *objects, *common, *extra, *link, *interval;
+    } plan;
     int count; /* of value */
     char **value;
 };
@@ -64,6 +68,7 @@ enum status run_log(const struct args *a);
 enum status run_status(const struct args *a);
 enum status run_nodes(const struct args *a);
 enum status run_saves(const struct args *a);
+enum status run_plan(const struct args *a);
 enum status run_key(const struct args *a);
 enum status run_doctor(const struct args *a);
 enum status run_metrics(const struct args *a);

@@ -17,6 +17,7 @@ enum takes {
     TAKES_LISTEN = 4096,
     TAKES_WORST = 64,
     TAKES_PAIRS = 8192,
+    TAKES_PLAN = 128,
 };
 
 struct command {

@@ -81,6 +81,19 @@ static const struct command commands[] = {
             "that were protected before. Of all nodes, the coordinator's engine alone knows which\n"
             "was slowest; any other engine knows its own part, and the coordinator's node is\n"
             "named. Exit status 3: no engine answers, or it knows of no such save or recovery.\n" },
+    { "plan", run_plan, TAKES_JSON | TAKES_ROOT | TAKES_PLAN, 0, 0,
+            "plan [--root DIR] [--json] [--nodes N] [--optimizer NAME] [--parameter-bytes N] "
+            "[--copies N] [--keep N] [--objects N] [--common BYTES] [--extra BYTES] [--link GBIT] "
+            "[--interval SECONDS] --ranks N --bytes BYTES|--model PARAMETERS",
+            "compute the memory and network that a job will need",
+            "  hearth plan --ranks 512 --nodes 64 --bytes 10GiB\n"
+            "  hearth plan --ranks 512 --nodes 64 --model 70B --link 400 --interval 60\n"
+            "  hearth plan --root /mnt/hearth --ranks 512 --nodes 64 --bytes 10GiB\n\n"
+            "Of each node: the slots that its engine reserves, the size of the tmpfs, the bytes\n"
+            "of a save's copies, and those of a recovery; with --link their seconds, and with\n"
+            "--interval how busy the link is. With --root it also says whether this node has the\n"
+            "memory now: what is free in the tmpfs, in the cgroup of this shell, and on the\n"
+            "machine. Exit status 1: it does not, or the interval is too short for the link.\n" },
     { "what-if", run_what_if, TAKES_JSON | TAKES_ROOT | TAKES_WORST, 1, 1024,
             "what-if [--root DIR] [--json] [--worst N] JOB [NODE|domain=NAME]...",
             "show what a loss of nodes would mean for the saves of a running job",

@@ -12,6 +12,36 @@ uint64_t hth_need_slot(uint64_t bytes)
     return (padded + HTH_SLOT_ROUND - 1) / HTH_SLOT_ROUND * HTH_SLOT_ROUND;
 }
 
+size_t hth_need_part(const struct hth_sizes *part, uint32_t keep, uint64_t *out)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < HTH_SIZES; i++)
+        for (uint64_t k = 0; k < (uint64_t)part->count[i] * (keep + 1); k++)
+            out[count++] = part->bytes[i];
+    return count;
+}
+
+size_t hth_need_readers(uint64_t bytes, uint64_t largest, uint64_t *out)
+{
+    size_t count = 0;
+
+    while (largest && bytes && count < HTH_NEED_READERS) {
+        out[count++] = largest;
+        bytes = bytes > largest ? bytes - largest : 0;
+    }
+    return count;
+}
+
+size_t hth_need_moving(uint32_t nodes, uint64_t largest, uint64_t *out)
+{
+    size_t count = 0;
+
+    while (nodes > 1 && largest && count < HTH_NEED_MOVING)
+        out[count++] = largest;
+    return count;
+}
+
 uint64_t hth_need_reserve(uint64_t mount)
 {
     uint64_t part = mount / RESERVE_PART;

@@ -14,8 +14,7 @@
 #ifndef HEARTH_CORE_STORE_NEED_H
 #define HEARTH_CORE_STORE_NEED_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "core/format/sizes.h"
 
 #define HTH_SLOT_ROUND  (UINT64_C(2) << 20) /* bytes: slots are multiples of it */
 
@@ -25,6 +24,16 @@
  * each place. So maps give each place back as soon as its node is not lost, and reaches the
  * bytes. */
 #define HTH_NEED_MOVING 1u
+
+/* The files for which a node has slots: out[], bytes of each; they return how many. The engine
+ * reserves by these functions, and `hearth plan` counts by them. */
+/* keep + 1 saves of the part of one rank: of the node's own, or of one whose copies it holds. */
+size_t hth_need_part(const struct hth_sizes *part, uint32_t keep, uint64_t *out);
+/* For readers and repair (lease_bytes and spare_bytes together); largest: of all parts. */
+#define HTH_NEED_READERS 1024u
+size_t hth_need_readers(uint64_t bytes, uint64_t largest, uint64_t *out);
+/* Of a node of several: for a copy that a map moves here. out[HTH_NEED_MOVING] */
+size_t hth_need_moving(uint32_t nodes, uint64_t largest, uint64_t *out);
 
 /* Of a slot for a file of so many bytes. */
 uint64_t hth_need_slot(uint64_t bytes);

@@ -15,8 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXTRA_SLOTS 1024u /* for readers and repair together */
-
 void reserve_no_sizes(struct hth_node *n)
 {
     n->not_foreseen = 0;
@@ -71,30 +69,21 @@ static size_t reserve_owed_max(const struct hth_node *n, uint64_t unsaid)
     for (uint32_t r = 0; r < n->epoch.world; r++)
         if (reserve_is_here(n, r))
             objects += reserve_said(n, r) ? hth_sizes_objects(&n->objects[r]) : unsaid != 0;
-    return objects * (n->ctx.opts.keep + 1) + EXTRA_SLOTS;
+    return objects * (n->ctx.opts.keep + 1) + HTH_NEED_READERS;
 }
 
-/* For readers and repair. */
 static size_t reserve_more(const struct hth_node *n, uint64_t largest, uint64_t *bytes)
 {
-    uint64_t extra = n->opts.lease_bytes + n->opts.spare_bytes;
-    size_t count = 0;
-
-    for (uint32_t i = 0; i < EXTRA_SLOTS && largest && extra; i++) {
-        bytes[count++] = largest;
-        extra = extra > largest ? extra - largest : 0;
-    }
-    return count;
+    return hth_need_readers(n->opts.lease_bytes + n->opts.spare_bytes, largest, bytes);
 }
 
 /* Adds slots of the largest size: on each node of several for copies that a map moves here; on a
  * single node for readers, one for each save. */
 static size_t reserve_for_maps(const struct hth_node *n, uint64_t largest, uint64_t *bytes)
 {
-    uint32_t slots = n->epoch.nodes > 1 ? HTH_NEED_MOVING : n->ctx.opts.keep + 1;
-    size_t count = 0;
+    size_t count = hth_need_moving(n->epoch.nodes, largest, bytes);
 
-    while (largest && count < slots)
+    while (n->epoch.nodes == 1 && largest && count <= n->ctx.opts.keep)
         bytes[count++] = largest;
     return count;
 }
@@ -104,13 +93,8 @@ static size_t reserve_for_maps(const struct hth_node *n, uint64_t largest, uint6
 static size_t reserve_of(const struct hth_node *n, uint32_t rank, uint64_t unsaid, uint64_t *bytes)
 {
     const struct hth_sizes one = { .bytes = { unsaid }, .count = { unsaid != 0 } };
-    const struct hth_sizes *s = reserve_said(n, rank) ? &n->objects[rank] : &one;
-    size_t count = 0;
 
-    for (size_t i = 0; i < HTH_SIZES; i++)
-        for (uint64_t k = 0; k < (uint64_t)s->count[i] * (n->ctx.opts.keep + 1); k++)
-            bytes[count++] = s->bytes[i];
-    return count;
+    return hth_need_part(reserve_said(n, rank) ? &n->objects[rank] : &one, n->ctx.opts.keep, bytes);
 }
 
 /* Slots for the objects of this node's ranks, and for the copies that this node holds. A rank that

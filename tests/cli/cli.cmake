@@ -37,3 +37,10 @@ add_library(fake_clock MODULE ${CMAKE_CURRENT_LIST_DIR}/fake_clock.c)
 target_link_libraries(fake_clock PRIVATE hearth_build)
 set_target_properties(fake_clock PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib/made-up)
 add_dependencies(test_cli_checkup fake_clock hearthd hearth_cli)
+
+# The pool that a job makes, and the one that `hearth plan` says.
+add_executable(planned_job ${CMAKE_CURRENT_LIST_DIR}/planned_job.c)
+target_link_libraries(planned_job PRIVATE hearth hearth_build)
+add_dependencies(planned_job hearthd hearth_cli)
+hearth_case(cli.planned unit TIMEOUT 300
+  COMMAND ${CMAKE_CURRENT_LIST_DIR}/plan.py ${PROJECT_BINARY_DIR})

@@ -25,6 +25,7 @@ ORDER = [("inspect", 0, None), ("verify", 0, None), ("verify", 1, None), ("heade
          ("key", 0, "keys"), ("key", 1, None), ("cat", 0, None), ("ls", 0, None), ("ls", 2, None),
          ("what-if", 0, None), ("what-if", 1, None), ("what-if", 2, None),
          ("status", 0, "old"), ("nodes", 0, None), ("saves", 0, None),
+         ("plan", 0, None), ("plan", 1, None),
          ("keep", 0, None), ("keep", 1, None), ("why", 1, None), ("metrics", 0, None),
          ("log", 0, None),
          ("rm", 0, "unmark"), ("ls", 1, None),

@@ -744,8 +744,8 @@ Test(cli, bad_input_is_one_sentence_and_the_documented_status)
 
 Test(cli, help_teaches_and_names_each_command)
 {
-    static const char *const commands[] = { "ls", "inspect", "cat", "verify", "header", "rm",
-        "clean", "key", "doctor", "keep", "why", "completion", "metrics", "exporter", "what-if" };
+    static const char *const commands[] = { "ls", "inspect", "cat", "verify", "header", "rm", "why",
+        "clean", "key", "doctor", "keep", "completion", "metrics", "exporter", "what-if", "plan" };
 
     cr_assert(zero(int, hearth("--help")));
     cr_assert(eq(int, has(out, "exit status"), 1));

@@ -167,7 +167,7 @@ def check_command(hearth, name, what, page, statuses):
     if page.text("SYNOPSIS").replace(" ", "") != usage.replace(" ", ""):
         say(page.name, f"SYNOPSIS is not '{usage}'")
     there = {" ".join(tag.split()) for tag, _ in page.entries("OPTIONS")}
-    printed = {one.strip() for one in re.findall(r"^(--[a-z]+(?: \[?[A-Z]+\]?)?)  ", text, re.M)}
+    printed = {one.strip() for one in re.findall(r"^(--[a-z-]+(?: \[?[A-Z]+\]?)?)  ", text, re.M)}
     for option in sorted(printed - there):
         say(page.name, f"OPTIONS has no {option}")
     for option in sorted(there - printed):
