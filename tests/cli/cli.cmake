@@ -44,3 +44,6 @@ target_link_libraries(planned_job PRIVATE hearth hearth_build)
 add_dependencies(planned_job hearthd hearth_cli)
 hearth_case(cli.planned unit TIMEOUT 300
   COMMAND ${CMAKE_CURRENT_LIST_DIR}/plan.py ${PROJECT_BINARY_DIR})
+# Debian's Prometheus watches a job, faults are planted in it, and alerts fire.
+hearth_case(cli.monitoring unit TIMEOUT 300
+  COMMAND ${CMAKE_CURRENT_LIST_DIR}/monitoring.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})

@@ -56,6 +56,18 @@ static int save_step(struct hearth *h, uint32_t rank, uint64_t step, struct hear
     return rc;
 }
 
+/* A save that fails on all ranks. */
+static int abort_step(struct hearth *h, uint64_t step, struct hearth_error *err)
+{
+    struct hearth_piece piece = tensor("model.weight", weight, 2, weight_shape);
+    struct hearth_save *save = NULL;
+    int rc = hearth_save_begin(h, step, hearth_save_bytes(&piece, 1, NULL, 0), NULL, &save, err);
+
+    if (!rc)
+        hearth_save_abort(save);
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
     uint64_t steps = argc > 1 ? strtoull(argv[1], NULL, 10) : 3;
@@ -64,7 +76,7 @@ int main(int argc, char **argv)
     struct hearth_checkpoint *ckpt = NULL;
     struct hearth_error err = { 0 };
     struct hearth *h = NULL;
-    int rc = hearth_bootstrap_tcp_from_env(60000, &bootstrap, &opts.rank, &opts.world, &err);
+    int order, rc = hearth_bootstrap_tcp_from_env(60000, &bootstrap, &opts.rank, &opts.world, &err);
 
     opts.bootstrap = bootstrap;
     rc = rc ? rc : hearth_opts_from_env(&opts, &err);
@@ -74,8 +86,9 @@ int main(int argc, char **argv)
         rc = save_step(h, opts.rank, step, &err);
     puts(rc ? err.text : "saved");
     fflush(stdout);
-    while (!rc && getchar() != EOF) {
-    }
+    while (!rc && (order = getchar()) != EOF)
+        if (order == 'a')
+            rc = abort_step(h, 3000 + steps++ * 1000, &err);
     hearth_checkpoint_close(ckpt);
     hearth_close(h, HEARTH_KEEP);
     hearth_bootstrap_close(bootstrap);
