@@ -9,19 +9,29 @@
 #include <stdio.h>
 #include <string.h>
 
-/* 0: the engine has no such level, or no log. */
-static int log_level_set(const struct hth_node *n, uint32_t wanted, const char *was)
+static void log_level_say(const struct hth_node *n, const char *now, const char *was)
 {
+    hth_say(&n->ctx.log, HEARTH_LOG_INFO, "log-level",
+            "lines up to %s are kept from here on, not %s", now, was);
+}
+
+/* 0: there is no such level, or no log. The change is logged at the one of both levels that keeps
+ * more lines. */
+static int log_level_set(const struct hth_node *n, uint32_t wanted, uint32_t before)
+{
+    const char *now = hth_log_level_word((enum hearth_log_level)wanted);
+    const char *was = hth_log_level_word((enum hearth_log_level)before);
     const struct hth_log *log = &n->ctx.log;
-    const char *word = hth_log_level_word((enum hearth_log_level)wanted);
 
     if (!wanted)
         return 1;
-    if (!log->set_level || !hth_log_level_of(word))
+    if (!log->set_level || !hth_log_level_of(now))
         return 0;
-    hth_say(log, HEARTH_LOG_INFO, "log-level", "lines up to %s are kept from here on, not %s", word,
-            was);
+    if (wanted < before)
+        log_level_say(n, now, was);
     log->set_level(log->self, (enum hearth_log_level)wanted);
+    if (wanted > before)
+        log_level_say(n, now, was);
     return 1;
 }
 
@@ -35,7 +45,7 @@ void log_level_ask(struct hth_node *n, uint32_t client, const struct hth_local_l
 
     hth_log_state(&n->ctx.log, &before);
     was = hth_log_level_word(before.level);
-    if (!log_level_set(n, m->level, was)) {
+    if (!log_level_set(n, m->level, (uint32_t)before.level)) {
         reply_refusal(n, client, m->head.request, HEARTH_EINVAL,
                 "a level of the log that is unknown: use one version of Hearth");
         return;

@@ -5,7 +5,9 @@
 
 Two ranks on two nodes, which are folders here, save 20 steps. From the first save on, the logs of
 both engines have at info and above one line a save, `save`, and nothing else. Each line is one JSON
-object with job and node. Then the level is changed to info: the log has no line at debug."""
+object with job and node. Then the level is changed to info: the log has no line at debug.
+Both engines append to one file besides. While that cannot be opened, lines are counted, the check
+log_lost is raised, and the first line after that has their number."""
 import json
 import os
 import subprocess
@@ -78,11 +80,43 @@ def check_level(work):
     return bad
 
 
+def check_lost(work):
+    """A directory lies in the place of one of the log's files, and is removed again."""
+    bad, place, root = 0, f"{work}/all.log", ["--root", f"{work}/n0"]
+    with open(place, encoding="utf-8") as f:
+        nodes = {json.loads(line)["node"] for line in f}
+    if nodes != {"n0", "n1"}:
+        print(f"the file that both engines have appended to is of the nodes {nodes}")
+        bad = 1
+    os.rename(place, f"{work}/old.log")
+    os.mkdir(place)
+    hearth(work, "log", *root, "train7", "info")
+    status, text = hearth(work, "log", *root, "train7")
+    if status != 1 or "lost    1 lines, and each one at present: Is a directory" not in text:
+        print(f"hearth log with a lost line: status {status}: {text}")
+        bad = 1
+    text = hearth(work, "status", *root, "--json", "train7")[1]
+    if "log_lost" not in text or "could not be written: Is a directory" not in text:
+        print(f"the check log_lost is not raised: {text}")
+        bad = 1
+    os.rmdir(place)
+    hearth(work, "log", *root, "train7", "debug")
+    with open(place, encoding="utf-8") as f:
+        told = [json.loads(line) for line in f]
+    if [line["event"] for line in told[:2]] != ["log-lost", "log-level"] or \
+            "1 lines before this one are lost" not in told[0]["text"]:
+        print(f"after there was room again: {told}")
+        bad = 1
+    return bad
+
+
 def main(_, build):
     with tempfile.TemporaryDirectory() as work:
         os.symlink(f"{build}/bin", f"{work}/bin")
-        with run_job(build, work, SAVES, HEARTH_LOG_FORMAT="json"):
-            return check_saves(work, 0) | check_saves(work, 1) | check_level(work)
+        with run_job(build, work, SAVES, HEARTH_LOG_FORMAT="json",
+                     HEARTH_ENGINE_LOG=f"file,{work}/all.log"):
+            return check_saves(work, 0) | check_saves(work, 1) | check_level(work) | \
+                check_lost(work)
 
 
 if __name__ == "__main__":
