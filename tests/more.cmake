@@ -38,6 +38,8 @@ hearth_case(lint.format lint COMMAND ${lint}/format.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.readme lint COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/consumer/readme.sh --check
   adapters/pytorch/README.md docs/start/c.md)
 hearth_case(lint.pages lint COMMAND ${lint}/pages.py ${PROJECT_SOURCE_DIR})
+hearth_case(lint.runbook lint COMMAND ${lint}/runbook.py ${PROJECT_SOURCE_DIR})
+hearth_case(lint.runbook_fails lint COMMAND ${lint}/runbook_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.pages_fails lint TIMEOUT 300
   COMMAND ${lint}/pages_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.site lint TIMEOUT 300 COMMAND ${PROJECT_SOURCE_DIR}/docs/build --strict)
