@@ -27,6 +27,7 @@ static const struct {
     { "memory-limit", see_cgroup },
     { "locked-memory", see_memlock },
     { "open-files", see_files },
+    { "file-size", see_file_size },
     { "threads", see_threads },
     { "shm", see_shm },
     { "clock", see_clock },
@@ -140,7 +141,8 @@ static void checkup_print(const struct finding *f)
 {
     const char *line = f->remedy;
 
-    say("%-9s %-*s", state_words[f->state], INDENT - 10, f->check);
+    say_state(state_words[f->state]);
+    say("%*s %-*s", (int)(9 - strlen(state_words[f->state])), "", INDENT - 10, f->check);
     checkup_wrap(f->text);
     while (*line) {
         size_t n = strcspn(line, "\n");

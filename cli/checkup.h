@@ -79,6 +79,7 @@ void see_owners(struct checkup *c);
 void see_cgroup(struct checkup *c);
 void see_memlock(struct checkup *c);
 void see_files(struct checkup *c);
+void see_file_size(struct checkup *c);
 void see_threads(struct checkup *c);
 void see_shm(struct checkup *c);
 void see_clock(struct checkup *c);

@@ -5,6 +5,7 @@
 #include "core/base/auth.h"
 #include "core/base/full.h"
 #include "core/base/open.h"
+#include "core/store/need.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -172,6 +173,26 @@ void see_files(struct checkup *c)
     }
     if (!bad)
         found(c, STATE_OK, "at least %" PRIu64 " can be opened", least);
+}
+
+void see_file_size(struct checkup *c)
+{
+    char who[24], text[320], size[32];
+    uint64_t soft, hard;
+    int bad = 0;
+
+    for (unsigned i = 0; see_who(c, i, who, text); i++) {
+        if (limit_of(who, "Max file size", &soft, &hard) || soft == UINT64_MAX)
+            continue;
+        human(size, soft);
+        found(c, soft < HTH_SLOT_ROUND ? STATE_BROKEN : STATE_RISK,
+                "%s may make files of %s at most: an object that is larger cannot be saved", text,
+                size);
+        remedy(c, "ulimit -f unlimited     (systemd: LimitFSIZE=infinity)");
+        bad = 1;
+    }
+    if (!bad)
+        found(c, STATE_OK, "a file may have any size");
 }
 
 static void *see_thread(void *gate)

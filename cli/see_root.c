@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -81,8 +82,8 @@ void see_root(struct checkup *c)
 
 /* ---- Can a file be made and used there? ------------------------------------------------------ */
 
-/* The calls without which no slot is made, on a file without a name. NULL, or the call that
- * failed. */
+/* The calls without which no slot is made, on a file without a name; they fail where the tmpfs is
+ * full, and where a sandbox refuses them. NULL, or the call that failed. */
 static const char *see_use_file(int fd)
 {
     struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
@@ -137,12 +138,17 @@ static void see_use_failed(struct checkup *c, int fd, const char *call, int why)
 {
     found(c, STATE_BROKEN, "%s on %s: %s%s", call, c->root, hth_full_text(c->root_fd, why),
             hth_limit_text(why));
+    if (fd >= 0)
+        close(fd);
     if (why == ENOSPC && hth_full_of_files(c->root_fd))
         remedy(c, "mount -o remount,nr_inodes=1m %s", c->mount);
     else if (why == ENOSPC)
         see_room_remedy(c, c->room.size / 2);
-    if (fd >= 0)
-        close(fd);
+    else if (why == EPERM || why == ENOSYS)
+        remedy(c,
+                "a pod: securityContext.seccompProfile.type: RuntimeDefault; docker run "
+                "--security-opt seccomp=FILE,\nwith a FILE that allows %s",
+                call);
 }
 
 void see_use(struct checkup *c)
@@ -151,6 +157,7 @@ void see_use(struct checkup *c)
     const char *call;
     int fd;
 
+    signal(SIGXFSZ, SIG_IGN); /* see_file_size() says it */
     if (c->root_fd < 0 || faccessat(c->root_fd, ".", W_OK | X_OK, AT_EACCESS))
         return; /* see_root() says it */
     fd = hth_open_below(c->root_fd, ".", O_TMPFILE | O_RDWR, 0600);

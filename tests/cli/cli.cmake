@@ -36,7 +36,7 @@ hearth_case(cli.metrics unit TIMEOUT 120
 add_library(fake_clock MODULE ${CMAKE_CURRENT_LIST_DIR}/fake_clock.c)
 target_link_libraries(fake_clock PRIVATE hearth_build)
 set_target_properties(fake_clock PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib/made-up)
-add_dependencies(test_cli_checkup fake_clock hearthd hearth_cli)
+add_dependencies(test_cli_checkup fake_clock hearthd hearth_cli hearth_tcp_module)
 
 # The pool that a job makes, and the one that `hearth plan` says.
 add_executable(planned_job ${CMAKE_CURRENT_LIST_DIR}/planned_job.c)

@@ -15,10 +15,14 @@
 #include <errno.h>
 #include <hearth/version.h>
 #include <jansson.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -236,6 +240,22 @@ static inline void plant_group(const char *controller, const char *file, const c
     cr_assert(zero(int, plant_line(path, value)));
     snprintf(path, sizeof(path), "%s/cgroup.procs", planted_group);
     cr_assert(zero(int, plant_line(path, "0")));
+}
+
+/* This process and its children get `why` for that call, as from a container's seccomp profile. */
+static inline void plant_refusal(long call, int why)
+{
+    struct sock_filter rule[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)call, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)why),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog all = { .len = sizeof(rule) / sizeof(rule[0]), .filter = rule };
+
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &all))
+        cr_skip_test("no seccomp filter can be had");
 }
 
 /* ---- networks -------------------------------------------------------------------------------- */

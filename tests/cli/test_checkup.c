@@ -5,6 +5,7 @@
 
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #define MIB (1ull << 20)
 
@@ -157,6 +158,9 @@ Test(checkup, a_key_whose_page_cannot_be_locked)
 {
     static char key[128];
 
+#ifdef __SANITIZE_ADDRESS__
+    cr_skip_test("a sanitizer locks no memory");
+#endif
     plant_root(64 * MIB, GOOD);
     snprintf(key, sizeof(key), "%s.key", out_path);
     cr_assert(zero(int, hearth("key", "new", key)), "%s", err_text);
@@ -178,6 +182,21 @@ Test(checkup, few_files)
     only("at risk", "open-files", "may open 64 files", "ulimit -Hn 65536");
     limit(RLIMIT_NOFILE, 40, 40);
     only("broken", "open-files", "may open 40 files", "LimitNOFILE=65536");
+}
+
+Test(checkup, a_limit_on_the_size_of_files)
+{
+    plant_root(64 * MIB, GOOD);
+    limit(RLIMIT_FSIZE, 1 << 20, 1 << 20);
+    only("broken", "file-size", "may make files of 1.0 MiB at most", "ulimit -f unlimited");
+}
+
+Test(checkup, a_call_that_a_sandbox_refuses)
+{
+    plant_root(64 * MIB, GOOD);
+    plant_refusal(SYS_memfd_create, ENOSYS);
+    only("broken", "use", "memfd_create on /mnt: Function not implemented; allow that call",
+            "with a FILE that allows memfd_create");
 }
 
 /* The limits of the engine that runs, which its starter had. */
