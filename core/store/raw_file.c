@@ -59,7 +59,7 @@ static int raw_no_room(const struct hth_tmpfs *t, const struct tmpfs_raw *r, con
 {
     return hth_fail(err, HEARTH_ENOSPC, ENOSPC,
             "no room for common object '%s' of %" PRIu64
-            " bytes: enlarge the mount or keep fewer steps%s (%.200s)",
+            " bytes: enlarge the mount or lower keep if above 1%s (%.200s)",
             r->name, r->pub.len, whose, t->path);
 }
 

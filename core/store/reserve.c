@@ -60,7 +60,7 @@ static int reserve_fits(
     if (t->opts.limit_bytes && slots - freed > t->opts.limit_bytes)
         return hth_fail(err, HEARTH_ENOSPC, 0,
                 "slots of %" PRIu64 " bytes in all exceed the limit of %" PRIu64
-                "; raise it, or keep fewer steps or copies (in %.200s)",
+                "; raise it, or lower keep or copies if above 1 (in %.200s)",
                 slots - freed, t->opts.limit_bytes, t->path);
     room.taken = reserve_taken(t, &room, reserve_margin(t, &room));
     reserve_charge(t, &room);

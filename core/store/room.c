@@ -363,8 +363,9 @@ int hth_room_fits(const struct hth_room *room, uint64_t bytes, uint64_t margin, 
     /* Other nodes receive the first half only: a sentence between nodes has 190 bytes. */
     return hth_fail(err, HEARTH_ENOSPC, 0,
             "%" PRIu64 " bytes do not fit: %s has room for %" PRIu64
-            "; raise that, or keep fewer steps or copies%s (in %.100s: free in its file system %s, "
-            "up to the cgroup's limit %s, available memory %s%s, of which %" PRIu64 " stay free)",
+            "; raise that, or lower keep or copies if above 1%s (in %.100s: free in its file "
+            "system %s, up to the cgroup's limit %s, available memory %s%s, of which %" PRIu64
+            " stay free)",
             bytes, whose, least, room->whose ? room->whose : "", where,
             room_shown(room->mount, mount), room_shown(room->cgroup, cgroup),
             room_shown(room->memory, memory), others, margin);

@@ -202,7 +202,7 @@ static int save_without_room(struct world *w, uint64_t step)
                 !names_machine(w, w->rank[r].answer))
             return lost(w, "rank %u: %s", r, w->rank[r].answer);
     TRY(says(w, " bytes do not fit: its file system has room for "));
-    return says(w, "; raise that, or keep fewer steps or copies");
+    return says(w, "; raise that, or lower keep or copies if above 1");
 }
 
 /* The first save and its copies have room, and of the second each machine has room for what its own

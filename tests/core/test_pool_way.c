@@ -177,8 +177,8 @@ Test(pool_way, names_the_job_that_takes_the_room_of_a_common_object_and_of_a_new
     must(hth_store_tmpfs_open(&opts, &last, NULL));
     must(last->ops->take(last, 160 * MIB, &slot, NULL));
     must_fail(s->ops->raw_make(s, save, "raw", 60 * MIB, &raw, &err), HEARTH_ENOSPC);
-    cr_assert(ne(ptr, strstr(err.text, "keep fewer steps; job 'last-run' takes 1"), NULL), "%s",
-            err.text);
+    cr_assert(ne(ptr, strstr(err.text, "lower keep if above 1; job 'last-run' takes 1"), NULL),
+            "%s", err.text);
     snprintf(path, sizeof(path), "%s/fill", root);
     fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     while (write(fd, fill, MIB) > 0)

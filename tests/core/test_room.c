@@ -180,8 +180,8 @@ Test(room, the_sentence_names_the_three_numbers)
     must(hth_room_fits(&room, 80, 10, "/x/job", &err), err);
     must_fail(hth_room_fits(&room, 81, 10, "/x/job", &err), HEARTH_ENOSPC);
     must_say(err.text,
-            "81 bytes do not fit: its cgroup has room for 80; raise that, or keep fewer steps or "
-            "copies (in /x/job: free in its file system 100 bytes, up to the cgroup's limit 90 "
+            "81 bytes do not fit: its cgroup has room for 80; raise that, or lower keep or copies "
+            "if above 1 (in /x/job: free in its file system 100 bytes, up to the cgroup's limit 90 "
             "bytes, available memory no limit, of which 10 stay free)");
     room.mount = 70;
     must_fail(hth_room_fits(&room, 61, 10, "/x/job", &err), HEARTH_ENOSPC);

@@ -217,7 +217,7 @@ static void small_mount(void)
     want_bytes = too_much;
     party_start_rank(&p, 0);
     a = party_ask(&p, 0, do_open, 0, 0, 0);
-    party_must_fail(&a, HEARTH_ENOSPC, "do not fit", "fewer steps or copies");
+    party_must_fail(&a, HEARTH_ENOSPC, "do not fit", "lower keep or copies");
     party_kill_ranks(&p);
     want_bytes = NULL;
     party_kill_engine(&p, 0);
