@@ -139,6 +139,8 @@ int place_around(struct place *p, int container, const char *path);
 void place_close(struct place *p);
 /* Errors: HEARTH_ENOENT, HEARTH_EIO. */
 int job_open(const char *root, const char *job, int *out_fd, struct hearth_error *err);
+/* HEARTH_ENOENT: there is no such job, with the nearest name that the root has. */
+int job_unknown(const char *root, const char *job, struct hearth_error *err);
 
 /* A file of the container; -1 and errno: EINVAL it is none, ELOOP a link to elsewhere, ESTALE
  * one to a buffer that has gone. */

@@ -131,7 +131,7 @@ static int job_look(struct job *j, const char *root, const char *name, struct he
     if (fd >= 0)
         close(fd);
     if (rc == HEARTH_ENOENT)
-        return hth_fail(err, rc, 0, "there is no job '%.64s' in %.300s", name, root);
+        return hth_fail(err, rc, 0, "there is no job '%.64s'", name);
     return rc;
 }
 
@@ -338,7 +338,11 @@ static enum status ls_job(const struct args *a)
     struct hearth_error err = { 0 };
     struct job j;
     int rc = job_look(&j, a->root, a->value[0], &err);
-    enum status status = rc ? complain(&err) : STATUS_OK;
+    enum status status;
+
+    if (rc == HEARTH_ENOENT)
+        job_unknown(a->root, a->value[0], &err);
+    status = rc ? complain(&err) : STATUS_OK;
 
     if (!rc && a->json) {
         status = print_json(json_job(&j));

@@ -69,6 +69,26 @@ int job_open(const char *root, const char *job, int *out_fd, struct hearth_error
     return HEARTH_OK;
 }
 
+int job_unknown(const char *root, const char *job, struct hearth_error *err)
+{
+    struct nearest near = { .word = job };
+    char **names = NULL;
+    int dir, rc;
+
+    if (!hth_root_open(root, O_PATH, &dir, NULL)) {
+        names = names_in(dir, root, NULL);
+        close(dir);
+    }
+    for (size_t i = 0; names && names[i]; i++)
+        if (!hth_job_check(names[i], NULL))
+            nearest_try(&near, names[i]);
+    rc = hth_fail(err, HEARTH_ENOENT, 0, "there is no job '%.64s' in %.300s%s%.64s%s", job, root,
+            near.found ? "; did you mean '" : "", near.found ? near.found : "",
+            near.found ? "'?" : "");
+    names_free(names);
+    return rc;
+}
+
 /* The file that a link in a container leads to, if it lies in the job's buffers. ESTALE: that file
  * is gone; ENOENT would mean the link. */
 static int entry_open_link(const struct place *p, const char *name)

@@ -46,35 +46,17 @@ static void running_ask(struct running *r, const char *root)
                 "starts the next one; the saves stay");
 }
 
-/* The job's name in `root` that is nearest to this one, into out; "": none is near. */
-static void running_nearest(const char *root, const char *name, char out[80])
-{
-    struct nearest near = { .word = name };
-    char **names = running_names(root, NULL);
-
-    for (size_t i = 0; names && names[i]; i++)
-        if (!hth_job_check(names[i], NULL))
-            nearest_try(&near, names[i]);
-    out[0] = '\0';
-    if (near.found)
-        snprintf(out, 80, "; did you mean '%.60s'?", near.found);
-    names_free(names);
-}
-
 int running_open(const char *root, const char *name, struct running *out, struct hearth_error *err)
 {
     struct hearth_error cause = { 0 };
-    char near[80];
     int rc;
 
     *out = (struct running){ .fd = -1 };
     snprintf(out->name, sizeof(out->name), "%.255s", name);
     rc = job_open(root, name, &out->fd, &cause);
     rc = rc ? rc : job_check(out->fd, name, &cause);
-    if (rc == HEARTH_ENOENT) {
-        running_nearest(root, name, near);
-        return hth_fail(err, rc, 0, "there is no job '%.64s' in %.300s%s", name, root, near);
-    }
+    if (rc == HEARTH_ENOENT)
+        return job_unknown(root, name, err);
     if (rc)
         return hth_fail(err, rc, cause.native, "%s", cause.text);
     running_ask(out, root);

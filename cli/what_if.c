@@ -667,7 +667,7 @@ enum status run_what_if(const struct args *a)
     rc = job_open(a->root, a->value[0], &w.job, &err);
     rc = rc ? rc : job_check(w.job, a->value[0], &err);
     if (rc == HEARTH_ENOENT)
-        hth_fail(&err, rc, 0, "there is no job '%.64s' in %.300s", a->value[0], a->root);
+        job_unknown(a->root, a->value[0], &err);
     rc = rc ? rc : what_read(&w, a, &err);
     status = rc ? complain(&err) : worst ? what_worst(&w, a, worst) : what_judge(&w, a);
     losses_free(&w.l);

@@ -350,7 +350,7 @@ enum status run_why(const struct args *a)
     rc = job_open(a->root, a->value[0], &w.job, &err);
     rc = rc ? rc : job_check(w.job, a->value[0], &err);
     if (rc == HEARTH_ENOENT)
-        hth_fail(&err, rc, 0, "there is no job '%.64s' in %.300s", a->value[0], a->root);
+        job_unknown(a->root, a->value[0], &err);
     status = rc ? complain(&err) : why_show(a, &w);
     json_decref(w.here.page);
     json_decref(w.coordinator.page);

@@ -63,4 +63,6 @@ Test(key, it_is_made_once_and_changed_in_steps)
     cr_assert(eq(int, hearth("key", "drop", path), 3), "%s", err_text);
     cr_assert(eq(int, hearth("key", "ls", "/dev/null/key"), 3), "%s", err_text);
     cr_assert(eq(int, hearth("key", "new", "/nonexistent/key"), 3), "%s", err_text);
+    cr_assert(eq(int, hearth("key", "new", "/dev/null/key"), 3), "%s", err_text);
+    cr_assert(eq(int, hearth("key", "add", "/dev/null/key"), 3), "%s", err_text);
 }

@@ -129,6 +129,12 @@ Test(status, an_engine_that_died_is_broken_and_one_that_ended_is_not_found)
                               has(err_text, "did you mean '" JOB),
                       1),
             "%s", err_text);
+    for (size_t i = 0; i < 3; i++) {
+        static const char *const others[] = { "ls", "keep", "why" };
+
+        cr_expect(eq(int, hearth(others[i], "--root", root, "trainn"), 3), "%s", out);
+        cr_expect(eq(int, has(err_text, "did you mean '" JOB "'?"), 1), "%s", err_text);
+    }
     cr_expect(eq(int, hearth("nodes", "--root", root, JOB), 3), "%s", out);
     cr_expect(eq(int, hearth("saves", "--root", root, JOB), 3), "%s", out);
     cr_expect(eq(int, hearth("status", "--root", "/nonexistent"), 3), "%s", out);
