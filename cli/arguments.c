@@ -37,6 +37,9 @@ const struct option_row option_rows[] = {
     { TAKES_PLAN, "extra", "BYTES", "lease_bytes and spare_bytes together (0)", AT(plan.extra) },
     { TAKES_PLAN, "link", "GBIT", "per second, of a node's link", AT(plan.link) },
     { TAKES_PLAN, "interval", "SECONDS", "from one save to the next", AT(plan.interval) },
+    { TAKES_NODE, "node", "NAME", "of that node's engine instead of this node's", AT(node) },
+    { TAKES_ALL, "all", NULL, "of all nodes' engines", AT(all) },
+    { TAKES_SAVE, "save", "STEP", "the newest save of that step", AT(save) },
     { 0, "help", NULL, "this text", 0 },
 };
 const size_t option_count = sizeof(option_rows) / sizeof(option_rows[0]);

@@ -110,6 +110,13 @@ char *engine_history(int job, uint32_t what, uint32_t skip, struct hearth_error 
     return engine_bytes(job, &m, sizeof(m), WAIT_MS, err);
 }
 
+char *engine_events(int job, uint32_t skip, struct hearth_error *err)
+{
+    struct hth_local_history m = { .head = { sizeof(m), HTH_LOCAL_EVENTS, 1, 0 }, .skip = skip };
+
+    return engine_bytes(job, &m, sizeof(m), WAIT_MS, err);
+}
+
 int engine_metrics_ask(int job)
 {
     struct hth_local_head m = { .length = sizeof(m), .type = HTH_LOCAL_METRICS, .request = 1 };

@@ -32,6 +32,9 @@ struct args {
         const char *ranks, *nodes, *bytes, *model, *optimizer, *parameter_bytes;
         const char *copies, *keep, *objects, *common, *extra, *link, *interval;
     } plan;
+    const char *node;
+    const char *save;
+    int all;
     int count; /* of value */
     char **value;
 };
@@ -63,6 +66,9 @@ enum status run_rm(const struct args *a);
 enum status run_clean(const struct args *a);
 enum status run_keep(const struct args *a);
 enum status run_why(const struct args *a);
+enum status run_trace(const struct args *a);
+enum status run_events(const struct args *a);
+enum status run_top(const struct args *a);
 enum status run_what_if(const struct args *a);
 enum status run_log(const struct args *a);
 enum status run_status(const struct args *a);
@@ -293,6 +299,8 @@ char *engine_history(int job, uint32_t what, uint32_t skip, struct hearth_error 
 char *engine_places(int job, uint32_t skip, struct hearth_error *err);
 /* A page of its members (NODES), as JSON, within 2 s; NULL: err says why. malloc'ed. */
 char *engine_nodes(int job, uint32_t skip, struct hearth_error *err);
+/* A page of the last lines of its log (EVENTS), likewise. */
+char *engine_events(int job, uint32_t skip, struct hearth_error *err);
 /* What the engine of another member answers to a question (core/local/local.h: ELSEWHERE), within
  * 3 s; NULL: err says why, with the node's name. member: its index, or HTH_NODE_NONE: the member
  * `node`; "": the coordinator. malloc'ed. */

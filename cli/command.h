@@ -18,6 +18,9 @@ enum takes {
     TAKES_WORST = 64,
     TAKES_PAIRS = 8192,
     TAKES_PLAN = 128,
+    TAKES_NODE = 16384,
+    TAKES_ALL = 32768,
+    TAKES_SAVE = 65536,
 };
 
 struct command {

@@ -76,11 +76,30 @@ static const struct command commands[] = {
             "  hearth why --root /mnt/hearth train7              the newest save\n"
             "  hearth why --root /mnt/hearth train7 4000         the newest save of step 4000\n"
             "  hearth why --root /mnt/hearth --recovery train7   the newest recovery\n\n"
-            "The engine of this node is asked. It remembers its last 256 saves and 16 recoveries\n"
-            "since it started. A bar stands for each phase, beside the median of the saves\n"
-            "that were protected before. Of all nodes, the coordinator's engine alone knows which\n"
-            "was slowest; any other engine knows its own part, and the coordinator's node is\n"
-            "named. Exit status 3: no engine answers, or it knows of no such save or recovery.\n" },
+            "The engine of this node is asked, which asks the coordinator's and that of the\n"
+            "slowest node. Each remembers its last 256 saves and 16 recoveries since it started.\n"
+            "The second line names the rank, node, pair of nodes or phase that made the save\n"
+            "slow. A bar stands for each phase here, beside the median of the saves that were\n"
+            "protected before. If the coordinator does not answer, the last line has the reason.\n"
+            "Exit status 3: no engine answers, or none knows of such a save or recovery.\n" },
+    { "trace", run_trace, TAKES_ROOT | TAKES_SAVE, 1, 1, "trace [--root DIR] --save STEP JOB",
+            "write one save over all nodes as trace events, for Perfetto or Chrome",
+            "  hearth trace --root /mnt/hearth --save 4000 train7 > save.json\n\n"
+            "A process for each node, with its phases. Times are by each node's wall clock;\n"
+            "clocks of nodes differ. Exit status 1: a node that is named on standard error has\n"
+            "not answered or remembers nothing of the save. 3: no engine knows of that save.\n" },
+    { "events", run_events, TAKES_JSON | TAKES_ROOT | TAKES_NODE | TAKES_ALL, 1, 1,
+            "events [--root DIR] [--json] [--node NAME|--all] JOB",
+            "print the last lines of engines' logs, of level info and above",
+            "  hearth events --root /mnt/hearth train7             of this node's engine\n"
+            "  hearth events --root /mnt/hearth --node n3 train7   of that node's engine\n"
+            "  hearth events --root /mnt/hearth --all train7       of all nodes\n\n"
+            "An engine remembers its last 256 lines; of all nodes the last 64 each are shown.\n"
+            "Exit status 1: a node that is named on standard error has not answered. 3: no\n"
+            "engine answers, or the job has no such node.\n" },
+    { "top", run_top, TAKES_ROOT | TAKES_WATCH, 1, 1, "top [--root DIR] [--watch [SECONDS]] JOB",
+            "show how a job is, and the last lines of the engine's log, again and again",
+            "  hearth top --root /mnt/hearth train7   every 2 s, until Ctrl-C\n" },
     { "plan", run_plan, TAKES_JSON | TAKES_ROOT | TAKES_PLAN, 0, 0,
             "plan [--root DIR] [--json] [--nodes N] [--optimizer NAME] [--parameter-bytes N] "
             "[--copies N] [--keep N] [--objects N] [--common BYTES] [--extra BYTES] [--link GBIT] "

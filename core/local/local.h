@@ -76,6 +76,7 @@ enum hth_local_type {
             82, /* last saves or recoveries; also before ATTACH; answered by BYTES: JSON */
     HTH_LOCAL_NODES = 84, /* members of the epoch; also before ATTACH; answered by BYTES: JSON */
     HTH_LOCAL_ELSEWHERE = 86, /* a question to another node; also before ATTACH; its BYTES */
+    HTH_LOCAL_EVENTS = 88,    /* last lines of its log; as HISTORY, what 0 */
     HTH_LOCAL_METRICS = 90,   /* all series; also before ATTACH; answered by BYTES: JSON */
     HTH_LOCAL_PLACES = 92,    /* which nodes hold what; as HISTORY, what 0 */
     HTH_LOCAL_LOG_LEVEL = 94, /* also before ATTACH; answered by BYTES: JSON */
@@ -415,6 +416,7 @@ struct hth_local_kept_list {
 };
 
 enum { HTH_HISTORY_SAVES, HTH_HISTORY_RECOVERIES };
+#define HTH_EVENTS_PAGE  64u /* likewise */
 #define HTH_HISTORY_PAGE 32u /* entries of an answer, at most; fewer: there are no more */
 
 struct hth_local_history {

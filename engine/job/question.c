@@ -5,6 +5,7 @@
 #include "engine/state/answer.h"
 #include "engine/state/reply.h"
 #include "members.h"
+#include "recent.h"
 #include "status.h"
 #include "where.h"
 #include "why.h"
@@ -22,6 +23,7 @@ static const struct {
     { HTH_LOCAL_HISTORY, why_put },
     { HTH_LOCAL_NODES, members_put },
     { HTH_LOCAL_PLACES, where_put },
+    { HTH_LOCAL_EVENTS, recent_put },
 };
 #define QUESTIONS (sizeof(questions) / sizeof(questions[0]))
 

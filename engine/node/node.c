@@ -31,6 +31,7 @@
 #include "engine/saves/reserve.h"
 #include "engine/state/answer.h"
 #include "engine/state/client.h"
+#include "engine/state/events.h"
 #include "engine/state/history.h"
 #include "engine/state/node_state.h"
 #include "serve.h"
@@ -316,12 +317,13 @@ static int node_load_keep(struct hth_node *n, struct hearth_error *err)
 static void node_take_env(struct hth_node *n)
 {
     const struct hth_node_env *env = &n->env;
+    const struct hth_log counted = metrics_log(&n->metrics, &env->log);
 
     n->ctx = (struct hth_ctx){
         .clock = env->clock,
         .random = env->random,
         .workers = env->workers,
-        .log = metrics_log(&n->metrics, &env->log),
+        .log = events_log(n->events, &counted),
         .points = env->points,
         .store = env->store,
         .opts = {
@@ -357,6 +359,11 @@ int hth_node_open(const struct hth_node_env *env, struct hth_node **out, struct 
         return hth_fail(err, HEARTH_ENOMEM, 0, "engine");
     n->env = *env;
     n->next_id = 1;
+    n->events = events_open(&env->clock);
+    if (!n->events) {
+        free(n);
+        return hth_fail(err, HEARTH_ENOMEM, 0, "events");
+    }
     node_take_env(n);
     n->history = history_open();
     n->elsewhere = elsewhere_open();
@@ -425,6 +432,7 @@ void hth_node_close(struct hth_node *n)
     drop_close(n);
     history_close(n->history);
     elsewhere_close(n->elsewhere);
+    events_close(n->events);
     hth_epoch_fini(&n->epoch);
     free(n);
 }

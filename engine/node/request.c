@@ -40,6 +40,7 @@ static const struct {
     { HTH_LOCAL_COMMON_GET, sizeof(struct hth_local_common), TEXT(hth_local_common, name) },
     { HTH_LOCAL_STATUS, sizeof(struct hth_local_head), NO_TEXT },
     { HTH_LOCAL_HISTORY, sizeof(struct hth_local_history), NO_TEXT },
+    { HTH_LOCAL_EVENTS, sizeof(struct hth_local_history), NO_TEXT },
     { HTH_LOCAL_ELSEWHERE, sizeof(struct hth_local_elsewhere), TEXT(hth_local_elsewhere, name) },
     { HTH_LOCAL_METRICS, sizeof(struct hth_local_head), NO_TEXT },
     { HTH_LOCAL_NODES, sizeof(struct hth_local_nodes), NO_TEXT },

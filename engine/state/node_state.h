@@ -44,6 +44,7 @@ struct hth_node {
     uint64_t next_id;           /* of a loan, a lease */
 
     struct elsewhere *elsewhere; /* elsewhere.c */
+    struct events *events;       /* recent.c: lines of the log */
 
     /* The epoch: written by epoch.c. */
     struct hth_epoch epoch; /* ctx.epoch points here once there is one */

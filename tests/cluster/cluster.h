@@ -141,6 +141,9 @@ int node_engine_start(struct world *w, uint32_t k, const char *variable, const c
 /* `hearth rm` of the job's save there, its exit status; an engine is killed before. */
 int node_remove(struct world *w, uint32_t k, uint64_t step, int *out_status);
 /* What `hearth why` prints there of the job's save; out[len]. */
+/* `hearth` with these arguments on that node, and HEARTH_ROOT: what it prints, and its status. */
+int node_hearth(struct world *w, uint32_t k, const char *const args[], char *out, size_t len,
+        int *out_status);
 int node_why(struct world *w, uint32_t k, uint64_t step, char *out, size_t len);
 int node_stopped(const struct world *w, uint32_t k); /* its engine stands at its point */
 int node_log_has(struct world *w, uint32_t k, const char *text); /* 1: a line of its engine's log */

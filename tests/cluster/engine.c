@@ -177,22 +177,26 @@ int node_remove(struct world *w, uint32_t k, uint64_t step, int *out_status)
     return 0;
 }
 
-int node_why(struct world *w, uint32_t k, uint64_t step, char *out, size_t len)
+int node_hearth(struct world *w, uint32_t k, const char *const args[], char *out, size_t len,
+        int *out_status)
 {
-    char program[400], path[300], number[24];
+    char program[400], path[300];
+    const char *argv[12] = { program };
     int status = -1, fd;
     ssize_t n;
     pid_t pid;
 
     snprintf(program, sizeof(program), "%s/hearth", w->bin);
-    snprintf(path, sizeof(path), "%s/why", w->dir);
-    snprintf(number, sizeof(number), "%lu", (unsigned long)step);
+    snprintf(path, sizeof(path), "%s/printed", w->dir);
+    for (size_t i = 0; args[i]; i++)
+        argv[i + 1] = args[i];
     fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
     pid = fd < 0 ? -1 : node_fork(w, k);
     if (pid == 0) {
         dup2(fd, 1);
         dup2(fileno(w->log), 2);
-        execl(program, program, "why", "--root", w->node[k].root, "job", number, NULL);
+        setenv("HEARTH_ROOT", w->node[k].root, 1);
+        execv(program, (char *const *)(uintptr_t)argv);
         _exit(127);
     }
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -201,10 +205,22 @@ int node_why(struct world *w, uint32_t k, uint64_t step, char *out, size_t len)
     out[n > 0 ? n : 0] = '\0';
     if (fd >= 0)
         close(fd);
-    note(w, "hearth why on %s: %s", w->node[k].name, out);
-    if (pid < 0 || n <= 0 || !WIFEXITED(status) || WEXITSTATUS(status))
-        return lost(w, "hearth why has no answer on %s", w->node[k].name);
+    note(w, "hearth %s on %s: %s", args[0], w->node[k].name, out);
+    if (pid < 0 || n < 0 || !WIFEXITED(status) || WEXITSTATUS(status) >= 126)
+        return lost(w, "hearth %s cannot be run on %s", args[0], w->node[k].name);
+    *out_status = WEXITSTATUS(status);
     return 0;
+}
+
+int node_why(struct world *w, uint32_t k, uint64_t step, char *out, size_t len)
+{
+    char number[24];
+    const char *const args[] = { "why", "job", number, NULL };
+    int status;
+
+    snprintf(number, sizeof(number), "%lu", (unsigned long)step);
+    TRY(node_hearth(w, k, args, out, len, &status));
+    return status || !out[0] ? lost(w, "hearth why has no answer on %s", w->node[k].name) : 0;
 }
 
 int node_stopped(const struct world *w, uint32_t k)

@@ -143,6 +143,54 @@ static int slow_node_is_named(struct world *w, const char *arg)
     return strstr(text, part) ? 0 : lost(w, "the coordinator is not named: %s", text);
 }
 
+static int printed(
+        struct world *w, uint32_t k, const char *const args[], int want, const char *const parts[])
+{
+    static char text[1 << 16];
+    int status;
+
+    TRY(node_hearth(w, k, args, text, sizeof(text), &status));
+    if (status != want)
+        return lost(
+                w, "hearth %s on %s: status %d, not %d", args[0], w->node[k].name, status, want);
+    for (size_t i = 0; parts[i]; i++)
+        if (!strstr(text, parts[i]))
+            return lost(w, "hearth %s on %s does not print '%s': %s", args[0], w->node[k].name,
+                    parts[i], text);
+    return 0;
+}
+
+/* From machine 1: the trace of a save has each node, and events of all nodes have lines of each.
+ * An engine that stands still is missing, which is status 1. */
+static int all_nodes_are_shown(struct world *w, const char *arg)
+{
+    char lines[3][100], names[3][100], third[80];
+    const char *const trace[] = { "trace", "--save", "2", "job", NULL };
+    const char *const all[] = { "events", "--all", "job", NULL };
+    const char *const of_two[] = { "events", "--node", third, "job", NULL };
+    const char *const recovery[] = { "why", "--recovery", "job", NULL };
+    const char *const each[] = { lines[0], lines[1], lines[2], " save protected step 2", NULL };
+    const char *const processes[] = { names[0], names[1], names[2], "\"promise\"", NULL };
+    const char *const two[] = { names[0], names[1], NULL };
+    const char *const inventory[] = { "\ninventory 3 of 3; last: ", "\nvote", NULL };
+    const char *const one[] = { " save protected step 2", NULL };
+
+    (void)arg;
+    TRY(world_begin(w, 3, 1, 2));
+    snprintf(third, sizeof(third), "%s", w->node[2].name);
+    for (uint32_t k = 0; k < 3; k++) {
+        snprintf(lines[k], sizeof(lines[k]), "Z %s info save ", w->node[k].name);
+        snprintf(names[k], sizeof(names[k]), "\"name\": \"%s\"", w->node[k].name);
+    }
+    TRY(printed(w, 1, trace, 0, processes));
+    TRY(printed(w, 1, all, 0, each));
+    TRY(printed(w, 1, of_two, 0, one));
+    TRY(printed(w, 1, recovery, 0, inventory));
+    TRY(node_engine_signal(w, 2, SIGSTOP));
+    TRY(printed(w, 1, trace, 1, two));
+    return node_engine_signal(w, 2, SIGCONT);
+}
+
 /* Rank 5 hands over its object a second after the others. */
 static int slow_rank_is_named(struct world *w, const char *arg)
 {
@@ -319,6 +367,7 @@ const struct scenario scenarios_life[] = { { "read-at-once", read_at_once, "100"
     { "stopped-engine-is-named", stopped_engine, NULL },
     { "slow-node-is-named", slow_node_is_named, NULL },
     { "slow-rank-is-named", slow_rank_is_named, NULL },
+    { "all-nodes-are-shown", all_nodes_are_shown, NULL },
     { "forked-child-lives-on", forked_child, NULL },
     { "ranks-killed-in-mid-replication", ranks_killed, NULL },
     { "engine-killed-half-way", killed_half_way, NULL }, { "drop-ends-everything", dropped, NULL },

@@ -96,6 +96,15 @@ Test(elsewhere, a_node_is_found_by_its_name_and_the_coordinator_without_one)
     refused(HEARTH_ENOENT, "the job has no member 3");
 }
 
+/* The part of the answer that does not change as time passes. */
+static const char *from_saves(void)
+{
+    const char *at = strstr(text, "\"saves\": [");
+
+    cr_assert(ne(ptr, (void *)(uintptr_t)at, NULL));
+    return at;
+}
+
 Test(elsewhere, an_answer_of_many_parts_is_the_one_that_the_node_itself_gives)
 {
     struct hth_local_history m = { .what = HTH_HISTORY_SAVES };
@@ -105,11 +114,11 @@ Test(elsewhere, an_answer_of_many_parts_is_the_one_that_the_node_itself_gives)
     node = 0;
     w.stranger = hear_text;
     ask(&m, sizeof(m), HTH_LOCAL_HISTORY, HTH_LOCAL_BYTES);
-    memcpy(own, text, sizeof(own));
+    memcpy(own, from_saves(), strlen(from_saves()) + 1);
     cr_assert(gt(sz, strlen(own), 2 * HTH_BODY_MAX));
     say_elsewhere(1, 0, "", HTH_LOCAL_HISTORY, HTH_HISTORY_SAVES);
     wait_for(HTH_LOCAL_BYTES);
-    cr_expect(zero(int, strcmp(text, own)));
+    cr_expect(zero(int, strcmp(from_saves(), own)));
 }
 
 Test(elsewhere, what_the_other_engine_refuses_is_refused_with_its_name)
