@@ -15,6 +15,16 @@
 #include <unistd.h>
 
 #define FILE_BYTES (4 << 20)
+#define FILE_AHEAD (64 << 10)
+
+/* Has the pages of the next lines made, behind the end of `log`. When its tmpfs is full, the lines
+ * that explain it still fit, also where no system log is. */
+static void file_reach(struct log_file *f)
+{
+    if (!f->path && f->made < f->size + FILE_AHEAD / 2 &&
+            !fallocate(f->fd, FALLOC_FL_KEEP_SIZE, f->size, FILE_AHEAD))
+        f->made = f->size + FILE_AHEAD;
+}
 
 /* If something other than a file has this name, nothing is written to it. */
 int log_file_open(struct log_file *f)
@@ -33,6 +43,8 @@ int log_file_open(struct log_file *f)
     }
     f->fd = fd;
     f->size = st.st_size;
+    f->made = 0;
+    file_reach(f);
     return 0;
 }
 
@@ -65,6 +77,7 @@ static void file_take_back(struct log_file *f, off_t bytes)
     off_t end = lseek(f->fd, 0, SEEK_CUR);
     struct stat st;
 
+    f->made = 0;
     if (end >= bytes && !fstat(f->fd, &st) && st.st_size == end && !ftruncate(f->fd, end - bytes))
         return;
     f->size += bytes;
@@ -87,6 +100,7 @@ static int file_write(struct log_file *f, const char *bytes, size_t len)
         return why;
     }
     f->size += (off_t)len;
+    file_reach(f);
     return 0;
 }
 

@@ -13,6 +13,7 @@ struct log_file {
     int dir;          /* -1: not known yet */
     int fd;           /* -1: it could not be opened */
     off_t size;
+    off_t made;        /* up to there pages are made ahead; 0: not known to be */
     uint64_t lost;     /* lines, ever */
     uint64_t lost_now; /* since a line was written last */
     int opened;        /* 0: the newest of them was lost because the file could not be opened */

@@ -187,6 +187,18 @@ Test(log_file, a_line_that_does_not_fit_leaves_no_part_of_it)
     cr_assert(eq(u64, state_of().lost_now, 0));
 }
 
+Test(log_file, has_pages_for_the_lines_of_a_full_tmpfs_made_ahead)
+{
+    struct stat st;
+
+    for (int i = 0; i < 300; i++) {
+        say_lines(1);
+        cr_assert(zero(int, fstatat(dir, "log", &st, 0)));
+        cr_assert(ge(long, (long)st.st_blocks * 512, (long)st.st_size + (30 << 10)));
+    }
+    cr_assert(le(long, (long)st.st_blocks * 512, (long)st.st_size + (80 << 10)));
+}
+
 /* ---- the system log -------------------------------------------------------------------------- */
 
 static int listen_at(const char *path)
