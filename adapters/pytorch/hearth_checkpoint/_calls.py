@@ -75,7 +75,7 @@ def _may_call(job: Job | None) -> None:
     last = job.unanswered
     if last is not None and last.is_alive():
         raise NotCalled(f"this node's engine of {job.base} has not answered an earlier call yet, "
-                        "and this one was not made: `hearth ls` shows its state", -202,
+                        "and this one was not made: `hearth status` shows its state", -202,
                         "HEARTH_ETIMEOUT")
     if not _mine.left_s:
         raise NotCalled(f"this node's engine of {job.base} has used up the time that the caller "
@@ -86,8 +86,8 @@ def _given_up(job: Job | None, wait_s: float) -> errors.HearthTimeout:
     of = f" of {job.base}" if job is not None else ""
     return errors.HearthTimeout(
         f"this node's engine{of} has not answered within {wait_s:.1f} s (blocked_ms): it is "
-        "stopped, makes memory, has no room, or waits for a peer; `hearth ls` shows which", -202,
-        "HEARTH_ETIMEOUT")
+        "stopped, makes memory, has no room, or waits for a peer; `hearth status` shows which",
+        -202, "HEARTH_ETIMEOUT")
 
 
 def interruptible(work: Callable[[], _T], job: Job | None = None) -> _T:

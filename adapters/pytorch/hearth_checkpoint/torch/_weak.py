@@ -67,7 +67,8 @@ class Protection:
 
 _MEND = ("some object of it has fewer than the {copies} copies in other failure domains that are "
          "asked for; the engines make them as soon as a node of another failure domain is in the "
-         "job and has room (`hearth ls` shows which nodes are), or ask for fewer with copies=")
+         "job and has room (`hearth nodes` shows which nodes are)")
+_FEWER = ", or ask for fewer with copies="  # fewer than one is none
 
 
 class _Watch:
@@ -105,7 +106,7 @@ def protection(base: str | os.PathLike | None = None) -> Protection:
     if not newest.degraded:
         return Protection(newest.step, age_s, *failed, "PROTECTED", newest.copies)
     return Protection(newest.step, age_s, *failed, "DEGRADED", newest.copies,
-                      _MEND.format(copies=newest.copies))
+                      _MEND.format(copies=newest.copies) + (_FEWER if newest.copies > 1 else ""))
 
 
 def _newest(base: str | None) -> KeptSave | None:
