@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         load_latest,
         recover,
     )
+    from ._stats import stats
     from ._weak import Protection, protection
     from .reader import HearthReader
     from .writer import HearthWriter
@@ -52,6 +53,7 @@ _WHERE = {
     "load_latest": "_recover",
     "protection": "_weak",
     "recover": "_recover",
+    "stats": "_stats",
 }
 _MODULES = ("dcp", "elastic", "experimental")
 __all__ = [*_WHERE, "TESTED_TORCH", *_MODULES]
