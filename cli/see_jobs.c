@@ -295,11 +295,36 @@ static int see_packet(
     return 1;
 }
 
+/* The address alone: "10.0.0.1", "fd00::1". */
+static const char *see_ip(const union hth_addr *a, char out[HTH_ADDR_LABEL])
+{
+    hth_addr_text(a, out);
+    *strrchr(out, ':') = '\0';
+    return out[0] == '[' ? strtok(out, "[]") : out;
+}
+
+static void see_small_packets(struct checkup *c, const struct patient *p, const char *node,
+        const struct socket_row *s, const struct hth_interface *i, uint32_t bytes)
+{
+    int ping = s->there.sa.sa_family == AF_INET6 ? 48 : 28; /* bytes of its headers */
+    char there[HTH_ADDR_LABEL];
+    const char *ip = see_ip(&s->there, there);
+
+    found(c, STATE_RISK,
+            "%s: packets to node %s (%s) have at most %u bytes, and %s of this node has an MTU of "
+            "%lld: that node, or a device on the way, has a smaller one",
+            p->name, node, ip, bytes, i->name, (long long)i->mtu);
+    remedy(c,
+            "on node %s: ip link show     (the same MTU on all nodes and switches)\n"
+            "ping -M do -s %lld -c 1 %s",
+            node, (long long)i->mtu - ping, ip);
+}
+
 static void see_peer(struct checkup *c, const struct patient *p, struct see_links *l,
         const struct hth_addrs *self, const struct hth_member *m)
 {
     struct hth_addrs peer;
-    char there[HTH_ADDR_LABEL], here[HTH_ADDR_LABEL];
+    char here[HTH_ADDR_LABEL];
     int seen = 0;
 
     if (!see_member(m, &peer))
@@ -311,25 +336,14 @@ static void see_peer(struct checkup *c, const struct patient *p, struct see_link
 
         if (!see_is_between(s, self, &peer))
             continue;
-        hth_addr_text(&s->here, here);
-        hth_addr_text(&s->there, there);
-        *strrchr(here, ':') = '\0'; /* machine.h has no brackets of IPv6 either */
-        i = hth_machine_interface_of(&c->net.machine, here[0] == '[' ? strtok(here, "[]") : here);
+        i = hth_machine_interface_of(&c->net.machine, see_ip(&s->here, here));
         if (!see_packet(s, i, &bytes))
             continue;
         l->peers += !seen++;
         if (bytes + TOLERATED >= (uint32_t)i->mtu)
             continue;
-        if (l->bad++ < LINKS_MOST) {
-            found(c, STATE_RISK,
-                    "%s: packets to node %s (%s) have at most %u bytes, and %s of this node has an "
-                    "MTU of %lld: that node, or a device on the way, has a smaller one",
-                    p->name, m->node, there, bytes, i->name, (long long)i->mtu);
-            remedy(c,
-                    "on node %s: ip link show     (the same MTU on all nodes and switches)\n"
-                    "ping -M do -s %lld -c 1 %.*s",
-                    m->node, (long long)i->mtu - 28, (int)strcspn(there, ":"), there);
-        }
+        if (l->bad++ < LINKS_MOST)
+            see_small_packets(c, p, m->node, s, i, bytes);
         return;
     }
 }

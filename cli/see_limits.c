@@ -106,12 +106,11 @@ static void see_memlock_key(struct checkup *c)
     struct hth_key key;
 
     if (!c->net.opts.key_file || hth_key_open(c->net.opts.key_file, &key, NULL)) {
-        found(c, STATE_OK, "%s locks no slots", c->net.choice.provider);
+        found(c, STATE_OK, "only an adapter's slots are locked, and none is taken");
         return;
     }
     if (key.locked) {
-        found(c, STATE_OK, "%s locks no slots, and the key's page can be locked",
-                c->net.choice.provider);
+        found(c, STATE_OK, "no adapter is taken, and the key's page can be locked");
     } else {
         found(c, STATE_RISK, "the page of the job's key cannot be locked: it may be swapped out");
         remedy(c, "ulimit -l 64");

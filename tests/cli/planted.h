@@ -279,10 +279,10 @@ static inline void plant_network(int up)
         ip("link set lo up");
 }
 
-/* In its own network: accepts a connection at 10.77.0.2:7701, and keeps it. */
+/* In its own network: accepts connections at port 7701 of 10.77.0.2 and fd77::2, and keeps them. */
 static void plant_peer(int ready, int mtu)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(7701) };
+    struct sockaddr_in6 a = { .sin6_family = AF_INET6, .sin6_port = htons(7701) };
     char words[64];
     int fd;
 
@@ -291,10 +291,10 @@ static void plant_peer(int ready, int mtu)
     while (system("ip link show e1 > /dev/null 2>&1"))
         usleep(10000);
     snprintf(words, sizeof(words), "ip link set e1 mtu %d up", mtu);
-    if (system(words) || system("ip addr add 10.77.0.2/24 dev e1"))
+    if (system(words) || system("ip addr add 10.77.0.2/24 dev e1") ||
+            system("ip addr add fd77::2/64 dev e1 nodad"))
         _exit(1);
-    inet_pton(AF_INET, "10.77.0.2", &a.sin_addr);
-    fd = socket(AF_INET, SOCK_STREAM, 0);
+    fd = socket(AF_INET6, SOCK_STREAM, 0);
     if (bind(fd, (const struct sockaddr *)&a, sizeof(a)) || listen(fd, 4) ||
             write(ready, "l", 1) != 1)
         _exit(1);
@@ -318,6 +318,7 @@ static inline void plant_cable(int here_mtu, int there_mtu)
             (int)planted_peer);
     ip(words);
     ip("addr add 10.77.0.1/24 dev e0");
+    ip("addr add fd77::1/64 dev e0 nodad");
     ip("link set e0 up");
     cr_assert(eq(int, (int)read(ready[0], &byte, 1), 1));
     close(ready[0]);
@@ -325,27 +326,44 @@ static inline void plant_cable(int here_mtu, int there_mtu)
         usleep(10000); /* an interface that was just set up runs a moment later */
 }
 
-/* A job whose epoch has this node and the other one, which have a connection. */
-static inline void plant_peers(const char *job)
+/* As engines pack it: family, port, number. */
+static inline void plant_address(struct hth_member *m, int family, uint16_t port, const char *text)
 {
-    static const unsigned char self[] = { 1, 4, 0x14, 0x1e, 10, 77, 0, 1 };
-    static const unsigned char peer[] = { 1, 4, 0x15, 0x1e, 10, 77, 0, 2 };
-    struct hth_member member[2] = { { .node = "n0", .store = 1, .addr_len = sizeof(self) },
-        { .node = "n1", .store = 2, .addr_len = sizeof(peer) } };
+    m->addr[0] = 1;
+    m->addr[1] = family == AF_INET6 ? 6 : 4;
+    memcpy(m->addr + 2, &port, 2);
+    inet_pton(family, text, m->addr + 4);
+    m->addr_len = family == AF_INET6 ? 20 : 8;
+}
+
+static inline int plant_connection(int family)
+{
+    struct sockaddr_in four = { .sin_family = AF_INET, .sin_port = htons(7701) };
+    struct sockaddr_in6 a = { .sin6_family = AF_INET6, .sin6_port = htons(7701) };
+    int fd = socket(family, SOCK_STREAM, 0);
+
+    inet_pton(AF_INET, "10.77.0.2", &four.sin_addr);
+    inet_pton(AF_INET6, "fd77::2", &a.sin6_addr);
+    return family == AF_INET6 ? connect(fd, (const struct sockaddr *)&a, sizeof(a))
+                              : connect(fd, (const struct sockaddr *)&four, sizeof(four));
+}
+
+/* A job whose epoch has this node and the other one, which have a connection. */
+static inline void plant_peers(const char *job, int family)
+{
+    struct hth_member member[2] = { { .node = "n0", .store = 1 }, { .node = "n1", .store = 2 } };
     uint32_t node[2] = { 0, 1 };
     struct hth_epoch e = {
         .epoch = 7, .nonce = 1, .world = 2, .nodes = 2, .rank_node = node, .member = member
     };
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(7701) };
-    unsigned char *bytes = malloc(hth_epoch_bytes(&e));
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    unsigned char *bytes;
     char path[200];
     FILE *f;
 
-    memcpy(member[0].addr, self, sizeof(self));
-    memcpy(member[1].addr, peer, sizeof(peer));
-    inet_pton(AF_INET, "10.77.0.2", &a.sin_addr);
-    for (int i = 0; connect(fd, (const struct sockaddr *)&a, sizeof(a)); i++) {
+    plant_address(&member[0], family, 7700, family == AF_INET6 ? "fd77::1" : "10.77.0.1");
+    plant_address(&member[1], family, 7701, family == AF_INET6 ? "fd77::2" : "10.77.0.2");
+    bytes = malloc(hth_epoch_bytes(&e));
+    for (int i = 0; plant_connection(family); i++) {
         cr_assert(lt(int, i, 500), "%s", strerror(errno));
         usleep(10000);
     }

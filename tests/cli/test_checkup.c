@@ -284,9 +284,19 @@ Test(checkup, an_mtu_that_differs_between_two_nodes)
     plant_root(64 * MIB, GOOD);
     plant_network(1);
     plant_cable(9000, 1400);
-    plant_peers("train");
-    only("at risk", "mtu", "packets to node n1 (10.77.0.2:7701) have at most 1400 bytes, and e0",
+    plant_peers("train", AF_INET);
+    only("at risk", "mtu", "packets to node n1 (10.77.0.2) have at most 1400 bytes, and e0",
             "ping -M do -s 8972 -c 1 10.77.0.2");
+}
+
+Test(checkup, an_mtu_that_differs_over_ipv6)
+{
+    plant_root(64 * MIB, GOOD);
+    plant_network(1);
+    plant_cable(9000, 1400);
+    plant_peers("train", AF_INET6);
+    only("at risk", "mtu", "packets to node n1 (fd77::2) have at most 1400 bytes, and e0",
+            "ping -M do -s 8952 -c 1 fd77::2");
 }
 
 Test(checkup, the_same_mtu_on_two_nodes_is_no_finding)
@@ -294,7 +304,7 @@ Test(checkup, the_same_mtu_on_two_nodes_is_no_finding)
     plant_root(64 * MIB, GOOD);
     plant_network(1);
     plant_cable(9000, 9000);
-    plant_peers("train");
+    plant_peers("train", AF_INET);
     nothing_is_found();
     is_found("ok", "mtu", "packets to 1 peers", NULL);
 }
