@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define AHEAD_MAX    (UINT64_C(64) << 20)  /* of one object */
@@ -234,12 +235,27 @@ static int window_take_ahead(
     return fd < 0 ? HEARTH_ENOENT : window_take(c, s, fd, from, &answer, NULL);
 }
 
+/* Another program may have cut its file: bytes behind the end have no page, and to read them would
+ * end this process. */
+static int source_reaches(const struct hth_source *s, uint64_t end, struct hearth_error *err)
+{
+    struct stat st;
+
+    if (fstat(s->shared->fd, &st) || (uint64_t)st.st_size >= s->data_at + end)
+        return HEARTH_OK;
+    return hth_fail(err, HEARTH_ELOST, 0,
+            "object '%s': the file is shorter than it was when it was recovered: recover again",
+            s->object->name);
+}
+
 int hth_source_at(struct hearth_checkpoint *c, struct hth_source *s, uint64_t off, uint64_t len,
         const unsigned char **out, struct hearth_error *err)
 {
     uint64_t wide_off = off, wide_len = len;
     int rc;
 
+    if (s->theirs && (rc = source_reaches(s, off + len, err)))
+        return rc;
     if (s->local) {
         s->unsure = s->theirs;
         c->unsure |= s->theirs;

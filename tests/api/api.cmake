@@ -29,7 +29,7 @@ hearth_case(api.pages unit COMMAND ${CMAKE_CURRENT_LIST_DIR}/pages.sh $<TARGET_F
 
 # Saves and loads of GPU memory, over the driver of the tests.
 set(gpu_units gpu gpu_wrong gpu_pace gpu_sizes gpu_example gpu_load gpu_load_order gpu_load_pins
-  gpu_load_wrong gpu_load_large gpu_cost)
+  gpu_load_wrong gpu_load_large gpu_cost gpu_foreign)
 foreach(unit ${gpu_units})
   target_link_libraries(test_api_${unit} PRIVATE fakegpu)
 endforeach()

@@ -248,6 +248,21 @@ Test(foreign_pool, a_buffer_that_is_written_again_under_its_readers_is_an_error_
     end();
 }
 
+/* A smaller save in the same buffer, which is cut when it is closed. */
+Test(foreign_pool, a_buffer_that_is_cut_under_its_readers_is_an_error_by_name)
+{
+    struct hearth_item item = { .struct_size = sizeof(item) };
+
+    start();
+    put_in_pool(12);
+    recover_step(12);
+    for (size_t i = 0; item.kind != 10 || !item.ndim; i++)
+        must(hearth_item_at(one[0].c, 0, i, &item, NULL));
+    sh("truncate -s 100 %s/job/step-12_ckpt/%s", one[0].root, item.object);
+    all_calls_fail(&item);
+    end();
+}
+
 /* A writer that has a buffer mapped changes neither its length nor its times. */
 Test(foreign_pool, a_view_is_what_it_was_whatever_is_written_later)
 {
