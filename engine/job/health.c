@@ -220,7 +220,9 @@ static void health_of_objects(const struct hth_node *n, struct health *h)
 {
     struct hth_gone gone;
 
-    if (hth_commit_gone(n->commit, &gone))
+    /* where no node is lost the object lies with a node that is not asked yet */
+    if (h->raised >> HEALTH_node_lost & 1 && hth_commit_gone(n->commit, &gone) &&
+            gone.since_ms > n->ctx.opts.save_ms)
         health_raise(h, HEALTH_object_lost,
                 "Of step %" PRIu64
                 ", which is kept, this node has to hold the object of rank %" PRIu32
@@ -234,7 +236,7 @@ struct health_newest health_newest(const struct hth_node *n)
         [HTH_KEPT_DEGRADED] = "degraded",
         [HTH_KEPT_PROTECTED] = "protected" };
     struct health_newest out = { .every_ms = history_interval_ms(n->history) };
-    uint64_t now_ms = hth_now_ms(&n->ctx.clock), ended_ms;
+    uint64_t now_ms = hth_now_ms(&n->ctx.clock), begun_ms, ended_ms;
 
     if (!n->ctx.keep.saves)
         return out;
@@ -242,8 +244,12 @@ struct health_newest health_newest(const struct hth_node *n)
     out.step = n->ctx.keep.save[0].step;
     out.state = words[n->ctx.epoch ? hth_commit_kept(n->commit, 0) : HTH_KEPT_UNSURE];
     out.age_ms = 1000 * hth_commit_kept_s(n->commit, 0);
-    if (history_protected_ms(n->history, n->ctx.keep.save[0], &ended_ms))
-        out.age_ms = now_ms > ended_ms ? now_ms - ended_ms : 0;
+    if (!history_protected_ms(n->history, n->ctx.keep.save[0], &begun_ms, &ended_ms))
+        return out;
+    if (out.age_ms < now_ms - ended_ms)
+        out.age_ms = now_ms - ended_ms;
+    if (out.age_ms > now_ms - begun_ms)
+        out.age_ms = now_ms - begun_ms;
     return out;
 }
 

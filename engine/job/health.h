@@ -18,8 +18,9 @@
  *   epoch_failed       this node, or another one, cannot take part in the epoch, or this engine
  *                      ends; with the sentence that the ranks receive
  *   coordinator_silent see above. Not: whether the coordinator is lost or only this node is cut off
- *   object_lost        this node should fetch an object of a kept save, and each node that may have
- *                      it was asked, and has it not. Not: what a node that is lost still has
+ *   object_lost        nodes are lost, and for longer than save_ms this node asked in vain for an
+ *                      object of a kept save that it has to hold: each node that may have it, and
+ *                      others, answered that they have it not. Not: what a lost node still has
  *   not_running        this engine has joined no epoch, or the recovery of its epoch has not ended:
  *                      no save can be protected before it has
  *   node_lost          the newest map calls members lost
@@ -93,8 +94,9 @@ struct health_newest {
     int is; /* 0: none */
     uint64_t step;
     const char *state; /* as in `kept` of STATUS */
-    uint64_t age_ms;   /* of a save that this engine saw protected, by the clock that never goes
-                         * back; else by the wall clocks of this node and of the coordinator */
+    /* by the wall clocks of the coordinator and of this node, but no less than since its end was
+     * known here, and no more than since its begin, if both were under this engine */
+    uint64_t age_ms;
     uint64_t every_ms; /* between the last protected saves, the median; 0: not known */
 };
 struct health_newest health_newest(const struct hth_node *n);

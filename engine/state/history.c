@@ -300,14 +300,18 @@ static int history_saw(const struct history_save *s, uint64_t *out_ms)
            s->at_ms[HTH_MOMENT_BEGUN] != HISTORY_NOT;
 }
 
-int history_protected_ms(const struct history *h, struct hth_save_id save, uint64_t *out_ms)
+int history_protected_ms(
+        const struct history *h, struct hth_save_id save, uint64_t *out_begun_ms, uint64_t *out_ms)
 {
     const struct history_save *s;
+    uint32_t i = 0;
 
-    for (uint32_t i = 0; (s = history_save_at(h, i)); i++)
-        if (hth_save_cmp(s->id, save) == 0)
-            return history_saw(s, out_ms);
-    return 0;
+    while ((s = history_save_at(h, i)) && hth_save_cmp(s->id, save) != 0)
+        i++;
+    if (!s || !history_saw(s, out_ms))
+        return 0;
+    *out_begun_ms = s->first_ms + s->at_ms[HTH_MOMENT_BEGUN];
+    return 1;
 }
 
 static int history_ms_cmp(const void *a, const void *b)

@@ -110,8 +110,10 @@ uint32_t history_between(const struct history_save *s, enum hth_moment from, enu
 /* The kind of report whose last node was latest behind the median; HISTORY_REPORTS: none was. */
 uint32_t history_slowest(const struct history_save *s, uint32_t *out_lag_ms);
 
-/* 1: a rank of this node has begun the save under this engine, and it was PROTECTED, at *out_ms. */
-int history_protected_ms(const struct history *h, struct hth_save_id save, uint64_t *out_ms);
+/* 1: the save was PROTECTED, between a rank's begin and the word of it here, both under this
+ * engine. */
+int history_protected_ms(
+        const struct history *h, struct hth_save_id save, uint64_t *out_begun_ms, uint64_t *out_ms);
 /* From one such save of an epoch to the next: the median of the last ones. 0: there are none. */
 #define HISTORY_INTERVALS 15u
 uint64_t history_interval_ms(const struct history *h);

@@ -39,7 +39,8 @@ enum hth_member_state hth_commit_member(
         return HTH_MEMBER_OK;
     if (sure && c->ctx->lost[node])
         return HTH_MEMBER_LOST;
-    if (a && (a->disconnected || a->in_map || a->stalls > 1)) {
+    /* a node that is not needed is not dialled again */
+    if (a && (a->in_map || (a->send_ms != HTH_NEVER && !a->retract))) {
         *out_since_ms = known_for_ms(now_ms, a->since_ms);
         return sure && a->in_map ? HTH_MEMBER_UNREACHABLE : HTH_MEMBER_SILENT;
     }

@@ -193,14 +193,15 @@ Test(history, the_interval_is_the_median_of_distances_between_protected_saves)
 
 Test(history, when_a_save_was_protected_is_known_if_it_was_seen_from_its_begin)
 {
-    uint64_t ms;
+    uint64_t ms, begun_ms;
 
     saves_at(1, 10, 100, 0);
     (void)ends(2, 0, "", 200);
     saves_at(3, 210, 300, HEARTH_EFAILED);
-    cr_assert(eq(int, history_protected_ms(h, save_of(1), &ms), 1));
+    cr_assert(eq(int, history_protected_ms(h, save_of(1), &begun_ms, &ms), 1));
+    cr_expect(eq(u64, begun_ms, 10));
     cr_expect(eq(u64, ms, 100));
-    cr_expect(zero(int, history_protected_ms(h, save_of(2), &ms)));
-    cr_expect(zero(int, history_protected_ms(h, save_of(3), &ms)));
-    cr_expect(zero(int, history_protected_ms(h, save_of(4), &ms)));
+    cr_expect(zero(int, history_protected_ms(h, save_of(2), &begun_ms, &ms)));
+    cr_expect(zero(int, history_protected_ms(h, save_of(3), &begun_ms, &ms)));
+    cr_expect(zero(int, history_protected_ms(h, save_of(4), &begun_ms, &ms)));
 }
