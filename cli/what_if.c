@@ -72,10 +72,11 @@ static int what_pages(
 static void what_coordinator(struct what_if *w)
 {
     struct losses theirs = { 0 };
+    struct hearth_error err; /* it is not asked twice: what this node knows is shown */
 
     if ((w->l.settled && w->l.current) || what_is_coordinator(w))
         return;
-    if (what_pages(w, 1, &theirs, NULL) || !theirs.current) {
+    if (what_pages(w, 1, &theirs, &err) || !theirs.current) {
         losses_free(&theirs);
         return;
     }

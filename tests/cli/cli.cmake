@@ -44,6 +44,11 @@ target_link_libraries(planned_job PRIVATE hearth hearth_build)
 add_dependencies(planned_job hearthd hearth_cli)
 hearth_case(cli.planned unit TIMEOUT 300
   COMMAND ${CMAKE_CURRENT_LIST_DIR}/plan.py ${PROJECT_BINARY_DIR})
+
 # Debian's Prometheus watches a job, faults are planted in it, and alerts fire.
 hearth_case(cli.monitoring unit TIMEOUT 300
   COMMAND ${CMAKE_CURRENT_LIST_DIR}/monitoring.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+
+# `hearth what-if` of a node whose coordinator answers, and stands still.
+hearth_case(cli.what_if_stopped unit TIMEOUT 200
+  COMMAND ${CMAKE_CURRENT_LIST_DIR}/what_if.py ${PROJECT_BINARY_DIR})
