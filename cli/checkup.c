@@ -196,8 +196,7 @@ static enum status doctor_node(const struct args *a)
     if (c->root)
         checkup_look_at_root(c);
     if (c->job && c->root_fd >= 0 && !c->patients) {
-        hth_fail(&c->root_err, HEARTH_ENOENT, 0, "there is no job '%.64s' in %.300s", c->job,
-                c->root);
+        job_unknown(c->root, c->job, &c->root_err);
         status = complain(&c->root_err);
         checkup_fini(c);
         return status;

@@ -186,6 +186,8 @@ enum status doctor_pairs(const struct args *a)
     if (!a->root || !a->count)
         return complain_usage("doctor --pairs: name a job, and its root by --root or HEARTH_ROOT");
     rc = job_open(a->root, a->value[0], &job, &err);
+    if (rc == HEARTH_ENOENT)
+        job_unknown(a->root, a->value[0], &err);
     rc = rc ? rc : pairs_ask(&p, job, &err);
     if (rc)
         status = complain(&err);
