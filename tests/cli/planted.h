@@ -85,12 +85,18 @@ static void plant_leave_group(void)
 
 static void plant_stop(void)
 {
+    char key[128];
+
     plant_end_process(planted_engine);
     plant_end_process(planted_peer);
     plant_leave_group();
     if (planted_node[0])
         made_up_end(planted_node);
     json_decref(report);
+    if (!strncmp(root, "/tmp/", 5))
+        rmdir(root);
+    snprintf(key, sizeof(key), "%s.key", out_path);
+    unlink(key);
     unlink(out_path);
     unlink(err_path);
     free(out);
