@@ -118,6 +118,22 @@ Test(where, an_engine_that_does_not_hear_its_coordinator_knows_nothing)
     world_silence(&w, w.member[0], 0);
 }
 
+/* Which is what a node asks for while the map is not settled. */
+Test(where, a_member_hands_out_what_the_coordinator_knows)
+{
+    struct hth_local_elsewhere m = { .node = HTH_NODE_NONE, .type = HTH_LOCAL_PLACES };
+
+    world_silence(&w, w.member[2], 1);
+    until("lost", 1);
+    json_decref(page);
+    page = NULL;
+    ask(&m, sizeof(m), HTH_LOCAL_ELSEWHERE, HTH_LOCAL_BYTES);
+    cr_assert(zero(int, strcmp(json_string_value(json_object_get(page, "node")), "m0")));
+    cr_expect(ne(chr, has(0), 'n'));
+    cr_expect(ne(chr, has(1), 'n'));
+    world_silence(&w, w.member[2], 0);
+}
+
 Test(where, a_page_begins_behind_what_is_skipped)
 {
     ask_places(0, 2);
