@@ -386,3 +386,28 @@ Test(gpu_load_wrong, a_buffer_that_a_copy_uses_is_not_taken_for_a_load)
     }
     hearth_checkpoint_close(ckpt);
 }
+
+/* Of nothing, nothing is asked: neither whose memory it is, nor is a copy made. */
+Test(gpu_load_wrong, tensors_of_no_elements_are_loaded_beside_others)
+{
+    static const int64_t none[] = { 0, 7 };
+    struct hearth_piece p[2] = { rank_piece("none", was, 2, none), rank_piece("x", was, 1, all) };
+    struct hearth_checkpoint *ckpt;
+
+    rank_fill(was, N, 5);
+    rank_save(r.h, 1, p, 2, NULL, 0);
+    at[0] = device_new(0, sizeof(was));
+    for (int i = 0; i < 2; i++) {
+        ckpt = rank_recover(r.h, 1);
+        p[0] = rank_piece("none", i ? NULL : (void *)8, 2, none);
+        p[0].memory = HEARTH_CUDA;
+        p[1] = target("x", at[0]);
+        fakegpu_calls_reset();
+        must(hearth_load(ckpt, p, 1, 0, NULL, &err), err);
+        cr_expect(zero(u64, fakegpu_calls(NULL)));
+        fakegpu_poke(at[0], pattern, sizeof(was));
+        must(hearth_load(ckpt, p, 2, 0, NULL, &err), err);
+        holds(at[0], was);
+        hearth_checkpoint_close(ckpt);
+    }
+}
