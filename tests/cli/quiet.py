@@ -7,12 +7,16 @@ Two ranks on two nodes, which are folders here, save 20 steps. From the first sa
 both engines have at info and above one line a save, `save`, and nothing else. Each line is one JSON
 object with job and node. Then the level is changed to info: the log has no line at debug.
 Both engines append to one file besides. While that cannot be opened, lines are counted, the check
-log_lost is raised, and the first line after that has their number."""
+log_lost is raised, and the first line after that has their number. An engine whose directory is
+removed leaves the reason in the system log."""
 import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 from job import run_job
 
@@ -110,12 +114,36 @@ def check_lost(work):
     return bad
 
 
+def check_removed(work):
+    """The job's directory is removed under its engine: the system log has the reason."""
+    root, said = f"{work}/removed", []
+    os.mkdir(root, 0o700)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as system:
+        system.bind(f"{work}/system")
+        system.settimeout(20)
+        engine = subprocess.Popen([f"{work}/bin/hearthd", "--root", root, "--any-root", "--job",
+                                   "gone", "--node", "n9", "--transport", "tcp",
+                                   f"--log=file,syslog:{work}/system"], stderr=subprocess.DEVNULL)
+        while not os.path.exists(f"{root}/gone/.hearth/sock"):
+            time.sleep(0.02)
+        shutil.rmtree(f"{root}/gone")
+        while not said or "engine-ends" not in said[-1]:
+            said.append(system.recv(4096).decode())
+        engine.wait(20)
+    want = f"<27>hearthd[{engine.pid}]: job gone node n9: directory-removed the directory of job "
+    if not any(one.startswith(want) for one in said):
+        print(f"the system log has not why the engine ended: {said}")
+        return 1
+    return 0
+
+
 def main(_, build):
     with tempfile.TemporaryDirectory() as work:
         os.symlink(f"{build}/bin", f"{work}/bin")
+        bad = check_removed(work)
         with run_job(build, work, SAVES, HEARTH_LOG_FORMAT="json",
                      HEARTH_ENGINE_LOG=f"file,{work}/all.log"):
-            return check_saves(work, 0) | check_saves(work, 1) | check_level(work) | \
+            return bad | check_saves(work, 0) | check_saves(work, 1) | check_level(work) | \
                 check_lost(work)
 
 
