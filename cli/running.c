@@ -9,13 +9,16 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-/* An engine removes its socket when it ends in order. */
-static int running_left_socket(int job)
+/* An engine removes its socket when it ends in order. *out_others: it is another user's. */
+static int running_left_socket(int job, int *out_others)
 {
     int fd = hth_open_below(job, HTH_RECORDS_DIR "/sock", O_PATH, 0);
+    struct stat st;
 
+    *out_others = fd >= 0 && geteuid() != 0 && !fstat(fd, &st) && st.st_uid != geteuid();
     if (fd >= 0)
         close(fd);
     return fd >= 0;
@@ -26,6 +29,7 @@ static void running_ask(struct running *r, const char *root)
     struct hth_lock_holder engine = { 0 };
     char holder[HTH_LOCK_HOLDER_TEXT];
     char *text = engine_status(r->fd);
+    int left;
 
     r->status = text ? json_loads(text, 0, NULL) : NULL;
     free(text);
@@ -35,12 +39,15 @@ static void running_ask(struct running *r, const char *root)
     r->status = NULL;
     if (hth_store_locked(root, r->name, &engine, NULL))
         engine.held = 0;
-    if (engine.held)
+    left = running_left_socket(r->fd, &r->is_others);
+    if (r->is_others)
         snprintf(r->why, sizeof(r->why),
-                "The engine, %s, has the job and does not answer within 2 s: it stands still, or "
-                "this user may not ask it",
+                "The job is another user's: its engine answers to that user and to root alone");
+    else if (engine.held)
+        snprintf(r->why, sizeof(r->why),
+                "The engine, %s, has the job and does not answer within 2 s: it stands still",
                 hth_lock_holder_text(&engine, holder));
-    else if (running_left_socket(r->fd))
+    else if (left)
         snprintf(r->why, sizeof(r->why),
                 "No engine runs, and the last one did not end in order: a rank that still runs "
                 "starts the next one; the saves stay");

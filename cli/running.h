@@ -13,6 +13,7 @@ struct running {
     json_t *status; /* the engine's answer to STATUS; NULL: there is none */
     char why[300];  /* NULL: the job should have an engine that answers, in a sentence; "": none
                      * runs, and the last one ended in order */
+    int is_others;  /* 1: the engine is another user's, and answers to that user and to root */
 };
 
 /* The job, and its engine's status if one answers. Errors: HEARTH_ENOENT: there is no such job;

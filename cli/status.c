@@ -100,6 +100,10 @@ static int look_at(const struct args *a, const char *name, struct look *l, struc
     if (l->job.status) {
         look_at_health(l);
         look_at_members(l);
+    } else if (l->job.is_others) {
+        l->state = STATE_UNKNOWN;
+        l->checks =
+                json_pack("[{s:s, s:i, s:s}]", "name", "not_known", "level", 1, "text", l->job.why);
     } else if (l->job.why[0]) {
         l->checks = json_pack(
                 "[{s:s, s:i, s:s}]", "name", "engine_gone", "level", 2, "text", l->job.why);

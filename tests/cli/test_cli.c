@@ -530,39 +530,6 @@ Test(cli, rm_takes_nothing_but_saves_and_follows_no_link)
     cr_assert(zero(int, stat(inside, &st)), "the link was followed");
 }
 
-/* The command as a user who may not read everything: root may. */
-static int hearth_as_user(const char *const *args)
-{
-    pid_t pid;
-    int status;
-
-    if (geteuid() != 0)
-        return hearth_args(args);
-    pid = fork();
-    if (!pid) {
-        char program[512];
-        char *argv[ARGS] = { program };
-
-        snprintf(program, sizeof(program), "%s/hearth", getenv("HEARTH_TEST_BIN"));
-        for (int n = 1; args[n - 1] && n < ARGS - 1; n++)
-            argv[n] = (char *)(uintptr_t)args[n - 1];
-        if (dup2(open(out_path, O_WRONLY | O_CREAT | O_TRUNC, 0600), 1) < 0 ||
-                dup2(open(err_path, O_WRONLY | O_CREAT | O_TRUNC, 0600), 2) < 0 ||
-                setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
-            _exit(126);
-        execv(program, argv);
-        _exit(127);
-    }
-    cr_assert(eq(int, waitpid(pid, &status, 0), pid));
-    if (WEXITSTATUS(status) >= 126)
-        cr_skip_test("another user may not run what was built");
-    out_len = slurp(out_path, out, OUT_MAX);
-    slurp(err_path, err_text, sizeof(err_text));
-    return WEXITSTATUS(status);
-}
-
-#define hearth_user(...) hearth_as_user((const char *const[]){ __VA_ARGS__, NULL })
-
 Test(cli, what_cannot_be_read_is_named_and_is_no_success)
 {
     struct hth_store *s = make_store();

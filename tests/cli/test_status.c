@@ -155,6 +155,20 @@ Test(status, an_engine_that_does_not_answer_is_broken)
     close(fd);
 }
 
+/* That it does not answer this user says nothing about the job. */
+Test(status, an_engine_of_another_user_is_not_called_broken)
+{
+    pid_t pid = answer(NULL, NULL);
+
+    if (geteuid() != 0)
+        cr_skip_test("there is no other user");
+    cr_assert(zero(
+            int, chmod(root, 0755) | chmod(in_job(""), 0755) | chmod(in_job(".hearth"), 0755)));
+    cr_expect(eq(int, hearth_user("status", "--root", root, JOB), 1), "%s%s", out, err_text);
+    cr_expect(eq(int, has(out, JOB ": not known") && has(out, "another user's"), 1), "%s", out);
+    answering_end(pid);
+}
+
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
 Test(status, nodes_are_listed_the_worst_first_with_what_they_answer)
