@@ -516,10 +516,10 @@ Test(checkup, pairs_of_a_job_without_an_engine_are_status_3)
     plant_root(64 * MIB, GOOD);
     must(hth_store_close_made(make_store()));
     cr_assert(eq(int, hearth("doctor", "--root", root, "--pairs", "train"), 3), "%s", err_text);
-    cr_assert(eq(int, hearth("doctor", "--root", root, "--pairs", "trian"), 3), "%s", err_text);
-    cr_assert(eq(int, has(err_text, "there is no job 'trian' in /mnt; did you mean 'train'?"), 1),
+    cr_assert(eq(int, hearth("doctor", "--root", root, "--pairs", "trainn"), 3), "%s", err_text);
+    cr_assert(eq(int, has(err_text, "there is no job 'trainn' in /mnt; did you mean 'train'?"), 1),
             "%s", err_text);
-    cr_assert(eq(int, hearth("doctor", "--root", root, "trian"), 3), "%s", err_text);
+    cr_assert(eq(int, hearth("doctor", "--root", root, "trainn"), 3), "%s", err_text);
     cr_assert(eq(int, has(err_text, "did you mean 'train'?"), 1), "%s", err_text);
     cr_assert(eq(int, hearth("doctor", "--root", root, "--pairs"), 2), "%s", err_text);
 }
