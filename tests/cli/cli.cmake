@@ -24,6 +24,13 @@ hearth_case(cli.quiet unit TIMEOUT 300
 hearth_case(cli.night unit TIMEOUT 300
   COMMAND ${CMAKE_CURRENT_LIST_DIR}/night.py ${PROJECT_BINARY_DIR})
 
+# A night on call, as docs/operate/a-night.md tells it.
+add_executable(cli_a_night ${CMAKE_CURRENT_LIST_DIR}/a_night_job.c)
+target_link_libraries(cli_a_night PRIVATE hearth hearth_build)
+add_dependencies(cli_a_night hearthd hearth_cli)
+hearth_case(cli.a_night unit TIMEOUT 300
+  COMMAND ${CMAKE_CURRENT_LIST_DIR}/a_night.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+
 # Ranks that save GPU memory, over the driver of the tests.
 target_link_libraries(test_cli_pinned PRIVATE fakegpu)
 add_dependencies(test_cli_pinned hearthd hearth_cli)
