@@ -167,7 +167,7 @@ static enum status events_job(
     rc = job_open(a->root, a->value[0], &job, &err);
     rc = rc ? rc : job_check(job, a->value[0], &err);
     if (rc == HEARTH_ENOENT)
-        hth_fail(&err, rc, 0, "there is no job '%.64s' in %.300s", a->value[0], a->root);
+        job_unknown(a->root, a->value[0], &err);
     status = rc ? complain(&err) : show(a, job);
     if (job >= 0)
         close(job);

@@ -89,7 +89,7 @@ struct args {
     const char *rule;
     uint64_t rule_kinds; /* the faults that it is noticed with */
     uint32_t with;       /* the node whose engine dies with each other one: 0, the coordinator's */
-    int twice, back, two, shrink, one, strong, some, large;
+    int twice, back, two, shrink, one, strong, some, large, asks;
 };
 
 static int usage(const char *what)
@@ -97,7 +97,7 @@ static int usage(const char *what)
     fprintf(stderr,
             "sim: %s\nusage: sim --seeds N [--first S] [--nodes MOST] [--faults LIST] [--break RULE] [--shrink]\n"
             "           [--trace] [--twice] [--copies C] [--keep K] [--ranks R] [--count FAULTS] [--strong] [--some]\n"
-            "           [--large] [--jobs N]\n"
+            "           [--asks] [--large] [--jobs N]\n"
             "       sim --world seed=S,nodes=N,... [--break RULE] [--shrink] [--trace]\n"
             "       sim --back NODES [--two [--with NODE]] [--degree D] [--copies C] [--ranks R]\n"
             "rules:",
@@ -159,6 +159,7 @@ static int take_option(struct args *a, int option)
         ['2'] = &a->twice,
         ['i'] = &a->strong,
         ['o'] = &a->some,
+        ['q'] = &a->asks,
         ['l'] = &a->large,
         ['T'] = &a->two,
         ['B'] = &a->back,
@@ -193,7 +194,7 @@ static int parse(int argc, char **argv, struct args *a)
         { "back", 1, NULL, 'B' }, { "two", 0, NULL, 'T' }, { "shrink", 0, NULL, 'h' },
         { "degree", 1, NULL, 'd' }, { "with", 1, NULL, 'w' }, { "world", 1, NULL, 'W' },
         { "jobs", 1, NULL, 'j' }, { "strong", 0, NULL, 'i' }, { "some", 0, NULL, 'o' },
-        { "large", 0, NULL, 'l' }, { NULL, 0, NULL, 0 } };
+        { "asks", 0, NULL, 'q' }, { "large", 0, NULL, 'l' }, { NULL, 0, NULL, 0 } };
     int c, rc = 0;
 
     while (!rc && (c = getopt_long(argc, argv, "", options, NULL)) != -1)
@@ -202,6 +203,7 @@ static int parse(int argc, char **argv, struct args *a)
         return rc;
     a->world.strong = (uint32_t)a->strong;
     a->world.some |= (uint32_t)a->some;
+    a->world.asks |= (uint32_t)a->asks;
     a->world.large = (uint32_t)a->large;
     if (a->back)
         be_plain(&a->world);
@@ -240,6 +242,8 @@ static void say_broken(const struct args *a, const struct world_opts *o, const c
             printf(" --strong");
         if (a->some)
             printf(" --some");
+        if (a->asks)
+            printf(" --asks");
         if (a->large)
             printf(" --large");
         printf(" --count %u%s%s --trace\n", a->world.faults, a->rule ? " --break " : "",

@@ -244,6 +244,7 @@ static uint64_t next_due(struct world *w)
     due = least(due, faults_due_ms(w));
     due = least(due, ill_due_ms(w));
     due = least(due, reads_due_ms(w));
+    due = least(due, asks_due_ms(w));
     due = least(due, w->back.next_ms);
     return due > w->now_ms ? due : w->now_ms + 1;
 }
@@ -269,6 +270,7 @@ static void turn(struct world *w)
     faults_act(w);
     ill_act(w);
     reads_act(w);
+    asks_act(w);
     returns_act(w);
     if (!w->quiet && !w->calm && w->now_ms >= w->opts.run_ms + w->hours_ms)
         become_quiet(w);
@@ -367,6 +369,7 @@ static void tables_open(struct world *w)
     w->stale = calloc(per_node, sizeof(*w->stale));
     w->told = heard_open();
     w->notes = past_open();
+    asks_open(w);
     w->reads = reads_open();
     w->wake = wake_open(w->machines + w->ranks_max + per_node);
     if (!w->machine || !w->member || !w->rank || !w->stale)

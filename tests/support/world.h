@@ -110,6 +110,7 @@ struct world_opts {
     uint32_t strong;    /* integrity = strong */
     uint32_t large;     /* drawn: few ranks, whose objects have several chunks */
     uint32_t some;      /* 1: some steps are saved by some of the ranks, alone or before all are */
+    uint32_t asks;      /* 1: a client asks engines about each other */
     uint32_t bad_after; /* jobs, for marking by count; 0: off */
     uint32_t racks;     /* machines stand in so many failure domains; 0: none is named */
     uint32_t pods;      /* 1: machines here are pods, and racks are their machines */
@@ -239,6 +240,12 @@ struct world {
     struct world_heard *told;  /* heads that coordinators have sent */
     struct world_past *notes;  /* what happened to saves */
     struct world_reads *reads; /* readers, and what they may find */
+    struct {                   /* of a client that asks about nodes; world_ask.c */
+        uint64_t dice, due_ms, request, until_ms, stood_ms, answers;
+        uint32_t machine, ends; /* its engine is the one after so many */
+        int waits;
+        char name[HTH_NAME_MAX + 1]; /* of the node that is asked about; "": none has to be named */
+    } ask;
     struct world_ill ill[WORLD_ILLS];
     enum world_kind trick; /* what trick_rank does when it begins its next save; 0: nothing */
     uint32_t trick_rank, trick_dice;

@@ -402,6 +402,7 @@ static void engine_close(struct world *w, struct machine *x)
     }
     x->stopping = 0;
     x->node = NULL;
+    x->ends++;
     w->dies -= x->dying;
     x->dying = 0;
     machine_due(x, HTH_NEVER);

@@ -19,6 +19,7 @@ struct machine {
     uint32_t index;
     struct hth_store *store; /* NULL: lost, and not replaced by a fresh one yet */
     struct hth_node *node;   /* NULL: no engine */
+    uint32_t ends;           /* of its engines, so far */
     uint64_t due_ms;
     uint64_t seed;                 /* of its random numbers */
     uint32_t uses;                 /* times it was made fresh */
@@ -289,6 +290,11 @@ void past_lost(const struct world *w);       /* beyond redundancy: earlier decis
 void past_decided(struct machine *x, const struct hth_save_id *keep, uint32_t saves);
 void past_heard(const struct rank_state *r, const struct hth_local_event *e); /* of r->save */
 void past_judge(struct machine *x); /* all that its engine remembers */
+
+/* world_ask.c */
+void asks_open(struct world *w);
+void asks_act(struct world *w);
+uint64_t asks_due_ms(const struct world *w); /* HTH_NEVER: never */
 
 /* world_options.c */
 void options_open(struct world *w);

@@ -224,13 +224,40 @@ static void past_judge_save(const struct machine *x, const struct history_save *
     past_judge_time(x, s);
 }
 
+/* Reports are of nodes that have to send them, and a recovery that has failed has its reason. */
+static void past_judge_recovery(const struct machine *x, const struct history_recovery *r)
+{
+    const struct history_reports *reports[] = { &r->inventory, &r->vote };
+    int wrong = 0;
+
+    for (int i = 0; i < 2; i++)
+        wrong |= (reports[i]->due && reports[i]->count > reports[i]->due) ||
+                 (reports[i]->median_ms != HISTORY_NOT &&
+                         reports[i]->median_ms > reports[i]->last.ms) ||
+                 reports[i]->before.ms > reports[i]->last.ms ||
+                 (r->ms != HISTORY_NOT && reports[i]->last.ms > r->ms);
+    if (wrong)
+        world_broken(x->world,
+                "P8: the engine of machine %u remembers of a recovery reports that "
+                "cannot be",
+                x->index);
+    if (r->ms != HISTORY_NOT && r->code && !r->why[0])
+        world_broken(x->world,
+                "P8: the engine of machine %u remembers a failed recovery without "
+                "its reason",
+                x->index);
+}
+
 void past_judge(struct machine *x)
 {
+    const struct history_recovery *r;
     const struct history *h = x->node ? hth_node_history(x->node) : NULL;
     const struct history_save *s;
 
     for (uint32_t i = 0; h && (s = history_save_at(h, i)); i++)
         past_judge_save(x, s);
+    for (uint32_t i = 0; h && (r = history_recovery_at(h, i)); i++)
+        past_judge_recovery(x, r);
 }
 
 /* The engine remembers the end as it reports it. An engine that was started since may not know of
