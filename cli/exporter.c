@@ -20,7 +20,6 @@ enum status run_exporter(const struct args *a)
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <limits.h>
 #include <microhttpd.h>
 #include <netdb.h>
 #include <poll.h>
@@ -36,6 +35,7 @@ enum status run_exporter(const struct args *a)
 #define LISTEN      "127.0.0.1:9742"
 #define CONNECTIONS 16u
 #define IDLE_S      10u /* a connection that sends nothing is closed */
+#define LOOK_MS     1000
 
 /* ---- Requests -------------------------------------------------------------------------------- */
 
@@ -208,10 +208,12 @@ static int exporter_run(struct MHD_Daemon *d, int signals, struct hearth_error *
         { .fd = signals, .events = POLLIN } };
     MHD_UNSIGNED_LONG_LONG ms;
 
+    /* After CONNECTIONS were open, the library looks for those that wait to be accepted at its next
+     * run only, and no descriptor reports them: so it runs once a second at least. */
     while (p[0].fd >= 0 && signals >= 0) {
-        int timed = MHD_get_timeout(d, &ms) == MHD_YES;
+        int timed = MHD_get_timeout(d, &ms) == MHD_YES && ms < LOOK_MS;
 
-        if (poll(p, 2, !timed ? -1 : ms < INT_MAX ? (int)ms : INT_MAX) < 0 && errno != EINTR)
+        if (poll(p, 2, timed ? (int)ms : LOOK_MS) < 0 && errno != EINTR)
             break;
         if (p[1].revents)
             return HEARTH_OK;
