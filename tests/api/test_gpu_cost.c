@@ -17,7 +17,16 @@
 
 #define MIB   (INT64_C(1) << 20)
 #define SIZES 3u
-#define MOST  UINT64_C(120000) /* instructions that are counted */
+#define MOST  UINT64_C(200000) /* instructions that are counted */
+
+#define LOCKS 32u /* system calls for locks that other threads have; 1 GiB are 256 chunks */
+
+/* A sanitizer's own are many, and grow with what it follows. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define PLAIN 0
+#else
+#define PLAIN 1
+#endif
 
 static const int64_t sizes[SIZES] = { MIB, 64 * MIB, 1024 * MIB };
 
@@ -100,7 +109,6 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* The bound leaves room for locks that other threads have: a call of the system waits for them. */
 Test(gpu_cost, add_fence_and_commit_cost_the_same_for_1_mib_and_1_gib, .timeout = 60)
 {
     uint64_t step, driver[SIZES] = { 0 };
@@ -115,7 +123,7 @@ Test(gpu_cost, add_fence_and_commit_cost_the_same_for_1_mib_and_1_gib, .timeout 
         uint32_t size = i % SIZES;
         int rc = -1;
 
-        if (mode == STEPS_INSTRUCTIONS && size && size + 1 < SIZES)
+        if (mode == STEPS_INSTRUCTIONS && (!PLAIN || (size && size + 1 < SIZES)))
             continue; /* it takes a while */
         begin(step++, size);
         fakegpu_calls_reset();
@@ -134,11 +142,11 @@ Test(gpu_cost, add_fence_and_commit_cost_the_same_for_1_mib_and_1_gib, .timeout 
         fprintf(stderr, "this machine lets no process trace another one: not counted\n");
         return;
     }
-    cr_expect(gt(u64, cost[0].instructions, 1000));
+    cr_expect(!PLAIN || cost[0].instructions > 1000);
     cr_expect(lt(u64, cost[0].instructions, MOST));
     cr_expect(gt(u64, cost[0].calls, 1));
     for (unsigned i = 1; i < SIZES; i++) {
         cr_expect(le(u64, cost[i].instructions * 10, cost[0].instructions * 13));
-        cr_expect(le(u64, cost[i].calls * 10, cost[0].calls * 13));
+        cr_expect(le(u64, cost[i].calls, cost[0].calls + LOCKS));
     }
 }
