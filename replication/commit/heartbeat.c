@@ -74,6 +74,8 @@ int hth_commit_as_of(const struct hth_commit *c, uint64_t *out_ms)
     uint64_t now_ms = hth_now_ms(&c->ctx->clock), hops = 1;
 
     *out_ms = hth_is_coordinator(c->ctx) || !c->contact_ms ? 0 : now_ms - c->contact_ms;
+    if (hth_breaks(c->ctx, HTH_BREAK_VOUCH))
+        return 1;
     if (!c->ctx->epoch || c->silent_since_ms)
         return 0;
     if (hth_is_coordinator(c->ctx) || !c->ctx->opts.heartbeat_ms)

@@ -55,6 +55,7 @@ enum hth_break {
 #define HTH_BREAK_ALIVE  (UINT64_C(1) << 35) /* a tick that is late makes all peers alive */
 #define HTH_BREAK_STEPS  (UINT64_C(1) << 36) /* a save that a rank has passed waits for that rank */
 #define HTH_BREAK_EARLY  (UINT64_C(1) << 37) /* chunks that came early count without the table */
+#define HTH_BREAK_VOUCH  (UINT64_C(1) << 38) /* a member vouches for what it knows, however old */
 
 struct hth_ctx_opts {
     char job[HTH_NAME_MAX + 1];

@@ -78,6 +78,8 @@ static const struct {
     { "moved-for-ever", HTH_BREAK_HOME,
             WORLD_BIT(HOURS) | WORLD_BIT(SILENCE) | WORLD_BIT(STOP) | WORLD_BIT(FLAP) |
                     WORLD_BIT(GOON) },
+    { "silence-vouched", HTH_BREAK_VOUCH,
+            WORLD_BIT(STOP) | WORLD_BIT(SILENCE) | WORLD_BIT(CRASH) | WORLD_BIT(GOON) },
     { "stalled-not-told", HTH_BREAK_STALLED, WORLD_BIT(MTU) | WORLD_BIT(GOON) },
 };
 
@@ -450,7 +452,7 @@ static int say_tally(const struct args *a, const struct tally *t)
 
     for (int i = 0; i < WORLD_EVENTS; i++) {
         printf("%s%s %" PRIu64, i ? ", " : "", world_event_name[i], t->count[i]);
-        few |= many && t->count[i] < 100;
+        few |= many && t->count[i] < 100 && i != WORLD_SAID_DEAD; /* sim.said is for that */
     }
     fputs("\nfaults: ", stdout);
     for (int i = 0; i < WORLD_KINDS_COUNT; i++) {

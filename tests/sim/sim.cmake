@@ -12,7 +12,7 @@ set(rules verify free-early epoch keep-chosen-only:70 deadline:130 fence registe
     head-not-on-record cancelled-unrecorded freed-by-cancelled found-not-told:100 moved-not-freed begin-by-bytes
     late-grant-dropped lent-while-written mapped-for-ever common-unpromised unreached-not-told holders-are-sources
     stalled-not-told lent-while-read bad-believed options-stay ruled-out
-    forgotten-epoch domains-shared pods-unsaid moved-for-ever)
+    forgotten-epoch silence-vouched:140 domains-shared pods-unsaid moved-for-ever)
 if(HEARTH_SANITIZE)
   hearth_case(sim.worlds sim COMMAND sim --seeds 40 --nodes 4 TIMEOUT 300)
 else()
@@ -22,6 +22,7 @@ else()
   hearth_case(sim.large sim COMMAND sim --seeds 6 --large TIMEOUT 300)
   hearth_case(sim.large_flips sim COMMAND sim --seeds 12 --large --faults flip --count 12
     TIMEOUT 300)
+  hearth_case(sim.said sim COMMAND sim --seeds 100 --first 3000 --nodes 8 --faults stop+silence+crash+goon TIMEOUT 300)
   hearth_case(sim.slots sim COMMAND sim --seeds 40 --nodes 4 --count 14 --faults crash+cut+goon+room TIMEOUT 300)
   hearth_case(sim.back sim COMMAND sim --back 4 TIMEOUT 300)
   hearth_case(sim.back_two_ranks sim COMMAND sim --back 3 --copies 2 --ranks 2 TIMEOUT 300)

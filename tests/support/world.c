@@ -11,7 +11,7 @@
 
 const char *const world_event_name[WORLD_EVENTS] = { "save", "protected", "failed", "recovered",
     "scratch", "loss", "kill", "restart", "stale", "late", "double", "drop", "flip", "skip",
-    "again", "some", "back", "cut", "ticket" };
+    "again", "some", "back", "cut", "ticket", "said", "said-calm", "said-dead", "said-new" };
 
 const struct world_kind_name world_kind_name[WORLD_KINDS_COUNT] = {
 #define WORLD_KIND(kind, name, text) { #name, text },
@@ -272,6 +272,7 @@ static void turn(struct world *w)
     reads_act(w);
     asks_act(w);
     returns_act(w);
+    said_act(w);
     if (!w->quiet && !w->calm && w->now_ms >= w->opts.run_ms + w->hours_ms)
         become_quiet(w);
     if (!step(w))
@@ -370,6 +371,7 @@ static void tables_open(struct world *w)
     w->told = heard_open();
     w->notes = past_open();
     asks_open(w);
+    w->said = said_open(w->opts.seed, w->machines);
     w->reads = reads_open();
     w->wake = wake_open(w->machines + w->ranks_max + per_node);
     if (!w->machine || !w->member || !w->rank || !w->stale)
@@ -471,6 +473,7 @@ void world_close(struct world *w)
     wake_close(w->wake);
     heard_close(w->told);
     past_close(w->notes);
+    said_close(w->said);
     reads_close(w->reads);
     free(w->client_rank);
     free(w->table);

@@ -95,6 +95,10 @@ enum world_event {
     WORLD_BACK,      /* an engine gone under ranks that recover, and started again by them */
     WORLD_CUT,       /* a rank cut off from its engine */
     WORLD_TICKET,    /* an engine has received the ranks' table from another one */
+    WORLD_SAID,      /* an engine was asked how all is, and was judged (world_said.c) ... */
+    WORLD_SAID_CALM, /* ... after all had been well for long ... */
+    WORLD_SAID_DEAD, /* ... or a machine alone had been dead for as long as it takes to notice it */
+    WORLD_SAID_NEW,  /* ... and it named the newest PROTECTED save as such */
     WORLD_EVENTS
 };
 
@@ -163,6 +167,7 @@ struct rank_state;
 struct machine;
 struct world_heard;
 struct world_past;
+struct world_said;
 struct world_reads;
 struct world_work;
 
@@ -239,6 +244,7 @@ struct world {
     uint64_t hits[WORLD_KINDS_COUNT];
     struct world_heard *told;  /* heads that coordinators have sent */
     struct world_past *notes;  /* what happened to saves */
+    struct world_said *said;   /* what engines say, and what is true */
     struct world_reads *reads; /* readers, and what they may find */
     struct {                   /* of a client that asks about nodes; world_ask.c */
         uint64_t dice, due_ms, request, until_ms, stood_ms, answers;

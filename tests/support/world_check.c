@@ -108,6 +108,7 @@ void check_record(void *machine, const char *name, const void *bytes, size_t len
     again = reads_was_decided(w, keep[0]);
     reads_decided(w, keep, saves);
     past_decided(x, keep, saves);
+    said_decided(w, keep, saves);
     if (x->index == w->stale_machine)
         return;
     machine_watch(x, 0, 0); /* it is we who look */

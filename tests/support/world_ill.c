@@ -303,6 +303,7 @@ static int ill_begins(struct world *w, struct world_ill *l)
     case WORLD_KIND_WRITE:
         if (x->store)
             hth_store_mem_no_records(x->store, 1);
+        said_changed(x);
         return x->store != NULL;
     case WORLD_KIND_SLOW:
         x->slow_ms = 1 + fault_roll(w, w->opts.dead_ms);
@@ -368,6 +369,7 @@ static void ill_ends(struct world *w, struct world_ill *l)
     case WORLD_KIND_WRITE:
         if (x->store)
             hth_store_mem_no_records(x->store, 0);
+        said_changed(x);
         break;
     case WORLD_KIND_SLOW:
         x->slow_ms = 0;

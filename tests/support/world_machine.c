@@ -375,6 +375,7 @@ void machine_start(struct world *w, uint32_t m)
         else
             world_broken(w, "machine %u: no engine: %s", m, err.text);
     }
+    said_changed(x);
     machine_touch(w, m);
 }
 
@@ -405,6 +406,7 @@ static void engine_close(struct world *w, struct machine *x)
     x->ends++;
     w->dies -= x->dying;
     x->dying = 0;
+    said_changed(x);
     machine_due(x, HTH_NEVER);
 }
 
@@ -529,6 +531,7 @@ void machine_still(struct machine *x, int on, int blocked)
     x->blocked = on && blocked;
     hth_loop_net_silence(w->net, x->port, (x->stopped && !x->blocked) || x->silent);
     hth_loop_net_block(w->net, x->port, x->blocked);
+    said_changed(x);
     if (on)
         machine_due(x, HTH_NEVER);
     else
@@ -546,10 +549,12 @@ void world_silence(struct world *w, uint32_t m, int on)
 
     x->silent = !!on;
     hth_loop_net_silence(w->net, x->port, (x->stopped && !x->blocked) || x->silent);
+    said_changed(x);
 }
 
 void world_mute(struct world *w, uint32_t from, uint32_t to, int on)
 {
     if (hth_loop_net_mute(w->net, w->machine[from].port, w->machine[to].port, on))
         abort();
+    said_muted(w, from, to, on);
 }

@@ -78,6 +78,7 @@ static struct hth_loop_verdict net_fault(void *arg, enum hth_loop_kind kind, uin
     if (die < 12) {
         v = pull ? pull_verdict(w, die) : message_verdict(w, kind, die);
         w->hits[WORLD_KIND_NET]++;
+        said_noise(w, from, to);
     }
     v.delay_ms += delay_ms;
     return v;

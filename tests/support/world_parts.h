@@ -296,6 +296,15 @@ void asks_open(struct world *w);
 void asks_act(struct world *w);
 uint64_t asks_due_ms(const struct world *w); /* HTH_NEVER: never */
 
+/* world_said.c: what engines say of themselves and of others */
+struct world_said *said_open(uint64_t seed, uint32_t machines);
+void said_close(struct world_said *s);
+void said_changed(const struct machine *x); /* something of it that others may notice */
+void said_muted(struct world *w, uint32_t from, uint32_t to, int on);
+void said_noise(struct world *w, uint32_t from_port, uint32_t to_port);
+void said_decided(struct world *w, const struct hth_save_id *keep, uint32_t saves); /* a record */
+void said_act(struct world *w); /* asks, if it is time */
+
 /* world_options.c */
 void options_open(struct world *w);
 void options_draw(struct world *w);   /* of the next launch, by fault_dice */
