@@ -95,26 +95,33 @@ static int events_of_all(struct events *e, int job, struct hearth_error *err)
     return all.members ? engine_everywhere(job, &all, err) : events_of(e, job, NULL, err);
 }
 
+struct dated {
+    json_int_t ms;
+    json_t *line; /* borrowed */
+};
+
 static int events_compare(const void *a, const void *b)
 {
-    json_int_t x = json_integer_value(json_object_get(*(json_t *const *)a, "wall_ms"));
-    json_int_t y = json_integer_value(json_object_get(*(json_t *const *)b, "wall_ms"));
+    const struct dated *x = a, *y = b;
 
-    return (x > y) - (x < y);
+    return (x->ms > y->ms) - (x->ms < y->ms);
 }
 
 /* The oldest first; lines of one millisecond as they came. */
 static void events_sort(json_t **lines)
 {
     size_t count = json_array_size(*lines);
-    json_t **line = calloc(count + 1, sizeof(*line)), *sorted = json_array();
+    struct dated *line = calloc(count + 1, sizeof(*line));
+    json_t *sorted = json_array();
 
-    for (size_t i = 0; line && i < count; i++)
-        line[i] = json_array_get(*lines, count - 1 - i);
+    for (size_t i = 0; line && i < count; i++) {
+        line[i].line = json_array_get(*lines, count - 1 - i);
+        line[i].ms = json_integer_value(json_object_get(line[i].line, "wall_ms"));
+    }
     if (line)
         qsort(line, count, sizeof(*line), events_compare);
     for (size_t i = 0; line && i < count; i++)
-        json_array_append(sorted, line[i]);
+        json_array_append(sorted, line[i].line);
     free(line);
     json_decref(*lines);
     *lines = sorted;

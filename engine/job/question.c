@@ -87,8 +87,8 @@ void question_answer(
         struct hth_node *n, uint32_t client, uint64_t request, const struct question *q)
 {
     struct hearth_error err;
-    char *text;
-    size_t len;
+    char *text = NULL;
+    size_t len = 0;
 
     if (question_text(n, q, &text, &len, &err))
         reply_error(n, client, request, &err);
