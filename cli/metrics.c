@@ -74,7 +74,7 @@ static int metrics_ask_all(struct gathered *g, const char *root, struct hearth_e
 
     if (!rc && !(names = names_in(fd, root, err)))
         rc = err->code;
-    for (size_t i = 0; !rc && names[i]; i++)
+    for (size_t i = 0; !rc && names && names[i]; i++)
         (void)metrics_ask(g, root, names[i], 0, err);
     names_free(names);
     if (fd >= 0)
