@@ -311,7 +311,7 @@ static int choice_out_of_reach(struct hth_choice *co, const struct candidate *c,
 {
     char text[HEARTH_ERROR_TEXT];
 
-    if (co->accept_loss || !choice_was_protected(co, c->id))
+    if (!choice_was_protected(co, c->id))
         return 0;
     snprintf(text, sizeof(text), "step %" PRIu64 ", which was PROTECTED, is out of reach: %.440s",
             c->id.step, why);
