@@ -114,6 +114,10 @@ static void apply_to_track(struct hth_commit *c, struct track *t, enum fate fate
     } else if (fate == FATE_CANCELLED) {
         apply_log_cancelled(c, t->id, code, why);
         track_end(c, t, t->level, 0, apply_code(code), why);
+    } else if (fate == FATE_SUPERSEDED && c->skipped) {
+        track_end(c, t, t->level, 0, HEARTH_EUNKNOWN,
+                "a newer save is protected, and decisions before that did not reach this node: "
+                "this one may have been protected first");
     } else if (fate == FATE_SUPERSEDED) {
         track_end(c, t, t->level, 0, HEARTH_EFAILED, apply_why_superseded(c, t->id));
     }
@@ -191,6 +195,7 @@ static void apply_await_no_more(struct hth_commit *c)
 static void apply_take(struct hth_commit *c, const struct hth_head *head, struct hth_places *map)
 {
     int mapped = memcmp(head->map, c->head.map, HTH_DIGEST) != 0;
+    int skipped = head->epoch == c->head.epoch && head->position > c->head.position + 1;
     struct hearth_error err;
     int rc = head_put(c, head, mapped ? map : NULL, &err);
 
@@ -205,7 +210,9 @@ static void apply_take(struct hth_commit *c, const struct hth_head *head, struct
         c->alive_ms = hth_now_ms(&c->ctx->clock) + c->ctx->opts.retry_ms;
         return;
     }
+    c->skipped = skipped;
     apply_newest(c);
+    c->skipped = 0;
     facts_anew(c);
     if (mapped)
         member_mapped(c);

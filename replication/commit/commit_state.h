@@ -238,7 +238,8 @@ struct hth_commit {
     struct hth_head head;              /* as on record */
     struct hth_places map;             /* the head's */
     struct hth_head awaited;           /* a head that came without its map; position 0: none */
-    struct hth_placement base;         /* as the epoch began */
+    int skipped;               /* heads before the one that is being applied have not come here */
+    struct hth_placement base; /* as the epoch began */
     /* [nodes] since when this engine has known whether the node is lost: s of its clock */
     uint32_t *since_s;
     struct coord coord;

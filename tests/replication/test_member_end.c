@@ -59,6 +59,25 @@ Test(member_end, says_that_a_save_which_ended_unknown_has_failed_until_a_head_de
     cr_assert(zero(u32, heard(HTH_KIND_FAILED, SOON_MS)));
 }
 
+/* A head that did not come may have decided it. */
+Test(member_end, is_unknown_where_a_newer_save_is_protected_and_a_head_before_was_missed)
+{
+    for (uint64_t position = 1; position <= 2; position++) {
+        struct hth_keep keep = { .epoch = save.epoch, .serial = 2, .saves = 1 };
+        struct hth_places map = { 0 };
+        struct hth_save_id id;
+
+        if (position == 2) {
+            end();
+            begin();
+        }
+        must(hth_commit_begin(commit, 1, 6, NULL, &id, NULL));
+        keep.save[0] = (struct hth_save_id){ save.epoch, save.nonce, 9, 1 };
+        give_head(position, &map, &keep);
+        cr_assert(eq(int, code_of(id), position == 1 ? HEARTH_EFAILED : HEARTH_EUNKNOWN));
+    }
+}
+
 /* Another rank has given it up. */
 Test(member_end, a_begin_of_a_save_that_is_cancelled_waits_for_no_room)
 {
