@@ -587,7 +587,7 @@ static void hear_error(struct rank_state *r, const struct hth_local_error *e)
     }
     if ((r->step == R_RECOVER || r->step == R_JOIN) && r->lineage == w->lineage &&
             w->calm == w->lineage && w->restart_ms == HTH_NEVER &&
-            !(e->code == HEARTH_ELOST && w->beyond))
+            !(e->code == HEARTH_ELOST && (w->beyond || w->late)))
         world_broken(w, "P4: rank %u cannot recover, though only an engine was started again: %s",
                 r->rank, e->text);
     if (r->step == R_RECOVER && e->code == HEARTH_ELOST)
