@@ -285,6 +285,16 @@ static void watch_the_owner_stop(const struct conform_backend *backend)
 
 static int another_key; /* else another version */
 
+/* "protocol 6 to 8", or "n0 6 to 8" */
+static int says_versions(const char *text, const char *node, unsigned low, unsigned high)
+{
+    char first[64], second[64];
+
+    snprintf(first, sizeof(first), "protocol %u to %u", low, high);
+    snprintf(second, sizeof(second), "%s %u to %u", node, low, high);
+    return strstr(text, first) || strstr(text, second);
+}
+
 /* Node 1 dials; node 0 refuses it, dials it in turn, and is refused. */
 static void misfit(const struct conform_backend *backend, const struct link_pipe *p, uint32_t self)
 {
@@ -294,7 +304,7 @@ static void misfit(const struct conform_backend *backend, const struct link_pipe
     if (self && another_key)
         o.key = &keys[1];
     if (self && !another_key)
-        o.version_low = 9, o.version_high = 10;
+        o.version_low = HTH_VERSION_HIGH + 1, o.version_high = HTH_VERSION_HIGH + 2;
     k = talker_open(backend, &o, self, self ? p->to_owner[1] : p->to_puller[1],
             self ? p->to_puller[0] : p->to_owner[0]);
     if (self)
@@ -304,8 +314,8 @@ static void misfit(const struct conform_backend *backend, const struct link_pipe
         CHECK(k->down_code == HEARTH_EAUTH && strstr(k->down_text, "another job key"));
     } else {
         CHECK(k->down_code == HEARTH_EPROTO);
-        CHECK(strstr(k->down_text, "protocol 6 to 8") || strstr(k->down_text, "n0 6 to 8"));
-        CHECK(strstr(k->down_text, "protocol 9 to 10") || strstr(k->down_text, "n1 9 to 10"));
+        CHECK(says_versions(k->down_text, "n0", HTH_VERSION_LOW, HTH_VERSION_HIGH));
+        CHECK(says_versions(k->down_text, "n1", HTH_VERSION_HIGH + 1, HTH_VERSION_HIGH + 2));
     }
     CHECK(k->ups == 0 && k->offers == 0);
     drive(k, never, 1000); /* the other's answer needs us still */

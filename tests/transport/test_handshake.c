@@ -4,6 +4,7 @@
 #include "net_world.h"
 #include "secret.h"
 
+#include <stdio.h>
 #include <unistd.h>
 
 #define DEAD_MS 5000u
@@ -56,21 +57,25 @@ Test(handshake, another_job_is_refused_at_once)
 
 Test(handshake, another_version_is_refused_and_both_sides_hear_why)
 {
-    struct hth_session_opts o = { .job = "job", .version_low = 9, .version_high = 10 };
+    struct hth_session_opts o = {
+        .job = "job", .version_low = HTH_VERSION_HIGH + 1, .version_high = HTH_VERSION_HIGH + 2
+    };
     struct net_world *w = net_world_open(2, NULL);
+    char at_1[120], at_0[120];
 
     net_node_close(w, 1);
     net_node_open(w, 1, &o);
     must(net_send(w, 1, 0, 5)); /* node 0 has nothing to say: it looks for itself */
     net_run(w, 200);
     cr_assert(eq(int, w->node[1].down_code, HEARTH_EPROTO));
-    must_say(w->node[1].down_text,
-            "node 0 (host0): host0 speaks protocol 6 to 8, host1 9 to 10; install one version "
-            "everywhere");
+    snprintf(at_1, sizeof(at_1), "host0 speaks protocol %u to %u, host1 %u to %u", HTH_VERSION_LOW,
+            HTH_VERSION_HIGH, o.version_low, o.version_high);
+    snprintf(at_0, sizeof(at_0), "host1 speaks protocol %u to %u, host0 %u to %u", o.version_low,
+            o.version_high, HTH_VERSION_LOW, HTH_VERSION_HIGH);
+    must_say(w->node[1].down_text, at_1);
+    must_say(w->node[1].down_text, "; install one version everywhere");
     cr_assert(eq(int, w->node[0].down_code, HEARTH_EPROTO));
-    must_say(w->node[0].down_text,
-            "node 1 (host1): host1 speaks protocol 9 to 10, host0 6 to 8; install one version "
-            "everywhere");
+    must_say(w->node[0].down_text, at_0);
     cr_assert(eq(int, w->node[0].ups[1] + w->node[1].ups[0], 0));
     net_world_close(w);
 }
