@@ -72,7 +72,7 @@ static void rows_hold(uint64_t at, uint64_t step)
 
 /* One to nine bytes from each byte near a border on. Where the payload begins in its item is not
  * looked up: its header is shorter than what is near. */
-static void near_borders(struct hearth_checkpoint *ckpt)
+static void near_borders(struct hearth_checkpoint *ckpt, void *stream)
 {
     enum { BORDERS = 5, COUNT = BORDERS * 2 * NEAR };
     static const int64_t whole[] = { ROWS, WIDE };
@@ -95,6 +95,8 @@ static void near_borders(struct hearth_checkpoint *ckpt)
         p[i].global_offset = offset[i];
     }
     must(hearth_load(ckpt, p, COUNT, 0, NULL, &err), err);
+    if (stream)
+        fakegpu_wait(stream);
     fakegpu_peek(at, got, sizeof(got));
     for (uint64_t i = 0; i < COUNT; i++)
         for (int64_t b = 0; b < box[i][1]; b++)
@@ -129,7 +131,7 @@ Test(gpu_load_large, every_byte_at_the_borders_of_registrations_arrives)
     p[1].data = (void *)(uintptr_t)device_new(1, ROWS * STEP);
     p[1].strides = gaps;
     ckpt = rank_recover(r.h, 2);
-    near_borders(ckpt); /* it is queued to be registered */
+    near_borders(ckpt, NULL); /* it is queued to be registered */
     await_registered(1 + 6);
     cr_expect(le(u64, fakegpu()->register_most, UINT64_C(32) << 20), "the buffers");
     must(hearth_checkpoint_stream(ckpt, stream, &err), err);
@@ -139,7 +141,7 @@ Test(gpu_load_large, every_byte_at_the_borders_of_registrations_arrives)
     fakegpu_wait(stream);
     rows_hold((uint64_t)(uintptr_t)p[0].data, WIDE);
     rows_hold((uint64_t)(uintptr_t)p[1].data, STEP);
-    near_borders(ckpt);
+    near_borders(ckpt, stream);
     hearth_checkpoint_close(ckpt);
     await_registered(1);
 }
