@@ -112,12 +112,13 @@ static const struct found *why_culprit(struct why *w)
     return &w->node;
 }
 
-/* NULL: it failed, or nothing can be said. */
+/* NULL: it failed, it waits for something, or nothing can be said. */
 static json_t *why_verdict(struct why *w)
 {
     const struct found *judge = why_judge(w);
 
-    if (w->what != HTH_HISTORY_SAVES || json_object_get(judge->row, "error") || w->lost.code)
+    if (w->what != HTH_HISTORY_SAVES || json_object_get(judge->row, "error") ||
+            !strcmp(found_words(judge->row, "state"), "undecided") || w->lost.code)
         return NULL;
     return verdict_of(judge, why_culprit(w));
 }
@@ -231,6 +232,8 @@ static void why_save(const struct why *w, const struct found *f, const json_t *v
     say("; begun %s ago; %s of node %s\n", age, bytes, found_words(f->page, "node"));
     if (found_words(f->row, "reason")[0])
         say("reason: %s\n", found_words(f->row, "reason"));
+    if (found_words(why_judge(w)->row, "waits_for")[0])
+        say("waits for %s\n", found_words(why_judge(w)->row, "waits_for"));
     verdict_say(verdict);
     why_bars(f);
     why_reports(f, "written");

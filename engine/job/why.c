@@ -274,7 +274,21 @@ static void why_put_slowest(FILE *to, const struct history_save *s)
             s->pull.bytes, s->pull.from.ms);
 }
 
-static void why_put_save(FILE *to, const struct history_save *s)
+/* Which parts of an undecided save are missing now, and whose: as status has it. */
+static void why_put_waits(FILE *to, const struct hth_node *n, const struct history_save *s)
+{
+    char text[256], words[QUOTED(sizeof(text))];
+    enum hearth_level level;
+    int degraded, code;
+
+    if (s->at_ms[HTH_MOMENT_ENDED] != HISTORY_NOT ||
+            hth_commit_status(n->commit, s->id, &level, &degraded, &code, text) || code || !text[0])
+        return;
+    quoted(text, words);
+    fprintf(to, ", \"waits_for\": \"%s\"", words);
+}
+
+static void why_put_save(FILE *to, const struct hth_node *n, const struct history_save *s)
 {
     char id[HTH_SAVE_TEXT], why[QUOTED(sizeof(s->why))];
     struct phase phase[PHASES];
@@ -289,6 +303,7 @@ static void why_put_save(FILE *to, const struct history_save *s)
         fprintf(to, ", \"bytes\": %" PRIu64, s->bytes);
     if (s->code)
         fprintf(to, ", \"error\": %d, \"reason\": \"%s\"", s->code, why);
+    why_put_waits(to, n, s);
     why_put_phases(to, phase, why_save_phases(s, phase));
     for (uint32_t i = 0; i < HISTORY_REPORTS; i++)
         why_put_reports(to, report_words[i], &s->reports[i]);
@@ -365,7 +380,7 @@ static void why_put_page(FILE *to, const struct hth_node *n, int saves, uint32_t
             break;
         fputs(i ? ", " : "", to);
         if (s)
-            why_put_save(to, s);
+            why_put_save(to, n, s);
         else
             why_put_recovery(to, r);
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hearth why without an answer: no job, no engine, arguments that cannot be. */
-#include "command.h"
+/* hearth why without an answer (no job, no engine, arguments that cannot be), and what it prints of
+ * a save that is undecided. */
+#include "answering.h"
 
 #include <sys/stat.h>
 
@@ -32,6 +33,40 @@ Test(why, a_step_that_is_none_is_refused)
     cr_assert(
             eq(int, hearth("why", "--root", root, "--recovery", "train", "7"), 2), "%s", err_text);
     cr_assert(eq(int, hearth("why", "train"), 2), "%s", err_text);
+}
+
+/* The coordinator's record already has the last of those that have reported: that one is well. */
+Test(why, of_an_undecided_save_names_what_it_waits_for)
+{
+    char here[1000], there[1000], id[HTH_SAVE_TEXT];
+    pid_t pid;
+
+    hth_save_text(save_id(), id);
+    snprintf(here, sizeof(here),
+            "{\"node\": \"n1\", \"coordinator\": \"n0\", \"saves\": [{\"save\": \"%s\", "
+            "\"since_ms\": 1, \"state\": \"undecided\", \"waits_for\": \"the decision of the "
+            "coordinator, node n0\", \"phases\": []}]}",
+            id);
+    snprintf(there, sizeof(there),
+            "{\"node\": \"n0\", \"coordinator\": \"n0\", \"saves\": [{\"save\": \"%s\", "
+            "\"since_ms\": 1, \"state\": \"undecided\", \"waits_for\": \"the ranks of node n3 "
+            "(lost)\", \"phases\": [], \"slowest\": {\"node\": \"n2\", \"report\": \"sealed\", "
+            "\"lag_ms\": 1}}]}",
+            id);
+    pid = answering_begin((const struct answering[]){
+            { HTH_LOCAL_HISTORY, here }, { HTH_LOCAL_ELSEWHERE, there }, { 0, NULL } });
+    cr_expect(zero(int, hearth("why", "--root", root, JOB)), "%s", err_text);
+    cr_expect(eq(int, has(out, "\nwaits for the ranks of node n3 (lost)\n"), 1), "%s", out);
+    cr_expect(zero(int, has(out, "slowest")), "%s", out);
+    cr_expect(zero(int, hearth("why", "--root", root, "--json", JOB)), "%s", err_text);
+    cr_expect(eq(int, has(out, "\"waits_for\": \"the ranks of node n3 (lost)\""), 1), "%s", out);
+    cr_expect(zero(int, has(out, "\"kind\"")), "%s", out);
+    answering_end(pid);
+    pid = answering_begin((const struct answering[]){ { HTH_LOCAL_HISTORY, here }, { 0, NULL } });
+    cr_expect(zero(int, hearth("why", "--root", root, JOB)), "%s", err_text);
+    cr_expect(eq(int, has(out, "\nwaits for the decision of the coordinator, node n0\n"), 1), "%s",
+            out);
+    answering_end(pid);
 }
 
 Test(why, trace_events_and_top_teach_and_need_a_job_and_an_engine)

@@ -173,6 +173,31 @@ Test(why, the_pair_of_a_slow_copy_is_known)
     cr_expect(ge(i64, json_integer_value(json_object_get(s, "ms")), 400));
 }
 
+/* The third machine is lost in the next save, before its rank has handed over anything. */
+Test(why, an_undecided_save_has_the_node_that_it_waits_for)
+{
+    uint64_t before = w.newest.id.step, until = w.now_ms + 10000;
+    const json_t *s;
+
+    machine_lose(&w, w.member[2]);
+    for (uint32_t r = 0; r < 2; r++)
+        rank_due(&w.rank[r], w.now_ms + 1);
+    do {
+        world_advance(&w, w.now_ms + 1);
+        ask_history(0, HTH_HISTORY_SAVES, 0, HTH_LOCAL_BYTES);
+        s = row("saves", 0);
+    } while (w.newest.id.step == before && w.now_ms < until &&
+             !strcmp(word(s, "state"), "protected"));
+    cr_assert(zero(int, strcmp(word(s, "state"), "undecided")), "%s", json_dumps(page, 0));
+    cr_expect(zero(int, strcmp(word(s, "waits_for"), "the ranks of node m2")), "%s",
+            word(s, "waits_for"));
+    ask_history(1, HTH_HISTORY_SAVES, 0, HTH_LOCAL_BYTES);
+    cr_expect(zero(int, strcmp(word(row("saves", 0), "waits_for"),
+                                "the decision of the coordinator, node m0")),
+            "%s", json_dumps(page, 0));
+    cr_expect(eq(ptr, json_object_get(row("saves", 1), "waits_for"), NULL));
+}
+
 Test(why, an_unknown_kind_is_refused)
 {
     ask_history(0, 7, 0, HTH_LOCAL_ERROR);
