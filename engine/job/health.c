@@ -256,8 +256,9 @@ struct health_newest health_newest(const struct hth_node *n)
 static void health_of_age(const struct hth_node *n, struct health *h)
 {
     struct health_newest newest = health_newest(n);
+    uint64_t noticed_ms = n->ctx.opts.dead_ms + 2 * (uint64_t)n->ctx.opts.heartbeat_ms;
 
-    if (newest.is && newest.every_ms && client_count(n) &&
+    if (newest.is && newest.every_ms && client_count(n) && newest.age_ms > noticed_ms &&
             newest.age_ms > HEALTH_OLD * newest.every_ms)
         health_raise(h, HEALTH_protection_old,
                 "The newest protected save, step %" PRIu64

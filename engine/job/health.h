@@ -29,8 +29,10 @@
  *   copies_below       a kept save has fewer copies than asked for, or may have since a node was
  *                      lost; or its copies have not been counted in this epoch
  *   protection_old     the newest protected save is older than three of the intervals between the
- *                      last ones, while a rank is attached here. Not: why; nor before two saves
- *                      were protected since this engine began
+ *                      last ones, and older than it takes to notice a lost node (dead_ms and two
+ *                      heartbeats: a loss costs that time however often a job saves), while a rank
+ *                      is attached here. Not: why; nor before two saves were protected since this
+ *                      engine began
  *   save_failed        of the saves of this epoch that have ended here, the newest has failed
  *   no_room            a copy of a save has no room on a node (the coordinator knows of all nodes,
  *                      a member of its own and those that hold its copies); or that was why the

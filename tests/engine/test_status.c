@@ -198,6 +198,60 @@ Test(status, a_save_that_has_failed_is_named_with_its_reason)
     cr_expect(ne(ptr, strstr_of(check("save_failed"), "failed"), NULL), "%s", check("save_failed"));
 }
 
+/* All ranks save `saves` times, one save every so many milliseconds, and no more. */
+static void save_every(uint32_t ms, uint32_t saves)
+{
+    uint32_t rest = 0;
+
+    w.opts.every_ms = ms;
+    for (uint32_t r = 0; r < w.ranks; r++)
+        rank_due(&w.rank[r], w.now_ms + 1);
+    for (uint64_t had = w.count[WORLD_PROTECTED];
+            rest < w.ranks || w.count[WORLD_PROTECTED] < had + (uint64_t)saves * w.ranks;) {
+        cr_assert(zero(int, w.why[0]), "%s", w.why);
+        world_advance(&w, w.now_ms + 1);
+        rest = 0;
+        for (uint32_t r = 0; r < w.ranks; r++)
+            if (w.rank[r].step == R_RUN && w.count[WORLD_PROTECTED] >= had + saves * w.ranks) {
+                rank_due(&w.rank[r], HTH_NEVER);
+                rest++;
+            }
+    }
+}
+
+Test(status, a_burst_of_saves_that_ends_is_no_risk_before_a_lost_node_would_be_noticed)
+{
+    save_every(20, 6);
+    ask_status(1);
+    cr_assert(lt(dbl, json_real_value(json_object_get(said, "interval_s")), 0.2));
+    world_advance(&w, w.now_ms + NOTICED - 300);
+    ask_status(1);
+    cr_expect(gt(dbl, json_real_value(at2("newest_protected", "intervals")), 9.0));
+    is_state("well");
+    world_advance(&w, w.now_ms + 600);
+    ask_status(1);
+    is_state("at risk");
+    cr_expect(ne(ptr, strstr_of(check("protection_old"), " is 2 s old: "), NULL), "%s",
+            check("protection_old"));
+}
+
+Test(status, a_save_is_old_after_three_intervals_and_not_before)
+{
+    double every_s;
+
+    save_every(5000, 3);
+    ask_status(1);
+    every_s = json_real_value(json_object_get(said, "interval_s"));
+    cr_assert(gt(dbl, every_s, 4.9));
+    world_advance(&w, w.now_ms + (uint64_t)(2.8 * 1000 * every_s));
+    ask_status(1);
+    is_state("well");
+    world_advance(&w, w.now_ms + (uint64_t)(0.4 * 1000 * every_s));
+    ask_status(1);
+    is_state("at risk");
+    cr_expect(ne(ptr, strstr_of(check("protection_old"), "the last ones came every"), NULL));
+}
+
 /* No other node is left to copy to. */
 Test(status, a_save_with_too_few_copies_is_named)
 {
