@@ -284,6 +284,8 @@ int table_heard(struct rank_state *r, const struct letter *l);
 /* world_past.c: what engines remember of saves, beside what happened */
 struct world_past *past_open(void);
 void past_close(struct world_past *past);
+/* Of notes, which grow with each save. */
+size_t past_bytes(const struct world_past *past);
 void past_asked(struct rank_state *r);       /* it sends BEGIN of r->next */
 void past_begun(const struct rank_state *r); /* it has a slot for r->save */
 void past_lost(const struct world *w);       /* beyond redundancy: earlier decisions are given up */
@@ -299,6 +301,8 @@ uint64_t asks_due_ms(const struct world *w); /* HTH_NEVER: never */
 /* world_said.c: what engines say of themselves and of others */
 struct world_said *said_open(uint64_t seed, uint32_t machines);
 void said_close(struct world_said *s);
+/* Likewise. */
+size_t said_bytes(const struct world_said *s);
 void said_changed(const struct machine *x); /* something of it that others may notice */
 void said_muted(struct world *w, uint32_t from, uint32_t to, int on);
 void said_noise(struct world *w, uint32_t from_port, uint32_t to_port);

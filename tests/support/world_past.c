@@ -7,6 +7,7 @@
 
 #include "engine/state/history.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,12 @@ void past_close(struct world_past *past)
     free(past->noted);
     free(past->asked);
     free(past);
+}
+
+size_t past_bytes(const struct world_past *past)
+{
+    return malloc_usable_size(past->decided) + malloc_usable_size(past->noted) +
+           malloc_usable_size(past->asked);
 }
 
 /* ---- What happens ---------------------------------------------------------------------------- */

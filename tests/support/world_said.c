@@ -9,6 +9,7 @@
  */
 #include "world_parts.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +59,11 @@ void said_close(struct world_said *s)
     free(s->decided);
     free(s->text);
     free(s);
+}
+
+size_t said_bytes(const struct world_said *s)
+{
+    return malloc_usable_size(s->decided);
 }
 
 /* ---- Notes ----------------------------------------------------------------------------------- */
