@@ -5,7 +5,7 @@
  * phases, and the copy that took longest to come:
  *
  *     last to be sealed   ─► began late, wrote long (one rank or all), or sealed long
- *     last to have the manifest
+ *     last to have the manifest ─► a copy to this node, or from it to the coordinator's, took long
  *     last to promise     ─► a copy took long to come: the pair of its holder and this node
  *
  * If no node was far behind the others, the longest phase is named.
@@ -124,17 +124,37 @@ static void verdict_sealed(json_t *v, const struct found *f, json_int_t lag_ms)
     }
 }
 
-static void verdict_promised(json_t *v, const struct found *f, json_int_t lag_ms)
+/* 1: the longest copy to the node of this record took most of the lag; from: by that node, or NULL.
+ */
+static int verdict_pair(json_t *v, const struct found *f, const char *from, json_int_t lag_ms)
 {
     const json_t *pull = json_object_get(f->row, "pull");
 
-    verdict_node_phase(v, f, "promise");
-    if (!pull || found_number(pull, "ms") * 2 < lag_ms)
-        return;
+    if (!pull || found_number(pull, "ms") * 2 < lag_ms ||
+            (from && strcmp(from, found_words(pull, "node")) != 0))
+        return 0;
     json_object_set_new(v, "kind", json_string("pair"));
     verdict_phase(v, "copy", found_number(pull, "ms"), -1);
+    json_object_set(v, "node", json_object_get(f->page, "node"));
     json_object_set(v, "from", json_object_get(pull, "node"));
     json_object_set(v, "bytes", json_object_get(pull, "bytes"));
+    return 1;
+}
+
+static void verdict_promised(json_t *v, const struct found *f, json_int_t lag_ms)
+{
+    if (!verdict_pair(v, f, NULL, lag_ms))
+        verdict_node_phase(v, f, "promise");
+}
+
+/* The manifest to the node, or its report to the coordinator, was behind a copy on the same way. */
+static void verdict_held(
+        json_t *v, const struct found *coordinator, const struct found *f, json_int_t lag_ms)
+{
+    const char *name = found_words(f->page, "node");
+
+    if (!verdict_pair(v, f, NULL, lag_ms) && !verdict_pair(v, coordinator, name, lag_ms))
+        verdict_node_phase(v, f, "manifest");
 }
 
 /* No node was far behind: the longest phase of the record. */
@@ -183,7 +203,7 @@ json_t *verdict_of(const struct found *coordinator, const struct found *node)
     else if (!strcmp(report, "promised"))
         verdict_promised(v, node, lag_ms);
     else
-        verdict_node_phase(v, node, "manifest");
+        verdict_held(v, coordinator, node, lag_ms);
     return v;
 }
 

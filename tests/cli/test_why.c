@@ -69,6 +69,48 @@ Test(why, of_an_undecided_save_names_what_it_waits_for)
     answering_end(pid);
 }
 
+/* A record of node `node`: of the coordinator, n0, with the reports of all. */
+static void put_record(char record[1000], const char *node, const char *rest)
+{
+    char id[HTH_SAVE_TEXT];
+
+    hth_save_text(save_id(), id);
+    snprintf(record, 1000,
+            "{\"node\": \"%s\", \"coordinator\": \"n0\", \"saves\": [{\"save\": \"%s\", "
+            "\"since_ms\": 1, \"state\": \"protected\", \"ms\": 1740, \"phases\": [{\"phase\": "
+            "\"manifest\", \"from_ms\": 17, \"to_ms\": 1726}]%s}]}",
+            node, id, rest);
+}
+
+#define N2_HELD_LATE   ", \"slowest\": {\"node\": \"n2\", \"report\": \"held\", \"lag_ms\": 1694}"
+#define PULL(from, ms) ", \"pull\": {\"node\": \"" from "\", \"bytes\": 5242880, \"ms\": " ms "}"
+
+/* hearth why on n2, which had the manifest last. */
+static void says_of_held(const char *n2_pull, const char *n0_rest, const char *verdict)
+{
+    char here[1000], there[1000];
+    pid_t pid;
+
+    put_record(here, "n2", n2_pull);
+    put_record(there, "n0", n0_rest);
+    pid = answering_begin((const struct answering[]){
+            { HTH_LOCAL_HISTORY, here }, { HTH_LOCAL_ELSEWHERE, there }, { 0, NULL } });
+    cr_expect(zero(int, hearth("why", "--root", root, JOB)), "%s", err_text);
+    cr_expect(eq(int, has(out, verdict), 1), "not '%s': %s", verdict, out);
+    answering_end(pid);
+}
+
+/* A link that is slow to or from the node holds up its manifest, or its report, behind a copy. */
+Test(why, a_manifest_behind_a_slow_copy_names_the_pair)
+{
+    says_of_held(PULL("n1", "1700"), N2_HELD_LATE,
+            "\nslowest: n1 -> n2: copy of 5.0 MiB in 1700 ms (2.9 MiB/s); held 1694 ms after ");
+    says_of_held("", N2_HELD_LATE PULL("n2", "1724"),
+            "\nslowest: n2 -> n0: copy of 5.0 MiB in 1724 ms (2.9 MiB/s); held 1694 ms after ");
+    says_of_held(PULL("n1", "20"), N2_HELD_LATE PULL("n1", "1724"),
+            "\nslowest: node n2: manifest 1709 ms; held 1694 ms after ");
+}
+
 Test(why, trace_events_and_top_teach_and_need_a_job_and_an_engine)
 {
     static const char *const commands[] = { "trace", "events", "top" };

@@ -110,7 +110,7 @@ struct scenario {
 extern const struct scenario scenarios_loss[], scenarios_life[], scenarios_damage[],
         scenarios_stop[], scenarios_room[], scenarios_store[], scenarios_fabric[], scenarios_auto[],
         scenarios_key[], scenarios_paths[], scenarios_shape[], scenarios_some[], scenarios_slots[],
-        scenarios_many[], scenarios_deaths[], scenarios_planted[];
+        scenarios_why[], scenarios_many[], scenarios_deaths[], scenarios_planted[];
 
 /* A world of its own for each seed; -1: there are SOAK_MAX already. */
 #define SOAK_MAX 1024
@@ -161,6 +161,8 @@ enum loss {
 /* Packets that k sends to `to` are lost in silence, until path_mend() or the end of either
  * machine. */
 int path_cut(struct world *w, uint32_t k, uint32_t to, enum loss loss);
+/* Of what k sends to `to`, 2 MiB pass at once and 2 MiB a second after that; the rest is lost. */
+int path_slow(struct world *w, uint32_t k, uint32_t to);
 int path_cut_link(struct world *w, uint32_t link); /* 0 or 1: what comes by it is lost everywhere */
 int path_mend(struct world *w);                    /* all that was cut */
 

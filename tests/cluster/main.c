@@ -24,7 +24,7 @@
 
 static const struct scenario *const lists[] = { scenarios_loss, scenarios_life, scenarios_damage,
     scenarios_room, scenarios_store, scenarios_slots, scenarios_shape, scenarios_some,
-    scenarios_key, scenarios_stop };
+    scenarios_key, scenarios_why, scenarios_stop };
 
 struct run {
     const struct scenario *scenario;

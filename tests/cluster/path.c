@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The path between two machines: packets that are lost on the way, all of them or the large ones. A
- * rule of nftables where they arrive drops them, so neither end is notified.
+ * The path between two machines: packets that are lost on the way, all of them, the large ones, or
+ * those above a rate. A rule of nftables where they arrive drops them, so neither end is notified.
  */
 #include "cluster.h"
 
@@ -29,25 +29,38 @@ static int path_nft(struct world *w, uint32_t k, const char *commands)
     return pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-int path_cut(struct world *w, uint32_t k, uint32_t to, enum loss loss)
+/* `which` of the packets that k sends to `to` are lost: a condition of nft; "": all. */
+static int path_drop(struct world *w, uint32_t k, uint32_t to, const char *which)
 {
-    char size[40] = "", commands[300];
+    char commands[300];
     int rc;
 
     if (!w->namespaces)
         return SKIPPED;
-    if (loss == LOSE_LARGE)
-        snprintf(size, sizeof(size), "meta length > %u ", LARGE_BYTES);
     snprintf(commands, sizeof(commands),
             "add table ip path; add chain ip path in { type filter hook input priority 0 ; }; "
-            "add rule ip path in ip saddr %s %sdrop",
-            w->node[k].address, size);
+            "add rule ip path in ip saddr %s %s drop",
+            w->node[k].address, which);
     rc = path_nft(w, to, commands);
     if (rc == 127)
         return SKIPPED;
-    note(w, "%s that %s sends to %s are lost", loss == LOSE_ALL ? "packets" : "large packets",
-            w->node[k].name, w->node[to].name);
+    note(w, "packets that %s sends to %s are lost: %s", w->node[k].name, w->node[to].name,
+            which[0] ? which : "all");
     return rc ? lost(w, "nft: exit status %d for: %s", rc, commands) : 0;
+}
+
+int path_cut(struct world *w, uint32_t k, uint32_t to, enum loss loss)
+{
+    char size[40] = "";
+
+    if (loss == LOSE_LARGE)
+        snprintf(size, sizeof(size), "meta length > %u", LARGE_BYTES);
+    return path_drop(w, k, to, size);
+}
+
+int path_slow(struct world *w, uint32_t k, uint32_t to)
+{
+    return path_drop(w, k, to, "limit rate over 2 mbytes/second burst 64 kbytes");
 }
 
 int path_cut_link(struct world *w, uint32_t link)
