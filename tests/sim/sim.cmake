@@ -33,7 +33,7 @@ else()
   # The coordinator cannot write heads, and the engine of another node, whose epoch record is damaged, joins the
   # epoch anew while the epoch's first save is undecided; then that save is recovered.
   hearth_case(sim.joined_anew sim COMMAND sim --world seed=91462,nodes=8,ranks=1,copies=3,min-copies=3,keep=1,pods=1,degree=4,heartbeat=324,dead=2592,connect=2928,save=5212,recover=13904,every=100,data=64,count=6,run=12000,left-out=16777194,faults=loss+stale+crash+stop+silence+pair+oneway+partition+flap+two+grow+renumber+write+clock+slow+giveup+apart+groups+mtu+cut+block+beyond+record+read+options+hours TIMEOUT 300)
-  hearth_case(sim.scale sim COMMAND scale --nodes 1000 --ranks 2 --memory 400 TIMEOUT 300)
+  hearth_case(sim.scale sim COMMAND scale --nodes 1000 --ranks 2 --memory 450 TIMEOUT 300)
   # What `hearth what-if` says beforehand, and what then happens.
   hearth_case(sim.what_if sim COMMAND what_if TIMEOUT 300)
   hearth_case(sim.what_if_moved sim COMMAND what_if moved TIMEOUT 300)
