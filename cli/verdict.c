@@ -4,7 +4,8 @@
  * last, and how far behind the median; that node's own record has the rank that was last there, the
  * phases, and the copy that took longest to come:
  *
- *     last to be sealed   ─► began late, wrote long (one rank or all), or sealed long
+ *     last to be sealed   ─► began late, wrote long (one rank or all), or sealed long; or a rank
+ *                            waited for its slot, whose memory was not made
  *     last to have the manifest ─► a copy to this node, or from it to the coordinator's, took long
  *     last to promise     ─► a copy took long to come: the pair of its holder and this node
  *
@@ -110,7 +111,12 @@ static void verdict_ranks(json_t *v, const struct found *f, json_int_t lag_ms)
 static void verdict_sealed(json_t *v, const struct found *f, json_int_t lag_ms)
 {
     json_int_t write_ms = found_phase_ms(f->row, "write"), seal_ms = found_phase_ms(f->row, "seal");
+    json_int_t slot_ms = found_number(json_object_get(f->row, "slot"), "ms");
 
+    if (slot_ms > 0 && slot_ms * 2 >= lag_ms) { /* its ranks were not late: they had no slot */
+        verdict_phase(v, "slot", slot_ms, -1);
+        return;
+    }
     if (write_ms < 0 || seal_ms < 0)
         return;
     if ((write_ms + seal_ms) * 2 < lag_ms) {

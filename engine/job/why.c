@@ -255,7 +255,8 @@ static void why_put_phases(FILE *to, const struct phase *phase, uint32_t phases)
 }
 
 /* At the coordinator: which kind of report came last of all, behind its median, and whose it was.
- * On the node itself: which copy took longest to come. */
+ * On the node itself: which begin waited longest for its slot, and which copy took longest to
+ * come. */
 static void why_put_slowest(FILE *to, const struct history_save *s)
 {
     char name[QUOTED(HTH_NAME_MAX + 1)];
@@ -267,6 +268,9 @@ static void why_put_slowest(FILE *to, const struct history_save *s)
                 ", \"slowest\": {\"node\": \"%s\", \"report\": \"%s\", \"lag_ms\": %" PRIu32 "}",
                 name, report_words[which], lag_ms);
     }
+    if (s->slot_ms)
+        fprintf(to, ", \"slot\": {\"rank\": %" PRIu32 ", \"ms\": %" PRIu32 "}", s->slot_rank,
+                s->slot_ms);
     if (!s->pull.from.name[0])
         return;
     quoted(s->pull.from.name, name);

@@ -12,6 +12,7 @@
 #include "begin.h"
 
 #include "engine/state/client.h"
+#include "engine/state/history.h"
 #include "engine/state/node_state.h"
 #include "engine/state/reply.h"
 #include "lend_ahead.h"
@@ -40,7 +41,7 @@ union start {
 struct pending { /* a BEGIN or SET_STEP that waits for room */
     struct pending *next;
     uint32_t client;
-    uint64_t until_ms;
+    uint64_t until_ms, room_ms; /* room_ms: since when only a slot is missing */
     union start start;
     struct hth_ranks *ranks; /* of BEGIN; NULL: all */
 };
@@ -395,8 +396,11 @@ static int begin_wait(struct hth_node *n, struct client *c, const union start *m
 
     if (!p)
         return HEARTH_ENOMEM;
-    *p = (struct pending){ NULL, c->id, hth_now_ms(&n->ctx.clock) + wait_ms, *m,
-        hth_ranks_copy(ranks) };
+    *p = (struct pending){ .client = c->id,
+        .until_ms = hth_now_ms(&n->ctx.clock) + wait_ms,
+        .room_ms = hth_now_ms(&n->ctx.clock),
+        .start = *m,
+        .ranks = hth_ranks_copy(ranks) };
     if (ranks && !p->ranks) {
         pending_free(p);
         return HEARTH_ENOMEM;
@@ -502,6 +506,18 @@ static void begin_passes(struct hth_node *n, const struct client *c, const union
     hth_commit_passes(n->commit, c->rank, step);
 }
 
+/* A BEGIN has waited for its slot: the rank is not late by itself. A save without a step has no
+ * record yet. */
+static void begin_waited(struct hth_node *n, const struct client *c, const struct pending *p)
+{
+    const struct loan *l = n->loans;
+
+    while (l && (l->client != c->id || l->request != p->start.head.request))
+        l = l->next;
+    if (l && l->has_id && p->start.head.type == HTH_LOCAL_BEGIN)
+        history_slot(n->history, l->save, c->rank, hth_now_ms(&n->ctx.clock) - p->room_ms);
+}
+
 void begin_tick(struct hth_node *n, uint64_t now_ms)
 {
     struct pending **at = &n->pending;
@@ -513,12 +529,17 @@ void begin_tick(struct hth_node *n, uint64_t now_ms)
 
         if (c && p->until_ms > now_ms && begin_must_wait(n, c, &p->start, p->ranks)) {
             begin_passes(n, c, &p->start);
+            if (p->start.head.type == HTH_LOCAL_BEGIN &&
+                    begin_room(n, c, &p->start.begin, p->ranks))
+                p->room_ms = now_ms;
             at = &p->next;
             continue;
         }
         *at = p->next;
-        if (c)
+        if (c) {
             begin_start(n, c, &p->start, p->ranks);
+            begin_waited(n, c, p);
+        }
         pending_free(p);
     }
 }

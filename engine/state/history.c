@@ -145,6 +145,17 @@ const struct history_save *history_moment(struct history *h, struct hth_save_id 
     return NULL;
 }
 
+void history_slot(struct history *h, struct hth_save_id save, uint32_t rank, uint64_t ms)
+{
+    struct history_save *s = history_find(h, save);
+    uint32_t waited = history_since(0, ms);
+
+    if (!s || waited <= s->slot_ms)
+        return;
+    s->slot_rank = rank;
+    s->slot_ms = waited;
+}
+
 static struct pulling *pulling_find(struct history *h, struct hth_save_id save, uint64_t object)
 {
     for (struct pulling *p = h->pulling; p < h->pulling + HISTORY_PULLING; p++)

@@ -55,7 +55,8 @@ struct history_save {
     uint32_t at_ms[HTH_MOMENTS];
     struct history_reports reports[HISTORY_REPORTS];
     struct history_pull pull;
-    enum hearth_level level; /* from here on: once it has ended; degraded: at that time */
+    uint32_t slot_rank, slot_ms; /* which rank's begin waited longest for its slot's memory; 0 ms */
+    enum hearth_level level;     /* from here on: once it has ended; degraded: at that time */
     int degraded, code;
     char why[200]; /* with a code */
 };
@@ -83,6 +84,8 @@ void history_close(struct history *h);
 /* Notes it; name: of a report's node or rank, else NULL. Returns the save when this ended it. */
 const struct history_save *history_moment(struct history *h, struct hth_save_id save,
         const struct hth_happened *happened, const char *name, uint64_t now_ms, uint64_t wall_ms);
+/* That rank's begin of the save had room, and waited so long until its slot's memory was made. */
+void history_slot(struct history *h, struct hth_save_id save, uint32_t rank, uint64_t ms);
 /* An object of that save is offered to this node by a node of that name, and is here. */
 void history_pull_begin(struct history *h, struct hth_save_id save, uint64_t object,
         const char *from, uint64_t now_ms);

@@ -111,6 +111,25 @@ Test(why, a_manifest_behind_a_slow_copy_names_the_pair)
             "\nslowest: node n2: manifest 1709 ms; held 1694 ms after ");
 }
 
+/* The memory of a slot was made slowly: the rank that waited for it is not to blame. */
+Test(why, a_rank_that_waited_for_its_slot_is_not_called_late)
+{
+    char here[1000], there[1000];
+    pid_t pid;
+
+    put_record(here, "n2",
+            ", \"written\": {\"count\": 1, \"due\": 1, \"median_ms\": 1, \"last\": {\"rank\": 2, "
+            "\"ms\": 1}}, \"slot\": {\"rank\": 2, \"ms\": 690}");
+    put_record(there, "n0",
+            ", \"slowest\": {\"node\": \"n2\", \"report\": \"sealed\", \"lag_ms\": 691}");
+    pid = answering_begin((const struct answering[]){
+            { HTH_LOCAL_HISTORY, here }, { HTH_LOCAL_ELSEWHERE, there }, { 0, NULL } });
+    cr_expect(zero(int, hearth("why", "--root", root, JOB)), "%s", err_text);
+    cr_expect(eq(int, has(out, "\nslowest: node n2: slot 690 ms; sealed 691 ms after "), 1), "%s",
+            out);
+    answering_end(pid);
+}
+
 Test(why, trace_events_and_top_teach_and_need_a_job_and_an_engine)
 {
     static const char *const commands[] = { "trace", "events", "top" };

@@ -3,6 +3,9 @@
  * time. */
 #include "reader.h"
 
+#include "engine/state/history.h"
+#include "engine/state/node_state.h"
+
 TestSuite(begin, .init = start, .fini = end);
 
 #define BYTES   (3 * HTH_BLOCK)
@@ -145,6 +148,30 @@ Test(begin, a_rank_without_wait_ms_waits_4_s_for_its_first_slot_on_a_loaded_mach
     world_advance(&w, began_ms + 3999);
     cr_assert(zero(u32, heard.head.type), "%s", heard.error.text);
     wait_for(HTH_LOCAL_LENT);
+}
+
+/* Of the engine's record, for `hearth why`. */
+Test(begin, how_long_a_begin_waited_for_its_slot_is_on_record)
+{
+    const struct history_save *s;
+
+    slots_are_made_in(700);
+    begin(2, BYTES, 5000);
+    wait_for(HTH_LOCAL_LENT);
+    s = history_save_at(world_node(&w, 1)->history, 0);
+    cr_assert(eq(u64, s->id.step, 2));
+    cr_expect(eq(u32, s->slot_rank, 1));
+    cr_expect(ge(u32, s->slot_ms, 600));
+    cr_expect(le(u32, s->slot_ms, 1000));
+}
+
+Test(begin, a_begin_that_found_its_slot_has_no_wait_on_record)
+{
+    slots_are_late(0);
+    begin(2, BYTES, 5000);
+    wait_for(HTH_LOCAL_LENT);
+    cr_assert(eq(u64, history_save_at(world_node(&w, 1)->history, 0)->id.step, 2));
+    cr_expect(zero(u32, history_save_at(world_node(&w, 1)->history, 0)->slot_ms));
 }
 
 Test(begin, a_rank_without_wait_ms_is_refused_a_slot_that_is_not_made_in_5_s)
