@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 #include <stdint.h>
+#include <stdio.h>
 
 static inline json_int_t field_int(const json_t *of, const char *key)
 {
@@ -17,6 +18,18 @@ static inline const char *field_text(const json_t *of, const char *key)
     const char *text = json_string_value(json_object_get(of, key));
 
     return text ? text : "";
+}
+
+/* The decimal digits of a step or an epoch, which is a string from 2^63 on. */
+static inline const char *field_number(const json_t *of, const char *key, char out[24])
+{
+    const char *text = field_text(of, key);
+
+    if (text[0])
+        snprintf(out, 24, "%.20s", text);
+    else
+        snprintf(out, 24, "%" JSON_INTEGER_FORMAT, field_int(of, key));
+    return out;
 }
 
 /* 1: a number of bytes, in *out. */

@@ -115,7 +115,9 @@ static void metrics_put_label(FILE *to, const char *between, const char *key, co
 
 static void metrics_put_value(FILE *to, const json_t *value)
 {
-    if (json_is_real(value))
+    if (json_is_string(value)) /* an integer of 2^63 or more */
+        fprintf(to, "} %s\n", json_string_value(value));
+    else if (json_is_real(value))
         fprintf(to, "} %.3f\n", json_real_value(value));
     else
         fprintf(to, "} %" JSON_INTEGER_FORMAT "\n", json_integer_value(value));

@@ -142,7 +142,7 @@ static void status_print_newest(const json_t *status)
     const json_t *newest = json_object_get(status, "newest_protected");
     const json_t *intervals = json_object_get(newest, "intervals");
     const char *state = field_text(newest, "state");
-    char age[32], every[32];
+    char age[32], every[32], step[24];
 
     if (!json_is_object(newest)) {
         say_field("newest", json_is_null(newest) ? "no save is protected" : "not known");
@@ -151,13 +151,13 @@ static void status_print_newest(const json_t *status)
     status_age(json_number_value(json_object_get(newest, "age_s")), age);
     status_age(json_number_value(json_object_get(status, "interval_s")), every);
     if (json_is_number(intervals))
-        say_field("newest", "step %" PRId64 ", %s, %s old: %.1f save intervals of %s%s",
-                (int64_t)field_int(newest, "step"), state[0] ? state : "protected", age,
+        say_field("newest", "step %s, %s, %s old: %.1f save intervals of %s%s",
+                field_number(newest, "step", step), state[0] ? state : "protected", age,
                 json_number_value(intervals), every,
                 strcmp(state, "kept") ? "" : "; whether its copies are there is not known now");
     else
-        say_field("newest", "step %" PRId64 ", %s, %s old; how often it saves is not known yet%s",
-                (int64_t)field_int(newest, "step"), state[0] ? state : "protected", age,
+        say_field("newest", "step %s, %s, %s old; how often it saves is not known yet%s",
+                field_number(newest, "step", step), state[0] ? state : "protected", age,
                 strcmp(state, "kept") ? "" : "; nor whether its copies are there");
 }
 
@@ -307,7 +307,7 @@ static void status_print(const struct look *l)
 static void status_add_row(struct grid *g, const struct look *l)
 {
     const json_t *newest = json_object_get(l->job.status, "newest_protected");
-    char age[32] = "-", why[400] = "";
+    char age[32] = "-", why[400] = "", step[24];
     size_t n = 0;
 
     if (json_is_object(newest))
@@ -318,7 +318,7 @@ static void status_add_row(struct grid *g, const struct look *l)
     grid_add(g, "%s", l->job.name);
     grid_add(g, "%s", states[l->state].word);
     if (json_is_object(newest))
-        grid_add(g, "%" PRId64, (int64_t)field_int(newest, "step"));
+        grid_add(g, "%s", field_number(newest, "step", step));
     else
         grid_add(g, "%s", "-");
     grid_add(g, "%s", age);

@@ -104,15 +104,13 @@ int members_put(
     /* an epoch on record that this engine has not joined has no members yet */
     uint32_t nodes = n->ctx.epoch ? n->epoch.nodes : 0;
     struct page p = { .first = skip };
-    char name[QUOTED(HTH_NAME_MAX + 1)];
+    char name[QUOTED(HTH_NAME_MAX + 1)], epoch[QUOTED_NUMBER];
     uint64_t ago_ms;
 
     (void)what, (void)err;
     quoted(n->env.node, name);
-    fprintf(to,
-            "{\"node\": \"%s\", \"epoch\": %" PRIu64 ", \"skip\": %" PRIu32
-            ", \"members\": %" PRIu32,
-            name, n->epoch.epoch, skip, nodes);
+    fprintf(to, "{\"node\": \"%s\", \"epoch\": %s, \"skip\": %" PRIu32 ", \"members\": %" PRIu32,
+            name, quoted_number(n->epoch.epoch, epoch), skip, nodes);
     if (hth_commit_as_of(n->commit, &ago_ms) || ago_ms)
         fprintf(to, ", \"as_of_ms\": %" PRIu64, ago_ms);
     else

@@ -89,17 +89,18 @@ static void status_put_epoch(FILE *to, struct hth_node *n)
 {
     uint64_t pulled = 0, ago_ms;
     uint32_t saves = 0, still, busy;
+    char epoch[QUOTED_NUMBER];
 
     hth_transfer_pulled(&n->ctx, &pulled, NULL);
     hth_session_late(n->ctx.session, &still, &busy);
     for (struct hth_held_save *s = hth_holdings_first(&n->ctx); s; s = s->next)
         saves += !s->removed;
     fprintf(to,
-            ", \"epoch\": %" PRIu64 ", \"member\": %" PRIu32 ", \"members\": %" PRIu32
+            ", \"epoch\": %s, \"member\": %" PRIu32 ", \"members\": %" PRIu32
             ", \"ranks_attached\": %" PRIu32 ", \"recovered\": %s, \"saves\": %" PRIu32
             ", \"connections\": %" PRIu32 ", \"pulled_bytes\": %" PRIu64 ", \"rearmed\": %" PRIu32
             ", \"late\": %" PRIu32,
-            n->epoch.epoch, n->epoch.self, n->epoch.nodes, client_count(n),
+            quoted_number(n->epoch.epoch, epoch), n->epoch.self, n->epoch.nodes, client_count(n),
             n->recovered ? "true" : "false", saves, hth_session_connections(n->ctx.session), pulled,
             still, busy);
     status_put_text(to, "coordinator", n->epoch.nodes ? n->epoch.member[0].node : "");
@@ -136,10 +137,11 @@ static void status_put_thousandths(FILE *to, const char *key, uint64_t thousandt
 static void status_put_newest(FILE *to, const struct hth_node *n)
 {
     struct health_newest newest = health_newest(n);
+    char step[QUOTED_NUMBER];
 
     if (newest.is) {
-        fprintf(to, ", \"newest_protected\": {\"step\": %" PRIu64 ", \"state\": \"%s\"",
-                newest.step, newest.state);
+        fprintf(to, ", \"newest_protected\": {\"step\": %s, \"state\": \"%s\"",
+                quoted_number(newest.step, step), newest.state);
         status_put_thousandths(to, "age_s", newest.age_ms);
         if (newest.every_ms)
             status_put_thousandths(to, "intervals", 1000 * newest.age_ms / newest.every_ms);

@@ -104,6 +104,7 @@ static void where_put_rank(FILE *to, const struct hth_node *n, uint32_t rank)
 static void where_put_page(FILE *to, const struct hth_node *n, uint32_t skip)
 {
     const struct hth_epoch *e = &n->epoch;
+    char epoch[QUOTED_NUMBER];
     uint64_t ago_ms, mapped;
     int current = hth_commit_current(n->commit);
 
@@ -112,8 +113,8 @@ static void where_put_page(FILE *to, const struct hth_node *n, uint32_t skip)
     fputs(", ", to);
     where_put_node_name(to, "coordinator", e->nodes ? e->member[0].node : "");
     (void)hth_commit_as_of(n->commit, &ago_ms);
-    fprintf(to, ", \"epoch\": %" PRIu64 ", \"position\": %" PRIu64 ", \"as_of_ms\": ", e->epoch,
-            hth_commit_position(n->commit));
+    fprintf(to, ", \"epoch\": %s, \"position\": %" PRIu64 ", \"as_of_ms\": ",
+            quoted_number(e->epoch, epoch), hth_commit_position(n->commit));
     if (current || ago_ms)
         fprintf(to, "%" PRIu64, ago_ms);
     else

@@ -317,16 +317,14 @@ static void why_put_save(FILE *to, const struct hth_node *n, const struct histor
 
 static void why_put_recovery(FILE *to, const struct history_recovery *r)
 {
-    char id[HTH_SAVE_TEXT] = "", text[QUOTED(sizeof(r->why))];
+    char id[HTH_SAVE_TEXT] = "", text[QUOTED(sizeof(r->why))], epoch[QUOTED_NUMBER];
     struct phase phase[PHASES];
 
     if (!hth_save_none(r->save))
         hth_save_text(r->save, id);
     quoted(r->code ? r->why : r->info.text, text);
-    fprintf(to,
-            "{\"epoch\": %" PRIu64 ", \"since_ms\": %" PRIu64
-            ", \"state\": \"%s\", \"save\": \"%s\"",
-            r->epoch, r->wall_ms,
+    fprintf(to, "{\"epoch\": %s, \"since_ms\": %" PRIu64 ", \"state\": \"%s\", \"save\": \"%s\"",
+            quoted_number(r->epoch, epoch), r->wall_ms,
             r->ms == HISTORY_NOT ? "running"
             : r->code            ? "failed"
                                  : "done",

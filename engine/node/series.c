@@ -54,8 +54,10 @@ static void series_labels(struct series *s, const char *suffix, const char *key,
 /* key NULL: no label. */
 static void series_add(struct series *s, const char *key, const char *text, uint64_t value)
 {
+    char number[QUOTED_NUMBER];
+
     series_labels(s, "", key, text);
-    fprintf(s->to, "}, %" PRIu64 "]", value);
+    fprintf(s->to, "}, %s]", quoted_number(value, number));
 }
 
 static void series_add_ms(

@@ -4,6 +4,7 @@
 
 #include "core/base/utf8.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,4 +23,10 @@ void quoted(const char *text, char *out)
             *out++ = c < 0x80 || whole ? (char)c : '?';
     }
     *out = '\0';
+}
+
+const char *quoted_number(uint64_t number, char out[QUOTED_NUMBER])
+{
+    snprintf(out, QUOTED_NUMBER, number <= INT64_MAX ? "%" PRIu64 : "\"%" PRIu64 "\"", number);
+    return out;
 }

@@ -75,6 +75,32 @@ Test(status, the_state_is_the_exit_status_and_the_reasons_come_first)
     }
 }
 
+/* The engine writes it as a string, and metrics print its digits. */
+Test(status, the_largest_step_is_printed_with_all_its_digits)
+{
+    char large[3000] = REST(WELL), *at = strstr(large, "\"step\": 5000"), rest[3000];
+    pid_t pid;
+
+    memcpy(rest, at + strlen("\"step\": 5000"), strlen(at + strlen("\"step\": 5000")) + 1);
+    snprintf(
+            at, sizeof(large) - (size_t)(at - large), "\"step\": \"18446744073709551613\"%s", rest);
+    pid = answering_begin((const struct answering[]){ { HTH_LOCAL_STATUS, large },
+            { HTH_LOCAL_NODES, NODES("\"ok\"") },
+            { HTH_LOCAL_METRICS,
+                    "{\"job\": \"" JOB
+                    "\", \"node\": \"n1\", \"families\": [{\"name\": \"hearth_protected_step\", "
+                    "\"type\": \"gauge\", \"help\": \"h\", \"samples\": "
+                    "[[\"\", {}, \"18446744073709551613\"]]}]}" },
+            { 0, NULL } });
+    cr_expect(eq(int, hearth("status", "--root", root, JOB), 0), "%s", err_text);
+    cr_expect(eq(int, has(out, "newest  step 18446744073709551613, protected"), 1), "%s", out);
+    cr_expect(eq(int, hearth("status", "--root", root), 0), "%s", err_text);
+    cr_expect(eq(int, has(out, "18446744073709551613"), 1), "%s", out);
+    cr_expect(eq(int, hearth("metrics", "--root", root), 0), "%s", err_text);
+    cr_expect(eq(int, has(out, "\"n1\"} 18446744073709551613\n"), 1), "%s", out);
+    answering_end(pid);
+}
+
 /* Of an engine that does not say it, nothing is said to be well. */
 Test(status, what_the_engine_does_not_say_is_not_known)
 {

@@ -196,6 +196,18 @@ Test(series, have_the_save_that_each_node_saw)
     }
 }
 
+Test(series, have_a_step_of_2_63_or_more_as_a_string)
+{
+    const json_t *sample;
+
+    hth_node_ctx(world_node(&w, 0))->keep.save[0].step = UINT64_MAX - 2;
+    ask_metrics(0);
+    sample = json_array_get(samples_of("hearth_protected_step"), 0);
+    cr_expect(zero(
+            int, strcmp(json_string_value(json_array_get(sample, 2)), "18446744073709551613")));
+    hth_node_ctx(world_node(&w, 0))->keep.save[0].step = w.newest.id.step;
+}
+
 /* One rank a node, one copy: each node gives one object and pulls one. */
 Test(series, of_peers_have_what_moved_and_go_with_a_lost_peer)
 {

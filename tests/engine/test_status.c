@@ -112,6 +112,16 @@ Test(status, a_job_that_is_well_is_called_so_by_each_node)
     }
 }
 
+/* No reader of JSON has to accept an integer of 2^63 or more: one would fail the whole answer. */
+Test(status, a_step_of_2_63_or_more_is_a_string)
+{
+    hth_node_ctx(world_node(&w, 0))->keep.save[0].step = UINT64_MAX - 2;
+    ask_status(0);
+    cr_expect(zero(int,
+            strcmp(json_string_value(at2("newest_protected", "step")), "18446744073709551613")));
+    hth_node_ctx(world_node(&w, 0))->keep.save[0].step = w.newest.id.step;
+}
+
 Test(status, slots_are_counted_once_each)
 {
     ask_status(1);
