@@ -123,8 +123,8 @@ static int exporter_listen_unix(const char *at, struct place_at *out, struct hea
     mode_t before;
     int rc;
 
-    if (strlen(at) >= sizeof(a.sun_path))
-        return hth_fail(err, HEARTH_EINVAL, 0, "the path of a socket has 107 bytes at most");
+    if (!at[0] || strlen(at) >= sizeof(a.sun_path)) /* "": any process could connect */
+        return hth_fail(err, HEARTH_EINVAL, 0, "the path of a socket has 1 to 107 bytes");
     memcpy(a.sun_path, at, strlen(at));
     out->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (out->fd >= 0 && exporter_is_left(out->fd, &a))
@@ -160,13 +160,15 @@ static int exporter_listen_tcp(const char *at, struct place_at *out, struct hear
     const char *colon = strrchr(at, ':');
     size_t len = colon ? (size_t)(colon - at) : 0, bracket = at[0] == '[';
     struct addrinfo *found = NULL;
-    char host[64] = "";
+    char host[64] = "", *end;
+    unsigned long port;
     int on = 1, rc;
 
     if (len < 1 + 2 * bracket || len >= sizeof(host) || (bracket && colon[-1] != ']'))
         return hth_fail(err, HEARTH_EINVAL, 0, "'%.64s' is neither HOST:PORT nor unix:PATH", at);
     memcpy(host, at + bracket, len - 2 * bracket);
-    if (getaddrinfo(host, colon + 1, &want, &found))
+    port = strtoul(colon + 1, &end, 10); /* the C library takes it modulo 65536 */
+    if (!colon[1] || *end || port > 65535 || getaddrinfo(host, colon + 1, &want, &found))
         return hth_fail(err, HEARTH_EINVAL, 0, "'%.64s' is neither HOST:PORT nor unix:PATH", at);
     out->fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     rc = out->fd < 0 || setsockopt(out->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) ||

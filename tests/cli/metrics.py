@@ -173,6 +173,14 @@ def expect_status(exporter, want, *args, **headers):
         say(f"{exporter.at} {args}: status {have}, expected {want}")
 
 
+def check_refused(job, root):
+    """An empty path is the abstract socket that every user reaches; ports end at 65535."""
+    for at in "unix:", "127.0.0.1:65536", "127.0.0.1:", "127.0.0.1:-1":
+        run = Exporter(job, root, at)
+        if run.at or run.run.wait(10) != 2:
+            say(f"an exporter listens on {run.at} for --listen {at}")
+
+
 def check_left(job, root, at):
     if not at.startswith("unix:"):
         return
@@ -195,6 +203,7 @@ def check_exporter(job, listen, text):
     exporter = Exporter(job, root, listen)
     if "built without" in exporter.at or not exporter.at:
         return
+    check_refused(job, root)
     _, kind, served = exporter.get("/metrics")
     if sorted(parse(served)[0]) != sorted(parse(text)[0]) or "0.0.4" not in kind:
         say(f"{listen}: other series than hearth metrics prints, as {kind}")
