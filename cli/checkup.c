@@ -4,6 +4,7 @@
 
 #include "core/base/root.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,6 +62,7 @@ static void checkup_add_job(struct checkup *c, const char *name)
                    ? NULL
                    : realloc(c->patient, (c->patients + 1) * sizeof(*more));
     if (!more) {
+        c->closed += err.native == EACCES;
         close(p.fd);
         return;
     }
@@ -196,7 +198,11 @@ static enum status doctor_node(const struct args *a)
     if (c->root)
         checkup_look_at_root(c);
     if (c->job && c->root_fd >= 0 && !c->patients) {
-        job_unknown(c->root, c->job, &c->root_err);
+        if (c->closed)
+            hth_fail(&c->root_err, HEARTH_EIO, EACCES,
+                    "job '%.64s' is another user's: ask as that user or as root", c->job);
+        else
+            job_unknown(c->root, c->job, &c->root_err);
         status = complain(&c->root_err);
         checkup_fini(c);
         return status;

@@ -47,6 +47,7 @@ struct checkup {
     struct doctor net;
     struct patient *patient; /* [patients] */
     unsigned patients;
+    unsigned closed;   /* jobs that this user may not look into: another user's */
     const char *check; /* that runs now */
     struct finding *found;
     unsigned count;

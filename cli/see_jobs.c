@@ -143,7 +143,10 @@ void see_engines(struct checkup *c)
             see_silent(c, &c->patient[i]);
         else
             see_engine(c, &c->patient[i]);
-    if (!c->patients && c->root_fd >= 0)
+    if (c->closed)
+        found(c, STATE_UNKNOWN, "%u jobs of other users are here: ask as their users or as root",
+                c->closed);
+    else if (!c->patients && c->root_fd >= 0)
         found(c, STATE_OK, "no job is here");
 }
 

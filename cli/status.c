@@ -7,6 +7,7 @@
 #include "field.h"
 #include "running.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -340,6 +341,7 @@ static json_t *json_look(const struct look *l)
 struct looks {
     struct look *at; /* [count] */
     size_t count;
+    unsigned closed; /* jobs that this user may not look into */
 };
 
 /* The worst first; of one state by name. */
@@ -363,7 +365,8 @@ static int looks_add(struct looks *all, const struct args *a, const char *name)
     memset(more, 0, sizeof(*more));
     if (look_at(a, name, more, &err)) {
         if (err.code != HEARTH_ENOENT)
-            note("%s", err.text); /* another user's, it may be */
+            note("%s", err.text);
+        all->closed += err.native == EACCES;
     } else if (more->checks) {
         all->count++;
         return 1;
@@ -395,7 +398,7 @@ static enum status status_all(const struct args *a)
 {
     struct hearth_error err = { 0 };
     enum status status = STATUS_OK, printed = STATUS_OK;
-    struct looks all = { NULL, 0 };
+    struct looks all = { NULL, 0, 0 };
     char **names = running_names(a->root, &err);
 
     if (!names)
@@ -407,6 +410,12 @@ static enum status status_all(const struct args *a)
         qsort(all.at, all.count, sizeof(*all.at), looks_compare);
         status = states[all.at[0].state].status;
         looks_print(&all, a, &printed);
+    } else if (all.closed) {
+        hth_fail(&err, HEARTH_EIO, EACCES,
+                "%u jobs of %.300s are other users': whether their engines run is not known; ask "
+                "as their users or as root",
+                all.closed, a->root);
+        status = complain(&err);
     } else {
         hth_fail(&err, HEARTH_ENOENT, 0,
                 "no engine runs on a job of %.300s: hearth ls shows what lies there", a->root);

@@ -195,6 +195,22 @@ Test(status, an_engine_of_another_user_is_not_called_broken)
     answering_end(pid);
 }
 
+/* Nor does it say that there is no job, or that no engine runs. */
+Test(status, jobs_that_this_user_may_not_look_into_are_told_from_no_jobs)
+{
+    if (geteuid() != 0)
+        cr_skip_test("there is no other user");
+    answering_end(answer(NULL, NULL));
+    cr_assert(zero(int, chmod(root, 0755)));
+    cr_expect(eq(int, hearth_user("status", "--root", root), 5), "%s%s", out, err_text);
+    cr_expect(eq(int, has(err_text, "1 jobs of") && !has(err_text, "no engine runs"), 1), "%s",
+            err_text);
+    hearth_user("doctor", "--root", root);
+    cr_expect(eq(int, has(out, "1 jobs of other users are here"), 1), "%s", out);
+    cr_expect(eq(int, hearth_user("doctor", "--root", root, JOB), 5), "%s%s", out, err_text);
+    cr_expect(eq(int, has(err_text, "is another user's"), 1), "%s", err_text);
+}
+
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
 Test(status, nodes_are_listed_the_worst_first_with_what_they_answer)
