@@ -27,12 +27,16 @@ def engine_pid(job, rank):
 class Job:
     def __init__(self, build, work, steps, **options):
         self.bin, self.work, self.steps = f"{build}/bin", work, steps
+        self.options = options
+        self.launch()
+
+    def launch(self):
         port = free_port()
-        self.ranks = [self._start(rank, port, options) for rank in range(2)]
+        self.ranks = [self._start(rank, port, self.options) for rank in range(2)]
 
     def _start(self, rank, port, options):
         root = f"{self.work}/n{rank}"
-        os.mkdir(root, 0o700)
+        os.makedirs(root, 0o700, exist_ok=True)
         env = {name: value for name, value in os.environ.items() if not name.startswith("HEARTH_")}
         env.update(HEARTH_ROOT=root, HEARTH_JOB="train7", HEARTH_NODE=f"n{rank}",
                    HEARTH_ANY_ROOT="1", HEARTH_MACHINE=f"m{rank}", HEARTH_KEEP="3",

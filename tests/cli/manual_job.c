@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One of the two ranks of the job that the examples of the manual's section 1 look at. It saves
- * three steps, or as many as its argument says: two tensors and a byte string at rank 0, one tensor
- * at rank 1. Then it prints
- * "saved" and waits until its standard input ends. Options come from the environment.
+ * three steps, or as many as its first argument says: two tensors and a byte string at rank 0, one
+ * tensor at rank 1, the first of 1,000 rows, or as many as its second argument says. Then it prints
+ * "saved" and waits until its standard input ends: an `a` there makes it abort a save, an `l` save
+ * larger tensors, successful or not. Options come from the environment.
  */
 #include <hearth/hearth.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static float weight[1000 * 1000], bias[2000];
-static const int64_t weight_shape[] = { 1000, 1000 }, bias_shape[] = { 2000 };
+static float weight[4 * 1000 * 1000], bias[2000];
+static const int64_t bias_shape[] = { 2000 };
+static int64_t weight_shape[] = { 1000, 1000 };
 
 static struct hearth_piece tensor(
         const char *key, const float *from, uint32_t ndim, const int64_t *shape)
@@ -78,6 +80,8 @@ int main(int argc, char **argv)
     struct hearth *h = NULL;
     int order, rc = hearth_bootstrap_tcp_from_env(60000, &bootstrap, &opts.rank, &opts.world, &err);
 
+    if (argc > 2 && strtoll(argv[2], NULL, 10) < 1000)
+        weight_shape[0] = strtoll(argv[2], NULL, 10);
     opts.bootstrap = bootstrap;
     rc = rc ? rc : hearth_opts_from_env(&opts, &err);
     rc = rc ? rc : hearth_open(&opts, &h, &err);
@@ -87,8 +91,12 @@ int main(int argc, char **argv)
     puts(rc ? err.text : "saved");
     fflush(stdout);
     while (!rc && (order = getchar()) != EOF)
-        if (order == 'a')
+        if (order == 'a') {
             rc = abort_step(h, 3000 + steps++ * 1000, &err);
+        } else if (order == 'l') {
+            weight_shape[0] = 4000;
+            (void)save_step(h, opts.rank, 3000 + steps++ * 1000, &err);
+        }
     hearth_checkpoint_close(ckpt);
     hearth_close(h, HEARTH_KEEP);
     hearth_bootstrap_close(bootstrap);

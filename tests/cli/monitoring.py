@@ -5,11 +5,13 @@
 promtool accepts the rules, and their unit tests pass. Then Prometheus scrapes the exporters of two
 nodes, which are folders here, with the rules as they are, but for their waiting times. No alert of
 `CAUSED` fires before its cause is planted, and each fires afterwards: the ranks stop saving, an
-engine has no job to do, a save is aborted, the log's name is taken, the coordinator's engine is
-stopped and continued, an engine is killed. At last each query of the board returns data.
+engine has no job to do, a save is aborted, the tmpfs of a node is full, the log's name is taken,
+the coordinator's engine is stopped and continued, an engine is killed, a bit of an object flips.
+At last each query of the board returns data.
 
-Exit status 77 where there is no Prometheus."""
+Exit status 77 where there is no Prometheus, or no mount namespace."""
 import contextlib
+import glob
 import json
 import os
 import re
@@ -27,7 +29,8 @@ from job import engine_pid, free_port, run_job
 
 WAIT_S = 30
 CAUSED = ["HearthSaveFailed", "HearthLogLost", "HearthEngineSilent", "HearthCoordinatorSilent",
-          "HearthEngineGone", "HearthNodeLost", "HearthCopiesBelow", "HearthNotRunning"]
+          "HearthEngineGone", "HearthNodeLost", "HearthCopiesBelow", "HearthNotRunning",
+          "HearthNoRoom", "HearthChecksumError"]
 bad = []
 
 
@@ -115,6 +118,37 @@ def take_log(job):
     os.mkdir(log)
 
 
+@contextlib.contextmanager
+def small_tmpfs(folder):
+    os.mkdir(folder)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m,mode=0700", "tmpfs", folder],
+                   check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@contextlib.contextmanager
+def full_tmpfs(folder):
+    """Another program has all that is left of it."""
+    disk = os.statvfs(folder)
+    with open(f"{folder}/other", "wb") as f:
+        os.posix_fallocate(f.fileno(), 0, disk.f_bavail * disk.f_frsize)
+        yield
+    os.unlink(f"{folder}/other")
+
+
+def flip_bit(job):
+    """In what node 0 has of rank 0's saves, under its engine."""
+    for path in glob.glob(f"{job.work}/n0/train7/*/__0__0_src0.distcp"):
+        with open(path, "r+b") as f:
+            f.seek(100000)
+            byte = f.read(1)[0]
+            f.seek(100000)
+            f.write(bytes([byte ^ 1]))
+
+
 def order(job, letter):
     for rank in job.ranks:
         rank.stdin.write(letter)
@@ -134,6 +168,9 @@ def plant(job, prometheus):
     idle.wait(20)
     order(job, "a")
     prometheus.wait_fired("HearthSaveFailed")
+    with full_tmpfs(f"{job.work}/n1"):
+        order(job, "l")
+        prometheus.wait_fired("HearthNoRoom")
     coordinator = engine_pid(job, 0)
     os.kill(coordinator, signal.SIGSTOP)
     prometheus.wait_fired("HearthEngineSilent", "HearthCoordinatorSilent")
@@ -145,6 +182,11 @@ def plant(job, prometheus):
     os.kill(engine_pid(job, 1), signal.SIGKILL)
     prometheus.wait_fired("HearthEngineGone", "HearthNodeLost", "HearthCopiesBelow",
                           "HearthLogLost")
+    job.end_ranks()
+    flip_bit(job)
+    job.steps = 0
+    job.launch()  # and recovers
+    prometheus.wait_fired("HearthChecksumError")
 
 
 def check_board(prometheus, path):
@@ -157,11 +199,16 @@ def check_board(prometheus, path):
                 bad.append(f"board, {panel['title']}: no data: {query}")
 
 
-def main(root, build):
+def main(root, build, mounts=""):
     if not shutil.which("prometheus") or not shutil.which("promtool"):
         print("skipped: prometheus is not installed")
         return 77
-    with tempfile.TemporaryDirectory() as work:
+    if subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
+        print("skipped: no mount namespace can be made here")
+        return 77
+    if not mounts:
+        os.execvp("unshare", ["unshare", "-rm", sys.executable, *sys.argv, "mounts"])
+    with tempfile.TemporaryDirectory() as work, small_tmpfs(f"{work}/n1"):
         check_rules(f"{root}/deploy/monitoring", work)
         with run_job(build, work, HEARTH_DEAD_MS="3000", HEARTH_HEARTBEAT_MS="200") as job:
             with exporters(job) as targets:
