@@ -211,7 +211,7 @@ uint32_t losses_mark_domain(const struct losses *l, const char *name, uint8_t *g
 
 static const struct loss_place *loss_of(const struct losses *l, uint32_t owner)
 {
-    return &l->place[(size_t)(owner % l->ranks) * (1 + l->copies)];
+    return &l->place[(size_t)(l->ranks ? owner % l->ranks : 0) * (1 + l->copies)];
 }
 
 /* 1: the node is left, and is known to have what it should have of the save. */

@@ -199,15 +199,16 @@ static int see_kernel_line(const char *path, char *out, size_t len)
 /* "8080,9000-9010" */
 static int see_is_reserved(unsigned port)
 {
-    char line[4096], *rest = line;
-    unsigned from, to;
-    int n;
+    char line[4096], *rest = line, *end;
+    unsigned long from, to;
 
     if (!see_kernel_line("/proc/sys/net/ipv4/ip_local_reserved_ports", line, sizeof(line)))
         return 0;
     for (char *one; (one = strsep(&rest, ","));) {
-        n = sscanf(one, "%u-%u", &from, &to);
-        if (n > 0 && port >= from && port <= (n == 2 ? to : from))
+        from = to = strtoul(one, &end, 10);
+        if (end != one && *end == '-')
+            to = strtoul(end + 1, NULL, 10);
+        if (end != one && port >= from && port <= to)
             return 1;
     }
     return 0;
@@ -216,21 +217,23 @@ static int see_is_reserved(unsigned port)
 void see_port(struct checkup *c)
 {
     unsigned port = (unsigned)hth_option_number(&hth_options[HTH_AT_port], &c->net.opts);
-    unsigned from = 0, to = 0;
-    char line[64];
+    unsigned long from, to;
+    char line[64], *end;
 
     if (!port) {
         found(c, STATE_OK, "an engine takes any that is free");
         return;
     }
-    if (see_kernel_line("/proc/sys/net/ipv4/ip_local_port_range", line, sizeof(line)) &&
-            sscanf(line, "%u %u", &from, &to) == 2 && port >= from && port <= to &&
-            !see_is_reserved(port)) {
+    if (!see_kernel_line("/proc/sys/net/ipv4/ip_local_port_range", line, sizeof(line)))
+        line[0] = '\0';
+    from = strtoul(line, &end, 10); /* no line: from 0 to 0 */
+    to = strtoul(end, NULL, 10);
+    if (port >= from && port <= to && !see_is_reserved(port)) {
         found(c, STATE_RISK,
                 "HEARTH_ENGINE_PORT=%u lies in the range of ports that the kernel gives to any "
-                "connection (%u to %u): after a restart it may be taken",
+                "connection (%lu to %lu): after a restart it may be taken",
                 port, from, to);
-        remedy(c, "sysctl -w net.ipv4.ip_local_reserved_ports=%u     (or a port below %u)", port,
+        remedy(c, "sysctl -w net.ipv4.ip_local_reserved_ports=%u     (or a port below %lu)", port,
                 from);
         return;
     }
