@@ -52,7 +52,7 @@ static uint32_t sockets_headers(unsigned char family, const struct tcp_info *t)
            (t->tcpi_options & TCPI_OPT_TIMESTAMPS ? 12u : 0);
 }
 
-static void sockets_attribute(const struct rtattr *a, unsigned char family, struct socket_row *out)
+static void sockets_attribute(struct rtattr *a, unsigned char family, struct socket_row *out)
 {
     struct tcp_info t = { 0 };
     size_t len = RTA_PAYLOAD(a);
@@ -69,11 +69,11 @@ static void sockets_attribute(const struct rtattr *a, unsigned char family, stru
     }
 }
 
-static int sockets_add(struct sockets *s, const struct nlmsghdr *h)
+static int sockets_add(struct sockets *s, struct nlmsghdr *h)
 {
-    const struct inet_diag_msg *m = NLMSG_DATA(h);
+    struct inet_diag_msg *m = NLMSG_DATA(h);
     struct socket_row *more;
-    const struct rtattr *a = (const struct rtattr *)(const void *)(m + 1);
+    struct rtattr *a = (struct rtattr *)(void *)(m + 1);
     int len = (int)h->nlmsg_len - (int)NLMSG_LENGTH(sizeof(*m));
 
     if (len < 0)
@@ -92,9 +92,9 @@ static int sockets_add(struct sockets *s, const struct nlmsghdr *h)
 }
 
 /* One datagram of answers. -1: more come; else 0 or an errno. */
-static int sockets_take(struct sockets *s, const void *bytes, size_t len)
+static int sockets_take(struct sockets *s, void *bytes, size_t len)
 {
-    const struct nlmsghdr *h = bytes;
+    struct nlmsghdr *h = bytes;
     unsigned left = (unsigned)len;
     int rc;
 
