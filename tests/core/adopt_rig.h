@@ -50,7 +50,7 @@ static inline void teardown(void)
 static inline struct hth_store_tmpfs_opts options(void)
 {
     return (struct hth_store_tmpfs_opts){
-        .root = root, .job = "job", .faults = &faults, .log = { say, NULL }
+        .root = root, .job = "job", .faults = &faults, .log = { .emit = say }
     };
 }
 

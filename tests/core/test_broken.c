@@ -31,7 +31,7 @@ static void on_line(void *arg, enum hearth_log_level level, const char *event, c
 
 static void setup(void)
 {
-    struct hth_store_tmpfs_opts opts = { .job = "job", .log = { on_line, NULL } };
+    struct hth_store_tmpfs_opts opts = { .job = "job", .log = { .emit = on_line } };
 
     alarm(60);
     root = opts.root = tmp_root(64 * MIB);

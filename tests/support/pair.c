@@ -174,7 +174,7 @@ static void fill_ctx(struct pair_node *n)
         .clock = { now_ms, wall_ms, n->p },
         .random = { random_next, n->p },
         .workers = { submit, n->p },
-        .log = { log_line, n },
+        .log = { .emit = log_line, .self = n },
         .points = { reached, n->p },
         .opts = { .job = "pair",
                 .copies = 1,

@@ -344,7 +344,7 @@ void machine_start(struct world *w, uint32_t m)
         .clock = { machine_now_ms, wall_ms, x },
         .random = { next_random, x },
         .workers = { submit, x },
-        .log = { log_line, x },
+        .log = { .emit = log_line, .self = x },
         .points = { faults_point, x },
         .session = session_of(w),
         .transport = open_transport,

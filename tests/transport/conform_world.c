@@ -166,7 +166,7 @@ void side_open(struct world *w, int i)
         .key = conform_key(w->backend),
         .trusted = conform_trusts(w->backend),
         .clock = w->clock,
-        .log = { log_line, NULL },
+        .log = { .emit = log_line },
     };
     struct hearth_error err = { 0 };
     int rc;

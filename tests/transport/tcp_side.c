@@ -89,7 +89,7 @@ void tcp_side_open_keyed(struct tcp_side *s, const char *bind, const unsigned ch
     struct hth_transport_opts opts = { .bind = bind,
         .key = key ? &s->job_key : NULL,
         .clock = { side_now, side_now, s },
-        .log = { side_log, s } };
+        .log = { .emit = side_log, .self = s } };
     unsigned char blob[HTH_ADDR_MAX];
     struct hearth_error err = { 0 };
     uint32_t len;

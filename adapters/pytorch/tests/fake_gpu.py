@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes as c
 import os
+import re
 import subprocess
 import weakref
 from pathlib import Path
@@ -21,17 +22,27 @@ from hearth_checkpoint.torch import _gpu
 
 ROOT = Path(__file__).resolve().parents[3]
 U64 = c.c_uint64
-_SEEN = ("registrations", "registered", "registered_bytes", "register_most", "register_absent")
-_COPIED = ("copies", "copied_bytes", "staged", "staged_bytes", "contexts", "stalled_ms")
+_TYPES = {"_Atomic uint64_t": U64, "_Atomic uint32_t": c.c_uint32, "char": c.c_char}
+
+
+def _fields() -> list[tuple[str, Any]]:
+    """Of struct fakegpu, as its header has them"""
+    text = (ROOT / "tests/support/fakegpu/fakegpu.h").read_text()
+    threads = int(re.search(r"define FAKEGPU_THREADS (\d+)", text)[1])
+    body = re.sub(r"/\*.*?\*/", "", re.search(r"^struct fakegpu {(.*?)^};", text, re.M | re.S)[1],
+                  flags=re.S)
+    fields: list[tuple[str, Any]] = []
+    for kind, names in re.findall(r"(_Atomic \w+|char) ([^;]+);", body):
+        for name, count in re.findall(r"(\w+)(?:\[(\w+)\])?", re.sub(r"\s", "", names)):
+            many = threads if count == "FAKEGPU_THREADS" else int(count or 1)
+            fields.append((name, _TYPES[kind] * many if count else _TYPES[kind]))
+    return fields
 
 
 class _State(c.Structure):
     """struct fakegpu"""
 
-    _fields_ = [*((name, U64) for name in ("rate_mib_s", "delay_us", "hold", "pin_ms", "scale",
-                                           "partial", "global", "forgive", "sins")),
-                ("sin", c.c_char * 256), *((name, U64) for name in _SEEN),
-                ("threads", c.c_uint32 * 16), *((name, U64) for name in _COPIED)]
+    _fields_ = _fields()
 
 
 _PROTOTYPES = {
