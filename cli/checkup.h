@@ -57,7 +57,7 @@ struct checkup {
 
 /* One more finding of the check that runs. */
 void found(struct checkup *c, enum state state, const char *fmt, ...) HTH_PRINTF(3, 4);
-/* What ends it: lines of commands that a shell takes as they are, or that say how. One that is too
+/* Its remedy: lines of commands that a shell takes as they are, or that say how. A line that is too
  * long is left out, since half a command may be another command. */
 void remedy(struct checkup *c, const char *fmt, ...) HTH_PRINTF(2, 3);
 /* A name or path as one word of a shell, "'?'" if it is too long; returns out. */

@@ -301,7 +301,7 @@ char *engine_places(int job, uint32_t skip, struct hearth_error *err);
 char *engine_nodes(int job, uint32_t skip, struct hearth_error *err);
 /* A page of the last lines of its log (EVENTS), likewise. */
 char *engine_events(int job, uint32_t skip, struct hearth_error *err);
-/* What the engine of another member answers to a question (core/local/local.h: ELSEWHERE), within
+/* The answer of another member's engine to a question (core/local/local.h: ELSEWHERE), within
  * 3 s; NULL: err says why, with the node's name. member: its index, or HTH_NODE_NONE: the member
  * `node`; "": the coordinator. malloc'ed. */
 char *engine_elsewhere(int job, uint32_t member, const char *node, uint32_t type, uint32_t what,

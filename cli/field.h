@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fields of what an engine answers. What is not there, or of another kind, is 0 or "". */
+/* Fields of an engine's answer. A field that is not there, or of another kind, is 0 or "". */
 /* For this folder alone. */
 #ifndef HEARTH_CLI_FIELD_H
 #define HEARTH_CLI_FIELD_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What checks of doctor find, and what they share. */
+/* The findings of doctor's checks, and the code that the checks share. */
 #include "checkup.h"
 
 #include "core/base/open.h"

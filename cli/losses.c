@@ -326,8 +326,8 @@ static void loss_add(struct loss_pull *pull, uint64_t *of_node, uint32_t node, u
     pull->most = of_node[node] > pull->most ? of_node[node] : pull->most;
 }
 
-/* What comes to the nodes that have the places of the next epoch, and have not the bytes: of the
- * chosen save first what the ranks of a node wait for; then copies, and older saves. */
+/* The bytes that nodes pull because they have the places of the next epoch without them: of the
+ * chosen save first those that the ranks of a node wait for; then copies, and older saves. */
 static void loss_pulls_of(const struct losses *l, uint32_t at, const uint8_t *gone,
         struct loss_verdict *out, uint64_t *of_node)
 {

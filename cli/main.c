@@ -23,9 +23,9 @@ static const struct command commands[] = {
             "  hearth status --root /mnt/hearth --watch   again and again\n\n"
             "The engine of this node judges; a line for each reason, the worst first. Then the\n"
             "newest protected save, copies, nodes that are lost or cannot be reached, what this\n"
-            "node has yet to pull, and room. What the engine does not know is said to be not\n"
-            "known. Exit status 0: well; 1: at risk, or not known; 2: broken (as with a wrong\n"
-            "command line); 3: no such job, or none that runs.\n" },
+            "node has yet to pull, and room. \"not known\" stands for all that the engine does\n"
+            "not know. Exit status 0: well; 1: at risk, or not known; 2: broken (as with a\n"
+            "wrong command line); 3: no such job, or none that runs.\n" },
     { "nodes", run_nodes, TAKES_JSON | TAKES_ROOT | TAKES_WATCH, 1, 1,
             "nodes [--root DIR] [--json] [--watch [SECONDS]] JOB",
             "list the nodes of a running job, and how they are",
@@ -124,10 +124,10 @@ static const struct command commands[] = {
             "have no copy. Then the step that a recovery would resume from, the bytes that it\n"
             "would pull, and about how long that takes at the rate of the last recoveries or\n"
             "copies. The engine of this node is asked; while copies are being moved (the map is\n"
-            "not settled) the coordinator's, which alone knows which nodes have them. What is not\n"
-            "known is not promised. A domain is named as the job's option domains names it. Exit\n"
-            "status 0: each kept save survives, 1: one is lost, or that is not known, or no save\n"
-            "is kept.\n" },
+            "not settled) the coordinator's, which alone knows which nodes have them. A copy that\n"
+            "is not known is not promised. A domain is named as the job's option domains names\n"
+            "it. Exit status 0: each kept save survives, 1: one is lost, or that is not known, or\n"
+            "no save is kept.\n" },
     { "metrics", run_metrics, TAKES_ROOT, 0, 256, "metrics [--root DIR] [JOB...]",
             "print the metrics of the jobs of this node, for Prometheus",
             "  hearth metrics --root /mnt/hearth          all jobs with an engine\n"

@@ -23,7 +23,7 @@ int running_open(const char *root, const char *name, struct running *out, struct
 int running_need(const char *root, const char *name, struct running *out, struct hearth_error *err);
 void running_free(struct running *r);
 
-/* What may be jobs of a root; as names_in(). */
+/* The names in a root that may be jobs; as names_in(). */
 char **running_names(const char *root, struct hearth_error *err);
 
 /* A page of its engine's NODES; NULL: err says why. */
