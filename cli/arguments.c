@@ -39,6 +39,8 @@ const struct option_row option_rows[] = {
     { TAKES_PLAN, "interval", "SECONDS", "from one save to the next", AT(plan.interval) },
     { TAKES_NODE, "node", "NAME", "of that node's engine instead of this node's", AT(node) },
     { TAKES_ALL, "all", NULL, "of all nodes' engines", AT(all) },
+    { TAKES_ALIVE, "alive", NULL, "whether the engine answers, whatever state it reports",
+            AT(alive) },
     { TAKES_SAVE, "save", "STEP", "the newest save of that step", AT(save) },
     { 0, "help", NULL, "this text", 0 },
 };

@@ -23,6 +23,7 @@ struct args {
     int env;
     int recovery;
     int pairs;
+    int alive;
     const char *root; /* --root, else HEARTH_ROOT, else NULL */
     const char *offset;
     const char *listen; /* NULL: the default */

@@ -21,6 +21,7 @@ enum takes {
     TAKES_NODE = 16384,
     TAKES_ALL = 32768,
     TAKES_SAVE = 65536,
+    TAKES_ALIVE = 131072,
 };
 
 struct command {

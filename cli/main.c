@@ -15,12 +15,13 @@
 static enum status run_completion(const struct args *a);
 
 static const struct command commands[] = {
-    { "status", run_status, TAKES_JSON | TAKES_ROOT | TAKES_WATCH, 0, 1,
-            "status [--root DIR] [--json] [--watch [SECONDS]] [JOB]",
+    { "status", run_status, TAKES_JSON | TAKES_ROOT | TAKES_WATCH | TAKES_ALIVE, 0, 1,
+            "status [--root DIR] [--json] [--watch [SECONDS]] [--alive] [JOB]",
             "show whether all is well with running jobs, and what is not",
             "  hearth status --root /mnt/hearth           all jobs that run on this node\n"
             "  hearth status --root /mnt/hearth train7    one job, from any of its nodes\n"
-            "  hearth status --root /mnt/hearth --watch   again and again\n\n"
+            "  hearth status --root /mnt/hearth --watch   again and again\n"
+            "  hearth status --root /mnt/hearth --alive train7   for a liveness probe\n\n"
             "The engine of this node judges; a line for each reason, the worst first. Then the\n"
             "newest protected save, copies, nodes that are lost or cannot be reached, what this\n"
             "node has yet to pull, and room. \"not known\" stands for all that the engine does\n"

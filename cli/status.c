@@ -451,10 +451,29 @@ static enum status status_one(const struct args *a)
     return status;
 }
 
+/* For probes: an engine that answers is not to be killed, however ill the job is. It has the only
+ * copies of what other nodes lost. */
+static enum status status_alive(const struct args *a)
+{
+    struct hearth_error err = { 0 };
+    struct running job;
+    int rc;
+
+    if (!a->count || a->json)
+        return complain_usage("status: --alive needs a job, and does not go with --json");
+    rc = running_need(a->root, a->value[0], &job, &err);
+    if (!rc)
+        say("%s: the engine answers\n", job.name);
+    running_free(&job);
+    return rc ? complain(&err) : STATUS_OK;
+}
+
 enum status run_status(const struct args *a)
 {
     if (!a->root)
         return complain_usage(
                 "status needs --root, or HEARTH_ROOT set: the tmpfs that is Hearth's");
+    if (a->alive)
+        return status_alive(a);
     return a->count ? status_one(a) : status_all(a);
 }

@@ -131,6 +131,19 @@ Test(status, old_news_is_in_the_past_tense)
     answering_end(pid);
 }
 
+/* A liveness probe that fails ends the engine, and with it the copies of a broken job. */
+Test(status, an_engine_that_stands_still_is_not_alive_and_one_of_a_broken_job_is)
+{
+    pid_t pid = answer(REST(BROKEN), NODES("null"));
+
+    cr_expect(zero(int, hearth("status", "--alive", "--root", root, JOB)), "%s", err_text);
+    cr_assert(zero(int, kill(pid, SIGSTOP)));
+    cr_expect(eq(int, hearth("status", "--alive", "--root", root, JOB), 5), "%s", out);
+    cr_assert(zero(int, kill(pid, SIGCONT)));
+    cr_expect(zero(int, hearth("status", "--alive", "--root", root, JOB)), "%s", err_text);
+    answering_end(pid);
+}
+
 Test(status, an_engine_that_died_is_broken_and_one_that_ended_is_not_found)
 {
     pid_t pid = answer(REST(WELL), NODES("\"ok\""));
@@ -141,6 +154,8 @@ Test(status, an_engine_that_died_is_broken_and_one_that_ended_is_not_found)
     cr_expect(eq(int, has(out, JOB ": broken\n  engine_gone  No engine runs"), 1), "%s", out);
     cr_expect(eq(int, hearth("status", "--root", root), 2), "%s%s", out, err_text);
     cr_expect(eq(int, has(out, "engine_gone"), 1), "%s", out);
+    cr_expect(eq(int, hearth("status", "--alive", "--root", root, JOB), 5), "%s", out);
+    cr_expect(eq(int, has(err_text, "No engine runs"), 1), "%s", err_text);
     cr_expect(eq(int, hearth("status", "--root", root, JOB, "--json"), 2), "%s", err_text);
     got = json_loads(out, 0, NULL);
     cr_expect(eq(int, json_is_null(json_object_get(got, "status")), 1), "%s", out);
@@ -148,6 +163,8 @@ Test(status, an_engine_that_died_is_broken_and_one_that_ended_is_not_found)
     cr_assert(zero(int, unlink(in_job(".hearth/sock"))));
     cr_expect(eq(int, hearth("status", "--root", root, JOB), 3), "%s", out);
     cr_expect(eq(int, has(err_text, "ended in order"), 1), "%s", err_text);
+    cr_expect(eq(int, hearth("status", "--alive", "--root", root, JOB), 3), "%s", out);
+    cr_expect(eq(int, hearth("status", "--alive", "--root", root), 2), "%s", out);
     cr_expect(eq(int, hearth("status", "--root", root), 3), "%s", out);
     cr_expect(eq(int, hearth("status", "--root", root, "trainn"), 3), "%s", out);
     cr_expect(eq(int,
