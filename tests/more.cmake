@@ -55,6 +55,8 @@ hearth_case(lint.spelling lint COMMAND ${lint}/spelling.sh ${PROJECT_SOURCE_DIR}
 hearth_case(lint.spelling_fails lint COMMAND ${lint}/spelling_test.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.spdx lint COMMAND ${lint}/spdx.sh ${PROJECT_SOURCE_DIR})
 hearth_case(lint.scripts lint COMMAND ${lint}/scripts.sh ${PROJECT_SOURCE_DIR})
+hearth_case(lint.packages lint COMMAND ${lint}/packages.sh ${PROJECT_SOURCE_DIR})
+hearth_case(lint.packages_fails lint COMMAND ${lint}/packages_test.sh ${PROJECT_SOURCE_DIR})
 if(NOT HEARTH_SANITIZE) # where all tests are there
   foreach(script docs docs_test)
     string(REPLACE docs_test docs_fails name ${script})

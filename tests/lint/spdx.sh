@@ -9,6 +9,7 @@ for file in $(find . \( -type d -name build -o -name .git -o -path ./tests/data 
 	-o -name CMakeLists.txt -o -name '*.supp' -o -name '*.pml' -o ! -name '*.*' \) -print | sort); do
 	case $file in
 	*.in | */LICENSE | */fuzz/corpus/* | */allowed-skips) continue ;;
+	./debian/c* | ./debian/source/format) continue ;; # formats without room for it
 	*.*) ;;
 	*) head -c 2 "$file" | grep -q '#!' || continue ;; # without suffix: scripts only
 	esac
