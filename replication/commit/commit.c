@@ -438,7 +438,7 @@ void hth_commit_peer_down(struct hth_commit *c, uint32_t node)
     if (!c->joined)
         return;
     if (hth_is_coordinator(c->ctx)) {
-        maps_node_lost(c, node);
+        maps_peer_down(c, node);
         return;
     }
     if (node == 0 && !c->silent_since_ms)
@@ -462,7 +462,7 @@ void hth_commit_peer_up(struct hth_commit *c, uint32_t node)
     unreachable_connected(c, node);
     facts_anew(c);
     if (c->joined && hth_is_coordinator(c->ctx))
-        maps_node_returned(c, node);
+        maps_peer_up(c, node);
 }
 
 static void track_give_up(struct hth_commit *c, struct track *t, uint64_t now_ms)

@@ -145,6 +145,8 @@ struct tally {
 struct liveness {
     uint64_t life, count; /* the newest that came from the member */
     uint64_t since_ms;    /* not lost since then, as far as this process knows */
+    uint64_t heard_ms;    /* the newest fact came then, by whatever way */
+    int connected;        /* to the coordinator itself */
     int lost, returned;   /* noticed, and not in the map yet */
     int overtaken;        /* the fact being delivered is older than a fact that came before */
     uint64_t remind_ms;   /* if lost: the newest head is sent to it again then */
@@ -460,6 +462,9 @@ void head_send(struct hth_commit *c, uint32_t node, int with_map); /* HTH_NODE_N
 
 /* pairs.c */
 void pairs_tick(struct hth_commit *c);
+/* A node of which no fact has come since its parent reported it, where no dial of the coordinator
+ * can find that it is lost; HTH_NODE_NONE: there is none. */
+uint32_t pairs_silent(const struct hth_commit *c);
 void pairs_lost(struct hth_commit *c, uint32_t node);
 void pairs_reported(struct hth_commit *c, uint32_t origin, const unsigned char *bytes,
         size_t len); /* UNREACHABLE */
@@ -480,6 +485,8 @@ int pairs_is_recent(const struct hth_commit *c, uint64_t last_ms); /* recent eno
 
 /* maps.c */
 void maps_sign_of_life(struct hth_commit *c, uint32_t node, uint64_t life, uint64_t count);
+void maps_peer_up(struct hth_commit *c, uint32_t node);
+void maps_peer_down(struct hth_commit *c, uint32_t node);
 void maps_node_lost(struct hth_commit *c, uint32_t node);
 void maps_node_returned(struct hth_commit *c, uint32_t node); /* a connection with it stands */
 void maps_tick(struct hth_commit *c, uint64_t now_ms);

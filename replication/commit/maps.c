@@ -48,6 +48,7 @@ void maps_sign_of_life(struct hth_commit *c, uint32_t node, uint64_t life, uint6
         return;
     s->life = life;
     s->count = count;
+    s->heard_ms = hth_now_ms(&c->ctx->clock);
     n = hth_places_note(&c->map, node);
     if (n && n->lost && !s->returned && sign_is_newer(life, count, n->life, n->count) &&
             !hth_breaks(c->ctx, HTH_BREAK_RETURNED))
@@ -66,6 +67,32 @@ void maps_node_lost(struct hth_commit *c, uint32_t node)
     c->coord.look = c->coord.news = 1;
 }
 
+/* 1: the coordinator does not reach the node, and other nodes do. Facts of a child come by this
+ * connection alone. */
+static int maps_is_beyond(const struct hth_commit *c, uint32_t node)
+{
+    const struct liveness *s = &c->coord.live[node];
+
+    return !hth_tree_is_neighbour(c->ctx, node) &&
+           (hth_tree_is_unreachable(c->ctx, 0, node) ||
+                   (s->heard_ms &&
+                           hth_now_ms(&c->ctx->clock) - s->heard_ms < c->ctx->opts.dead_ms));
+}
+
+/* A dial that fails proves nothing against a node whose facts come by the tree: the node reports
+ * the coordinator (pairs.c). */
+void maps_peer_down(struct hth_commit *c, uint32_t node)
+{
+    int was_connected;
+
+    if (node == 0 || node >= c->ctx->epoch->nodes)
+        return;
+    was_connected = c->coord.live[node].connected;
+    c->coord.live[node].connected = 0;
+    if (was_connected || !maps_is_beyond(c, node))
+        maps_node_lost(c, node);
+}
+
 void maps_node_returned(struct hth_commit *c, uint32_t node)
 {
     if (node == 0 || node >= c->ctx->epoch->nodes)
@@ -77,6 +104,13 @@ void maps_node_returned(struct hth_commit *c, uint32_t node)
     } else if (c->head.position) { /* the node may have missed a head */
         head_send(c, node, 1);
     }
+}
+
+void maps_peer_up(struct hth_commit *c, uint32_t node)
+{
+    if (node < c->ctx->epoch->nodes)
+        c->coord.live[node].connected = 1;
+    maps_node_returned(c, node);
 }
 
 /* ---- The next map ---------------------------------------------------------------------------- */
@@ -304,6 +338,8 @@ void maps_tick(struct hth_commit *c, uint64_t now_ms)
 {
     maps_look_late(c);
     pairs_tick(c);
+    for (uint32_t node; (node = pairs_silent(c)) != HTH_NODE_NONE;)
+        maps_node_lost(c, node);
     if (maps_has_news(c) || c->coord.late || now_ms >= c->coord.stable_ms)
         maps_renew(c, now_ms);
     if (now_ms >= c->coord.remind_ms)

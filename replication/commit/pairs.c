@@ -13,9 +13,9 @@
  * Copies that were moved because of the pair go home as soon as it has RETURNED. Other copies are
  * moved over it when it is reachable.
  *
- * The coordinator is half of a pair only if pulls stall: a node that it cannot reach by any way is
- * lost. Reports only mark. The next map has the pairs, and moves the copies that have no source
- * left (maps.c, remap.c).
+ * A child of the coordinator in the tree is half of a pair with it only if pulls stall: a child
+ * that it cannot reach is lost. Reports only mark. The next map has the pairs, and moves the copies
+ * that have no source left (maps.c, remap.c).
  */
 #include "commit_state.h"
 
@@ -96,9 +96,24 @@ static int pair_other_lives(const struct hth_commit *c, const struct pair *p)
 {
     uint32_t node = p->other;
 
-    return node == c->ctx->epoch->self ||
+    return node == c->ctx->epoch->self || c->coord.live[node].heard_ms > p->due_ms ||
            (hth_session_is_connected(c->ctx->session, node) &&
                    hth_session_heard_ms(c->ctx->session, node) > p->due_ms);
+}
+
+static int pair_other_is_silent(const struct hth_commit *c, const struct pair *p)
+{
+    return p->due_ms && !pair_other_lives(c, p) &&
+           hth_tree_is_unreachable(c->ctx, c->ctx->epoch->self, p->other) &&
+           hth_now_ms(&c->ctx->clock) - p->due_ms >= c->ctx->opts.dead_ms;
+}
+
+uint32_t pairs_silent(const struct hth_commit *c)
+{
+    for (uint32_t i = 0; i < c->coord.pairs; i++)
+        if (pair_other_is_silent(c, &c->coord.pair[i]))
+            return c->coord.pair[i].other;
+    return HTH_NODE_NONE;
 }
 
 static void pair_look(struct hth_commit *c, struct pair *p)
@@ -157,7 +172,8 @@ void pairs_reported(struct hth_commit *c, uint32_t origin, const unsigned char *
         return;
     if (what != REPORT_REACHABLE && node != c->ctx->epoch->self)
         fact_dial(c, node); /* if the node is lost, this dial finds it */
-    if (node_is_lost(c, origin) || (!node && what == REPORT_DISCONNECTED))
+    if (node_is_lost(c, origin) ||
+            (!node && what == REPORT_DISCONNECTED && hth_tree_is_neighbour(c->ctx, origin)))
         return;
     if (what == REPORT_REACHABLE)
         pair_returned(c, origin, node);

@@ -198,8 +198,23 @@ static int repair_blob_from(
     return *out != e->self;
 }
 
-/* Every node needs each raw object. The coordinator gets it from the owner's node, the other nodes
- * get it down the tree. */
+/* Where a raw object begins its way: the coordinator gets it from the owner's node. If the two
+ * cannot reach each other, the owner's parent in the tree gets it first. */
+static int repair_raw_from(
+        const struct hth_commit *c, const struct track *t, uint32_t owner, uint32_t *out)
+{
+    uint32_t parent =
+            hth_tree_is_unreachable(c->ctx, 0, owner) ? hth_tree_parent(c->ctx, owner) : 0;
+
+    if (parent && parent == c->ctx->epoch->self) {
+        *out = owner;
+        return 1;
+    }
+    return repair_blob_from(c, t, parent ? parent : owner, out);
+}
+
+/* Every node needs each raw object. The coordinator gets it, and the other nodes get it down the
+ * tree. */
 static void repair_want_raws(struct hth_commit *c, const struct track *t, struct hth_held_save *s)
 {
     struct hearth_error err;
@@ -210,7 +225,7 @@ static void repair_want_raws(struct hth_commit *c, const struct track *t, struct
         uint32_t from, owner = c->ctx->epoch->rank_node[stand_in(c->ctx, o->owner)];
 
         if (o->kind != HTH_OBJECT_RAW || hth_held_find(s, o->id) ||
-                !repair_blob_from(c, t, owner, &from))
+                !repair_raw_from(c, t, owner, &from))
             continue;
         if (hth_blob_fetch(c->ctx, &id, from, &err))
             hth_say(&c->ctx->log, HEARTH_LOG_WARN, "raw-failed", "%s", err.text);

@@ -107,12 +107,13 @@ static int unreachable_tidy(struct hth_commit *c, struct unreachable *a)
 
 /* ---- Connections and pulls ------------------------------------------------------------------- */
 
-/* Not for the coordinator: a node that cannot reach the coordinator is lost. */
+/* Not for the coordinator and its children in the tree: a child without this connection is lost. */
 void unreachable_disconnected(struct hth_commit *c, uint32_t node)
 {
     struct unreachable *a;
 
-    if (!node || hth_is_coordinator(c->ctx) || c->ctx->lost[node])
+    if (hth_is_coordinator(c->ctx) || c->ctx->lost[node] ||
+            (!node && hth_tree_is_neighbour(c->ctx, node)))
         return;
     a = unreachable_get(c, node);
     a->disconnected = 1;

@@ -302,6 +302,42 @@ static void apart_tree(struct world *w)
     apart_of(w, 1, 3, 1);
 }
 
+/* The coordinator and a node below its children, owner and holder of copies of each other: signs of
+ * life pass by the tree, so the node is never lost. */
+static void apart_coordinator(struct world *w)
+{
+    apart_of(w, 0, 6, 1);
+}
+
+static void apart_from_coordinator(struct world *w)
+{
+    apart_of(w, 0, 6, 0);
+}
+
+static void apart_to_coordinator(struct world *w)
+{
+    apart_of(w, 6, 0, 0);
+}
+
+/* No dial of the coordinator's finds that such a node is lost: its parent says so. */
+static void apart_then_lost(struct world *w)
+{
+    const struct hth_ctx *ctx;
+
+    must_save(w, 2, "at first");
+    cut(w, 0, 6, 1, 1);
+    script_run(w, 3 * SAVE_MS);
+    must_save(w, 2, "while two nodes cannot reach each other");
+    script_silence(w, 6, 1);
+    script_run(w, 4 * w->opts.dead_ms);
+    ctx = hth_node_ctx(w->machine[w->member[0]].node);
+    if (!ctx->lost[6])
+        world_broken(w, "the coordinator does not call a silent node lost");
+    script_silence(w, 6, 0);
+    script_run(w, 5 * WELL_MS);
+    must_save(w, 2, "when it answers again");
+}
+
 /* Each copy may come from the other holder, and there is nowhere else to go. */
 static void apart_other(struct world *w)
 {
@@ -513,6 +549,10 @@ static const struct row {
     { "apart", apart, 4, 1, 1, 1, 0, 0 },
     { "apart-oneway", apart_oneway, 4, 2, 1, 1, 0, 0 },
     { "apart-tree", apart_tree, 7, 1, 1, 1, 2, 0 },
+    { "apart-coordinator", apart_coordinator, 7, 1, 1, 1, 2, 0 },
+    { "apart-from-coordinator", apart_from_coordinator, 7, 1, 1, 1, 2, 0 },
+    { "apart-to-coordinator", apart_to_coordinator, 7, 1, 1, 1, 2, 0 },
+    { "apart-then-lost", apart_then_lost, 7, 1, 1, 1, 2, 0 },
     { "apart-other", apart_other, 3, 1, 2, 2, 0, 0 },
     { "apart-moved", apart_moved, 3, 1, 1, 1, 0, 0 },
     { "apart-twice", apart_twice, 3, 1, 1, 1, 0, 70 },

@@ -3,6 +3,7 @@
  * The faults that last for a time: each has its end, below dead_ms or well above. Some last so long
  * that some nodes notice them and others do not.
  */
+#include "replication/tree/tree.h"
 #include "world_parts.h"
 
 #include <stdlib.h>
@@ -209,11 +210,12 @@ int ill_stalls(const struct world *w, uint32_t puller, uint32_t owner)
     return 0;
 }
 
-/* The coordinator calls a node lost that it cannot reach, so it is neither of the two. One pair at
- * a time. */
+/* The coordinator calls a child in the tree lost that it cannot reach, so if it is one of the two
+ * the other is further down. One pair at a time. */
 static int ill_begin_apart(struct world *w, struct world_ill *l)
 {
-    uint32_t nodes = w->opts.nodes, a, b;
+    uint32_t nodes = w->opts.nodes, degree = w->opts.degree ? w->opts.degree : HTH_TREE_DEGREE, a,
+             b;
 
     if (ills_of(w, WORLD_KIND_APART) > 1 || ills_with_first(w))
         return 0;
@@ -221,9 +223,15 @@ static int ill_begin_apart(struct world *w, struct world_ill *l)
         return 0;
     a = 1 + fault_roll(w, nodes - 1);
     b = 1 + fault_roll(w, nodes - 2);
-    l->a = w->member[a];
-    l->b = w->member[b + (b >= a)];
-    l->times = 1 + fault_roll(w, 2);
+    b += b >= a;
+    if (nodes > degree + 1 && !fault_roll(w, 4)) {
+        a = 0;
+        b = degree + 1 + fault_roll(w, nodes - degree - 1);
+    }
+    l->times = 1 + fault_roll(w, 4);
+    l->a = w->member[l->times > 2 ? b : a];
+    l->b = w->member[l->times > 2 ? a : b];
+    l->times = 1 + l->times % 2;
     l->until_ms = HTH_NEVER - 1;
     ill_apart(w, l, 1);
     return 1;
