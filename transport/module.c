@@ -21,6 +21,12 @@ static int module_is_known(const char *name)
     return strcmp(name, "tcp") == 0 || strcmp(name, "ofi") == 0 || strcmp(name, "ucx") == 0;
 }
 
+/* What the name of the package that has the module adds to that of the engine's. */
+static const char *module_package(const char *name)
+{
+    return strcmp(name, "ofi") == 0 ? "-ofi" : strcmp(name, "ucx") == 0 ? "-ucx" : "";
+}
+
 /* hearth-NAME.so in `dir`, when it is there. */
 static void *module_load(const char *dir, const char *name, char *why, size_t why_len)
 {
@@ -80,9 +86,9 @@ static void *module_open(const char *name, const char *dir, struct hearth_error 
     module = module_find(name, dir, why, sizeof(why));
     if (!module)
         hth_fail(err, HEARTH_ENOENT, 0,
-                "transport %s: hearth-%s.so cannot be loaded%s%s; install it, or choose another "
-                "transport",
-                name, name, *why ? ": " : "", why);
+                "transport %s: hearth-%s.so cannot be loaded%s%s; install it (package hearth%s), "
+                "or choose another transport",
+                name, name, *why ? ": " : "", why, module_package(name));
     return module;
 }
 

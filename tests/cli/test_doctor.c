@@ -158,7 +158,8 @@ Test(doctor, a_library_that_crashes_or_is_not_there_is_said_to)
     snprintf(path, sizeof(path), "%s/modules", node);
     cr_assert(zero(int, unlink(path)));
     cr_assert(eq(int, hearth("doctor", "net"), 1));
-    must_print("transport ofi: transport ofi: hearth-ofi.so cannot be loaded");
+    must_print("transport ofi: transport ofi: hearth-ofi.so cannot be loaded; "
+               "install it (package hearth-ofi), or choose another transport");
 }
 
 Test(doctor, a_library_that_hangs_is_given_up)
