@@ -3,10 +3,11 @@
  * Save and recover in one process. Run it twice: the second run goes on where the first one ended,
  * from memory that outlived it.
  *
- *     save_recover ROOT        ROOT: a tmpfs, for example /dev/shm/hearth (mkdir it first)
+ *     save_recover ROOT        ROOT: a folder of a tmpfs, for example /dev/shm/hearth
  */
 #include <hearth/hearth.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #define ROWS  1000
 #define COLS  1000
@@ -56,6 +57,7 @@ int main(int argc, char **argv)
     int rc;
 
     opts.root = argc > 1 ? argv[1] : "/dev/shm/hearth";
+    mkdir(opts.root, 0700); /* that it cannot be made, hearth_open() says */
     opts.job = "save_recover";
     opts.world = 1;
     opts.allow_degraded = 1; /* one node: there is nobody to copy to */

@@ -9,6 +9,7 @@ snippets.py ROOT CC BIN: the code blocks of all pages do what they are there for
   ```python      compiles; adapters/pytorch/tests/test_pages.py runs those that are `python run`
   ```sh run      runs in an empty folder, with the programs of BIN, and ends with 0. Where a line
                  ends in `# prints: TEXT`, that line's output is TEXT.
+  ```sh packages tests/install/deb_root.sh runs it in a bare root, with the Debian packages
 
 A block of sh, c or python with another mark is a fault: it would be run by nothing."""
 import os
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-MARKS = ("c", "c run", "python", "python run", "sh", "sh run")
+MARKS = ("c", "c run", "python", "python run", "sh", "sh run", "sh packages")
 FENCE = re.compile(r"^```(.*)$")
 
 
