@@ -1,6 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 # What `cmake --install` puts where. hearthd and the modules find each other relative to the
 # library, so the whole tree may be moved.
+if(SKBUILD) # a wheel has no links: one file, by the name that programs are bound to
+  set_target_properties(hearth PROPERTIES VERSION ${HEARTH_ABI})
+  install(TARGETS hearth LIBRARY NAMELINK_SKIP)
+else()
+  install(TARGETS hearth EXPORT hearthTargets)
+endif()
+install(TARGETS hearth_cli hearthd)
+foreach(folder . transport/tcp transport/ofi transport/ucx)
+  get_property(targets DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(target ${targets})
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL MODULE_LIBRARY)
+      install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/hearth)
+    endif()
+  endforeach()
+endforeach()
+if(SKBUILD)
+  return() # of what follows a wheel has nothing
+endif()
+
 set(config ${CMAKE_INSTALL_LIBDIR}/cmake/hearth)
 configure_package_config_file(cmake/hearthConfig.cmake.in hearthConfig.cmake
   INSTALL_DESTINATION ${config})
@@ -14,17 +34,6 @@ endforeach()
 string(REGEX REPLACE "[^/]+" ".." HEARTH_PC_UP ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 configure_file(cmake/hearth.pc.in hearth.pc @ONLY)
 
-install(TARGETS hearth EXPORT hearthTargets)
-install(TARGETS hearth_cli hearthd)
-foreach(folder . transport/tcp transport/ofi transport/ucx)
-  get_property(targets DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} PROPERTY BUILDSYSTEM_TARGETS)
-  foreach(target ${targets})
-    get_target_property(type ${target} TYPE)
-    if(type STREQUAL MODULE_LIBRARY)
-      install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/hearth)
-    endif()
-  endforeach()
-endforeach()
 install(DIRECTORY include/hearth DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT hearthTargets NAMESPACE hearth:: DESTINATION ${config})
 install(FILES ${PROJECT_BINARY_DIR}/hearthConfig.cmake

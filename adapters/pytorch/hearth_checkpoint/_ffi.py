@@ -233,13 +233,15 @@ _library: c.CDLL | None = None
 
 
 def _candidates() -> Iterator[str]:
-    """Where the library may be, best first: as told, beside the package, in the source tree it is
-    used from, where Python or hearthd are installed, and where the system looks."""
+    """Where the library may be, best first: as told, in the wheel, beside the package, in the
+    source tree it is used from, where Python or hearthd are installed, and where the system
+    looks."""
     told = os.environ.get("HEARTH_LIBRARY")
     if told:
         yield told
         return
     here = Path(__file__).resolve().parent
+    yield str(here / "_native" / "lib" / "libhearth.so.0.1")
     yield str(here / "libhearth.so.0.1")
     if len(here.parents) > 2:
         for build in sorted((here.parents[2] / "build").glob("*/lib/libhearth.so.0.1"),
