@@ -155,3 +155,8 @@ include(pods/pods.cmake OPTIONAL)
 include(hostile/hostile.cmake OPTIONAL)
 include(bench/bench.cmake OPTIONAL)
 include(reshard/reshard.cmake OPTIONAL)
+
+# A rank of tests/install/slurm.sh.
+add_executable(slurm_job ${CMAKE_CURRENT_SOURCE_DIR}/install/slurm_job.c)
+target_link_libraries(slurm_job PRIVATE hearth hearth_build)
+hearth_case(install.slurm install TIMEOUT 300 COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/install/slurm.sh ${PROJECT_BINARY_DIR})
