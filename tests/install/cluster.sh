@@ -16,7 +16,7 @@ if [ "$(id -u)" != 0 ] || ! unshare --net --mount true 2>/dev/null; then
     exit 0
 fi
 if [ ! -e "$build/build.ninja" ]; then
-    echo "skip cluster: $build is not there: cmake --preset release && cmake --build --preset release"
+    echo "skip cluster: $build is not there: tests/build release"
     exit 0
 fi
 if ! cmake --install "$build" --prefix "$work/hearth" >"$work/log" 2>&1; then

@@ -116,7 +116,7 @@ as() {
 }
 
 image_is_whole() {
-    local who said found
+    local who said found program
     found=$(cd "$work/image" && find usr/bin usr/include opt \
         \( -name 'gcc*' -o -name cmake -o -name '*.h' \) -print -quit)
     [ -z "$found" ] || fail "the image has $found, which only the build needs" || return
@@ -130,7 +130,8 @@ image_is_whole() {
         mkdir -p "$work/memory"
         mount -t tmpfs -o size=256m,mode=1777 memory "$work/memory" || return
         cp "$work/build/save_recover" "$work/memory/program"
-        as "$who" "$(echo "$command" | sed -E 's/^\["([a-z]+)".*/\1/')" --version >"$work/log" 2>&1 ||
+        program=$(sed -E 's/^\["([a-z]+)".*/\1/' <<<"$command")
+        as "$who" "$program" --version >"$work/log" 2>&1 ||
             fail "$command as $who: $(tail -n 1 "$work/log")" || return
         as "$who" /mnt/hearth/program /mnt/hearth >"$work/log" 2>&1 ||
             fail "a save as $who: $(tail -n 1 "$work/log")" || return
@@ -161,7 +162,8 @@ for debian; do
     work=$(mktemp -d) skipped='' stage='' command=''
     trap finish EXIT
     mkdir "$work/context"
-    git ls-files -z | tar -c --null -T - --ignore-failed-read 2>/dev/null | tar -x -C "$work/context"
+    git ls-files -z | tar -c --null -T - --ignore-failed-read 2>/dev/null |
+        tar -x -C "$work/context"
     if execute && image_is_whole; then
         echo "ok container-$debian"
     elif [ -n "$skipped" ]; then

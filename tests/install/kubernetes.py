@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manifests of deploy/kubernetes: kubernetes.py [--no-run] BIN FILE...
 
-Built-in kinds are checked against the schemas that kubernetes-validate carries, strictly. JobSet and
-PodMonitor are not among them: their fields are checked against FIELDS, which lists what the
+Built-in kinds are checked against the schemas that kubernetes-validate carries, strictly. JobSet
+and PodMonitor are not among them: their fields are checked against FIELDS, which lists what the
 manifests use of them, and the Job in a JobSet against the built-in one. Then what no schema has:
 references inside a file, Hearth's variables and flags, and which probe may end an engine. Last, the
 engine of a manifest runs, and its probes with it. BIN: the folder with hearth and hearthd.
@@ -18,14 +18,14 @@ import tempfile
 import kubernetes_validate
 import yaml
 
-# As in the CRDs of JobSet 0.12 and of the Prometheus operator 0.93: type, then what is below. {}: any.
+# As in the CRDs of JobSet 0.12 and of the Prometheus operator 0.93. {}: any.
 FIELDS = {
     ("jobset.x-k8s.io/v1alpha2", "JobSet"): {
         "apiVersion": str, "kind": str, "metadata": {},
         "spec": {
-            "network": {"enableDNSHostnames": bool, "publishNotReadyAddresses": bool, "subdomain": str},
+            "network": {"enableDNSHostnames": bool, "publishNotReadyAddresses": bool},
             "failurePolicy": {"maxRestarts": int,
-                              "restartStrategy": {"Recreate", "BlockingRecreate", "InPlaceRestart"}},
+                              "restartStrategy": {"Recreate", "BlockingRecreate"}},
             "replicatedJobs": [{"name": str, "replicas": int, "template": {}}],
         },
     },
@@ -33,12 +33,13 @@ FIELDS = {
         "apiVersion": str, "kind": str, "metadata": {},
         "spec": {
             "selector": {"matchLabels": {}},
-            "podMetricsEndpoints": [{"port": str, "interval": str, "honorLabels": bool, "path": str}],
+            "podMetricsEndpoints": [{"port": str, "interval": str, "honorLabels": bool}],
         },
     },
 }
 # Of a pod, for its variables: schemas accept any text there.
 DOWNWARD = {"metadata.name", "metadata.namespace", "spec.nodeName", "status.podIP", "status.hostIP"}
+PROPAGATION = {"None", "HostToContainer", "Bidirectional"}
 POD_IP = "127.0.0.1"
 failed = False
 
@@ -133,11 +134,12 @@ def wrong_pod(pod, known, kind):
         for mount in container.get("volumeMounts", []):
             if mount["name"] not in volumes:
                 yield f"{name}: there is no volume {mount['name']}"
-            if mount.get("mountPropagation", "None") not in ("None", "HostToContainer", "Bidirectional"):
+            if mount.get("mountPropagation", "None") not in PROPAGATION:
                 yield f"{name}: mountPropagation '{mount['mountPropagation']}'"
         for variable, one in env_of(container).items():
             path = one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "spec.nodeName")
-            if path not in DOWNWARD and not path.startswith(("metadata.labels['", "metadata.annotations['")):
+            if path not in DOWNWARD and not path.startswith(
+                    ("metadata.labels['", "metadata.annotations['")):
                 yield f"{name}: {variable}: there is no field {path}"
             if variable.startswith("HEARTH_") and variable not in known:
                 yield f"{name}: no program reads {variable}"
@@ -148,7 +150,8 @@ def wrong_pod(pod, known, kind):
         if not context.get("readOnlyRootFilesystem"):
             yield f"{name}: its image may be written"
         if kind != "Job" and not context.get("privileged"):
-            if not (context.get("runAsNonRoot") and context.get("allowPrivilegeEscalation") is False and
+            if not (context.get("runAsNonRoot") and
+                    context.get("allowPrivilegeEscalation") is False and
                     context.get("capabilities") == {"drop": ["ALL"]}):
                 yield f"{name}: it has rights that it does not need"
         # An engine that answers has the copies of which others are made, however ill the job is.
@@ -169,7 +172,8 @@ def wrong_job_set(document):
     """Memory that a restart of the JobSet would delete."""
     for pod in pods_of(document):
         for volume in pod["spec"].get("volumes", []):
-            if volume["name"] == "hearth" and "emptyDir" in volume and "failurePolicy" in document["spec"]:
+            if (volume["name"] == "hearth" and "emptyDir" in volume and
+                    "failurePolicy" in document["spec"]):
                 yield "failurePolicy deletes all pods, and the memory of this JobSet is theirs"
 
 
@@ -231,8 +235,8 @@ def run_engine(pod, bin_folder):
             words.append(word.replace("/var/lib/hearth", scratch + "/memory")
                          .replace("/etc/hearth", scratch + "/secret"))
         return subprocess.run(
-            ["unshare", "--mount", "--net", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc",
-             "bash", "-c", RUN, "pod", scratch, bin_folder, *words, "--"],
+            ["unshare", "--mount", "--net", "--pid", "--ipc", "--fork", "--kill-child",
+             "--mount-proc", "bash", "-c", RUN, "pod", scratch, bin_folder, *words, "--"],
             capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -246,15 +250,17 @@ def judge_engine(name, pod, bin_folder):
         print(f"skip {name}: {said[6:]}")
     else:
         # Running, alive, not ready since no rank has come; a stopped engine is not alive.
-        judge(name, [] if said == "0 0 1 5" else [f"the probes end with {said} {ran.stderr[-300:]}"])
+        wrong = [f"the probes end with {said} {ran.stderr[-300:]}"]
+        judge(name, [] if said == "0 0 1 5" else wrong)
 
 
 def main():
     runs = "--no-run" not in sys.argv
     bin_folder, *files = [one for one in sys.argv[1:] if one != "--no-run"]
-    listed = json.loads(subprocess.run([f"{bin_folder}/hearth", "ls", "--env", "--json"], check=True,
-                                       capture_output=True).stdout)
-    known = {one["variable"] for one in listed["options"]} | {one["name"] for one in listed["variables"]}
+    listed = json.loads(subprocess.run([f"{bin_folder}/hearth", "ls", "--env", "--json"],
+                                       check=True, capture_output=True).stdout)
+    known = {one["variable"] for one in listed["options"]}
+    known |= {one["name"] for one in listed["variables"]}
     documents = {}
     for file in files:
         with open(file, encoding="utf-8") as stream:
@@ -265,7 +271,8 @@ def main():
             name = f"kubernetes.{file}.{one['kind']}.{one['metadata']['name']}"
             wrong = list(wrong_kind(one))
             if not wrong:
-                wrong += [text for pod in pods_of(one) for text in wrong_pod(pod, known, one["kind"])]
+                wrong += [text for pod in pods_of(one)
+                          for text in wrong_pod(pod, known, one["kind"])]
                 wrong += wrong_job_set(one) if one["kind"] == "JobSet" else []
                 wrong += (wrong_selector(one, pods)
                           if one["kind"] in ("PodMonitor", "PodDisruptionBudget") else [])

@@ -13,7 +13,8 @@ venv=build/kubernetes-venv
 if ! "$venv/bin/python" -c 'import kubernetes_validate' 2>/dev/null; then
     if ! { python3 -m venv --clear $venv && $venv/bin/pip install -q --disable-pip-version-check \
         'kubernetes-validate>=1.31'; } >build/kubernetes-venv.log 2>&1; then
-        echo "skip kubernetes: kubernetes-validate cannot be installed: $(tail -n 1 build/kubernetes-venv.log)"
+        why=$(tail -n 1 build/kubernetes-venv.log)
+        echo "skip kubernetes: kubernetes-validate cannot be installed: $why"
         exit 0
     fi
 fi

@@ -25,7 +25,8 @@ if [ ! -e "$base/.done" ]; then
         apt-get install -y -q debootstrap >/dev/null 2>&1 || skip "debootstrap cannot be installed"
     }
     # Debian's own come first; others' sources are beside them.
-    sources=$(find /etc/apt/sources.list.d/debian* /etc/apt/sources.list -type f 2>/dev/null || true)
+    sources=$(find /etc/apt/sources.list.d/debian* /etc/apt/sources.list -type f 2>/dev/null ||
+        true)
     # shellcheck disable=SC2086 # a list of files
     mirror=$(awk '/^URIs:/ { print $2; exit }
         /^deb / { for (i = 2; i <= NF; i++) if ($i ~ /:\/\//) { print $i; exit } }' $sources)
