@@ -21,6 +21,7 @@
 #define ELSE_MS    3000 /* longer than the engine waits for another one */
 #define AT_ONCE    16u
 #define WISH_MS    30000 /* longer than the engine waits for its coordinator */
+#define UPGRADE_MS 60000 /* longer than a trial, and the wait for a recovery */
 #define STATUS_MAX (1 << 20)
 
 /* A socket, or a negative errno. */
@@ -228,7 +229,7 @@ int engine_everywhere(int job, const struct everywhere *e, struct hearth_error *
 /* ---- Wishes ---------------------------------------------------------------------------------- */
 
 /* OK, or the engine's own sentence. */
-static int wish_answer(int sock, struct hearth_error *err)
+static int wish_answer(int sock, int wait_ms, struct hearth_error *err)
 {
     _Alignas(8) unsigned char packet[HTH_LOCAL_MAX];
     const struct hth_local_error *e = (const void *)packet;
@@ -236,7 +237,7 @@ static int wish_answer(int sock, struct hearth_error *err)
     size_t len = 0;
     int fd = -1;
 
-    if (poll(&p, 1, WISH_MS) <= 0 || hth_packet_receive(sock, packet, &len, &fd) != HTH_PACKET_GOT)
+    if (poll(&p, 1, wait_ms) <= 0 || hth_packet_receive(sock, packet, &len, &fd) != HTH_PACKET_GOT)
         return hth_fail(err, HEARTH_EENGINE, 0, "the engine does not answer");
     if (fd >= 0)
         close(fd);
@@ -247,18 +248,31 @@ static int wish_answer(int sock, struct hearth_error *err)
                    : hth_fail(err, HEARTH_EPROTO, 0, "the engine answers something else");
 }
 
+static int wish_ask(int job, const void *request, size_t len, int wait_ms, struct hearth_error *err)
+{
+    int sock = status_dial(job), rc;
+
+    if (sock < 0)
+        return hth_fail(err, HEARTH_ENOENT, 0, "no engine runs on this job");
+    rc = hth_packet_put(sock, request, len, -1)
+                 ? hth_fail(err, HEARTH_EENGINE, 0, "the engine does not listen")
+                 : wish_answer(sock, wait_ms, err);
+    close(sock);
+    return rc;
+}
+
 int engine_wish(int job, uint32_t wish, uint64_t step, struct hearth_error *err)
 {
     struct hth_local_wish m = {
         .head = { sizeof(m), HTH_LOCAL_WISH, 1, 0 }, .save = { .step = step }, .wish = wish
     };
-    int sock = status_dial(job), rc;
 
-    if (sock < 0)
-        return hth_fail(err, HEARTH_ENOENT, 0, "no engine runs on this job");
-    rc = hth_packet_put(sock, &m, sizeof(m), -1)
-                 ? hth_fail(err, HEARTH_EENGINE, 0, "the engine does not listen")
-                 : wish_answer(sock, err);
-    close(sock);
-    return rc;
+    return wish_ask(job, &m, sizeof(m), WISH_MS, err);
+}
+
+int engine_upgrade(int job, struct hearth_error *err)
+{
+    struct hth_local_head m = { .length = sizeof(m), .type = HTH_LOCAL_UPGRADE, .request = 1 };
+
+    return wish_ask(job, &m, sizeof(m), UPGRADE_MS, err);
 }

@@ -72,6 +72,7 @@ enum status run_events(const struct args *a);
 enum status run_top(const struct args *a);
 enum status run_what_if(const struct args *a);
 enum status run_log(const struct args *a);
+enum status run_upgrade(const struct args *a);
 enum status run_status(const struct args *a);
 enum status run_nodes(const struct args *a);
 enum status run_saves(const struct args *a);
@@ -321,5 +322,8 @@ char *engine_log_level(int job, uint32_t level, struct hearth_error *err);
 /* Sends a running engine this wish about the newest kept save of `step`, and waits at most 30 s
  * until the engine has done it or refused it. */
 int engine_wish(int job, uint32_t wish, uint64_t step, struct hearth_error *err);
+
+/* The engine ends for the next program, and nothing has ended if it refuses: its own sentence. */
+int engine_upgrade(int job, struct hearth_error *err);
 
 #endif

@@ -157,6 +157,16 @@ static const struct command commands[] = {
             "A level holds for the engine of this node, until it ends. The system log has\n"
             "warnings and errors, whatever the level is but error.\n"
             "Exit status 1: lines are lost at present. 3: no engine answers.\n" },
+    { "upgrade", run_upgrade, TAKES_JSON | TAKES_ROOT, 1, 1, "upgrade [--root DIR] [--json] JOB",
+            "replace the engine of a running job by the hearthd that is installed now",
+            "  hearth upgrade --root /mnt/hearth train7\n\n"
+            "Install the new version in the place of the old one on all nodes, then run this on\n"
+            "each node, one after the other. The engine runs the new hearthd for a trial first:\n"
+            "one that is older, cannot start here, or lacks a version of a format or protocol\n"
+            "that is in use, is refused by name, and nothing has stopped. Then the engine ends\n"
+            "between two saves if it can, the new one has its lock and its socket, and the ranks\n"
+            "go on; no save fails. Exit status 1: refused. 5: the new one does not serve, and the\n"
+            "old one goes on. 3: no engine answers.\n" },
     { "inspect", run_inspect, TAKES_JSON, 1, 1, "inspect OBJECT [--json]",
             "print the items of an object, and check its checksums",
             "Offsets count from byte 4096 of the file, as .metadata counts them. A foreign\n"
@@ -237,8 +247,8 @@ static int command_list(FILE *to)
     for (size_t i = 0; i < COMMANDS; i++)
         fprintf(to, "  %-11s %s\n", commands[i].name, commands[i].what);
     fputs("\nhearth COMMAND --help says more; hearth --version says the version.\n"
-          "HEARTH_ROOT is the default of --root. Only rm, clean, keep, log and key change\n"
-          "anything.\n\n"
+          "HEARTH_ROOT is the default of --root. Only rm, clean, keep, log, upgrade and key\n"
+          "change anything.\n\n"
           "exit status: 0 done, 1 looked and found something wrong, 2 wrong command line,\n"
           "3 not found, 4 an engine runs on the job, 5 the system refused; of hearth status:\n"
           "0 well, 1 at risk, 2 broken\n",

@@ -12,6 +12,7 @@
  */
 #include "key_reader.h"
 #include "ruleset.h"
+#include "title.h"
 
 #include "core/base/open.h"
 #include "core/local/local.h"
@@ -34,16 +35,6 @@
 #define START_MS  10000
 
 /* ---- the reader ------------------------------------------------------------------------------ */
-
-/* ps shows this text in the place of hearthd's arguments. */
-static void reader_title(const char *job, int argc, char *const *argv)
-{
-    size_t room = (size_t)(argv[argc - 1] + strlen(argv[argc - 1]) + 1 - argv[0]);
-
-    prctl(PR_SET_NAME, NAME);
-    memset(argv[0], 0, room);
-    snprintf(argv[0], room, NAME ": opens the key file of job %s", job);
-}
 
 /* Its folder may be replaced as well, by a link that leads elsewhere: so reading is allowed
  * wherever the name leads. 0 or an errno. */
@@ -171,7 +162,7 @@ int key_reader_start(
     fflush(NULL);
     r.pid = fork();
     if (r.pid == 0) {
-        reader_title(job, argc, argv);
+        title_set(NAME, "opens the key file", job, argc, argv);
         reader_run(ends[1], path, parent);
     }
     e = r.pid < 0 ? errno : 0;

@@ -5,13 +5,17 @@
  */
 #include "confine.h"
 #include "last_words.h"
+#include "successor.h"
 
 #include "core/base/auth.h"
 #include "core/base/full.h"
+#include "core/base/network.h"
 #include "core/base/open.h"
 #include "core/local/ends.h"
 #include "engine/driver/config.h"
 #include "engine/driver/driver.h"
+#include "engine/state/build.h"
+#include "transport/transport.h"
 #include <hearth/version.h>
 
 #include <errno.h>
@@ -152,12 +156,22 @@ static int daemon_detach(struct hearth_error *err)
     return HEARTH_OK;
 }
 
-/* Until it ends for good, or only another process can go on. */
-static int daemon_run(const struct hth_config *config, int starter)
+static void daemon_close_given(struct hth_config *config)
+{
+    if (config->lock_fd > 0)
+        close(config->lock_fd);
+    if (config->sock_fd > 0)
+        close(config->sock_fd);
+    config->lock_fd = config->sock_fd = 0;
+}
+
+/* Until it ends for good, another program has taken its place, or only another process can go
+ * on. */
+static int daemon_run(struct hth_config *config, int starter)
 {
     struct hearth_error err = { 0 };
     int key_fd = hth_key_fd(config->key_file);
-    int stop_fd = daemon_end_signals(), comes_back = 1, confined = 0, rc = HEARTH_OK;
+    int stop_fd = daemon_end_signals(), comes_back = 1, confined = 0, hands_over, rc = HEARTH_OK;
 
     if (key_fd >= 0) /* no child of ours inherits it */
         fcntl(key_fd, F_SETFD, FD_CLOEXEC);
@@ -165,18 +179,41 @@ static int daemon_run(const struct hth_config *config, int starter)
         struct hth_driver *driver = NULL;
 
         rc = hth_driver_open(config, stop_fd, &driver, &err);
+        daemon_close_given(config);
         daemon_no_handlers();
         if (rc)
             return daemon_complain(config, starter, daemon_status(rc), &err);
+        successor_serves();
         hth_last_words(hth_driver_records(driver), !config->foreground);
         rc = hth_driver_run(driver, &err);
-        comes_back = hth_driver_comes_back(driver);
-        confined = hth_driver_confined(driver);
+        hands_over = hth_driver_keep(driver, &config->lock_fd, &config->sock_fd);
+        comes_back = hth_driver_comes_back(driver) || hands_over;
+        confined = hth_driver_confined(driver) && !hands_over;
         hth_driver_close(driver);
+        if (hands_over && successor_take_over(config)) {
+            daemon_close_given(config);
+            return config->detach ? HTH_END_DONE : successor_await_end(stop_fd);
+        }
     }
     if (rc)
         return daemon_complain(config, starter, HTH_END_FAILED, &err);
     return comes_back ? HTH_END_AGAIN : HTH_END_DONE;
+}
+
+/* The versions of this build, for the engine that it is to replace, if it can start here. */
+static int daemon_trial(const struct hth_config *config, int starter)
+{
+    struct hearth_error err;
+    char text[HTH_BUILD_TEXT];
+    struct hth_build build;
+
+    if (strcmp(config->transport, HTH_TRANSPORT_AUTO) != 0 &&
+            hth_transport_preload(
+                    config->transport, config->module_dir[0] ? config->module_dir : NULL, &err))
+        return daemon_complain(config, starter, HTH_END_REFUSED, &err);
+    hth_build_this(&build);
+    hth_build_print(&build, text);
+    return fputs(text, stdout) < 0 || fflush(stdout) ? HTH_END_FAILED : HTH_END_DONE;
 }
 
 /* Of an engine that a rank starts, which gives no flags of the operator's. */
@@ -192,7 +229,7 @@ int main(int argc, char **argv)
 {
     static struct hth_config config;
     struct hearth_error err = { 0 };
-    int starter, rc;
+    int starter, rc, is_next;
 
     daemon_standard_files();
     starter = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
@@ -200,16 +237,20 @@ int main(int argc, char **argv)
     rc = hth_config_parse(&config, argc, (const char *const *)argv, &err);
     if (rc)
         return daemon_complain(&config, starter, HTH_END_REFUSED, &err);
+    is_next = successor_is(&config);
     daemon_variables(&config);
     if (config.help)
         return daemon_print_help();
     if (config.version)
         return puts("hearthd " HEARTH_VERSION) < 0 ? HTH_END_FAILED : HTH_END_DONE;
-    if (config.detach && daemon_detach(&err))
+    if (config.trial)
+        return daemon_trial(&config, starter);
+    if (config.detach && !is_next && daemon_detach(&err))
         return daemon_complain(&config, starter, HTH_END_FAILED, &err);
     if (daemon_check_files(&err))
         return daemon_complain(&config, starter, HTH_END_REFUSED, &err);
     daemon_all_cpus();
+    successor_prepare(&config, argc, argv);
     daemon_confine(&config, argc, argv);
     return daemon_run(&config, starter);
 }

@@ -80,6 +80,7 @@ enum hth_local_type {
     HTH_LOCAL_METRICS = 90,   /* all series; also before ATTACH; answered by BYTES: JSON */
     HTH_LOCAL_PLACES = 92,    /* which nodes hold what; as HISTORY, what 0 */
     HTH_LOCAL_LOG_LEVEL = 94, /* also before ATTACH; answered by BYTES: JSON */
+    HTH_LOCAL_UPGRADE = 96,   /* also before ATTACH; OK: another engine takes over, or why not */
     HTH_LOCAL_LET_GO =
             72, /* from the engine, request 0: this slot is unmapped once no save needs it */
 };

@@ -319,6 +319,22 @@ static int open_root(struct hth_tmpfs *t, const char *root, struct hearth_error 
     return 0;
 }
 
+/* An open-file lock belongs to the open file: an engine that hands it over has locked this one. */
+static void open_lock_of_other(struct hth_tmpfs *t)
+{
+    struct stat named, given;
+    int own;
+
+    if (t->opts.lock <= 0 || fstat(t->lock_fd, &named) || fstat(t->opts.lock, &given) ||
+            named.st_dev != given.st_dev || named.st_ino != given.st_ino)
+        return;
+    own = fcntl(t->opts.lock, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (own < 0)
+        return;
+    close(t->lock_fd);
+    t->lock_fd = own;
+}
+
 static int open_lock(struct hth_tmpfs *t, struct hearth_error *err)
 {
     t->lock_fd = hth_sys_open_file(t->own_fd, "lock", O_RDWR);
@@ -329,6 +345,7 @@ static int open_lock(struct hth_tmpfs *t, struct hearth_error *err)
     }
     if (t->lock_fd < 0)
         return hth_sys_fail(t, err, "open", "lock");
+    open_lock_of_other(t);
     hth_point(&t->opts.points, "lock");
     return hth_lock_take(t->lock_fd, t->path, err);
 }
@@ -357,6 +374,13 @@ int hth_store_tmpfs_removed(struct hth_store *s)
 int hth_store_tmpfs_unlocked(struct hth_store *s)
 {
     return was_removed(hth_tmpfs_of(s)->lock_fd);
+}
+
+int hth_store_tmpfs_keep_lock(const struct hth_store *s)
+{
+    const struct hth_tmpfs *t = (const struct hth_tmpfs *)s;
+
+    return fcntl(t->lock_fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 }
 
 int hth_store_tmpfs_relock(struct hth_store *s, struct hearth_error *err)
@@ -441,6 +465,7 @@ int hth_store_tmpfs_open(
     rc = hth_back_open(t, err);
     if (!rc)
         rc = open_all(t, opts->root, err);
+    t->opts.lock = 0;
     if (rc == HEARTH_ENOSPC && err)
         open_is_full(t, err);
     if (rc) {

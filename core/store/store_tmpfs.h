@@ -53,6 +53,8 @@ struct hth_store_tmpfs_opts {
     uint64_t margin_bytes; /* left free for others and small files; 0: 1/16 of the mount,
                                          at most 64 MiB */
     uint64_t limit_bytes;  /* most bytes in slots; 0: what fits */
+    int lock;              /* a descriptor of the lock that an engine before this one holds, and
+                                         hands over; borrowed until return; 0: none */
     int allow_non_tmpfs;   /* a directory on a disk will do, with a line in the log */
     int no_prefault;       /* work() allocates, but touches no page */
     int no_collapse;       /* for tests: as with a Linux before 6.1 */
@@ -114,6 +116,10 @@ void hth_store_tmpfs_erase(struct hth_store *s, int keep_records);
 /* 1: another process has removed the job's directory under this engine: what the engine writes is
  * in no directory. */
 int hth_store_tmpfs_removed(struct hth_store *s);
+
+/* The lock, for another engine: it stays locked until this descriptor is closed too. -1 and errno.
+ * The caller closes. */
+int hth_store_tmpfs_keep_lock(const struct hth_store *s);
 
 /* 1: another process has removed the lock, as if it were a stale one: nothing keeps another engine
  * out. */

@@ -5,6 +5,7 @@
 
 #include "core/base/id.h"
 #include "core/base/network.h"
+#include "engine/state/node.h"
 #include "hands.h"
 
 #define HTH_PATH_MAX 3072 /* bytes of a root, with terminator */
@@ -53,8 +54,13 @@ struct hth_config {
     uint32_t foreign_last;  /* foreign containers are recovered only while no save was PROTECTED */
     uint32_t unconfined;    /* hearthd: no limits on the files that it opens */
     uint32_t help, version; /* asked for: nothing else was checked */
+    uint32_t trial;         /* print the versions of this build, and end */
     /* Borrowed until the engine is closed; NULL: it is in a rank's process. No flag. */
     const struct hth_confining *confining;
+    const struct hth_successor *successor; /* likewise */
+    /* The lock and the socket of an engine before this one, which hands them over; borrowed until
+     * the engine is open; 0: none. No flags. */
+    int lock_fd, sock_fd;
 };
 
 /* argv[0] is the program. Errors: HEARTH_EINVAL, one sentence; `out` then has what was read. */

@@ -306,6 +306,7 @@ static int driver_open_store(struct hth_driver *d, struct hearth_error *err)
         .points = d->points,
         .workers = hth_pool_workers(d->pool),
         .faults = d->faults.fail_at ? &d->faults : NULL,
+        .lock = d->config.lock_fd,
     };
     int rc = hth_store_tmpfs_open(&opts, &d->store, err);
 
@@ -339,6 +340,7 @@ static int driver_open_node(struct hth_driver *d, struct hearth_error *err)
         .transport = driver_open_first,
         .transport_self = d,
         .fabrics = d->fabrics ? &d->offers : NULL,
+        .successor = c->successor,
         .reply = driver_reply,
         .attach = driver_attach,
         .pid_of = driver_pid_of,
@@ -393,8 +395,8 @@ static int driver_open_parts(struct hth_driver *d, struct hearth_error *err)
     confined_init(&d->confined, &d->config, d->pool, &d->log);
     if ((rc = driver_open_store(d, err)) || (rc = driver_open_node(d, err)))
         return rc;
-    return hth_server_open(
-            d->records_fd, d->records, d->epoll_fd, &events, &d->log, &d->server, err);
+    return hth_server_open(d->records_fd, d->records, d->config.sock_fd, d->epoll_fd, &events,
+            &d->log, &d->server, err);
 }
 
 static void driver_say_hello(struct hth_driver *d)
@@ -544,6 +546,8 @@ static int driver_handle(struct hth_driver *d, int timeout_ms, struct hearth_err
 
 static const char *driver_end_reason(struct hth_driver *d)
 {
+    if (hth_node_hands_over(d->node))
+        return "another program takes its place";
     d->comes_back = hth_node_ends(d->node);
     if (d->comes_back)
         return d->confined.is ? "it comes back on another fabric, in another process: this one is "
@@ -659,6 +663,27 @@ int hth_driver_run(struct hth_driver *d, struct hearth_error *err)
 int hth_driver_comes_back(const struct hth_driver *d)
 {
     return d->comes_back;
+}
+
+int hth_driver_keep(struct hth_driver *d, int *out_lock, int *out_sock)
+{
+    int lock, sock;
+
+    if (!hth_node_hands_over(d->node))
+        return 0;
+    lock = hth_store_tmpfs_keep_lock(d->store);
+    sock = lock < 0 ? -1 : hth_server_keep(d->server);
+    if (sock < 0) {
+        hth_say(&d->log, HEARTH_LOG_WARN, "upgrade-failed",
+                "no descriptor is left to hand the lock over by: %s", strerrordesc_np(errno));
+        if (lock >= 0)
+            close(lock);
+        d->comes_back = 1;
+        return 0;
+    }
+    *out_lock = lock;
+    *out_sock = sock;
+    return 1;
 }
 
 int hth_driver_confined(const struct hth_driver *d)

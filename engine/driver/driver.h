@@ -27,6 +27,9 @@ int hth_driver_records(const struct hth_driver *d);
 int hth_driver_run(struct hth_driver *d, struct hearth_error *err);
 /* After hth_driver_run(). 1: it ended only to be opened again, with the same command line. */
 int hth_driver_comes_back(const struct hth_driver *d);
+/* Likewise. 1: it ended for another program, to which the caller hands these two; the caller closes
+ * them. 0: it did not, or comes back since no descriptor was left. */
+int hth_driver_keep(struct hth_driver *d, int *out_lock, int *out_sock);
 /* 1: this thread is confined, so that only another process can open another fabric. */
 int hth_driver_confined(const struct hth_driver *d);
 void hth_driver_stop(struct hth_driver *d); /* any thread, signal handlers too */

@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 #define ROUND_PACKETS 16  /* are read from one client before the others have their turn */
+#define QUEUE         512 /* connections that wait to be accepted */
 #define LAST_PACKETS  256 /* are read from a process that has died */
 
 /* Epoll tags: kind in the upper half, client in the lower. */
@@ -59,6 +60,7 @@ struct connection {
 struct hth_server {
     int epoll_fd, listen_fd, dir_fd;
     int spare_fd; /* closed for a moment when no other is left, to accept a connection and end it */
+    int kept;     /* the socket is another engine's from here on */
     uint32_t last_id, count;
     struct connection *clients;
     struct hth_server_events events;
@@ -404,12 +406,25 @@ static int server_listen(struct hth_server *s)
     unlinkat(s->dir_fd, "sock", 0);
     /* bind() makes the file with the socket's mode, less the umask. */
     if (fchmod(s->listen_fd, 0600) || bind(s->listen_fd, (const struct sockaddr *)&a, sizeof(a)) ||
-            listen(s->listen_fd, 512))
+            listen(s->listen_fd, QUEUE))
         return -1;
     return server_watch(s, EPOLL_CTL_ADD, s->listen_fd, TAG_LISTEN, 0, EPOLLIN);
 }
 
-int hth_server_open(int dir_fd, const char *dir, int epoll_fd,
+/* Clients see the process that has called listen() last. */
+static int server_listens_on(struct hth_server *s, int sock)
+{
+    s->listen_fd = sock > 0 ? fcntl(sock, F_DUPFD_CLOEXEC, STDERR_FILENO + 1) : -1;
+    if (s->listen_fd >= 0 && !listen(s->listen_fd, QUEUE) &&
+            !server_watch(s, EPOLL_CTL_ADD, s->listen_fd, TAG_LISTEN, 0, EPOLLIN))
+        return 1;
+    if (s->listen_fd >= 0)
+        close(s->listen_fd);
+    s->listen_fd = -1;
+    return 0;
+}
+
+int hth_server_open(int dir_fd, const char *dir, int listens, int epoll_fd,
         const struct hth_server_events *events, const struct hth_log *log, struct hth_server **out,
         struct hearth_error *err)
 {
@@ -423,7 +438,7 @@ int hth_server_open(int dir_fd, const char *dir, int epoll_fd,
     s->log = *log;
     s->spare_fd = hth_open_kernel("/dev/null", O_RDONLY);
     s->dir_fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
-    if (s->dir_fd < 0 || server_listen(s)) {
+    if (s->dir_fd < 0 || (!server_listens_on(s, listens) && server_listen(s))) {
         int why = errno;
 
         hth_server_close(s);
@@ -432,6 +447,14 @@ int hth_server_open(int dir_fd, const char *dir, int epoll_fd,
     }
     *out = s;
     return HEARTH_OK;
+}
+
+int hth_server_keep(struct hth_server *s)
+{
+    int fd = fcntl(s->listen_fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+
+    s->kept = fd >= 0;
+    return fd;
 }
 
 void hth_server_close(struct hth_server *s)
@@ -445,7 +468,8 @@ void hth_server_close(struct hth_server *s)
         connection_free(c);
     }
     if (s->listen_fd >= 0) {
-        unlinkat(s->dir_fd, "sock", 0);
+        if (!s->kept)
+            unlinkat(s->dir_fd, "sock", 0);
         close(s->listen_fd);
     }
     if (s->dir_fd >= 0)

@@ -29,11 +29,16 @@ struct hth_server_events {
 };
 
 /* Listens on <dir>/sock, mode 0600, in place of a socket that was left there: the caller holds the
- * store's lock, and has the folder open as dir_fd, which is borrowed until return. Descriptors are
- * added to epoll_fd with tags for hth_server_event(). Errors: HEARTH_EIO. */
-int hth_server_open(int dir_fd, const char *dir, int epoll_fd,
+ * store's lock, and has the folder open as dir_fd, which is borrowed until return. listens: the
+ * socket there, of an engine that hands it over, borrowed likewise; clients may wait in its queue;
+ * 0: none. Descriptors are added to epoll_fd with tags for hth_server_event(). Errors:
+ * HEARTH_EIO. */
+int hth_server_open(int dir_fd, const char *dir, int listens, int epoll_fd,
         const struct hth_server_events *events, const struct hth_log *log, struct hth_server **out,
         struct hearth_error *err);
+/* The socket, for another engine: it stays when this server is closed, and clients that connect
+ * wait. -1 and errno. The caller closes. */
+int hth_server_keep(struct hth_server *s);
 
 /* Handles an event of epoll_fd. 1: it was the server's, and a bounded number of packets was read;
  * else 0. */

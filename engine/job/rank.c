@@ -193,6 +193,7 @@ void rank_attach(struct hth_node *n, struct client *c, const struct hth_local_at
     c->rank = m->rank;
     c->world = m->world;
     c->pid = m->pid;
+    c->version = m->version;
     c->seen_pid = rank_seen_pid(n, c->id, m->pid);
     rank_host(m, c->host);
     c->helper = m->helper != 0;

@@ -17,6 +17,7 @@
 #include "engine/job/meet.h"
 #include "engine/job/rank.h"
 #include "engine/job/recovery.h"
+#include "engine/job/upgrade.h"
 #include "engine/job/why.h"
 #include "engine/reads/bad_copy.h"
 #include "engine/reads/find.h"
@@ -430,6 +431,7 @@ void hth_node_close(struct hth_node *n)
     reserve_close(n);
     committed_close(n);
     drop_close(n);
+    upgrade_close(n);
     history_close(n->history);
     elsewhere_close(n->elsewhere);
     events_close(n->events);
@@ -484,6 +486,7 @@ void hth_node_tick(struct hth_node *n)
     elsewhere_tick(n, hth_now_ms(&n->ctx.clock));
     reserve_tick(n, hth_now_ms(&n->ctx.clock));
     progress_tick(n, hth_now_ms(&n->ctx.clock));
+    upgrade_tick(n, hth_now_ms(&n->ctx.clock));
     n->made_ms = n->env.store->ops->work(n->env.store, node_slots(n));
     node_rest(n, hth_now_ms(&n->ctx.clock));
 }
@@ -516,6 +519,7 @@ uint64_t hth_node_due_ms(struct hth_node *n)
     due_ms = least_ms(due_ms, elsewhere_due_ms(n));
     due_ms = least_ms(due_ms, reserve_due_ms(n));
     due_ms = least_ms(due_ms, progress_due_ms(n));
+    due_ms = least_ms(due_ms, upgrade_due_ms(n));
     due_ms = least_ms(due_ms, n->rest_ms);
     return least_ms(due_ms, n->made_ms);
 }
@@ -548,6 +552,7 @@ void hth_node_client_gone(struct hth_node *n, uint32_t client)
     bad_copy_gone(n, client);
     keep_gone(n, client);
     elsewhere_gone(n, client);
+    upgrade_gone(n, client);
     meet_gone(n, client);
     read_gone(n, client);
     answer_gone(n, client);
@@ -585,6 +590,11 @@ struct hth_transport *hth_node_transport(struct hth_node *n)
 int hth_node_ends(const struct hth_node *n)
 {
     return n->ends;
+}
+
+int hth_node_hands_over(const struct hth_node *n)
+{
+    return n->hands_over;
 }
 
 uint32_t hth_node_linger_s(const struct hth_node *n)

@@ -46,6 +46,7 @@ static const struct {
     { HTH_LOCAL_NODES, sizeof(struct hth_local_nodes), NO_TEXT },
     { HTH_LOCAL_PLACES, sizeof(struct hth_local_history), NO_TEXT },
     { HTH_LOCAL_LOG_LEVEL, sizeof(struct hth_local_log_level), NO_TEXT },
+    { HTH_LOCAL_UPGRADE, sizeof(struct hth_local_head), NO_TEXT },
     { HTH_LOCAL_CLOSE, sizeof(struct hth_local_close), NO_TEXT },
     { HTH_LOCAL_FIND, sizeof(struct hth_local_find), NO_TEXT },
     { HTH_LOCAL_GIVE, sizeof(struct hth_local_give), NO_TEXT },

@@ -14,6 +14,7 @@
 #include "engine/job/question.h"
 #include "engine/job/rank.h"
 #include "engine/job/recovery.h"
+#include "engine/job/upgrade.h"
 #include "engine/reads/bad_copy.h"
 #include "engine/reads/find.h"
 #include "engine/reads/keep.h"
@@ -173,6 +174,10 @@ void serve_request(struct hth_node *n, uint32_t client, const void *bytes, size_
     }
     if (head->type == HTH_LOCAL_LOG_LEVEL) {
         log_level_ask(n, client, bytes);
+        return;
+    }
+    if (head->type == HTH_LOCAL_UPGRADE) {
+        upgrade_ask(n, client, head);
         return;
     }
     c = client_get(n, client);

@@ -14,6 +14,7 @@ struct client {
     uint32_t rank, world, pid; /* as ATTACH had them */
     uint32_t seen_pid;         /* as this process counts it; 0: another namespace's */
     char host[HTH_LOCAL_HOST]; /* as ATTACH had it; "": of an older rank */
+    uint32_t version;          /* of the local protocol, likewise */
     int attached, helper;
     int ahead;                /* slots may be lent to it before it asks */
     uint64_t ahead_bytes;     /* that its last save asked for; 0: none yet */

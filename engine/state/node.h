@@ -42,6 +42,14 @@ struct hth_node_meeting {
     void *self;
 };
 
+/* The program that may take this engine's place. */
+struct hth_successor {
+    /* Starts it for a trial, in which it prints its versions (build.h) and ends: out[size], with
+     * terminator. Any thread, one at a time. Errors: HEARTH_EENGINE, in a sentence. */
+    int (*trial)(void *self, char *out, size_t size, struct hearth_error *err);
+    void *self;
+};
+
 struct hth_node_env {
     struct hth_clock clock;
     struct hth_random random;
@@ -54,7 +62,8 @@ struct hth_node_env {
             struct hearth_error *err); /* called once by hth_node_open(): opens and gives away */
     void *transport_self;
     struct hth_node_meeting meeting;
-    struct hth_node_fabrics *fabrics; /* borrowed until hth_node_close(); NULL: set by hand */
+    struct hth_node_fabrics *fabrics;      /* borrowed until hth_node_close(); NULL: set by hand */
+    const struct hth_successor *successor; /* likewise; NULL: the engine is part of a rank */
     /* An answer or event for a client: bytes[len]; fd >= 0: a descriptor to pass on (borrowed
      * during the call). */
     void (*reply)(void *self, uint32_t client, const void *bytes, size_t len, int fd);
@@ -104,8 +113,10 @@ void hth_node_ticket(
 void hth_node_met(struct hth_node *node, uint32_t rank, uint32_t round, int code, const char *text);
 
 struct hth_transport *hth_node_transport(struct hth_node *node); /* for progress and arm */
-/* 1: the engine is to end and to begin anew on another fabric. It answers no request any more. */
+/* 1: the engine is to end and to begin anew, on another fabric or as another program. It answers no
+ * request any more. */
 int hth_node_ends(const struct hth_node *node);
+int hth_node_hands_over(const struct hth_node *node); /* 1: as another program */
 
 /* Time has passed, or the transport's progress has left work. Call it when it is due and after any
  * event. */

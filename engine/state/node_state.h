@@ -45,6 +45,7 @@ struct hth_node {
 
     struct elsewhere *elsewhere; /* elsewhere.c */
     struct events *events;       /* recent.c: lines of the log */
+    struct upgrade *upgrade;     /* upgrade.c; NULL: none is under way */
 
     /* The epoch: written by epoch.c. */
     struct hth_epoch epoch; /* ctx.epoch points here once there is one */
@@ -75,7 +76,8 @@ struct hth_node {
 
     /* lend_ahead.c alone */
     int lend_ahead_look; /* something has changed: a slot may be lent ahead now */
-    int ends;            /* fabric.c: see hth_node_ends() */
+    int ends;            /* fabric.c, upgrade.c: see hth_node_ends() */
+    int hands_over;      /* upgrade.c: see hth_node_hands_over() */
 
     /* reserve.c alone */
     int looked; /* whether there is room for keep + 1 saves, at the first begin of the epoch */

@@ -59,3 +59,7 @@ hearth_case(cli.monitoring unit TIMEOUT 300
 # `hearth what-if` of a node whose coordinator answers, and stands still.
 hearth_case(cli.what_if_stopped unit TIMEOUT 200
   COMMAND ${CMAKE_CURRENT_LIST_DIR}/what_if.py ${PROJECT_BINARY_DIR})
+
+# `hearth upgrade` with programs that are newer, older, broken or not there.
+hearth_case(cli.upgrade unit TIMEOUT 200
+  COMMAND ${CMAKE_CURRENT_LIST_DIR}/upgrade.py ${PROJECT_BINARY_DIR})

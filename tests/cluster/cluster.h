@@ -110,7 +110,8 @@ struct scenario {
 extern const struct scenario scenarios_loss[], scenarios_life[], scenarios_damage[],
         scenarios_stop[], scenarios_room[], scenarios_store[], scenarios_fabric[], scenarios_auto[],
         scenarios_key[], scenarios_paths[], scenarios_shape[], scenarios_some[], scenarios_slots[],
-        scenarios_why[], scenarios_many[], scenarios_deaths[], scenarios_planted[];
+        scenarios_why[], scenarios_upgrade[], scenarios_upgrades[], scenarios_many[],
+        scenarios_deaths[], scenarios_planted[];
 
 /* A world of its own for each seed; -1: there are SOAK_MAX already. */
 #define SOAK_MAX 1024

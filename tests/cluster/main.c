@@ -24,7 +24,7 @@
 
 static const struct scenario *const lists[] = { scenarios_loss, scenarios_life, scenarios_damage,
     scenarios_room, scenarios_store, scenarios_slots, scenarios_shape, scenarios_some,
-    scenarios_key, scenarios_why, scenarios_stop };
+    scenarios_key, scenarios_why, scenarios_upgrade, scenarios_stop };
 
 struct run {
     const struct scenario *scenario;
@@ -460,6 +460,8 @@ static int take_args(int argc, char **argv)
             opt.on_demand = scenarios_many;
         else if (!strcmp(argv[i], "--deaths"))
             opt.on_demand = scenarios_deaths;
+        else if (!strcmp(argv[i], "--upgrades"))
+            opt.on_demand = scenarios_upgrades;
         else if (!strcmp(argv[i], "--keep-logs"))
             opt.keep_logs = 1;
         else if (!strcmp(argv[i], "--bin"))

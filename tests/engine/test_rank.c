@@ -181,6 +181,7 @@ Test(rank, each_request_has_the_length_of_its_type_and_no_other)
         [HTH_LOCAL_COMMON_GET] = sizeof(struct hth_local_common),
         [HTH_LOCAL_STATUS] = sizeof(struct hth_local_head),
         [HTH_LOCAL_METRICS] = sizeof(struct hth_local_head),
+        [HTH_LOCAL_UPGRADE] = sizeof(struct hth_local_head),
         [HTH_LOCAL_CLOSE] = sizeof(struct hth_local_close),
         [HTH_LOCAL_FIND] = sizeof(struct hth_local_find),
         [HTH_LOCAL_GIVE] = sizeof(struct hth_local_give),

@@ -71,7 +71,7 @@ static void open_world(const char *under)
     }
     w.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     w.dir_fd = open(w.dir, O_PATH);
-    must(hth_server_open(w.dir_fd, w.dir, w.epoll_fd, &events, &log, &w.server, NULL));
+    must(hth_server_open(w.dir_fd, w.dir, 0, w.epoll_fd, &events, &log, &w.server, NULL));
 }
 
 static void plain_world(void)
@@ -525,13 +525,14 @@ Test(elsewhere, the_folder_that_is_open_gets_the_socket_wherever_its_path_leads)
 
     cr_assert(mkdtemp(ours) && mkdtemp(other));
     dir_fd = open(ours, O_PATH);
-    must(hth_server_open(dir_fd, other, epoll_fd, &events, &log, &server, &err), err);
+    must(hth_server_open(dir_fd, other, 0, epoll_fd, &events, &log, &server, &err), err);
     snprintf(sock, sizeof(sock), "%s/sock", ours);
     cr_assert(zero(int, access(sock, F_OK)));
     cr_assert(zero(int, rmdir(other)), "something lies in the other one");
     hth_server_close(server);
     cr_assert(zero(int, rmdir(ours)), "the socket stays");
-    must_fail(hth_server_open(dir_fd, other, epoll_fd, &events, &log, &server, &err), HEARTH_EIO);
+    must_fail(
+            hth_server_open(dir_fd, other, 0, epoll_fd, &events, &log, &server, &err), HEARTH_EIO);
     cr_assert(eq(int, err.native, ENOENT), "%s", err.text);
     close(dir_fd);
     close(epoll_fd);
