@@ -94,7 +94,7 @@ if(NOT HEARTH_SANITIZE AND TARGET hearth_ofi_module) # its planted scenarios nee
   hearth_case(lint.run_fails lint COMMAND ${lint}/run_test.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 endif()
 hearth_case(lint.tidy lint TIMEOUT 900
-  COMMAND ${lint}/tidy.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+  COMMAND ${lint}/tidy.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 hearth_case(lint.tidy_fails lint COMMAND ${lint}/tidy_test.sh ${PROJECT_SOURCE_DIR})
 foreach(folder . transport/tcp transport/ofi transport/ucx)
   get_property(targets DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} PROPERTY BUILDSYSTEM_TARGETS)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Included by tidy.sh in front of each file: tells clang's analyzer what it cannot see across
+/* Included by tidy.py in front of each file: tells clang's analyzer what it cannot see across
  * files, that hth_fail() and hth_while() return the code they were given. */
 #include "core/base/fail.h"
 
