@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """tidy.py ROOT BUILD: clang-tidy, as .clang-tidy says, over everything but the tests.
 
-A file that clang-tidy found clean is not judged again while all is the same that decides: its text,
-the text of each header that it includes, its commands in BUILD, the configuration, clang-tidy itself
-and this script. The paths of ROOT and BUILD are no part of that, so clones share what they found. It
-is kept as empty files in ${XDG_CACHE_HOME:-~/.cache}/hearth-tidy; without that folder every file is judged.
+A file that clang-tidy found clean is not judged again while all is the same that decides: its
+text, the text of each header that it includes, its commands in BUILD, the configuration,
+clang-tidy itself and this script. The paths of ROOT and BUILD are no part of that, so clones share
+what they found. It is kept as empty files in ${XDG_CACHE_HOME:-~/.cache}/hearth-tidy; without that
+folder every file is judged.
 """
 import concurrent.futures
 import hashlib
@@ -30,15 +31,16 @@ if not re.search(r"version 14\.", version):
     print("skip: the checks are those of clang-tidy 14, and this is another")
     sys.exit(77)
 clang = shutil.which("clang-14")
-kept = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "hearth-tidy")
+cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+kept = pathlib.Path(cache, "hearth-tidy")
 kept.mkdir(parents=True, exist_ok=True)
 for old in kept.iterdir():
     if old.stat().st_mtime < time.time() - 30 * 86400:
         old.unlink(missing_ok=True)
 
 # The analyzer gives a function up after so many states: its default, 225,000, costs twice the time.
-always = ["-Wno-unknown-warning-option", "-fno-sanitize=all", "-Xclang", "-analyzer-config", "-Xclang",
-          "max-nodes=100000"]
+always = ["-Wno-unknown-warning-option", "-fno-sanitize=all",
+          "-Xclang", "-analyzer-config", "-Xclang", "max-nodes=100000"]
 commands = {}  # what this build has: a backend without its library is left out
 for entry in json.loads((build / "compile_commands.json").read_text()):
     commands.setdefault(str(pathlib.Path(entry["directory"], entry["file"])), []).append(entry)
@@ -46,7 +48,8 @@ for entry in json.loads((build / "compile_commands.json").read_text()):
 
 def more(file):
     """An example knows public headers alone; the definition of hth_fail() must be its own."""
-    if file.startswith("examples/") or re.search(r"^int hth_(fail|while)\(", pathlib.Path(file).read_text(), re.M):
+    text = pathlib.Path(file).read_text()
+    if file.startswith("examples/") or re.search(r"^int hth_(fail|while)\(", text, re.M):
         return always
     return always + ["-include", str(root / "tests/lint/analyzer.h")]
 
@@ -78,8 +81,9 @@ def key(file):
         flags = entry.get("arguments") or shlex.split(entry["command"])
         parts += flags
         out = flags.index("-o")
-        run = subprocess.run([clang or "false", *flags[1:out], *flags[out + 2:], *more(file), "-M", "-w"],
-                             cwd=entry["directory"], capture_output=True, text=True)
+        flags = [*flags[1:out], *flags[out + 2:], *more(file), "-M", "-w"]
+        run = subprocess.run([clang or "false", *flags], cwd=entry["directory"],
+                             capture_output=True, text=True)
         if run.returncode != 0:
             return None
         for path in shlex.split(run.stdout.replace("\\\n", " ").split(": ", 1)[1]):
@@ -94,16 +98,19 @@ def judge(file):
     if before and (kept / before).exists():
         (kept / before).touch()
         return "", False
-    run = subprocess.run(["clang-tidy", "--quiet", "-p", str(build), *[f"--extra-arg={a}" for a in more(file)], file],
+    extra = [f"--extra-arg={a}" for a in more(file)]
+    run = subprocess.run(["clang-tidy", "--quiet", "-p", str(build), *extra, file],
                          capture_output=True, text=True)
     if run.returncode != 0:
-        return run.stdout + run.stderr or f"error: {file}: clang-tidy ends with {run.returncode}", True
+        said = run.stdout + run.stderr
+        return said or f"error: {file}: clang-tidy ends with {run.returncode}", True
     if before and key(file) == before:
         (kept / before).touch()
     return "", True
 
 
-files = [str(f) for top in folders for f in sorted(pathlib.Path(top).rglob("*.c")) if str(root / f) in commands]
+files = [str(f) for top in folders for f in sorted(pathlib.Path(top).rglob("*.c"))
+         if str(root / f) in commands]
 with concurrent.futures.ThreadPoolExecutor(2) as two:
     said = list(two.map(judge, files))
 print(f"{sum(asked for _, asked in said)} of {len(files)} files judged")

@@ -39,15 +39,18 @@ tree() {
 	cp .clang-tidy "$1"
 	: >"$1/tests/lint/analyzer.h"
 	echo 'static inline int two(const int *p) { return p ? 2 : 0; }' >"$1/core/base/two.h"
-	printf '#include "core/base/two.h"\nint one(const int *p);\nint one(const int *p) { return two(p); }\n' >"$1/core/one.c"
+	printf '#include "core/base/two.h"\nint one(const int *p);\n' >"$1/core/one.c"
+	echo 'int one(const int *p) { return two(p); }' >>"$1/core/one.c"
 	printf 'int main(void) { return 0; }\n' >"$1/examples/main.c"
 	commands "$1" -DA=1
 }
 commands() {
-	printf '[{"directory":"%s/build","file":"%s/core/one.c","command":"cc %s -I%s -o one.o -c %s/core/one.c"},\n' \
-		"$1" "$1" "$2" "$1" "$1" >"$1/build/compile_commands.json"
-	printf '{"directory":"%s/build","file":"%s/examples/main.c","command":"cc -o main.o -c %s/examples/main.c"}]\n' \
-		"$1" "$1" "$1" >>"$1/build/compile_commands.json"
+	cat >"$1/build/compile_commands.json" <<J
+[{"directory": "$1/build", "file": "$1/core/one.c",
+  "command": "cc $2 -I$1 -o one.o -c $1/core/one.c"},
+ {"directory": "$1/build", "file": "$1/examples/main.c",
+  "command": "cc -o main.o -c $1/examples/main.c"}]
+J
 }
 judged() {
 	rc=0
