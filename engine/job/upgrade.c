@@ -8,9 +8,10 @@
  *                   └─ it does not run                    └─ no: named                │
  *                                                             a recovery that lasts ◄─┘
  *
- * A restart fails no save, whatever is under way. A moment without an undecided save only spares
- * the ranks that they repeat anything, so it is awaited for a while and no longer. A recovery or a
- * meeting of the ranks is awaited for longer, and the upgrade is refused where it does not end.
+ * A save that is under way goes on after a restart, and takes longer by the time in which nodes
+ * find each other again, which may be too long for its deadline. So a moment without an undecided
+ * save is awaited, for a while: a rank may be late by minutes. A recovery or a meeting of the ranks
+ * is awaited for longer, and the upgrade is refused where it does not end.
  */
 #include "upgrade.h"
 

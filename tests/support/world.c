@@ -271,6 +271,7 @@ static void turn(struct world *w)
     ill_act(w);
     reads_act(w);
     asks_act(w);
+    upgrade_act(w);
     returns_act(w);
     said_act(w);
     if (!w->quiet && !w->calm && w->now_ms >= w->opts.run_ms + w->hours_ms)

@@ -20,46 +20,47 @@
 
 /* What can go wrong: a bit each in world_opts.kinds. A world draws its own among those that are
  * on. */
-#define WORLD_KINDS(X)                                                                     \
-    X(NET, net, "messages late, lost, doubled, overtaken; pulls cut and flipped")          \
-    X(LOSS, loss, "a machine and its memory lost, and replaced")                           \
-    X(KILL, kill, "an engine and its ranks killed, the memory kept")                       \
-    X(RESTART, restart, "the job restarted")                                               \
-    X(STALE, stale, "a machine replaced while it goes on, or back from that")              \
-    X(BACK, back, "engines killed under ranks that recover, and started again")            \
-    X(RANK, rank, "a rank killed")                                                         \
-    X(CRASH, crash, "one to three engines killed under running ranks, and started again")  \
-    X(STOP, stop, "an engine stopped, and going on")                                       \
-    X(SILENCE, silence, "a node silent for a time")                                        \
-    X(PAIR, pair, "two nodes that do not hear each other")                                 \
-    X(ONEWAY, oneway, "a node that does not hear another one")                             \
-    X(PARTITION, partition, "a part of the nodes cut off from the rest")                   \
-    X(FLAP, flap, "a node silent and back, again and again")                               \
-    X(TWO, two, "as many machines lost at once as there are promised copies")              \
-    X(SHRINK, shrink, "the job goes on without a node")                                    \
-    X(GROW, grow, "the job goes on with one more node")                                    \
-    X(RENUMBER, renumber, "the ranks are dealt out to other nodes")                        \
-    X(ROOM, room, "memory is bounded, and a stranger takes some of it for a time")         \
-    X(WRITE, write, "records cannot be written for a time")                                \
-    X(ROT, rot, "a byte of an object at rest changes")                                     \
-    X(CLOCK, clock, "clocks that run apart, and wall clocks that jump")                    \
-    X(SLOW, slow, "workers that take their time")                                          \
-    X(GIVEUP, giveup, "a rank gives up waiting for its slot")                              \
-    X(TWICE, twice, "saves begun twice, cancelled, out of step")                           \
-    X(GOON, goon, "no restart after the last fault: saving has to go on by itself")        \
-    X(APART, apart, "until a restart, two nodes that do not hear each other")              \
-    X(GROUPS, groups, "until a restart, two groups of nodes that do not hear each other")  \
-    X(MTU, mtu, "until a restart, pulls between two nodes that stall where messages pass") \
-    X(CUT, cut, "a rank cut off from its engine that writes on")                           \
-    X(BLOCK, block, "an engine's thread blocked in the middle of its work")                \
-    X(BEYOND, beyond, "more machines lost at once than there are copies")                  \
-    X(RECORD, record, "an engine killed, and one of its records changed before the next")  \
-    X(READ, read, "ranks that read, and map what they read, while the job goes on")        \
-    X(OPTIONS, options, "the job restarted with other options, on the memory that it has") \
-    X(RETURN, return, "machines replaced that come back with older memory")                \
-    X(HOURS, hours, "minutes or hours with few saves, and what lasts so long")             \
-    X(RACK, rack, "all machines of one failure domain lost at once, and replaced")         \
-    X(FLIP, flip, "a bit that changes after its rank has summed it up and before a peer pulls it")
+#define WORLD_KINDS(X)                                                                             \
+    X(NET, net, "messages late, lost, doubled, overtaken; pulls cut and flipped")                  \
+    X(LOSS, loss, "a machine and its memory lost, and replaced")                                   \
+    X(KILL, kill, "an engine and its ranks killed, the memory kept")                               \
+    X(RESTART, restart, "the job restarted")                                                       \
+    X(STALE, stale, "a machine replaced while it goes on, or back from that")                      \
+    X(BACK, back, "engines killed under ranks that recover, and started again")                    \
+    X(RANK, rank, "a rank killed")                                                                 \
+    X(CRASH, crash, "one to three engines killed under running ranks, and started again")          \
+    X(STOP, stop, "an engine stopped, and going on")                                               \
+    X(SILENCE, silence, "a node silent for a time")                                                \
+    X(PAIR, pair, "two nodes that do not hear each other")                                         \
+    X(ONEWAY, oneway, "a node that does not hear another one")                                     \
+    X(PARTITION, partition, "a part of the nodes cut off from the rest")                           \
+    X(FLAP, flap, "a node silent and back, again and again")                                       \
+    X(TWO, two, "as many machines lost at once as there are promised copies")                      \
+    X(SHRINK, shrink, "the job goes on without a node")                                            \
+    X(GROW, grow, "the job goes on with one more node")                                            \
+    X(RENUMBER, renumber, "the ranks are dealt out to other nodes")                                \
+    X(ROOM, room, "memory is bounded, and a stranger takes some of it for a time")                 \
+    X(WRITE, write, "records cannot be written for a time")                                        \
+    X(ROT, rot, "a byte of an object at rest changes")                                             \
+    X(CLOCK, clock, "clocks that run apart, and wall clocks that jump")                            \
+    X(SLOW, slow, "workers that take their time")                                                  \
+    X(GIVEUP, giveup, "a rank gives up waiting for its slot")                                      \
+    X(TWICE, twice, "saves begun twice, cancelled, out of step")                                   \
+    X(GOON, goon, "no restart after the last fault: saving has to go on by itself")                \
+    X(APART, apart, "until a restart, two nodes that do not hear each other")                      \
+    X(GROUPS, groups, "until a restart, two groups of nodes that do not hear each other")          \
+    X(MTU, mtu, "until a restart, pulls between two nodes that stall where messages pass")         \
+    X(CUT, cut, "a rank cut off from its engine that writes on")                                   \
+    X(BLOCK, block, "an engine's thread blocked in the middle of its work")                        \
+    X(BEYOND, beyond, "more machines lost at once than there are copies")                          \
+    X(RECORD, record, "an engine killed, and one of its records changed before the next")          \
+    X(READ, read, "ranks that read, and map what they read, while the job goes on")                \
+    X(OPTIONS, options, "the job restarted with other options, on the memory that it has")         \
+    X(RETURN, return, "machines replaced that come back with older memory")                        \
+    X(HOURS, hours, "minutes or hours with few saves, and what lasts so long")                     \
+    X(RACK, rack, "all machines of one failure domain lost at once, and replaced")                 \
+    X(FLIP, flip, "a bit that changes after its rank has summed it up and before a peer pulls it") \
+    X(UPGRADE, upgrade, "an engine that is replaced under its ranks, at a moment of its own")
 
 enum world_kind {
 #define WORLD_KIND(kind, name, text) WORLD_KIND_##kind,
@@ -252,6 +253,10 @@ struct world {
         int waits;
         char name[HTH_NAME_MAX + 1]; /* of the node that is asked about; "": none has to be named */
     } ask;
+    struct {               /* an engine that is asked to hand over; world_upgrade.c */
+        uint64_t until_ms; /* 0: none */
+        uint32_t machine, ends, done;
+    } upgrade;
     struct world_ill ill[WORLD_ILLS];
     enum world_kind trick; /* what trick_rank does when it begins its next save; 0: nothing */
     uint32_t trick_rank, trick_dice;

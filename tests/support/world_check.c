@@ -546,7 +546,7 @@ static int pool_stays(const struct world *w)
 {
     const uint64_t stay = WORLD_BIT(CRASH) | WORLD_BIT(CUT) | WORLD_BIT(GIVEUP) | WORLD_BIT(TWICE) |
                           WORLD_BIT(RANK) | WORLD_BIT(KILL) | WORLD_BIT(RESTART) | WORLD_BIT(ROOM) |
-                          WORLD_BIT(CLOCK) | WORLD_BIT(GOON);
+                          WORLD_BIT(CLOCK) | WORLD_BIT(GOON) | WORLD_BIT(UPGRADE);
 
     /* With racks some machines hold more than others; beside a save of some ranks one of all may
      * need room. */

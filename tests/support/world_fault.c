@@ -450,6 +450,7 @@ static const uint8_t fault_weight[WORLD_KINDS_COUNT] = {
     [WORLD_KIND_HOURS] = 4,
     [WORLD_KIND_RACK] = 24,
     [WORLD_KIND_FLIP] = 4,
+    [WORLD_KIND_UPGRADE] = 5,
 };
 
 /* A flipped bit is noticed by a peer that pulls it, or by the engine that makes a SHA-256 of it. */
@@ -502,6 +503,7 @@ static void fault_of(struct world *w, enum world_kind kind)
         [WORLD_KIND_OPTIONS] = options_draw,
         [WORLD_KIND_RETURN] = returns_begin,
         [WORLD_KIND_HOURS] = ill_hours,
+        [WORLD_KIND_UPGRADE] = upgrade_begin,
     };
 
     if (at_once[kind])

@@ -350,6 +350,7 @@ void machine_start(struct world *w, uint32_t m)
         .transport = open_transport,
         .transport_self = x,
         .meeting = table_hands(x),
+        .successor = upgrade_successor(),
         .reply = reply,
         .attach = attach,
         .reply_self = x,

@@ -206,6 +206,13 @@ void rank_connect(struct rank_state *r);           /* by a connection of its own
 struct rank_state *rank_of_client(struct world *w, uint32_t machine, uint32_t client); /* or NULL */
 void rank_act(struct rank_state *r);
 void rank_hear(struct rank_state *r, const struct letter *l);
+/* ---- world_upgrade.c */
+const struct hth_successor *upgrade_successor(void); /* of the same build */
+void upgrade_begin(struct world *w);
+void upgrade_act(struct world *w);
+int upgrade_alone(const struct world *w); /* 1: it is all that happens in this world */
+void upgrade_judge(struct world *w, uint32_t rank, const char *why); /* a save of it has failed */
+
 void rank_leave(struct rank_state *r); /* its engine was killed */
 void rank_back(struct rank_state *r);  /* and is there again */
 /* The common object of a step, which every node keeps; returns its length. */

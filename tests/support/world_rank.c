@@ -352,7 +352,7 @@ static void do_begin(struct rank_state *r)
         return;
     }
     in_step(r);
-    if (!w->quiet && w->opts.faults && world_roll(w, 200) == 0) {
+    if (!w->quiet && w->opts.faults && world_roll(w, 200) == 0 && !upgrade_alone(w)) {
         w->count[WORLD_SKIP]++; /* stuck somewhere, or its begin failed alone */
         r->next++;
         rank_due(r, w->now_ms + 100);
@@ -581,6 +581,7 @@ static void hear_error(struct rank_state *r, const struct hth_local_error *e)
         return; /* of what it has given up */
     if (r->step == R_BEGUN || r->step == R_WAIT) {
         w->count[WORLD_FAILED]++;
+        upgrade_judge(w, r->rank, e->text);
         after_failure(r);
         next_save(r, 100 + world_roll(w, 50));
         return;
@@ -609,6 +610,7 @@ static void hear_event(struct rank_state *r, const struct hth_local_event *e)
     past_heard(r, e);
     if (e->code) {
         w->count[WORLD_FAILED]++;
+        upgrade_judge(w, r->rank, e->text);
         some_failed(r, e->text);
         snprintf(w->heard, sizeof(w->heard), "%s", e->text);
         world_say(
