@@ -51,6 +51,16 @@ static void fallen_say_how(struct hth_fallen *f, int by_signal, int number)
         snprintf(f->how, sizeof(f->how), ", the last one with status %d", number);
 }
 
+/* The processes beside an engine end right after it. */
+static void fallen_reap_group(const struct hth_fallen *f)
+{
+    siginfo_t i;
+
+    do
+        i.si_pid = 0;
+    while (f->group > 0 && !waitid(P_PGID, (id_t)f->group, &i, WEXITED | WNOHANG) && i.si_pid);
+}
+
 /* In a pod a trainer may be the first process: then each engine that ends is its child, and a
  * zombie until it is waited for. */
 static void fallen_reap(struct hth_fallen *f)
@@ -78,9 +88,23 @@ static void fallen_ask_how(struct hth_fallen *f)
 void hth_fallen_close(struct hth_fallen *f)
 {
     fallen_reap(f);
+    fallen_reap_group(f);
     if (f->pidfd >= 0)
         close(f->pidfd);
     f->pidfd = -1;
+}
+
+/* 0: it shares the group of this process, whose other children are not ours to wait for. */
+static pid_t fallen_group_of(int sock)
+{
+    struct ucred peer = { .pid = 0 };
+    socklen_t len = sizeof(peer);
+    pid_t group;
+
+    if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &len) || peer.pid <= 0)
+        return 0;
+    group = getpgid(peer.pid);
+    return group > 0 && group != getpgrp() ? group : 0;
 }
 
 void hth_fallen_serves(struct hth_fallen *f, int sock, uint64_t now_ms)
@@ -88,6 +112,7 @@ void hth_fallen_serves(struct hth_fallen *f, int sock, uint64_t now_ms)
     socklen_t len = sizeof(f->pidfd);
 
     hth_fallen_close(f);
+    f->group = fallen_group_of(sock);
     if (getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &f->pidfd, &len))
         f->pidfd = -1;
     f->how[0] = '\0';

@@ -5,11 +5,13 @@
 
 #include <hearth/error.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct hth_fallen {
-    int pidfd;              /* of the engine that served last; -1: not known */
-    uint64_t since_ms;      /* since when it serves; 0: it has ended, and is counted */
-    unsigned count;         /* atomic: engines that ended within STEADY_MS, one after the other */
+    int pidfd;         /* of the engine that served last; -1: not known */
+    pid_t group;       /* of processes, the engine and those beside it; 0: not one of their own */
+    uint64_t since_ms; /* since when it serves; 0: it has ended, and is counted */
+    unsigned count;    /* atomic: engines that ended within STEADY_MS, one after the other */
     uint64_t not_before_ms; /* no engine is started before */
     char how[96];           /* the last one ended: "killed by signal 9 (Killed)"; "": not known */
 };
