@@ -307,20 +307,20 @@ int successor_await_end(int stop_fd)
 
 int successor_is(struct hth_config *config)
 {
-    const char *text = getenv(GIVEN);
-    int lock, sock, end;
+    char *text = getenv(GIVEN);
+    int fd[3], valid = text != NULL;
 
-    if (!text)
-        return 0;
-    if (sscanf(text, "%d %d %d", &lock, &sock, &end) != 3 || fcntl(lock, F_SETFD, FD_CLOEXEC) ||
-            fcntl(sock, F_SETFD, FD_CLOEXEC) || fcntl(end, F_SETFD, FD_CLOEXEC))
-        lock = sock = 0;
-    else
-        given = end;
+    for (int i = 0; i < 3 && valid; i++) {
+        fd[i] = (int)strtol(text, &text, 10);
+        valid = fd[i] > STDERR_FILENO && !fcntl(fd[i], F_SETFD, FD_CLOEXEC);
+    }
     unsetenv(GIVEN);
-    config->lock_fd = lock;
-    config->sock_fd = sock;
-    return given >= 0;
+    if (!valid)
+        return 0;
+    config->lock_fd = fd[0];
+    config->sock_fd = fd[1];
+    given = fd[2];
+    return 1;
 }
 
 void successor_serves(void)

@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void hth_build_this(struct hth_build *out)
@@ -31,20 +32,58 @@ void hth_build_print(const struct hth_build *build, char out[HTH_BUILD_TEXT])
                 hth_versions_of((enum hth_format)f)->what);
 }
 
-/* A format that this build does not know is left out: none of it is in use here. */
-static void build_take_format(struct hth_build *out, const char *line, size_t len)
+/* The number there, and what is behind it; 0: there is none. */
+static uint32_t build_number(const char **at)
 {
-    struct hth_build_range range;
-    int at = 0;
+    char *end = NULL;
+    unsigned long n = strtoul(*at, &end, 10);
 
-    if (sscanf(line, "format %" SCNu32 " %" SCNu32 " %n", &range.oldest, &range.newest, &at) != 2)
-        return;
+    *at = end;
+    return n <= UINT32_MAX ? (uint32_t)n : 0;
+}
+
+/* What follows `name` in its line; NULL: the line is another. */
+static const char *build_line(const char *line, const char *name)
+{
+    size_t len = strlen(name);
+
+    return strncmp(line, name, len) == 0 && line[len] == ' ' ? line + len + 1 : NULL;
+}
+
+static struct hth_build_range build_range(const char **at)
+{
+    struct hth_build_range range = { .oldest = build_number(at) };
+
+    range.newest = build_number(at);
+    return range;
+}
+
+/* A format that this build does not know is left out: none of it is in use here. */
+static void build_take_format(struct hth_build *out, const char *at)
+{
+    struct hth_build_range range = build_range(&at);
+    size_t len;
+
+    at += strspn(at, " ");
+    len = strcspn(at, "\n");
     for (int f = 0; f < HTH_FORMATS; f++) {
         const char *what = hth_versions_of((enum hth_format)f)->what;
 
-        if (strlen(what) == len - (size_t)at && !strncmp(what, line + at, len - (size_t)at))
+        if (strlen(what) == len && !strncmp(what, at, len))
             out->format[f] = range;
     }
+}
+
+static void build_take_line(struct hth_build *out, const char *line)
+{
+    const char *at;
+
+    if ((at = build_line(line, "version")))
+        snprintf(out->version, sizeof(out->version), "%.*s", (int)strcspn(at, "\n"), at);
+    else if ((at = build_line(line, "protocol")))
+        out->protocol = build_range(&at);
+    else if ((at = build_line(line, "format")))
+        build_take_format(out, at);
 }
 
 int hth_build_parse(struct hth_build *out, const char *text, struct hearth_error *err)
@@ -53,9 +92,7 @@ int hth_build_parse(struct hth_build *out, const char *text, struct hearth_error
     for (const char *line = text; *line;) {
         size_t len = strcspn(line, "\n");
 
-        sscanf(line, "version %31s", out->version);
-        sscanf(line, "protocol %" SCNu32 " %" SCNu32, &out->protocol.oldest, &out->protocol.newest);
-        build_take_format(out, line, len);
+        build_take_line(out, line);
         line += len + (line[len] == '\n');
     }
     if (out->version[0] && out->protocol.newest)
@@ -67,13 +104,14 @@ int hth_build_parse(struct hth_build *out, const char *text, struct hearth_error
 /* -1, 0, 1 by the three numbers of a version. */
 static int build_compare(const char *a, const char *b)
 {
-    unsigned x[3] = { 0 }, y[3] = { 0 };
+    for (int i = 0; i < 3; i++) {
+        uint32_t x = build_number(&a), y = build_number(&b);
 
-    sscanf(a, "%u.%u.%u", &x[0], &x[1], &x[2]);
-    sscanf(b, "%u.%u.%u", &y[0], &y[1], &y[2]);
-    for (int i = 0; i < 3; i++)
-        if (x[i] != y[i])
-            return x[i] < y[i] ? -1 : 1;
+        if (x != y)
+            return x < y ? -1 : 1;
+        a += *a == '.';
+        b += *b == '.';
+    }
     return 0;
 }
 
