@@ -5,7 +5,7 @@
  *
  *     reachable ──one reports the other for dead_ms; both have a place of ──► UNREACHABLE,
  *        ▲        one rank's objects, or are parent and child in the       in the map
- *        │        tree; the other lives                                        │
+ *        │        tree, or one is the coordinator; the other lives             │
  *        └── 2 x dead_ms later, unless it ── RETURNED ◄── both report that ────┘
  *            was unreachable twice in ten                 they reach each other again
  *            minutes
@@ -78,10 +78,11 @@ static uint64_t pair_fresh_ms(const struct hth_commit *c)
     return 4 * (uint64_t)c->ctx->opts.dead_ms + 16 * (uint64_t)c->ctx->opts.retry_ms;
 }
 
-/* 1: the two nodes have to exchange bytes: copies, or blobs that come down the tree. */
+/* 1: the two nodes have to exchange bytes: copies, blobs that come down the tree, or common objects,
+ * which the coordinator pulls from each node. */
 static int pair_is_needed(const struct hth_commit *c, uint32_t a, uint32_t b)
 {
-    if (hth_tree_parent(c->ctx, a) == b || hth_tree_parent(c->ctx, b) == a)
+    if (a == 0 || b == 0 || hth_tree_parent(c->ctx, a) == b || hth_tree_parent(c->ctx, b) == a)
         return 1;
     for (uint32_t r = 0; r < c->ctx->epoch->world; r++)
         if (places_have(c, r, a) && places_have(c, r, b))
@@ -161,6 +162,13 @@ static void pair_returned(struct hth_commit *c, uint32_t origin, uint32_t node)
         p->returned = c->coord.news = c->coord.look = 1;
 }
 
+/* 1: the coordinator and a child of it in the tree. */
+static int pair_is_of_child(const struct hth_commit *c, uint32_t a, uint32_t b)
+{
+    return (a == 0 && hth_tree_is_neighbour(c->ctx, b)) ||
+           (b == 0 && hth_tree_is_neighbour(c->ctx, a));
+}
+
 void pairs_reported(struct hth_commit *c, uint32_t origin, const unsigned char *bytes, size_t len)
 {
     uint32_t node = len == UNREACHABLE_BYTES ? hth_get32(bytes) : 0;
@@ -168,12 +176,11 @@ void pairs_reported(struct hth_commit *c, uint32_t origin, const unsigned char *
 
     if (len != UNREACHABLE_BYTES || origin == node || origin >= c->ctx->epoch->nodes ||
             node >= c->ctx->epoch->nodes || what > REPORT_STALLED || node_is_lost(c, node) ||
-            (!origin && what == REPORT_DISCONNECTED))
+            (what == REPORT_DISCONNECTED && pair_is_of_child(c, origin, node)))
         return;
     if (what != REPORT_REACHABLE && node != c->ctx->epoch->self)
         fact_dial(c, node); /* if the node is lost, this dial finds it */
-    if (node_is_lost(c, origin) ||
-            (!node && what == REPORT_DISCONNECTED && hth_tree_is_neighbour(c->ctx, origin)))
+    if (node_is_lost(c, origin))
         return;
     if (what == REPORT_REACHABLE)
         pair_returned(c, origin, node);

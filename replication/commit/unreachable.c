@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Nodes that this one cannot reach, or cannot pull from. It reports (UNREACHABLE) each such node
- * that has a place of the same rank's objects, its parent, and its children in the tree, again and
- * again, until the map has the pair. The coordinator knows the placement, and decides which copies
- * move.
+ * that has a place of the same rank's objects, its parent and its children in the tree, and the
+ * coordinator, again and again, until the map has the pair. The coordinator reports any node. It
+ * knows the placement, and decides which copies move.
  *
  *     reachable ──no connection, or two pulls in a row stall──► reported ──the map has the pair──┐
  *      ▲ ▲ a connection; a pull as long as the one that stalled │                                │
@@ -59,13 +59,13 @@ int unreachable_is(const struct hth_commit *c, uint32_t node)
     return 0;
 }
 
-/* 1: the two nodes must reach each other: some rank's objects have a place on both, or they are
- * parent and child in the tree. */
+/* 1: the two nodes must reach each other: some rank's objects have a place on both, they are parent
+ * and child in the tree, or one is the coordinator. */
 static int unreachable_is_needed(const struct hth_commit *c, uint32_t node)
 {
     uint32_t self = c->ctx->epoch->self;
 
-    if (hth_tree_is_neighbour(c->ctx, node))
+    if (node == 0 || self == 0 || hth_tree_is_neighbour(c->ctx, node))
         return 1;
     for (uint32_t r = 0; r < c->ctx->epoch->world; r++)
         if (places_have(c, r, self) && places_have(c, r, node))
@@ -107,13 +107,14 @@ static int unreachable_tidy(struct hth_commit *c, struct unreachable *a)
 
 /* ---- Connections and pulls ------------------------------------------------------------------- */
 
-/* Not for the coordinator and its children in the tree: a child without this connection is lost. */
+/* Not between the coordinator and its children in the tree: a child without this connection is
+ * lost. */
 void unreachable_disconnected(struct hth_commit *c, uint32_t node)
 {
     struct unreachable *a;
 
-    if (hth_is_coordinator(c->ctx) || c->ctx->lost[node] ||
-            (!node && hth_tree_is_neighbour(c->ctx, node)))
+    if (c->ctx->lost[node] ||
+            ((!node || hth_is_coordinator(c->ctx)) && hth_tree_is_neighbour(c->ctx, node)))
         return;
     a = unreachable_get(c, node);
     a->disconnected = 1;

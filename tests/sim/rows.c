@@ -8,6 +8,7 @@
  * Exit status 0: the promises held, and saving went on.
  */
 #include "rows/rows.h"
+#include "engine/job/health.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -319,6 +320,48 @@ static void apart_to_coordinator(struct world *w)
     apart_of(w, 6, 0, 0);
 }
 
+/* The check of this engine has the two by name. */
+static void must_name(struct world *w, uint32_t asked, uint32_t a, uint32_t b)
+{
+    struct health *h = calloc(1, sizeof(*h));
+    char pair[64];
+
+    if (!h)
+        abort();
+    snprintf(pair, sizeof(pair), "Nodes m%u and m%u", w->member[a], w->member[b]);
+    health_look(w->machine[w->member[asked]].node, h);
+    if (!(h->raised >> HEALTH_node_unreachable & 1) ||
+            !strstr(h->text[HEALTH_node_unreachable], pair))
+        world_broken(w, "node %u does not say that nodes %u and %u cannot reach each other", asked,
+                a, b);
+    free(h);
+}
+
+/* The coordinator and two nodes that have no connection with it, since they have no places in common
+ * with it: it alone notices, when it needs a common object of theirs. Each engine says so. */
+static void apart_coordinator_two(struct world *w)
+{
+    must_save(w, 2, "at first");
+    cut(w, 0, 3, 1, 1);
+    cut(w, 0, 5, 1, 1);
+    for (uint64_t until_ms = w->now_ms + 5 * SAVE_MS; w->now_ms < until_ms;)
+        (void)script_save(w, 1, SAVE_MS + 1000);
+    for (int i = 0; i < 8; i++) {
+        must_save(w, 1, "while the coordinator cannot reach two nodes");
+        must_have(w, 2, "while the coordinator cannot reach two nodes");
+    }
+    cut(w, 0, 5, 1, 0);
+    script_run(w, 5 * WELL_MS);
+    for (uint32_t i = 0; i < w->opts.nodes; i++)
+        must_name(w, i, 0, 3);
+    script_again(w, 0);
+    must_save(w, 8, "and the coordinator's engine has started again");
+    cut(w, 0, 3, 1, 0);
+    script_run(w, 5 * WELL_MS);
+    must_save(w, 2, "when it can again");
+    must_have(w, 2, "when it can again");
+}
+
 /* No dial of the coordinator's finds that such a node is lost: its parent says so. */
 static void apart_then_lost(struct world *w)
 {
@@ -552,6 +595,7 @@ static const struct row {
     { "apart-coordinator", apart_coordinator, 7, 1, 1, 1, 2, 0 },
     { "apart-from-coordinator", apart_from_coordinator, 7, 1, 1, 1, 2, 0 },
     { "apart-to-coordinator", apart_to_coordinator, 7, 1, 1, 1, 2, 0 },
+    { "apart-coordinator-two", apart_coordinator_two, 7, 1, 1, 1, 2, 0 },
     { "apart-then-lost", apart_then_lost, 7, 1, 1, 1, 2, 0 },
     { "apart-other", apart_other, 3, 1, 2, 2, 0, 0 },
     { "apart-moved", apart_moved, 3, 1, 1, 1, 0, 0 },

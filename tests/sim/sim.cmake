@@ -42,10 +42,10 @@ else()
   # Histories by hand, and each rule that one of them is about left out.
   foreach(row serial serial-two deep restart flaps many moved given-back given-back-later crowded
       twice-lost twice-lost-many twice-lost-copies unsettled all-again apart apart-oneway
-      apart-tree apart-coordinator apart-from-coordinator apart-to-coordinator apart-then-lost
-      apart-other apart-moved apart-twice apart-lost ruled-out staged blocked steps-differ
-      steps-differ-nodes sets both-open forgotten flipped flipped-strong late queued
-      written)
+      apart-tree apart-coordinator apart-coordinator-two apart-from-coordinator
+      apart-to-coordinator apart-then-lost apart-other apart-moved apart-twice apart-lost
+      ruled-out staged blocked steps-differ steps-differ-nodes sets both-open forgotten flipped
+      flipped-strong late queued written)
     string(REPLACE - _ name ${row})
     hearth_case(sim.row_${name} sim COMMAND rows ${row} TIMEOUT 300)
   endforeach()
