@@ -30,6 +30,7 @@ struct gathered {
     struct one one[JOBS_MAX];
     size_t count;
     unsigned long left_out;
+    unsigned closed;  /* jobs that this user may not ask */
     json_t *families; /* name: {"type", "help", "text"} */
 };
 
@@ -59,7 +60,11 @@ static int metrics_ask(
         one->gone = one->sock == -ECONNREFUSED;
         one->known = one->sock >= 0 || one->gone || one->sock == -EAGAIN;
         g->count++;
+        if (one->sock == -EACCES)
+            rc = hth_fail(err, HEARTH_EIO, EACCES,
+                    "job '%.64s' is another user's: ask as that user or as root", name);
     }
+    g->closed += rc && err->native == EACCES;
     if (job >= 0)
         close(job);
     if (rc == HEARTH_ENOENT && must)
@@ -75,7 +80,7 @@ static int metrics_ask_all(struct gathered *g, const char *root, struct hearth_e
     if (!rc && !(names = names_in(fd, root, err)))
         rc = err->code;
     for (size_t i = 0; !rc && names && names[i]; i++)
-        (void)metrics_ask(g, root, names[i], 0, err);
+        (void)metrics_ask(g, root, names[i], 0, &(struct hearth_error){ 0 });
     names_free(names);
     if (fd >= 0)
         close(fd);
@@ -262,10 +267,20 @@ static char *metrics_print(const struct gathered *g, int openmetrics)
     metrics_put_families(to, g->families, openmetrics);
     if (g->left_out)
         note("%lu jobs are left out: %d are shown at most", g->left_out, JOBS_MAX);
+    if (g->closed)
+        note("%u jobs are left out: they are other users'", g->closed);
     if (!fclose(to))
         return text;
     free(text);
     return NULL;
+}
+
+static int metrics_is_any(const struct gathered *g)
+{
+    for (size_t i = 0; i < g->count; i++)
+        if (g->one[i].known)
+            return 1;
+    return 0;
 }
 
 static char *metrics_gather(struct gathered *g, const char *root, char *const *jobs, int count,
@@ -277,6 +292,11 @@ static char *metrics_gather(struct gathered *g, const char *root, char *const *j
     for (int i = 0; !rc && i < count; i++)
         rc = metrics_ask(g, root, jobs[i], 1, err);
     metrics_take_answers(g); /* closes what was opened, too */
+    if (!rc && g->closed && !metrics_is_any(g))
+        rc = hth_fail(err, HEARTH_EIO, EACCES,
+                "%u jobs of %.300s are other users': whether their engines run is not known; ask "
+                "as their users or as root",
+                g->closed, root);
     if (rc)
         return NULL;
     for (size_t i = 0; !rc && i < g->count; i++)

@@ -234,6 +234,24 @@ def check_exporter(job, listen, text):
         say(f"{exporter.at} is left")
 
 
+def check_other_user(job, root):
+    """Another user may list the root, and look into none of its jobs."""
+    if os.geteuid():
+        return
+    for path in job.work, root:
+        os.chmod(path, 0o755)
+    os.chmod(f"{root}/train7", 0o700)
+    for more in [], ["train7"]:
+        ran = subprocess.run([f"{job.bin}/hearth", "metrics", "--root", root, *more], text=True,
+                             capture_output=True, user=65534, group=65534, extra_groups=[])
+        if ran.returncode != 5 or ran.stdout:
+            say(f"another user, {more}: {ran.returncode}, {ran.stdout[:80]!r}, {ran.stderr!r}")
+        if not more and "1 jobs of" not in ran.stderr:
+            say(f"another user is not told of the job: {ran.stderr!r}")
+    for path in job.work, root:
+        os.chmod(path, 0o700)
+
+
 def check_ends(job):
     """The engine of rank 1's node is killed; then rank 0's ends in order."""
     os.kill(engine_pid(job, 1), signal.SIGKILL)
@@ -258,6 +276,7 @@ def main(root, build):
             if metrics(job, "--root", f"{work}/n0", "train7").count("\n") != text.count("\n"):
                 say("a job that is named has other series")
             metrics(job, "--root", f"{work}/n0", "other", status=3)
+            check_other_user(job, f"{work}/n0")
             try:
                 check_exporter(job, "127.0.0.1:0", text)
                 check_exporter(job, f"unix:{work}/metrics.sock", text)
