@@ -78,8 +78,8 @@ static uint64_t pair_fresh_ms(const struct hth_commit *c)
     return 4 * (uint64_t)c->ctx->opts.dead_ms + 16 * (uint64_t)c->ctx->opts.retry_ms;
 }
 
-/* 1: the two nodes have to exchange bytes: copies, blobs that come down the tree, or common objects,
- * which the coordinator pulls from each node. */
+/* 1: the two nodes have to exchange bytes: copies, blobs that come down the tree, or common
+ * objects, which the coordinator pulls from each node. */
 static int pair_is_needed(const struct hth_commit *c, uint32_t a, uint32_t b)
 {
     if (a == 0 || b == 0 || hth_tree_parent(c->ctx, a) == b || hth_tree_parent(c->ctx, b) == a)
