@@ -80,7 +80,8 @@ static int maps_is_beyond(const struct hth_commit *c, uint32_t node)
 }
 
 /* A dial that fails proves nothing against a node whose facts come by the tree: the two are
- * reported as a pair. The node itself may need no connection with the coordinator, and not notice. */
+ * reported as a pair. The node itself may need no connection with the coordinator, and not
+ * notice. */
 void maps_peer_down(struct hth_commit *c, uint32_t node)
 {
     int was_connected;

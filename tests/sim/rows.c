@@ -338,7 +338,8 @@ static void must_name(struct world *w, uint32_t asked, uint32_t a, uint32_t b)
 }
 
 /* The coordinator and two nodes that have no connection with it, since they have no places in
- * common with it: it alone notices, when it needs a common object of theirs. Each engine says so. */
+ * common with it: it alone notices, when it needs a common object of theirs. Each engine says
+ * so. */
 static void apart_coordinator_two(struct world *w)
 {
     must_save(w, 2, "at first");
