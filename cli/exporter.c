@@ -34,7 +34,7 @@ enum status run_exporter(const struct args *a)
 
 #define LISTEN      "127.0.0.1:9742"
 #define CONNECTIONS 16u
-#define IDLE_S      10u /* a connection that sends nothing is closed */
+#define IDLE_S      3u /* a connection that sends nothing is closed: a scrape waits for 10 s */
 #define LOOK_MS     1000
 
 /* ---- Requests -------------------------------------------------------------------------------- */
