@@ -47,6 +47,13 @@ install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man3
 install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man8
   FILES_MATCHING PATTERN "*.8")
 
+if(HEARTH_SYSTEMD)
+  set(HEARTHD ${CMAKE_INSTALL_FULL_BINDIR}/hearthd)
+  configure_file(deploy/systemd/hearthd@.service hearthd@.service @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/hearthd@.service deploy/systemd/run-hearth.mount
+    DESTINATION lib/systemd/system)
+endif()
+
 # Completion by shells, printed by the command itself.
 if(NOT CMAKE_CROSSCOMPILING)
   foreach(shell bash zsh)
