@@ -8,7 +8,7 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 hearthd=$(realpath "${HEARTH_BUILD:-build/debug}/bin/hearthd") || exit 2
 command -v systemd-analyze >/dev/null || { echo "skip systemd: no systemd-analyze here"; exit 0; }
-work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d) && trap 'kill ${pid:-} 2>/dev/null; rm -rf "$work"' EXIT
 fail() { echo "FAIL systemd: $*"; exit 1; }
 
 for unit in deploy/systemd/*; do
@@ -33,10 +33,10 @@ read -ra line < <(sed -n 's/^ExecStart=//p' "$work/hearthd@.service" |
 "${line[@]}" 2>"$work/log" &
 pid=$!
 for _ in {1..100}; do
-    [ -S "$work/root/a/sock" ] && break
+    [ -S "$work/root/a/.hearth/sock" ] && break
     sleep 0.1
 done
-[ -S "$work/root/a/sock" ] || fail "the engine does not serve: $(tail -n 1 "$work/log")"
+[ -S "$work/root/a/.hearth/sock" ] || fail "the engine does not serve: $(tail -n 1 "$work/log")"
 kill "$pid"
 wait "$pid" || fail "the engine ended with $?"
 echo "ok systemd"
