@@ -20,7 +20,12 @@ said=$(SYSTEMD_UNIT_PATH="$work:" systemd-analyze verify --man=no \
     "$work/hearthd@a.service" "$work/run-hearth.mount" 2>&1) || fail "verify: $said"
 [ -z "$said" ] || fail "verify: $said"
 
-mkdir "$work/hearthd@a.service.d"
+# Run as root, without a drop-in, it refuses.
+if [ "$(id -u)" = 0 ]; then
+    pre=$(sed -n 's/^ExecStartPre=//p' "$work/hearthd@.service" | sed 's/\$\$/$/g; s/%i/a/g')
+    said=$(eval "$pre") && fail "root is not refused"
+    [[ $said == *User=* ]] || fail "root is refused with: $said"
+fi
 printf '[Service]\nUser=nobody\n' >>"$work/hearthd@.service"
 score=$(SYSTEMD_UNIT_PATH="$work:" systemd-analyze security --offline=true "$work/hearthd@.service" \
     2>&1 | sed -n 's/.*exposure level for .*: \([0-9.]*\) .*/\1/p')
