@@ -16,7 +16,7 @@ for unit in deploy/systemd/*; do
 done
 grep -q '^User=' docs/operate/systemd.md ||
     fail "docs/operate/systemd.md has no drop-in with a user"
-said=$(SYSTEMD_UNIT_PATH="$work:" systemd-analyze verify --man=no \
+said=$(SYSTEMD_UNIT_PATH=$work: systemd-analyze verify --man=no \
     "$work/hearthd@a.service" "$work/run-hearth.mount" 2>&1) || fail "verify: $said"
 [ -z "$said" ] || fail "verify: $said"
 
@@ -27,8 +27,9 @@ if [ "$(id -u)" = 0 ]; then
     [[ $said == *User=* ]] || fail "root is refused with: $said"
 fi
 printf '[Service]\nUser=nobody\n' >>"$work/hearthd@.service"
-score=$(SYSTEMD_UNIT_PATH="$work:" systemd-analyze security --offline=true "$work/hearthd@.service" \
-    2>&1 | sed -n 's/.*exposure level for .*: \([0-9.]*\) .*/\1/p')
+export SYSTEMD_UNIT_PATH="$work:"
+score=$(systemd-analyze security --offline=true "$work/hearthd@.service" 2>&1 |
+    sed -n 's/.*exposure level for .*: \([0-9.]*\) .*/\1/p')
 grep -q "score is $score " docs/operate/systemd.md || fail "score $score is not the page's"
 
 # The command line as the unit has it, in a root of this test's: it ends with 0 by SIGTERM.
