@@ -71,8 +71,8 @@ Test(votes, a_part_of_an_inventory_that_comes_twice_is_one)
     struct hth_inventory inv = { .store = 3, .keep = keep };
     size_t len = hth_inventory_bytes(&inv);
     unsigned char *all = malloc(len), *part = malloc(HTH_INVENTORY_HEAD + len);
-    static const uint32_t order[] = { 1, 0, 0,
-        1 }; /* the first is of another inventory of that node */
+    static const uint32_t order[] = { 1, 1, 1,
+        0 }; /* the first is of another inventory of that node */
 
     cr_assert(all && part);
     hth_inventory_encode(&inv, all);
