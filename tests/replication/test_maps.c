@@ -479,6 +479,7 @@ Test(maps, what_was_said_long_ago_does_not_count)
     pair_run(p, 100);
     pass(100 * (uint64_t)ctx->opts.dead_ms);
     report(1, 2, 1);
+    hear();
     cr_assert(eq(int, unreachable_on_record(), -1));
 }
 
