@@ -121,12 +121,29 @@ Test(unreachable, pulls_from_the_coordinator_that_stall_are_said_too)
     cr_assert(eq(u8, p->node[0].fact[4], 2));
 }
 
-/* Words go to node 2 by way of this one. */
-Test(unreachable, says_so_of_its_child_in_the_tree_though_nothing_is_lacking)
+/* The map moves rank 1's copy from node 2 to node 0: nodes 1 and 2 have no rank's objects both. */
+static void share_no_rank(void)
+{
+    struct hth_move move = { .rank = 1, .place = 0, .node = 0, .was = 0 };
+    struct hth_places map = { .moves = 1, .move = &move };
+
+    give_head(1, &map, &ctx->keep);
+}
+
+/* The coordinator sends words to node 2 by way of node 1. */
+Test(unreachable, says_so_of_its_child_in_the_tree_though_they_share_no_ranks_objects)
 {
     ctx->opts.tree_degree = 1;
+    share_no_rank();
     hth_commit_peer_down(commit, 2);
     cr_assert(ge(u32, heard(HTH_KIND_UNREACHABLE, 2 * SOON_MS), 3));
+}
+
+Test(unreachable, says_once_that_it_has_no_connection_with_a_node_that_it_need_not_reach)
+{
+    share_no_rank();
+    hth_commit_peer_down(commit, 2);
+    cr_assert(eq(u32, heard(HTH_KIND_UNREACHABLE, 2 * SOON_MS), 1));
 }
 
 /* Its engine was killed and is back: it has the copy, and the other holder does not. */
