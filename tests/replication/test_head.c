@@ -353,6 +353,18 @@ Test(head, a_save_that_is_cancelled_is_not_begun_by_the_next_engine_either)
     cr_assert(zero(int, hth_save_cmp(id, save)));
 }
 
+/* The kept save is of other ranks, so this rank has not passed the step of the older one. */
+Test(head, a_save_that_is_older_than_what_is_protected_is_not_begun)
+{
+    struct hth_head h = head_of(4);
+    struct hth_save_id id;
+
+    h.keep = (struct hth_keep){ .epoch = 7, .serial = 1, .saves = 1, .save = { save } };
+    say(&h, NULL, 0);
+    must_fail(hth_commit_begin(commit, 1, save.step - 1, NULL, &id, NULL), HEARTH_EFAILED);
+    cr_assert(eq(u64, id.step, save.step - 1));
+}
+
 /* Its record has the head of one map and the bytes of another. */
 Test(head, one_beside_a_map_that_it_does_not_name_is_damaged)
 {
