@@ -139,6 +139,20 @@ static int manifest_is_here(void)
     return hth_blob_find(ctx, &manifest, &len) != NULL;
 }
 
+/* The rank hands over its last object after the head has come. */
+Test(member_end, does_not_follow_a_cancelled_save_again_when_its_rank_commits)
+{
+    struct hth_places map = { 0 };
+    struct hth_save_id id;
+
+    must(hth_commit_begin(commit, 1, save.step, NULL, &id, NULL));
+    give_cancel();
+    hth_commit_rank_done(commit, id, 1, 0);
+    give_head(2, &map, &ctx->keep);
+    cr_assert(eq(u32, ends, 1), "the ranks are told once");
+    cr_assert(eq(int, pair_logged(p, 1, "save-cancelled"), 1));
+}
+
 Test(member_end, forgets_a_manifest_when_its_save_is_cancelled_that_it_holds_nothing_of)
 {
     must(hth_blob_give(&p->node[0].ctx, &manifest, "bytes", 5, NULL));
