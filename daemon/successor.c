@@ -75,7 +75,7 @@ static enum hth_packet order_get(int sock, enum order *out_order, int *out_fd)
 
 /* ---- the process beside the engine ----------------------------------------------------------- */
 
-/* What it becomes: its arguments are copies. */
+/* The next engine, which this process becomes: argv has copies. */
 struct next {
     int sock, lock, listens;
     char program[PATH_MAX];

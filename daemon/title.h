@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ps shows of a process that hearthd forks. */
+/* The text by which ps shows a process that hearthd forks. */
 /* For this folder alone. */
 #ifndef HEARTH_DAEMON_TITLE_H
 #define HEARTH_DAEMON_TITLE_H

@@ -21,7 +21,7 @@ static int module_is_known(const char *name)
     return strcmp(name, "tcp") == 0 || strcmp(name, "ofi") == 0 || strcmp(name, "ucx") == 0;
 }
 
-/* What the name of the package that has the module adds to that of the engine's. */
+/* The end of the package's name: package hearth has the engine, hearth-ofi this module. */
 static const char *module_package(const char *name)
 {
     return strcmp(name, "ofi") == 0 ? "-ofi" : strcmp(name, "ucx") == 0 ? "-ucx" : "";

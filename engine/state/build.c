@@ -42,7 +42,7 @@ static uint32_t build_number(const char **at)
     return n <= UINT32_MAX ? (uint32_t)n : 0;
 }
 
-/* What follows `name` in its line; NULL: the line is another. */
+/* The rest of the line behind `name`; NULL: the line has another name. */
 static const char *build_line(const char *line, const char *name)
 {
     size_t len = strlen(name);
