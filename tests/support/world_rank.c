@@ -140,11 +140,12 @@ void rank_leave(struct rank_state *r)
     rank_due(r, HTH_NEVER);
 }
 
+/* A rank that is not in the gathered table attaches as at the launch, and is waited for. */
 void rank_back(struct rank_state *r)
 {
     slots_unmap_all(r);
     rank_connect(r);
-    r->step = R_BACK;
+    r->step = r->step == R_ATTACH || r->step == R_GATHER ? R_ATTACH : R_BACK;
     rank_due(r, r->world->now_ms + world_roll(r->world, 20));
 }
 
